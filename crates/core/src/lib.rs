@@ -1,0 +1,1 @@
+//! The functional core of Rondpoint: model, policies, guard, plan, ledger, controller.

@@ -1,0 +1,1 @@
+//! The imperative shell: what Rondpoint reads from and writes to Linux.

@@ -1,0 +1,1 @@
+//! The machine file: parse, check, write, scale for the lab, and synthetic machines.

@@ -1,0 +1,3 @@
+//! The rondpoint command.
+
+fn main() {}

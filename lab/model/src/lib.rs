@@ -1,0 +1,1 @@
+//! The lab's hardware model: caches, coherence, controllers, links.

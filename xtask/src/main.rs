@@ -1,0 +1,3 @@
+//! Developer commands: setup, test, lab, bench. Never shipped.
+
+fn main() {}
