@@ -1,0 +1,253 @@
+//! The description itself: plain data in real units, and the lookups that everybody needs.
+//!
+//! CPUs are numbered node by node (node 0 has 0..c0, node 1 has c0..c0+c1, …) and cache domains
+//! likewise. Matrices are `[accessing node][holding node]`: the row is the one who reads.
+
+/// Bytes of one cache line; x86-64 and the Arm servers we describe agree on it.
+pub const LINE_BYTES: u64 = 64;
+
+/// A NUMA machine: nodes, caches, controllers, directed links and the routes over them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// Short name, also the file's stem: `carrefour-a`.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Where the constants come from: paper, data sheet, measurement.
+    pub source: String,
+    /// The cores, all alike.
+    pub core: Core,
+    /// The cache levels.
+    pub caches: Caches,
+    /// The stream prefetcher of each core.
+    pub prefetch: Prefetch,
+    /// The nodes, in node order.
+    pub nodes: Vec<Node>,
+    /// Unloaded DRAM latency in ns, `[accessing][holding]`: controller and wire, no queue.
+    /// Zero where the holding node has no memory.
+    pub latency_ns: Vec<Vec<f64>>,
+    /// Cache-to-cache transfer latencies.
+    pub transfer_ns: Transfer,
+    /// ACPI SLIT distances, `[accessing][holding]`, 10 on the diagonal.
+    pub distances: Vec<Vec<u32>>,
+    /// Directed links; a pair of nodes may have one in one direction only.
+    pub links: Vec<Link>,
+    /// The way of the data, `[accessing][holding]`; empty on the diagonal.
+    pub routes: Vec<Vec<Route>>,
+    /// The performance monitoring unit.
+    pub pmu: Pmu,
+    /// How the lab shrinks and slows this machine.
+    pub lab: Lab,
+}
+
+/// One hardware thread; all are alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Core {
+    /// Clock in MHz.
+    pub clock_mhz: f64,
+    /// Cycles per instruction when every access hits the first level.
+    pub cycles_per_instruction: f64,
+    /// Demand misses that one CPU keeps under way at once.
+    pub outstanding_misses: u32,
+    /// Instructions that may issue past the oldest outstanding miss.
+    pub reorder_window: u32,
+    /// Hardware threads per core; 1 without SMT. CPUs are hardware threads.
+    pub threads_per_core: u32,
+}
+
+/// One cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cache {
+    /// Capacity in bytes.
+    pub bytes: u64,
+    /// Associativity. `bytes / (ways * LINE_BYTES)` sets, not always a power of two.
+    pub ways: u32,
+    /// Latency of a hit in ns.
+    pub latency_ns: f64,
+}
+
+/// The cache levels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Caches {
+    /// First level, private to a CPU.
+    pub l1: Cache,
+    /// Second level, private to a CPU.
+    pub l2: Cache,
+    /// Last level, one per cache domain.
+    pub llc: Cache,
+}
+
+/// The stream prefetcher of each CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prefetch {
+    /// Streams followed at once; 0 switches it off.
+    pub streams: u32,
+    /// Lines fetched ahead of the demand stream.
+    pub depth: u32,
+}
+
+/// One NUMA node. It has CPUs, or memory, or both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// CPUs; 0 for a memory-only node.
+    pub cpus: u32,
+    /// Last-level caches; they divide the node's CPUs evenly. 0 where there are no CPUs.
+    pub cache_domains: u32,
+    /// Memory in bytes; 0 for a node without memory.
+    pub memory_bytes: u64,
+    /// The memory controller; `None` exactly where there is no memory.
+    pub controller: Option<Controller>,
+}
+
+/// A node's memory controller (all its channels together).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Controller {
+    /// What all requesters together can draw, MB/s (10⁶ bytes).
+    pub bandwidth_mb_s: f64,
+    /// Unloaded latency of a local access, ns from the core and back.
+    pub latency_ns: f64,
+    /// Extra latency at full utilisation without any backlog, ns: requests come in bursts, so the
+    /// queue grows in proportion to utilisation long before the controller is saturated.
+    pub burst_latency_ns: f64,
+}
+
+/// Cache-to-cache transfer latencies, ns from request to data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transfer {
+    /// From another CPU's private cache under the same last-level cache.
+    pub same_domain_ns: f64,
+    /// From another cache domain of the same node.
+    pub same_node_ns: f64,
+    /// From a cache of another node, `[accessing][owner]`; the diagonal equals `same_node_ns`.
+    /// Zero where one of the two has no CPUs.
+    pub remote_ns: Vec<Vec<f64>>,
+}
+
+/// A directed link. It carries data from the node that holds it to the node that reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// The node the data leaves.
+    pub from: usize,
+    /// The node the data enters.
+    pub to: usize,
+    /// Capacity in MB/s (10⁶ bytes).
+    pub bandwidth_mb_s: f64,
+}
+
+/// The way of the data from a holding node to an accessing node.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Route {
+    /// Indices into `Machine::links`, first the one that leaves the holding node.
+    pub links: Vec<usize>,
+    /// What this pair reaches where that is below what its links carry, MB/s.
+    pub limit_mb_s: Option<f64>,
+}
+
+/// How the PMU encodes the data source of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Vendor {
+    /// PEBS load latency data-source values.
+    Intel,
+    /// IBS op data 2 values.
+    Amd,
+    /// SPE data source packets.
+    Arm,
+}
+
+/// The performance monitoring unit of each CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pmu {
+    /// General counters; more events than this are multiplexed.
+    pub counters: u32,
+    /// Data-source encoding.
+    pub vendor: Vendor,
+    /// Time one sample takes from the program, ns.
+    pub sample_cost_ns: f64,
+    /// Time one counter read takes, ns.
+    pub read_cost_ns: f64,
+}
+
+/// How the lab shrinks and slows the machine; see [`Machine::for_lab`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lab {
+    /// Factor that stretches everything that is time: latencies, clock, bandwidth, PMU costs.
+    pub slow_motion: f64,
+    /// CPUs kept on each node that has any; a node with fewer keeps all of its own.
+    pub cpus_per_node: u32,
+    /// Cache domains kept on each node with CPUs; a node with fewer keeps all of its own.
+    pub cache_domains_per_node: u32,
+    /// Memory of each node that has memory, MiB.
+    pub memory_mib: u64,
+    /// The last-level cache is divided by this, and so should working sets be.
+    pub cache_scale: f64,
+    /// The second level is divided by this: 1 to 4, else the kernel's own misses dominate.
+    pub l2_scale: f64,
+    /// Longest time one vCPU runs before the others catch up, ns of guest time; not stretched.
+    pub quantum_ns: u64,
+    /// True in a machine that `for_lab` made: its numbers are scaled already.
+    pub applied: bool,
+}
+
+impl Machine {
+    /// CPUs of all nodes together.
+    #[must_use]
+    pub fn cpu_count(&self) -> usize {
+        self.nodes.iter().map(|node| node.cpus as usize).sum()
+    }
+
+    /// Cache domains of all nodes together.
+    #[must_use]
+    pub fn domain_count(&self) -> usize {
+        self.nodes.iter().map(|node| node.cache_domains as usize).sum()
+    }
+
+    /// The first CPU of `node`; equals the next node's where `node` has no CPUs.
+    #[must_use]
+    pub fn first_cpu(&self, node: usize) -> usize {
+        self.nodes[..node].iter().map(|node| node.cpus as usize).sum()
+    }
+
+    /// The node of `cpu`. Panics if there is no such CPU.
+    #[must_use]
+    pub fn node_of_cpu(&self, cpu: usize) -> usize {
+        let mut end = 0;
+        for (index, node) in self.nodes.iter().enumerate() {
+            end += node.cpus as usize;
+            if cpu < end {
+                return index;
+            }
+        }
+        panic!("cpu {cpu} of a machine with {end} CPUs");
+    }
+
+    /// The cache domain of `cpu`, numbered over the whole machine. Panics if there is no such CPU.
+    #[must_use]
+    pub fn domain_of_cpu(&self, cpu: usize) -> usize {
+        let node = self.node_of_cpu(cpu);
+        let before: usize = self.nodes[..node].iter().map(|node| node.cache_domains as usize).sum();
+        let cpus_per_domain = self.nodes[node].cpus / self.nodes[node].cache_domains;
+        before + (cpu - self.first_cpu(node)) / cpus_per_domain as usize
+    }
+
+    /// Links between the two nodes; 0 on the diagonal.
+    #[must_use]
+    pub fn hops(&self, accessing: usize, holding: usize) -> usize {
+        self.routes[accessing][holding].links.len()
+    }
+
+    /// What `accessing` can draw from `holding` over the interconnect: the route's narrowest link
+    /// or its limit, and the controller's bandwidth on the diagonal. MB/s; 0 without memory.
+    #[must_use]
+    pub fn bandwidth_mb_s(&self, accessing: usize, holding: usize) -> f64 {
+        let Some(controller) = &self.nodes[holding].controller else { return 0.0 };
+        let route = &self.routes[accessing][holding];
+        let links = route.links.iter().map(|&link| self.links[link].bandwidth_mb_s);
+        links.chain(route.limit_mb_s).fold(controller.bandwidth_mb_s, f64::min)
+    }
+
+    /// The period of one core cycle, ns.
+    #[must_use]
+    pub fn cycle_ns(&self) -> f64 {
+        1000.0 / self.core.clock_mhz
+    }
+}
