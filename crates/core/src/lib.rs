@@ -1,1 +1,37 @@
 //! The functional core of Rondpoint: model, policies, guard, plan, ledger, controller.
+//!
+//! The way of a decision, each stage a module:
+//! [`observation`] (what was read) → [`model`] (what it means) → [`policy`] (proposals) → guard → [`plan`] → outcomes.
+//!
+//! Nodes, CPUs and cache domains are dense indices (`usize`) into the [`topology::Topology`]; the kernel's own numbers, which may
+//! have holes, appear only in its tables. Matrices are `[accessing node][holding node]`.
+//!
+//! What is not here: a clock, a file, a thread, an environment variable, unsafe code, a hash map whose order reaches a result.
+//! Randomness comes from a [`random::Random`] made from a seed that the caller gives.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod index_set;
+pub mod limits;
+pub mod matrix;
+pub mod model;
+pub mod observation;
+pub mod plan;
+pub mod policy;
+pub mod random;
+pub mod topology;
+pub mod units;
+
+pub use index_set::{CpuSet, IndexSet, NodeSet};
+pub use matrix::Matrix;
+pub use model::Model;
+pub use observation::Observation;
+pub use plan::{Action, Outcome, Plan, Proposal, Reason};
+pub use policy::Policy;
+pub use random::Random;
+pub use topology::Topology;
+pub use units::{Bytes, Nanos, Pid, Tid};

@@ -1,0 +1,19 @@
+//! Every bound of the core in one place, with assertions on how they relate.
+
+/// Nodes: the kernel's `MAX_NUMNODES` with `NODES_SHIFT` 10 (arch/x86/Kconfig, v6.12).
+pub const MAX_NODES: usize = 1024;
+/// CPUs: the kernel's `NR_CPUS` with `MAXSMP` (arch/x86/Kconfig, v6.12).
+pub const MAX_CPUS: usize = 8192;
+/// Nodes up to which a page record counts accesses densely; above, the record holds the few nodes that were seen.
+pub const DENSE_NODES: usize = 8;
+/// Pages that one model may track, whatever a policy asks for: 2²¹ records of 64 bytes are 128 MiB.
+pub const MAX_TRACKED_PAGES: usize = 1 << 21;
+/// A counter that ran for a smaller share of the interval is not believed [Carrefour author code: warns below 15 %].
+pub const MIN_RUNNING_SHARE: f64 = 0.15;
+
+const _: () = assert!(
+    MAX_NODES < u16::MAX as usize,
+    "node indices are stored in 16 bits and one value means unknown"
+);
+const _: () = assert!(DENSE_NODES <= MAX_NODES);
+const _: () = assert!(MAX_TRACKED_PAGES < u32::MAX as usize, "pages are indexed with 32 bits");

@@ -1,0 +1,315 @@
+//! Records of sampled pages: who accessed them, how often, whether somebody wrote. At most 64 bytes a page up to eight nodes,
+//! table included; with more nodes the record holds the first four that were seen and spills the rest.
+//!
+//! Records come in the order in which pages were first seen, which is the order of the samples: the hash table only finds them.
+
+use crate::limits::{DENSE_NODES, MAX_TRACKED_PAGES};
+use crate::observation::UNKNOWN_NODE;
+use crate::units::{Bytes, PAGE_SHIFT};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+
+/// Index of a page record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageId(pub u32);
+
+/// Sampled pages of one interval.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    node_count: usize,
+    capacity: usize,
+    records: Vec<Record>,
+    index: HashTable<u32>,
+    /// Accesses of pages that more than four nodes of a large machine touched.
+    spilled: BTreeMap<u32, Vec<(u16, u16)>>,
+    ignored: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    /// First address.
+    address: u64,
+    /// Index of the process.
+    app: u32,
+    /// Sampled stores, saturating.
+    stores: u16,
+    /// Node that holds it, or [`UNKNOWN_NODE`].
+    home: u16,
+    /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0).
+    counts: [u16; DENSE_NODES],
+    shift: u8,
+}
+
+const _: () =
+    assert!(size_of::<Record>() <= 48, "a record and its share of the table fit in 64 bytes");
+
+/// One sampled page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<'a> {
+    /// Its index.
+    pub id: PageId,
+    /// Index of its process in [`crate::Model::apps`].
+    pub app: usize,
+    /// First address.
+    pub address: u64,
+    /// log2 of its size.
+    pub shift: u8,
+    /// Node that holds it, if known.
+    pub home: Option<usize>,
+    /// Sampled stores.
+    pub stores: u32,
+    accesses: Accesses<'a>,
+}
+
+/// Sampled accesses of one page by accessing node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accesses<'a> {
+    /// Count of node i at place i.
+    Dense(&'a [u16]),
+    /// (node + 1, count) pairs one after the other, ended by zeros.
+    Pairs(&'a [u16]),
+    /// (node, count), in the order first seen.
+    Spilled(&'a [(u16, u16)]),
+}
+
+impl Page<'_> {
+    /// `(node, sampled accesses)` of the nodes that accessed it, ascending on machines of up to eight nodes.
+    pub fn accesses(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let (dense, pairs, spilled) = match &self.accesses {
+            Accesses::Dense(counts) => (*counts, &[][..], &[][..]),
+            Accesses::Pairs(pairs) => (&[][..], *pairs, &[][..]),
+            Accesses::Spilled(list) => (&[][..], &[][..], *list),
+        };
+        let dense = dense.iter().enumerate().map(|(node, &count)| (node, u32::from(count)));
+        let pairs = pairs
+            .chunks_exact(2)
+            .filter(|pair| pair[0] > 0)
+            .map(|p| (usize::from(p[0]) - 1, u32::from(p[1])));
+        let spilled = spilled.iter().map(|&(node, count)| (usize::from(node), u32::from(count)));
+        dense.chain(pairs).chain(spilled).filter(|(_, count)| *count > 0)
+    }
+
+    /// All sampled accesses.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.accesses().map(|(_, count)| count).sum()
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(1 << self.shift)
+    }
+}
+
+impl Pages {
+    /// No page yet, at most `capacity` (and [`MAX_TRACKED_PAGES`]) ever.
+    #[must_use]
+    pub fn new(node_count: usize, capacity: usize) -> Self {
+        let capacity = capacity.min(MAX_TRACKED_PAGES);
+        Self {
+            node_count,
+            capacity,
+            records: Vec::new(),
+            index: HashTable::new(),
+            spilled: BTreeMap::new(),
+            ignored: 0,
+        }
+    }
+
+    /// Adds one access. A new page is ignored (and counted) when the table is full; a known one still counts [author code].
+    pub fn record(
+        &mut self,
+        app: u32,
+        address: u64,
+        shift: u8,
+        home: u16,
+        node: u16,
+        store: bool,
+    ) -> Option<PageId> {
+        let id = self.find_or_add(app, address, shift)?;
+        let record = &mut self.records[id.0 as usize];
+        record.stores = record.stores.saturating_add(u16::from(store));
+        if home != UNKNOWN_NODE {
+            record.home = home;
+        }
+        if self.node_count <= DENSE_NODES {
+            let count = &mut record.counts[usize::from(node)];
+            *count = count.saturating_add(1);
+        } else {
+            self.record_sparse(id, node);
+        }
+        Some(id)
+    }
+
+    fn find_or_add(&mut self, app: u32, address: u64, shift: u8) -> Option<PageId> {
+        let records = &self.records;
+        let same =
+            |&i: &u32| records[i as usize].address == address && records[i as usize].app == app;
+        if let Some(&id) = self.index.find(hash(app, address), same) {
+            return Some(PageId(id));
+        }
+        if self.records.len() >= self.capacity {
+            self.ignored += 1;
+            return None;
+        }
+        let id = self.records.len() as u32;
+        let counts = [0; DENSE_NODES];
+        let shift = shift.max(PAGE_SHIFT);
+        self.records.push(Record { address, app, stores: 0, home: UNKNOWN_NODE, counts, shift });
+        let records = &self.records;
+        let rehash = |&i: &u32| hash(records[i as usize].app, records[i as usize].address);
+        self.index.insert_unique(hash(app, address), id, rehash);
+        Some(PageId(id))
+    }
+
+    fn record_sparse(&mut self, id: PageId, node: u16) {
+        if let Some(list) = self.spilled.get_mut(&id.0) {
+            return count_in(list, node);
+        }
+        let counts = &mut self.records[id.0 as usize].counts;
+        for pair in counts.chunks_exact_mut(2) {
+            if pair[0] == node + 1 || pair[0] == 0 {
+                pair[0] = node + 1;
+                pair[1] = pair[1].saturating_add(1);
+                return;
+            }
+        }
+        let mut list: Vec<(u16, u16)> =
+            counts.chunks_exact(2).map(|pair| (pair[0] - 1, pair[1])).collect();
+        count_in(&mut list, node);
+        self.spilled.insert(id.0, list);
+    }
+
+    /// How many pages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether no page was sampled.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Accesses to new pages that came when the table was full.
+    #[must_use]
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    /// One page.
+    #[must_use]
+    pub fn get(&self, id: PageId) -> Page<'_> {
+        let record = &self.records[id.0 as usize];
+        let accesses = if self.node_count <= DENSE_NODES {
+            Accesses::Dense(&record.counts[..self.node_count])
+        } else if let Some(list) = self.spilled.get(&id.0) {
+            Accesses::Spilled(list)
+        } else {
+            Accesses::Pairs(&record.counts)
+        };
+        Page {
+            id,
+            app: record.app as usize,
+            address: record.address,
+            shift: record.shift,
+            home: (record.home != UNKNOWN_NODE).then_some(usize::from(record.home)),
+            stores: u32::from(record.stores),
+            accesses,
+        }
+    }
+
+    /// All pages in the order in which they were first seen.
+    pub fn iter(&self) -> impl Iterator<Item = Page<'_>> {
+        (0..self.records.len() as u32).map(|id| self.get(PageId(id)))
+    }
+
+    /// Memory that the table holds now, for the promise of bytes per page.
+    #[must_use]
+    pub fn memory(&self) -> Bytes {
+        // A slot of the hash table is a 32-bit index and one control byte; a spilled list is its pairs and a tree entry.
+        let index = self.index.capacity() * 8 / 7 * (size_of::<u32>() + 1);
+        let spilled: usize = self.spilled.values().map(|list| list.capacity() * 4 + 40).sum();
+        Bytes((self.records.capacity() * size_of::<Record>() + index + spilled) as u64)
+    }
+}
+
+impl PartialEq for Pages {
+    fn eq(&self, other: &Self) -> bool {
+        self.records == other.records
+            && self.spilled == other.spilled
+            && self.ignored == other.ignored
+    }
+}
+
+fn count_in(list: &mut Vec<(u16, u16)>, node: u16) {
+    match list.iter_mut().find(|(seen, _)| *seen == node) {
+        Some((_, count)) => *count = count.saturating_add(1),
+        None => list.push((node, 1)),
+    }
+}
+
+/// A multiply-and-fold of page number and process, with fixed constants (the golden ratio and another odd number): it only finds
+/// records and never orders them.
+fn hash(app: u32, address: u64) -> u64 {
+    let mixed = (address >> PAGE_SHIFT) ^ (u64::from(app) << 44);
+    let product = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xd6e8_feb8_6659_fd93_u64);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(pages: &Pages, id: u32) -> Vec<(usize, u32)> {
+        pages.get(PageId(id)).accesses().collect()
+    }
+
+    #[test]
+    fn accesses_are_counted_by_node_and_pages_keep_their_order() {
+        let mut pages = Pages::new(4, 100);
+        pages.record(0, 0x5000, 12, 1, 3, false);
+        pages.record(0, 0x1000, 12, UNKNOWN_NODE, 0, true);
+        pages.record(0, 0x5000, 12, 2, 3, false);
+        pages.record(1, 0x5000, 12, 0, 1, false);
+        assert_eq!(
+            pages.iter().map(|page| page.address).collect::<Vec<_>>(),
+            [0x5000, 0x1000, 0x5000]
+        );
+        assert_eq!(seen(&pages, 0), [(3, 2)]);
+        assert_eq!(pages.get(PageId(0)).home, Some(2));
+        assert_eq!((pages.get(PageId(1)).stores, pages.get(PageId(1)).home), (1, None));
+    }
+
+    #[test]
+    fn a_full_table_ignores_new_pages_and_counts_known_ones() {
+        let mut pages = Pages::new(2, 1);
+        assert!(pages.record(0, 0x1000, 12, 0, 0, false).is_some());
+        assert!(pages.record(0, 0x2000, 12, 0, 0, false).is_none());
+        assert!(pages.record(0, 0x1000, 12, 0, 1, false).is_some());
+        assert_eq!((pages.len(), pages.ignored()), (1, 1));
+        assert_eq!(pages.get(PageId(0)).total(), 2);
+    }
+
+    #[test]
+    fn a_large_machine_spills_the_fifth_node_of_a_page() {
+        let mut pages = Pages::new(64, 10);
+        for node in [60, 0, 7, 60, 9, 33, 33] {
+            pages.record(0, 0x1000, 12, 0, node, false);
+        }
+        assert_eq!(seen(&pages, 0), [(60, 2), (0, 1), (7, 1), (9, 1), (33, 2)]);
+    }
+
+    #[test]
+    fn a_million_pages_take_at_most_64_bytes_each() {
+        let mut pages = Pages::new(8, 1 << 20);
+        for page in 0..1_u64 << 20 {
+            pages.record(0, page << 12, 12, 0, (page % 8) as u16, false);
+        }
+        let each = pages.memory().0 as f64 / pages.len() as f64;
+        assert!(each <= 64.0, "{each} bytes a page");
+    }
+}

@@ -1,0 +1,85 @@
+//! One thread over the interval: where it ran, where its data is, and SAM's and N-MASS's rates.
+
+use crate::index_set::CpuSet;
+use crate::observation::Exemption;
+use crate::units::Tid;
+use alloc::vec::Vec;
+
+/// A thread of a managed process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thread {
+    /// Its number.
+    pub tid: Tid,
+    /// Index of its process in [`crate::Model::apps`].
+    pub app: usize,
+    /// The CPU that it ran on last.
+    pub cpu: usize,
+    /// CPUs that it may use (before we narrowed its mask).
+    pub allowed: CpuSet,
+    /// Why it is not to be touched, if so.
+    pub exempt: Option<Exemption>,
+    /// CPU time per wall time, 0..=1.
+    pub cpu_share: f64,
+    /// Its rates; a field that could not be sensed is `None`.
+    pub rates: ThreadRates,
+    /// Sampled DRAM accesses (or hint faults) by holding node; `None` without samples.
+    pub accesses_by_node: Option<Vec<u32>>,
+}
+
+/// What its counters say. "Per second" means per second of its own CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ThreadRates {
+    /// Instructions per second of wall time: the thread's progress.
+    pub instructions_per_s: Option<f64>,
+    /// COH: misses served by a cache of another node, per second.
+    pub coherence_remote_per_s: Option<f64>,
+    /// SNP: misses of the private levels served by a neighbour behind the same last-level cache, per second.
+    pub coherence_local_per_s: Option<f64>,
+    /// MEM: last-level cache misses, per second.
+    pub memory_per_s: Option<f64>,
+    /// RDR: DRAM accesses on other nodes, per second.
+    pub remote_dram_per_s: Option<f64>,
+    /// Last-level cache misses per 1000 instructions.
+    pub mpki: Option<f64>,
+    /// Instructions per cycle.
+    pub ipc: Option<f64>,
+    /// Share of its cycles in which it waited for memory.
+    pub stall_share: Option<f64>,
+    /// SPC: stall cycles per coherence event between nodes.
+    pub stalls_per_coherence: Option<f64>,
+    /// Share of DRAM accesses that were local, where counted: with homes it says whether the CPI is the local or the remote one.
+    pub local_dram_share: Option<f64>,
+}
+
+impl ThreadRates {
+    /// Cycles per instruction.
+    #[must_use]
+    pub fn cpi(&self) -> Option<f64> {
+        self.ipc.filter(|ipc| *ipc > 0.0).map(|ipc| 1.0 / ipc)
+    }
+}
+
+impl Thread {
+    /// A thread of which nothing is known but where it is and what it may.
+    #[must_use]
+    pub fn new(tid: Tid, app: usize, cpu: usize, allowed: CpuSet) -> Self {
+        Self {
+            tid,
+            app,
+            cpu,
+            allowed,
+            exempt: None,
+            cpu_share: 1.0,
+            rates: ThreadRates::default(),
+            accesses_by_node: None,
+        }
+    }
+
+    /// The node that holds most of the data it accesses, from samples; the lower one on a tie.
+    #[must_use]
+    pub fn home(&self) -> Option<usize> {
+        let accesses = self.accesses_by_node.as_ref()?;
+        let most = *accesses.iter().max().filter(|count| **count > 0)?;
+        accesses.iter().position(|count| *count == most)
+    }
+}

@@ -1,0 +1,127 @@
+//! What was read from a host at one instant: cumulative counters, each source an `Option` (`None` = not readable here).
+//!
+//! Nothing in it is a rate or an opinion; two of them make a [`crate::Model`]. Only samples and hint faults are a list of what came
+//! since the previous observation. Nodes and CPUs are indices of the topology: the reader translates the kernel's numbers.
+
+mod counters;
+mod samples;
+
+pub use counters::{Counter, Counters, Event};
+pub use samples::{AddressSample, Samples, Source, UNKNOWN_NODE};
+
+use crate::index_set::{CpuSet, NodeSet};
+use crate::matrix::Matrix;
+use crate::units::{Bytes, Nanos, Pid, Tid};
+use alloc::vec::Vec;
+
+/// One look at the machine.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Observation {
+    /// When, on the host's monotonic clock.
+    pub at: Nanos,
+    /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
+    pub node_traffic: Option<Matrix<Counter>>,
+    /// Bytes carried by each directed link, in the topology's order.
+    pub link_bytes: Option<Vec<Counter>>,
+    /// Free memory of each node now.
+    pub free_memory: Option<Vec<Bytes>>,
+    /// Managed processes, ascending by pid.
+    pub processes: Vec<ProcessObservation>,
+    /// Address samples since the previous observation.
+    pub samples: Option<Samples>,
+    /// NUMA hint faults since the previous observation, as samples of source [`Source::HintFault`].
+    pub hint_faults: Option<Samples>,
+}
+
+/// One managed process.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProcessObservation {
+    /// Its number.
+    pub pid: Pid,
+    /// When it started, on the host's clock: with the pid, its identity.
+    pub started: Nanos,
+    /// Its threads, ascending by tid.
+    pub threads: Vec<ThreadObservation>,
+    /// DRAM requests of its threads by `[accessing][holding]`.
+    pub node_traffic: Option<Matrix<Counter>>,
+    /// Cache lines fetched from the caches of another node by `[accessing][owning]`.
+    pub cache_traffic: Option<Matrix<Counter>>,
+    /// Resident memory by node now.
+    pub memory: Option<Vec<Bytes>>,
+    /// Minor and major faults since its start.
+    pub faults: Option<u64>,
+    /// Mappings now, ascending by address.
+    pub mappings: Option<Vec<Mapping>>,
+    /// The application's own count of work done, where it tells one.
+    pub progress: Option<f64>,
+    /// Nodes from which it may have memory (its cpuset); `None` = all.
+    pub allowed_nodes: Option<NodeSet>,
+    /// Why it is not to be touched, if so.
+    pub exempt: Option<Exemption>,
+    /// Pages that were moved by somebody else (the kernel's balancing) since its start.
+    pub pages_moved_by_others: Option<u64>,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ThreadObservation {
+    /// Its number.
+    pub tid: Tid,
+    /// The CPU that it ran on last.
+    pub cpu: usize,
+    /// CPU time since its start.
+    pub cpu_time: Nanos,
+    /// CPUs that it may use: its own mask before we changed it, within its cpuset.
+    pub allowed: CpuSet,
+    /// Why it is not to be touched, if so.
+    pub exempt: Option<Exemption>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// Why a process or thread is only watched (never touched: isolated CPUs, kernel threads, real-time tasks, tasks with an explicit
+/// policy or binding of their own, other managers' cgroups).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Exemption {
+    /// A kernel thread.
+    KernelThread,
+    /// A real-time or deadline task.
+    RealTime,
+    /// It has an affinity mask of its own.
+    OwnAffinity,
+    /// It has a memory policy of its own.
+    OwnMemoryPolicy,
+    /// Another manager's cgroup.
+    OtherManager,
+    /// The user said so.
+    OptedOut,
+    /// Earlier trials made it slower again and again.
+    GivenUp,
+}
+
+/// A range of addresses and what it maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// What is there.
+    pub kind: MappingKind,
+}
+
+/// What a mapping is, as far as moving or replicating its pages is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MappingKind {
+    /// Private anonymous memory, readable and writable.
+    PrivateAnonymous,
+    /// Private anonymous memory of which some is in huge pages.
+    PrivateHuge,
+    /// Private, but not readable and writable, or from a file.
+    PrivateOther,
+    /// Shared with other processes.
+    Shared,
+    /// Special (vdso, device memory): never moved.
+    Special,
+}

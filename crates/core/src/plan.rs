@@ -1,0 +1,301 @@
+//! What is to be done and why, and what became of it: actions, proposals, plans, outcomes. All of it is data.
+
+mod reason;
+
+pub use reason::{Reason, Refusal};
+
+use crate::index_set::CpuSet;
+use crate::units::{Bytes, Nanos, Pid, Tid};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// One change of the host. Nodes and CPUs are indices of the topology.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "action", rename_all = "kebab-case")
+)]
+pub enum Action {
+    /// Move these pages of a process, each to its node, in as few calls as possible.
+    MovePages {
+        /// Process.
+        pid: Pid,
+        /// Which mechanism wants it.
+        mechanism: Mechanism,
+        /// Pages and their targets.
+        pages: Vec<PageMove>,
+    },
+    /// Give every node that runs threads of the process its own copy of these pages.
+    Replicate {
+        /// Process.
+        pid: Pid,
+        /// Pages.
+        pages: Vec<PageMove>,
+    },
+    /// Take the copies of these pages back to one.
+    Unreplicate {
+        /// Process.
+        pid: Pid,
+        /// Pages; the target is where the one copy stays.
+        pages: Vec<PageMove>,
+    },
+    /// Restrict a thread to these CPUs.
+    SetAffinity {
+        /// Process of the thread.
+        pid: Pid,
+        /// Thread.
+        tid: Tid,
+        /// Its new mask.
+        cpus: CpuSet,
+        /// Put it on this CPU first, then widen to `cpus` (SAM: exact CPU, then all CPUs of the destination).
+        via: Option<usize>,
+    },
+    /// Move the memory of a whole process from node to node.
+    MoveProcessMemory {
+        /// Process.
+        pid: Pid,
+        /// Source and target nodes; sources are distinct, moves happen as if all at once.
+        nodes: Vec<NodeMove>,
+        /// Stop the process meanwhile.
+        freeze: bool,
+        /// What was resident on the sources when this was proposed.
+        memory: Bytes,
+    },
+    /// Change how often addresses are sampled.
+    SetSampling {
+        /// Process, or all.
+        pid: Option<Pid>,
+        /// The new rate.
+        sampling: Sampling,
+    },
+}
+
+/// Which of Carrefour's and AsymSched's page mechanisms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Mechanism {
+    /// To the only node that accesses the page.
+    CoLocation,
+    /// To a node drawn at random, away from busy controllers.
+    Interleaving,
+    /// After threads moved to other nodes: the pages follow as they are accessed.
+    Following,
+}
+
+/// A page and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct PageMove {
+    /// First address.
+    pub address: u64,
+    /// log2 of its size.
+    pub shift: u8,
+    /// Node that holds it now.
+    pub from: u16,
+    /// Node that shall hold it.
+    pub to: u16,
+}
+
+/// A source and a target node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct NodeMove {
+    /// Source.
+    pub from: usize,
+    /// Target.
+    pub to: usize,
+}
+
+/// How often addresses are sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Sampling {
+    /// Counters only.
+    Off,
+    /// One sample each so many cycles of each CPU, at most so many pages tracked.
+    Every {
+        /// Cycles.
+        cycles: u64,
+        /// Pages.
+        tracked_pages: usize,
+    },
+}
+
+/// What a policy wants, and why.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Proposal {
+    /// The policy's name.
+    pub policy: &'static str,
+    /// What.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub action: Action,
+    /// Why, with the numbers that led to it.
+    pub reason: Reason,
+}
+
+/// A proposal that the guard did not admit, whole or in part.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Refused {
+    /// What was proposed, or the part of it that was refused.
+    pub proposal: Proposal,
+    /// Why not.
+    pub refusal: Refusal,
+}
+
+/// What is to be done now, in this order.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Plan {
+    /// Number of the plan, counted by the controller from 1.
+    pub number: u64,
+    /// Admitted.
+    pub steps: Vec<Proposal>,
+    /// Proposed and refused, for reports.
+    pub refused: Vec<Refused>,
+}
+
+/// What became of one step of a plan.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Outcome {
+    /// Number of the plan.
+    pub plan: u64,
+    /// Index of the step in it.
+    pub step: usize,
+    /// What happened.
+    pub result: StepResult,
+    /// How long the host worked on it.
+    pub spent: Nanos,
+    /// How long the process stood still for it.
+    pub frozen: Nanos,
+}
+
+/// What happened to a step. Partial success is success with counts; a refused action is an outcome, never an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "result", rename_all = "kebab-case")
+)]
+pub enum StepResult {
+    /// Done; for affinity and sampling.
+    Done,
+    /// Pages were moved or replicated.
+    Pages(PageCounts),
+    /// The subject ended before or meanwhile.
+    Gone,
+    /// The host has no such mechanism (replication without the kernel patch, sampling without a PMU).
+    Unsupported,
+    /// The host refused with this errno.
+    Refused {
+        /// The kernel's error number.
+        errno: i32,
+    },
+}
+
+/// What happened to the pages of a step, in base pages of 4 KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct PageCounts {
+    /// Moved, or replicated.
+    pub moved: u64,
+    /// Already where they should be.
+    pub in_place: u64,
+    /// Unmapped, zero or special pages.
+    pub absent: u64,
+    /// Pinned or under writeback (EBUSY).
+    pub busy: u64,
+    /// No memory on the target (ENOMEM).
+    pub no_memory: u64,
+    /// Refused for another cause (EACCES, EPERM, EIO …).
+    pub failed: u64,
+    /// Replicas that collapsed because somebody wrote.
+    pub collapsed: u64,
+}
+
+impl Action {
+    /// The process that is changed; `None` for the machine.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::MovePages { pid, .. }
+            | Self::Replicate { pid, .. }
+            | Self::Unreplicate { pid, .. }
+            | Self::SetAffinity { pid, .. }
+            | Self::MoveProcessMemory { pid, .. } => Some(*pid),
+            Self::SetSampling { pid, .. } => *pid,
+        }
+    }
+}
+
+impl PageMove {
+    /// Size of the page.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(1 << self.shift)
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CoLocation => "co-location",
+            Self::Interleaving => "interleaving",
+            Self::Following => "following",
+        })
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MovePages { pid, mechanism, pages } => {
+                write!(f, "move {} pages of {pid} ({mechanism}):", pages.len())?;
+                by_route(f, pages)
+            }
+            Self::Replicate { pid, pages } => write!(f, "replicate {} pages of {pid}", pages.len()),
+            Self::Unreplicate { pid, pages } => {
+                write!(f, "unreplicate {} pages of {pid}", pages.len())
+            }
+            Self::SetAffinity { pid, tid, cpus, via: None } => {
+                write!(f, "thread {tid} of {pid} to CPUs {cpus}")
+            }
+            Self::SetAffinity { pid, tid, cpus, via: Some(cpu) } => {
+                write!(f, "thread {tid} of {pid} to CPU {cpu}, then CPUs {cpus}")
+            }
+            Self::MoveProcessMemory { pid, nodes, freeze, memory } => {
+                write!(f, "move {memory} of {pid}{}:", if *freeze { " frozen" } else { "" })?;
+                nodes.iter().try_for_each(|node| write!(f, " {}→{}", node.from, node.to))
+            }
+            Self::SetSampling { pid, sampling } => {
+                match pid {
+                    Some(pid) => write!(f, "sample {pid}: ")?,
+                    None => write!(f, "sample: ")?,
+                }
+                match sampling {
+                    Sampling::Off => write!(f, "off"),
+                    Sampling::Every { cycles, tracked_pages } => {
+                        write!(f, "every {cycles} cycles, {tracked_pages} pages tracked")
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// ` 12 × 0→1, 3 × 0→2`: how many pages take which way.
+fn by_route(f: &mut fmt::Formatter<'_>, pages: &[PageMove]) -> fmt::Result {
+    let mut routes = alloc::collections::BTreeMap::new();
+    for page in pages {
+        *routes.entry((page.from, page.to)).or_insert(0_u32) += 1;
+    }
+    let mut separator = "";
+    routes.into_iter().try_for_each(|((from, to), count)| {
+        write!(f, "{separator} {count} × {from}→{to}")?;
+        separator = ",";
+        Ok(())
+    })
+}

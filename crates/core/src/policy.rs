@@ -1,0 +1,77 @@
+//! The policies. A policy is a state machine that turns a model into proposals; it holds no handle and knows no budget.
+//!
+//! A new policy is one file here and one line in [`POLICIES`]; `docs/new-policy.md` shows one.
+
+pub mod asymsched;
+pub mod carrefour;
+pub mod nmass;
+pub mod observe;
+pub mod sam;
+pub mod sharing;
+
+use crate::model::Model;
+use crate::plan::{Outcome, Plan, Proposal};
+use crate::random::Random;
+use crate::topology::Topology;
+use crate::units::Nanos;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Turns models into proposals.
+pub trait Policy {
+    /// What should change, with reasons. Same state, model, topology and random numbers: same proposals.
+    fn propose(&mut self, model: &Model, topology: &Topology, random: &mut Random)
+    -> Vec<Proposal>;
+
+    /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps of other policies are in it too.
+    fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
+
+    /// How often it wants to decide.
+    fn period(&self) -> Nanos {
+        Nanos::from_secs(1)
+    }
+}
+
+/// One line of [`POLICIES`].
+pub struct Registered {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// One sentence for `--help`.
+    pub about: &'static str,
+    /// Names of its presets, the default first; empty if it has none.
+    pub presets: &'static [&'static str],
+    /// Makes one with a preset of `presets` (`None` = the default); `None` if there is no such preset.
+    pub make: fn(preset: Option<&str>) -> Option<Box<dyn Policy>>,
+}
+
+/// Every built-in policy.
+pub const POLICIES: &[Registered] = &[
+    observe::REGISTERED,
+    carrefour::REGISTERED,
+    nmass::REGISTERED,
+    asymsched::REGISTERED,
+    sam::REGISTERED,
+    sharing::REGISTERED,
+];
+
+/// The built-in policy of this name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static Registered> {
+    POLICIES.iter().find(|policy| policy.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_can_be_made_with_each_of_its_presets_and_no_other() {
+        for policy in POLICIES {
+            assert!((policy.make)(None).is_some(), "{}", policy.name);
+            assert!((policy.make)(Some("no such preset")).is_none(), "{}", policy.name);
+            for preset in policy.presets {
+                assert!((policy.make)(Some(preset)).is_some(), "{} {preset}", policy.name);
+            }
+        }
+    }
+}

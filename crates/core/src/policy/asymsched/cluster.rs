@@ -1,0 +1,110 @@
+//! Step 1: which nodes of a process belong together (ALGORITHMS 3.3).
+//!
+//! Counters see nodes, not threads: if threads of a process on node i use node j and the process has threads there too, i and j join.
+
+use super::subset::{Mask, nodes};
+use crate::matrix::Matrix;
+use alloc::vec::Vec;
+
+/// Nodes of one process whose threads use each other's memory or caches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    /// Index of the application in the caller's list.
+    pub app: usize,
+    /// Its nodes, at least two, as bits.
+    pub nodes: Mask,
+    /// Remote traffic inside (`C_rbw`), requests per second.
+    pub traffic_per_s: f64,
+    /// `ln C_rbw`, or 0 below one request per second [third-party code: demo; guard inferred]. The logarithm keeps a light
+    /// cluster from being ignored beside a heavy one.
+    pub weight: f64,
+}
+
+/// Clusters of one application in order of their lowest node. Pairs below `negligible` of its remote traffic do not join nodes.
+///
+/// `traffic_per_s` is `[accessing node][holding node]` in requests per second; `threads` are the nodes with threads of it.
+#[must_use]
+pub fn clusters_of(app: usize, threads: Mask, traffic_per_s: &Matrix<f64>, negligible: f64) -> Vec<Cluster> {
+    let count = traffic_per_s.size();
+    let remote = |&(i, j, rate): &(usize, usize, f64)| i != j && rate > 0.0;
+    let total: f64 = traffic_per_s.cells().filter(remote).map(|(_, _, rate)| rate).sum();
+    let mut parent: Vec<usize> = (0..count).collect();
+    for (i, j, rate) in traffic_per_s.cells().filter(remote) {
+        let both_have_threads = threads >> i & 1 == 1 && threads >> j & 1 == 1;
+        if both_have_threads && rate >= negligible * total {
+            join(&mut parent, i, j);
+        }
+    }
+    let roots = (0..count).filter(|&node| parent[node] == node);
+    let members = roots.map(|root| nodes(threads).filter(|&node| find(&parent, node) == root).map(|node| 1 << node).sum());
+    members.filter(|nodes: &Mask| nodes.count_ones() >= 2).map(|nodes| cluster(app, nodes, traffic_per_s)).collect()
+}
+
+fn cluster(app: usize, members: Mask, traffic_per_s: &Matrix<f64>) -> Cluster {
+    let inside = |i: usize| nodes(members).filter(move |&j| j != i).map(move |j| traffic_per_s[(i, j)]);
+    let traffic: f64 = nodes(members).flat_map(inside).sum();
+    let weight = if traffic < 1.0 { 0.0 } else { libm::log(traffic) };
+    Cluster { app, nodes: members, traffic_per_s: traffic, weight }
+}
+
+/// The lower root wins, so a cluster is named by its lowest node.
+fn join(parent: &mut [usize], i: usize, j: usize) {
+    let (a, b) = (find(parent, i), find(parent, j));
+    parent[a.max(b)] = a.min(b);
+}
+
+fn find(parent: &[usize], mut node: usize) -> usize {
+    while parent[node] != node {
+        node = parent[node];
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    /// "0>1:500 2>3:1" → "0,1 w6.21".
+    fn check(threads: Mask, traffic: &str, expected: &str) {
+        let mut matrix = Matrix::filled(6, 0.0);
+        for entry in traffic.split_whitespace() {
+            let (pair, rate) = entry.split_once(':').expect("pair:rate");
+            let (from, to) = pair.split_once('>').expect("from>to");
+            matrix[(from.parse().expect("node"), to.parse().expect("node"))] = rate.parse().expect("rate");
+        }
+        let print = |cluster: &Cluster| format!("{:06b}:{:.4}", cluster.nodes, cluster.weight);
+        let found: Vec<String> = clusters_of(0, threads, &matrix, 0.01).iter().map(print).collect();
+        assert_eq!(found.join(" "), expected, "{traffic}");
+    }
+
+    #[test]
+    fn nodes_join_only_where_both_have_threads() {
+        check(0b000011, "0>1:5000 1>0:5000", "000011:9.2103");
+        check(0b000001, "0>1:5000", "");
+        check(0b001011, "0>2:5000 0>1:10", "");
+    }
+
+    #[test]
+    fn joining_is_transitive_and_ignores_direction() {
+        check(0b111111, "4>2:100 4>0:100 1>3:100", "010101:5.2983 001010:4.6052");
+    }
+
+    #[test]
+    fn a_pair_below_one_percent_joins_nothing() {
+        check(0b001111, "0>1:10000 1>2:99", "000011:9.2103");
+        check(0b001111, "0>1:9900 1>2:100", "000111:9.2103");
+    }
+
+    #[test]
+    fn traffic_below_one_request_weighs_nothing() {
+        check(0b000011, "0>1:0.25 1>0:0.5", "000011:0.0000");
+    }
+
+    #[test]
+    fn local_traffic_and_silence_join_nothing() {
+        check(0b111111, "0>0:5000 1>1:10", "");
+        check(0b111111, "", "");
+    }
+}

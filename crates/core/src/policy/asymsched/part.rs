@@ -1,0 +1,193 @@
+//! Blocks that share a cluster (glued through a common node, or of different node kinds) are placed together: a part.
+//!
+//! For every node set a part could take, its options list the ways to split the set among its blocks that are not worse than
+//! another way in both value and bytes that stay. Most parts are one block, with one option a set.
+
+use super::problem::Problem;
+use super::set_bandwidth::SetBandwidth;
+use super::subset::{Mask, subsets};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Ways to split sets among the blocks of parts that are listed at most; beyond, the tables would cost more than the search saves.
+const MAX_SPLITS: u64 = 2_000_000;
+
+/// One way for a part to use a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) value: u64,
+    pub(super) kept: u64,
+    /// Which split, in the order of [`Part::splits`].
+    split: u32,
+}
+
+/// Blocks that are placed together, and their options by set.
+#[derive(Debug)]
+pub(super) struct Part {
+    blocks: Vec<usize>,
+    /// Where the occupants of the whole part are now.
+    pub(super) home: Mask,
+    pub(super) size: u32,
+    /// Sets that the part can take, ascending, and where each one's choices start (one more entry at the end).
+    pub(super) sets: Vec<Mask>,
+    starts: Vec<u32>,
+    choices: Vec<Choice>,
+    /// Position in `sets` by the bits of the set; `u32::MAX` for sets it cannot take.
+    position: Vec<u32>,
+}
+
+impl Part {
+    /// The parts of a problem, or `None` if splitting sets among their blocks is too much for tables.
+    pub(super) fn all(problem: &Problem, inside: &SetBandwidth) -> Option<Vec<Part>> {
+        let groups = groups(problem);
+        let work: u64 = groups.iter().map(|blocks| splits_of(problem, blocks)).sum();
+        (work <= MAX_SPLITS).then(|| groups.into_iter().map(|blocks| Self::new(problem, inside, blocks)).collect())
+    }
+
+    fn new(problem: &Problem, inside: &SetBandwidth, blocks: Vec<usize>) -> Self {
+        let home = blocks.iter().fold(0, |all, &k| all | problem.blocks[k].home);
+        let mut part = Self {
+            size: home.count_ones(),
+            home,
+            blocks,
+            sets: Vec::new(),
+            starts: Vec::new(),
+            choices: Vec::new(),
+            position: vec![u32::MAX; 1 << problem.count],
+        };
+        for set in subsets(problem.all(), part.size) {
+            part.add(problem, inside, set);
+        }
+        part.starts.push(part.choices.len() as u32);
+        part
+    }
+
+    fn add(&mut self, problem: &Problem, inside: &SetBandwidth, set: Mask) {
+        let start = self.choices.len();
+        if let [block] = self.blocks[..] {
+            if set & !problem.blocks[block].targets == 0 && problem.is_fast(set) {
+                let value = problem.weight[(block, block)] * inside.inside(set);
+                self.choices.push(Choice { value, kept: problem.bytes(set & problem.blocks[block].home), split: 0 });
+            }
+        } else {
+            let mut front = Front::default();
+            let mut number = 0;
+            self.each_split(problem, set, &mut |sets| {
+                front.offer(part_choice(problem, &self.blocks, sets, number));
+                number += 1;
+            });
+            self.choices.extend(front.choices);
+        }
+        if self.choices.len() > start {
+            self.position[set as usize] = self.sets.len() as u32;
+            self.sets.push(set);
+            self.starts.push(start as u32);
+        }
+    }
+
+    /// All ways to split a set among the blocks, each as one set for each block; first block's smallest set first.
+    fn each_split(&self, problem: &Problem, set: Mask, visit: &mut impl FnMut(&[Mask])) {
+        let mut sets = vec![0; self.blocks.len()];
+        split(problem, &self.blocks, 0, set, &mut sets, visit);
+    }
+
+    /// Choices for a set; none if the part cannot take it.
+    pub(super) fn choices(&self, set: Mask) -> &[Choice] {
+        let position = self.position[set as usize];
+        if position == u32::MAX { &[] } else { self.choices_at(position as usize) }
+    }
+
+    pub(super) fn choices_at(&self, position: usize) -> &[Choice] {
+        &self.choices[self.starts[position] as usize..self.starts[position + 1] as usize]
+    }
+
+    /// Writes the sets of the blocks for a choice.
+    pub(super) fn write(&self, problem: &Problem, set: Mask, choice: Choice, into: &mut [Mask]) {
+        let mut number = 0;
+        self.each_split(problem, set, &mut |sets| {
+            if number == choice.split {
+                self.blocks.iter().zip(sets).for_each(|(&block, &own)| into[block] = own);
+            }
+            number += 1;
+        });
+    }
+}
+
+fn part_choice(problem: &Problem, blocks: &[usize], sets: &[Mask], split: u32) -> Choice {
+    let mut choice = Choice { value: 0, kept: 0, split };
+    for (a, &k) in blocks.iter().enumerate() {
+        choice.kept += problem.bytes(sets[a] & problem.blocks[k].home);
+        choice.value += problem.weight[(k, k)] * problem.between(sets[a], sets[a]);
+        for (b, &l) in blocks.iter().enumerate().skip(a + 1) {
+            choice.value += problem.weight[(k, l)] * problem.between(sets[a], sets[b]);
+        }
+    }
+    choice
+}
+
+/// Recursion is as deep as a part has blocks, at most [`super::set_bandwidth::MAX_TABLE_NODES`].
+fn split(
+    problem: &Problem,
+    blocks: &[usize],
+    at: usize,
+    left: Mask,
+    sets: &mut Vec<Mask>,
+    visit: &mut impl FnMut(&[Mask]),
+) {
+    let Some(&block) = blocks.get(at) else { return visit(sets) };
+    let block = &problem.blocks[block];
+    for own in subsets(left & block.targets, block.home.count_ones()) {
+        if problem.is_fast(own) {
+            sets[at] = own;
+            split(problem, blocks, at + 1, left & !own, sets, visit);
+        }
+    }
+}
+
+/// Blocks connected by weights, each group in block order, groups in order of their first block.
+fn groups(problem: &Problem) -> Vec<Vec<usize>> {
+    let count = problem.blocks.len();
+    let mut group: Vec<usize> = (0..count).collect();
+    for k in 0..count {
+        for l in k + 1..count {
+            if problem.weight[(k, l)] > 0 && group[k] != group[l] {
+                let (low, high) = (group[k].min(group[l]), group[k].max(group[l]));
+                group.iter_mut().filter(|g| **g == high).for_each(|g| *g = low);
+            }
+        }
+    }
+    let members = |root: usize| (0..count).filter(|&k| group[k] == root).collect();
+    (0..count).filter(|&k| group[k] == k).map(members).collect()
+}
+
+/// Number of (set, split) pairs of a group: what listing its options costs.
+fn splits_of(problem: &Problem, blocks: &[usize]) -> u64 {
+    let mut left = problem.count as u64;
+    let mut work: u64 = 1;
+    for &block in blocks {
+        let size = u64::from(problem.blocks[block].home.count_ones());
+        work = work.saturating_mul(binomial(left, size));
+        left -= size;
+    }
+    work
+}
+
+fn binomial(of: u64, size: u64) -> u64 {
+    (0..size).fold(1, |product: u64, i| product.saturating_mul(of - i) / (i + 1))
+}
+
+/// Choices none of which is beaten or equalled by another in both value and bytes that stay; the earlier of equals stays.
+#[derive(Debug, Default, Clone)]
+struct Front {
+    choices: Vec<Choice>,
+}
+
+impl Front {
+    fn offer(&mut self, new: Choice) {
+        if self.choices.iter().any(|old| old.value >= new.value && old.kept >= new.kept) {
+            return;
+        }
+        self.choices.retain(|old| old.value > new.value || old.kept > new.kept);
+        self.choices.push(new);
+    }
+}

@@ -1,0 +1,68 @@
+//! The constants of N-MASS as data: published, as printed, and with our extensions.
+
+use crate::Nanos;
+
+/// Pressure at which the link between the two processors of the paper's machine saturates [N-MASS s3.3, found with STREAM + SPEC].
+pub const PUBLISHED_THRESHOLD_MPKI: f64 = 60.0;
+/// What one direction of that machine's link carries: QPI, 23.44 GB/s both ways together [N-MASS table 1], in MB/s.
+pub const PUBLISHED_LINK_MB_S: f64 = 11_720.0;
+/// Clock of that machine, a Xeon E5520 [N-MASS table 1; product data], in MHz.
+pub const PUBLISHED_CLOCK_MHZ: f64 = 2_270.0;
+
+/// How refinement chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refinement {
+    /// Repaired: from the most to the least loaded processor while the difference of the pressures shrinks.
+    Difference,
+    /// The printed choice by `mpki × penalty`, repaired only where it would not stop or would keep the pressures of refused moves.
+    Printed,
+    /// None: maximum-local alone.
+    None,
+}
+
+/// What a run of N-MASS goes by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// Name on the command line and in reasons.
+    pub name: &'static str,
+    /// No processor that receives a process may reach this pressure, MPKI.
+    pub threshold_mpki: f64,
+    /// Time between two runs at least [N-MASS s3.4: 1 s].
+    pub epoch: Nanos,
+    /// Relative change of some process's MPKI that makes it run again [N-MASS s3.4: 20 %].
+    pub trigger: f64,
+    /// The way of refinement.
+    pub refinement: Refinement,
+    /// Exchange two processes where no core is free [inferred: the paper's 8-process workloads need it, its print does not have it].
+    pub swap_when_full: bool,
+}
+
+impl Preset {
+    /// The default: published constants, repaired refinement.
+    pub const PUBLISHED: Self = Self {
+        name: "nmass",
+        threshold_mpki: PUBLISHED_THRESHOLD_MPKI,
+        epoch: Nanos::from_secs(1),
+        trigger: 0.20,
+        refinement: Refinement::Difference,
+        swap_when_full: false,
+    };
+    /// Refinement as printed, repaired so that it stops.
+    pub const PRINTED: Self = Self { name: "nmass-printed", refinement: Refinement::Printed, ..Self::PUBLISHED };
+    /// With exchanges where no core is free.
+    pub const SWAP: Self = Self { name: "nmass-swap", swap_when_full: true, ..Self::PUBLISHED };
+    /// Locality only: the paper's own point of comparison.
+    pub const MAXIMUM_LOCAL: Self = Self { name: "maximum-local", refinement: Refinement::None, ..Self::PUBLISHED };
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::PUBLISHED, Self::PRINTED, Self::SWAP, Self::MAXIMUM_LOCAL];
+
+    /// The same with the threshold of a machine whose weakest link carries `link_mb_s` in one direction at a clock of `clock_mhz`.
+    ///
+    /// Misses per instruction times instructions per second must fit the link, so the threshold grows with the link and falls with
+    /// the clock [inferred from the way in which the paper found its 60 MPKI].
+    #[must_use]
+    pub fn for_machine(self, link_mb_s: f64, clock_mhz: f64) -> Self {
+        let scale = link_mb_s / PUBLISHED_LINK_MB_S * (PUBLISHED_CLOCK_MHZ / clock_mhz);
+        Self { threshold_mpki: PUBLISHED_THRESHOLD_MPKI * scale, ..self }
+    }
+}

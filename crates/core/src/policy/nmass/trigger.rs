@@ -1,0 +1,109 @@
+//! When N-MASS runs again: at most once an epoch, and only if some process started, ended, changed home or changed its cache pressure.
+
+use super::penalty::relative_change;
+use crate::{Nanos, Pid};
+use alloc::collections::BTreeMap;
+
+/// What is remembered of a process from one epoch to the next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Remembered {
+    /// Cache pressure in the epoch.
+    pub mpki: f64,
+    /// Home node.
+    pub home: usize,
+}
+
+/// Why a run is due.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Due {
+    /// The process was not there in the last epoch.
+    Started(Pid),
+    /// The process is gone.
+    Ended(Pid),
+    /// Most of its memory is on another node now.
+    HomeChanged(Pid),
+    /// Its MPKI changed by this share relative to the epoch before.
+    PressureChanged(Pid, f64),
+}
+
+/// The previous epoch.
+#[derive(Debug, Clone, Default)]
+pub struct Trigger {
+    previous: BTreeMap<Pid, Remembered>,
+    last_epoch: Option<Nanos>,
+}
+
+impl Trigger {
+    /// Whether an epoch is over; the first one always is.
+    #[must_use]
+    pub fn epoch_is_over(&self, now: Nanos, epoch: Nanos) -> bool {
+        self.last_epoch.is_none_or(|last| now.since(last) >= epoch)
+    }
+
+    /// Ends an epoch: takes its values in and says why a run is due, if one is.
+    pub fn end_epoch(&mut self, now: Nanos, current: BTreeMap<Pid, Remembered>, threshold: f64) -> Option<Due> {
+        let due = due(&self.previous, &current, threshold);
+        self.previous = current;
+        self.last_epoch = Some(now);
+        due
+    }
+}
+
+fn due(
+    previous: &BTreeMap<Pid, Remembered>,
+    current: &BTreeMap<Pid, Remembered>,
+    threshold: f64,
+) -> Option<Due> {
+    let ended = previous.keys().find(|pid| !current.contains_key(pid)).map(|&pid| Due::Ended(pid));
+    let changed = |(&pid, now): (&Pid, &Remembered)| {
+        let Some(before) = previous.get(&pid) else { return Some(Due::Started(pid)) };
+        if before.home != now.home {
+            return Some(Due::HomeChanged(pid));
+        }
+        let change = relative_change(before.mpki, now.mpki);
+        (change > threshold).then_some(Due::PressureChanged(pid, change))
+    };
+    current.iter().find_map(changed).or(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(processes: &[(u32, f64, usize)]) -> BTreeMap<Pid, Remembered> {
+        processes.iter().map(|&(pid, mpki, home)| (Pid(pid), Remembered { mpki, home })).collect()
+    }
+
+    fn check(previous: &[(u32, f64, usize)], current: &[(u32, f64, usize)], expected: Option<Due>) {
+        let mut trigger = Trigger::default();
+        trigger.end_epoch(Nanos(0), epoch(previous), 0.20);
+        assert_eq!(trigger.end_epoch(Nanos::from_secs(1), epoch(current), 0.20), expected);
+    }
+
+    #[test]
+    fn twenty_percent_is_not_yet_a_change() {
+        check(&[(1, 10.0, 0)], &[(1, 12.0, 0)], None);
+        check(&[(1, 10.0, 0)], &[(1, 8.0, 0)], None);
+        check(&[(1, 16.0, 0)], &[(1, 20.0, 0)], Some(Due::PressureChanged(Pid(1), 0.25)));
+        check(&[(1, 0.0, 0)], &[(1, 0.0, 0)], None);
+        check(&[(1, 0.0, 0)], &[(1, 1.0, 0)], Some(Due::PressureChanged(Pid(1), f64::INFINITY)));
+    }
+
+    #[test]
+    fn starts_ends_and_new_homes_trigger() {
+        check(&[], &[(1, 10.0, 0)], Some(Due::Started(Pid(1))));
+        check(&[(1, 10.0, 0)], &[], Some(Due::Ended(Pid(1))));
+        check(&[(1, 10.0, 0)], &[(1, 10.0, 1)], Some(Due::HomeChanged(Pid(1))));
+    }
+
+    #[test]
+    fn epochs_last_their_time() {
+        let mut trigger = Trigger::default();
+        let epoch = Nanos::from_secs(1);
+        assert!(trigger.epoch_is_over(Nanos(5), epoch));
+        trigger.end_epoch(Nanos(5), BTreeMap::new(), 0.2);
+        assert!(!trigger.epoch_is_over(Nanos::from_millis(999), epoch));
+        assert!(trigger.epoch_is_over(Nanos(1_000_000_005), epoch));
+    }
+}

@@ -1,0 +1,214 @@
+//! The machine as the policies see it: nodes, CPUs, cache domains, memory, distances, bandwidth and links. Checked once, here.
+//!
+//! It holds what does not change while nobody unplugs anything. It may not hold a measurement of a running program.
+
+mod description;
+pub mod synthetic;
+
+pub use description::{Cpu, Description, Link, NodeDescription, Route, TopologyError};
+
+use crate::index_set::{CpuSet, NodeSet};
+use crate::matrix::Matrix;
+use crate::units::Bytes;
+use alloc::vec::Vec;
+
+/// A checked machine. Indices of nodes, CPUs, cache domains and packages are dense, from zero.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Topology {
+    description: Description,
+    cpus_of_node: Vec<CpuSet>,
+    cpus_of_domain: Vec<CpuSet>,
+    cpus_of_package: Vec<CpuSet>,
+}
+
+impl Topology {
+    /// Checks a description.
+    ///
+    /// # Errors
+    /// Names the field that contradicts the others, and what it should have been.
+    pub fn new(description: Description) -> Result<Self, TopologyError> {
+        description.check()?;
+        let groups = |count: usize, group_of: fn(&Cpu) -> usize| {
+            let mut groups = alloc::vec![CpuSet::new(); count];
+            for (index, cpu) in description.cpus.iter().enumerate() {
+                groups[group_of(cpu)].insert(index);
+            }
+            groups
+        };
+        let count = |group_of: fn(&Cpu) -> usize| {
+            description.cpus.iter().map(group_of).max().map_or(0, |last| last + 1)
+        };
+        let cpus_of_node = groups(description.nodes.len(), |cpu| cpu.node);
+        let cpus_of_domain = groups(count(|cpu| cpu.cache_domain), |cpu| cpu.cache_domain);
+        let cpus_of_package = groups(count(|cpu| cpu.package), |cpu| cpu.package);
+        Ok(Self { description, cpus_of_node, cpus_of_domain, cpus_of_package })
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// How many nodes, those without CPUs or without memory included.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.description.nodes.len()
+    }
+
+    /// How many CPUs.
+    #[must_use]
+    pub fn cpu_count(&self) -> usize {
+        self.description.cpus.len()
+    }
+
+    /// How many last-level cache domains.
+    #[must_use]
+    pub fn domain_count(&self) -> usize {
+        self.cpus_of_domain.len()
+    }
+
+    /// How many packages (sockets).
+    #[must_use]
+    pub fn package_count(&self) -> usize {
+        self.cpus_of_package.len()
+    }
+
+    /// One CPU.
+    #[must_use]
+    pub fn cpu(&self, cpu: usize) -> &Cpu {
+        &self.description.cpus[cpu]
+    }
+
+    /// All CPUs by index.
+    #[must_use]
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.description.cpus
+    }
+
+    /// The node of a CPU.
+    #[must_use]
+    pub fn node_of_cpu(&self, cpu: usize) -> usize {
+        self.description.cpus[cpu].node
+    }
+
+    /// The last-level cache domain of a CPU.
+    #[must_use]
+    pub fn domain_of_cpu(&self, cpu: usize) -> usize {
+        self.description.cpus[cpu].cache_domain
+    }
+
+    /// The CPUs of a node; empty for a memory-only node.
+    #[must_use]
+    pub fn cpus_of_node(&self, node: usize) -> &CpuSet {
+        &self.cpus_of_node[node]
+    }
+
+    /// The CPUs that share a last-level cache.
+    #[must_use]
+    pub fn cpus_of_domain(&self, domain: usize) -> &CpuSet {
+        &self.cpus_of_domain[domain]
+    }
+
+    /// The CPUs of a package (socket).
+    #[must_use]
+    pub fn cpus_of_package(&self, package: usize) -> &CpuSet {
+        &self.cpus_of_package[package]
+    }
+
+    /// All CPUs, isolated ones included.
+    #[must_use]
+    pub fn all_cpus(&self) -> CpuSet {
+        CpuSet::first(self.cpu_count())
+    }
+
+    /// Memory of a node.
+    #[must_use]
+    pub fn memory(&self, node: usize) -> Bytes {
+        self.description.nodes[node].memory
+    }
+
+    /// Whether a node has memory, that is a controller whose load counts.
+    #[must_use]
+    pub fn has_memory(&self, node: usize) -> bool {
+        self.memory(node) > Bytes(0)
+    }
+
+    /// Nodes with CPUs.
+    #[must_use]
+    pub fn compute_nodes(&self) -> NodeSet {
+        (0..self.node_count()).filter(|&node| !self.cpus_of_node[node].is_empty()).collect()
+    }
+
+    /// Nodes with memory.
+    #[must_use]
+    pub fn memory_nodes(&self) -> NodeSet {
+        (0..self.node_count()).filter(|&node| self.has_memory(node)).collect()
+    }
+
+    /// ACPI SLIT distance (10 = local).
+    #[must_use]
+    pub fn distance(&self, accessing: usize, holding: usize) -> u32 {
+        self.description.distances[(accessing, holding)]
+    }
+
+    /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was measured. The diagonal is local bandwidth.
+    #[must_use]
+    pub fn bandwidth(&self) -> Option<&Matrix<f64>> {
+        self.description.bandwidth_bytes_per_s.as_ref()
+    }
+
+    /// Directed links; data flows from the node that holds it (`from`) to the node that reads it (`to`).
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
+        &self.description.links
+    }
+
+    /// The links between two nodes, where routes are known; empty on the diagonal.
+    #[must_use]
+    pub fn route(&self, accessing: usize, holding: usize) -> Option<&Route> {
+        self.description.routes.as_ref().map(|routes| &routes[accessing][holding])
+    }
+
+    /// Bandwidth of a node's controller in bytes per second, where known.
+    #[must_use]
+    pub fn controller_bytes_per_s(&self, node: usize) -> Option<f64> {
+        self.description.nodes[node].controller_bytes_per_s
+    }
+
+    /// Bandwidth of all controllers together in bytes per second; `None` if one of them is unknown.
+    #[must_use]
+    pub fn capacity_bytes_per_s(&self) -> Option<f64> {
+        self.memory_nodes().iter().map(|node| self.controller_bytes_per_s(node)).sum()
+    }
+
+    /// Nominal clock in cycles per second, where known: the rate of the reference-cycle counter.
+    #[must_use]
+    pub fn clock_hz(&self) -> Option<f64> {
+        self.description.clock_hz
+    }
+
+    /// The kernel's number of a node.
+    #[must_use]
+    pub fn kernel_node(&self, node: usize) -> u32 {
+        self.description.nodes[node].kernel_id
+    }
+
+    /// The kernel's number of a CPU.
+    #[must_use]
+    pub fn kernel_cpu(&self, cpu: usize) -> u32 {
+        self.description.cpus[cpu].kernel_id
+    }
+
+    /// The node with this kernel number. A scan over the nodes: keep the answer where it is needed per sample.
+    #[must_use]
+    pub fn node_of_kernel_id(&self, kernel_id: u32) -> Option<usize> {
+        self.description.nodes.iter().position(|node| node.kernel_id == kernel_id)
+    }
+
+    /// The CPU with this kernel number. A scan over the CPUs: keep the answer where it is needed per sample.
+    #[must_use]
+    pub fn cpu_of_kernel_id(&self, kernel_id: u32) -> Option<usize> {
+        self.description.cpus.iter().position(|cpu| cpu.kernel_id == kernel_id)
+    }
+}
