@@ -1,3 +1,36 @@
-//! Developer commands: setup, test, lab, bench. Never shipped.
+//! Developer commands: `./x setup`, `./x test`, … Never shipped.
+//!
+//! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check failed, 2 bad usage.
 
-fn main() {}
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Rondpoint's developer commands.
+#[derive(Parser)]
+#[command(name = "x", bin_name = "./x", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fetch what the lab needs (QEMU, a guest kernel, perf, numad …) into a cache folder; nothing else is altered
+    Setup(setup::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Setup(arguments) => setup::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

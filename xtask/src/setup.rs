@@ -1,0 +1,198 @@
+//! `./x setup`: fetches what the lab needs into the cache folder, and alters nothing else.
+//!
+//! The steps, each of which can be interrupted and is not repeated when it is done: check this machine, fetch the
+//! package lists, say what will be fetched, fetch, unpack, check what was unpacked, write `setup.toml`.
+
+mod apt;
+mod elf;
+#[path = "../../lab/runner/src/installed.rs"]
+#[cfg_attr(not(test), expect(dead_code, reason = "the runner uses the rest of the reader"))]
+pub(crate) mod installed;
+mod plan;
+mod probe;
+mod record;
+mod sources;
+mod system;
+mod unpack;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use apt::{Download, PrivateRoot};
+use installed::Installed;
+use plan::Plan;
+
+/// What `./x setup` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Look for newer packages although everything is there
+    #[arg(long)]
+    refresh: bool,
+    /// Only say what would be fetched, and how much (the package lists are fetched to know)
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
+const UNPACKED_PER_PACKED: u64 = 3;
+
+/// Unpacking speed in packed bytes per second, from xz on a slow core; used for the forecast only.
+const UNPACK_BYTES_PER_S: f64 = 10e6;
+
+/// Download speed for the forecast where apt reports none.
+const UNKNOWN_BYTES_PER_S: f64 = 5e6;
+
+/// The whole of `./x setup`.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let cache = installed::cache_folder(|name| std::env::var(name).ok())?;
+    let may_be_done = !arguments.refresh && !arguments.dry_run;
+    if may_be_done && let Ok(installed) = Installed::load(&cache) {
+        println!("{}", summary(&installed, &cache));
+        println!("nothing to do (./x setup --refresh looks for newer packages)");
+        return Ok(());
+    }
+    system::check()?;
+    system::check_cache(&cache)?;
+    let _lock = lock(&cache)?;
+    let apt = private_root(&cache)?;
+    println!("fetching Debian's package lists (about 10 MB) …");
+    let speed = apt.update()?;
+    let plan = Plan::choose(&apt, system::find_program("x86_64-linux-gnu-gcc-12").is_none())?;
+    let missing = announce(&plan, &apt.archives(), &cache, speed);
+    if arguments.dry_run {
+        return Ok(());
+    }
+    check_space(&plan, &missing, &cache)?;
+    if !missing.is_empty() {
+        apt.fetch(&missing)?;
+    }
+    let trees = plan.groups.iter().map(|group| unpack::unpack(group, &apt.archives(), &cache));
+    let trees = trees.collect::<Result<Vec<_>>>()?;
+    let installed = record::describe(&plan, &trees)?;
+    record::write(installed, &cache)?;
+    tidy_up(&apt, &trees, &cache)?;
+    println!("{}", summary(&Installed::load(&cache)?, &cache));
+    Ok(())
+}
+
+/// One setup at a time in one cache; released when the file is closed, even by a kill.
+fn lock(cache: &Path) -> Result<File> {
+    let path = cache.join("setup.lock");
+    let file = File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
+    if file.try_lock().is_err() {
+        println!("another setup works in {}; waiting for it …", cache.display());
+        file.lock().with_context(|| format!("{}: cannot lock", path.display()))?;
+    }
+    Ok(file)
+}
+
+fn private_root(cache: &Path) -> Result<PrivateRoot> {
+    let sources = sources::private_sources(&system::apt_sources()?).with_context(|| {
+        format!("no entry in /etc/apt/sources.list or /etc/apt/sources.list.d carries \"{} main\"; setup uses the mirror named there", sources::RELEASE)
+    })?;
+    PrivateRoot::create(&cache.join("apt"), &sources)
+}
+
+/// Says what will be fetched, how much and roughly how long. Returns what is not here yet.
+fn announce<'plan>(
+    plan: &'plan Plan,
+    archives: &Path,
+    cache: &Path,
+    speed: Option<f64>,
+) -> Vec<&'plan Download> {
+    let is_unpacked = |group: &plan::Group| cache.join(group.folder()).exists();
+    // Groups share some packages; each is fetched once.
+    let wanted: BTreeSet<_> = plan
+        .groups
+        .iter()
+        .filter(|group| !is_unpacked(group))
+        .flat_map(|group| &group.downloads)
+        .collect();
+    let is_here = |download: &Download| {
+        fs::metadata(archives.join(&download.file)).is_ok_and(|file| file.len() == download.bytes)
+    };
+    for group in &plan.groups {
+        let bytes: u64 = group.downloads.iter().map(|download| download.bytes).sum();
+        let state = if is_unpacked(group) { ", already unpacked" } else { "" };
+        println!(
+            "  {:<7} {:>3} packages, {:>4.0} MB{state}",
+            group.name,
+            group.downloads.len(),
+            megabytes(bytes)
+        );
+    }
+    let missing: Vec<_> = wanted.iter().copied().filter(|download| !is_here(download)).collect();
+    let bytes: u64 = missing.iter().map(|download| download.bytes).sum();
+    let packed: u64 = wanted.iter().map(|download| download.bytes).sum();
+    let seconds =
+        bytes as f64 / speed.unwrap_or(UNKNOWN_BYTES_PER_S) + packed as f64 / UNPACK_BYTES_PER_S;
+    println!(
+        "will fetch {} packages, {:.0} MB (apt's numbers), and unpack them into {} (about {:.0} MB); \
+         roughly {} at the speed just seen. Nothing else on this machine is changed.",
+        missing.len(),
+        megabytes(bytes),
+        cache.display(),
+        megabytes(packed * UNPACKED_PER_PACKED),
+        duration(seconds),
+    );
+    missing
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+fn duration(seconds: f64) -> String {
+    if seconds < 90.0 {
+        format!("{:.0} s", seconds.max(1.0))
+    } else {
+        format!("{:.0} min", seconds / 60.0)
+    }
+}
+
+fn check_space(plan: &Plan, missing: &[&Download], cache: &Path) -> Result<()> {
+    let fetched: u64 = missing.iter().map(|download| download.bytes).sum();
+    let pending = plan.groups.iter().filter(|group| !cache.join(group.folder()).exists());
+    let unpacked: u64 = pending
+        .flat_map(|group| &group.downloads)
+        .map(|download| download.bytes * UNPACKED_PER_PACKED)
+        .sum();
+    let free = system::free_bytes(cache)?;
+    if free < fetched + unpacked {
+        bail!(
+            "{}: {:.0} MB are free and about {:.0} MB are needed; make room, or choose another folder with RONDPOINT_CACHE",
+            cache.display(),
+            megabytes(free),
+            megabytes(fetched + unpacked)
+        );
+    }
+    Ok(())
+}
+
+/// Removes the package files, which are unpacked now, and trees of earlier setups.
+fn tidy_up(apt: &PrivateRoot, trees: &[PathBuf], cache: &Path) -> Result<()> {
+    fs::remove_dir_all(apt.archives()).context("cannot remove the package files")?;
+    for entry in fs::read_dir(cache).with_context(|| format!("{}: cannot list", cache.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_tree = ["host-", "kernel-", "guest-"].iter().any(|group| name.starts_with(group));
+        if is_tree && !trees.contains(&path) {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("{}: cannot remove", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn summary(installed: &Installed, cache: &Path) -> String {
+    format!(
+        "lab parts in {}: QEMU {}, guest kernel {}, {} guest programs",
+        cache.display(),
+        installed.host.qemu_version,
+        installed.kernel.release,
+        installed.guest.programs.len()
+    )
+}
