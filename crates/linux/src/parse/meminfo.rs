@@ -1,0 +1,56 @@
+//! `node*/meminfo`: lines such as `Node 0 MemTotal: 4679884 kB`.
+
+use super::ParseError;
+use super::fields::{decimal, lines, words};
+
+/// What a node has and has left, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeMemory {
+    /// All of the node's memory that the kernel manages.
+    pub total_bytes: u64,
+    /// What is free now.
+    pub free_bytes: u64,
+}
+
+/// Parses one node's `meminfo`.
+///
+/// # Errors
+/// Either of the two values missing or no number.
+pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
+    let value = |name: &[u8], expected: &'static str| {
+        lines(bytes)
+            .find_map(|(number, line)| {
+                let mut parts = words(line);
+                (parts.nth(2) == Some(name)).then(|| {
+                    let kib = parts.next().and_then(decimal).and_then(|kib| kib.checked_mul(1024));
+                    kib.ok_or_else(|| ParseError::new(number, expected, line))
+                })
+            })
+            .unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
+    };
+    Ok(NodeMemory {
+        total_bytes: value(b"MemTotal:", "Node N MemTotal: KIB kB")?,
+        free_bytes: value(b"MemFree:", "Node N MemFree: KIB kB")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_and_free_are_read() {
+        let text = b"Node 0 MemTotal:        4679884 kB\nNode 0 MemFree:         3813708 kB\n";
+        let memory = parse(text).unwrap();
+        assert_eq!(memory.total_bytes, 4_679_884 * 1024);
+        assert_eq!(memory.free_bytes, 3_813_708 * 1024);
+    }
+
+    #[test]
+    fn a_missing_line_is_named() {
+        let error = parse(b"Node 0 MemTotal: 1 kB\n").unwrap_err().to_string();
+        assert!(error.contains("Node N MemFree: KIB kB"), "{error}");
+        let error = parse(b"Node 0 MemTotal: x kB\n").unwrap_err().to_string();
+        assert!(error.contains("found `Node 0 MemTotal: x kB`"), "{error}");
+    }
+}

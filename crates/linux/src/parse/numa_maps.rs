@@ -1,0 +1,128 @@
+//! `/proc/PID/numa_maps` (numa(7)): one mapping a line, its policy and its pages per node.
+//!
+//! Reading the file makes the kernel walk the page tables under the process's map lock, so callers
+//! bound the size of process that they read it for.
+
+use std::collections::BTreeMap;
+
+use super::ParseError;
+use super::fields::{decimal, hexadecimal, lines, words};
+
+/// One mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// The memory policy as the kernel writes it: `default`, `bind:0-1`, `interleave:0-3` …
+    pub policy: String,
+    /// The file behind it, or `heap`, `stack`; `None` for anonymous memory.
+    pub backing: Option<String>,
+    /// Pages by node, in units of `page_bytes`.
+    pub pages_by_node: BTreeMap<u32, u64>,
+    /// Size of the kernel's pages here.
+    pub page_bytes: u64,
+    /// Pages not yet written back, or anonymous pages written to.
+    pub dirty: u64,
+    /// Anonymous pages.
+    pub anonymous: u64,
+}
+
+/// Parses the file.
+///
+/// # Errors
+/// A line without an address and a policy, or a node count that is no number.
+pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
+    lines(bytes)
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(number, line)| mapping(number, line))
+        .collect()
+}
+
+fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
+    let fail = || ParseError::new(number, "ADDRESS POLICY [NAME=VALUE …]", line);
+    let mut parts = words(line);
+    let start = parts.next().and_then(hexadecimal).ok_or_else(fail)?;
+    let policy = String::from_utf8_lossy(parts.next().ok_or_else(fail)?).into_owned();
+    let mut mapping = Mapping {
+        start,
+        policy,
+        backing: None,
+        pages_by_node: BTreeMap::new(),
+        page_bytes: 4096,
+        dirty: 0,
+        anonymous: 0,
+    };
+    for word in parts {
+        let Some(at) = word.iter().position(|&byte| byte == b'=') else {
+            if matches!(word, b"heap" | b"stack") {
+                mapping.backing = Some(String::from_utf8_lossy(word).into_owned());
+            }
+            continue;
+        };
+        let (name, value) = (&word[..at], &word[at + 1..]);
+        let count = || decimal(value).ok_or_else(fail);
+        match name {
+            b"file" => mapping.backing = Some(String::from_utf8_lossy(value).into_owned()),
+            b"dirty" => mapping.dirty = count()?,
+            b"anon" => mapping.anonymous = count()?,
+            b"kernelpagesize_kB" => mapping.page_bytes = count()?.saturating_mul(1024),
+            [b'N', digits @ ..] => {
+                if let Some(node) = decimal(digits).and_then(|node| node.try_into().ok()) {
+                    mapping.pages_by_node.insert(node, count()?);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(mapping)
+}
+
+/// Bytes of all mappings by node.
+#[must_use]
+pub fn bytes_by_node(mappings: &[Mapping]) -> BTreeMap<u32, u64> {
+    let mut bytes = BTreeMap::new();
+    for mapping in mappings {
+        for (&node, &pages) in &mapping.pages_by_node {
+            *bytes.entry(node).or_insert(0u64) += pages.saturating_mul(mapping.page_bytes);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &[u8] =
+        b"560dd7b4e000 default file=/usr/bin/cat mapped=2 N0=2 kernelpagesize_kB=4\n\
+        7f0000000000 interleave:0-1 anon=3072 dirty=3072 active=0 N0=1024 N1=2048 kernelpagesize_kB=4\n\
+        7f1000000000 bind:1 anon=2 dirty=1 N1=2 kernelpagesize_kB=2048\n\
+        7ffc00000000 default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4\n";
+
+    #[test]
+    fn policies_and_pages_per_node_are_read() {
+        let mappings = parse(TEXT).unwrap();
+        assert_eq!(mappings[1].policy, "interleave:0-1");
+        assert_eq!(mappings[1].pages_by_node[&1], 2048);
+        assert_eq!(mappings[3].backing.as_deref(), Some("stack"));
+        let bytes = bytes_by_node(&mappings);
+        assert_eq!(bytes[&0], (2 + 1024 + 3) * 4096);
+        assert_eq!(bytes[&1], 2048 * 4096 + 2 * (2 << 20));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let error = parse(b"1000 default N0=x\n").unwrap_err().to_string();
+        assert!(error.starts_with("line 1: expected ADDRESS POLICY"), "{error}");
+        assert!(parse(b"zz default\n").is_err());
+        assert!(parse(b"1000\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_mappings_or_an_error(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+    }
+}

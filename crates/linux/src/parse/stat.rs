@@ -1,0 +1,98 @@
+//! `/proc/PID/stat` and `/proc/PID/task/TID/stat` (proc_pid_stat(5)).
+//!
+//! The name stands in parentheses and may itself hold spaces and parentheses, so fields are counted
+//! from the *last* closing one.
+
+use super::ParseError;
+use super::fields::{decimal, words};
+
+/// The fields that Rondpoint uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskStat {
+    /// Field 1.
+    pub id: u32,
+    /// Field 2 without its parentheses.
+    pub name: String,
+    /// Field 3: `R`, `S`, `D`, `T`, `Z` …
+    pub state: char,
+    /// Field 4.
+    pub parent: u32,
+    /// Fields 14 and 15 together, in clock ticks.
+    pub cpu_time_ticks: u64,
+    /// Field 20.
+    pub threads: u32,
+    /// Field 22: start after boot, in clock ticks; with `id` it names a task for good.
+    pub start_ticks: u64,
+    /// Field 39: the CPU it last ran on.
+    pub cpu: u32,
+    /// Field 24, in pages.
+    pub resident_pages: u64,
+}
+
+/// Parses the one line.
+///
+/// # Errors
+/// Missing parentheses, too few fields, or a field that is no number.
+pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
+    let fail = || ParseError::new(1, "PID (NAME) STATE and at least 39 fields", bytes);
+    let open = bytes.iter().position(|&byte| byte == b'(').ok_or_else(fail)?;
+    let close = bytes.iter().rposition(|&byte| byte == b')').ok_or_else(fail)?;
+    if close < open {
+        return Err(fail());
+    }
+    // rest[0] is field 3.
+    let rest: Vec<&[u8]> = words(&bytes[close + 1..]).collect();
+    let number = |field: usize| rest.get(field - 3).copied().and_then(decimal).ok_or_else(fail);
+    let small = |field: usize| u32::try_from(number(field)?).map_err(|_| fail());
+    Ok(TaskStat {
+        id: decimal(bytes[..open].trim_ascii())
+            .and_then(|id| id.try_into().ok())
+            .ok_or_else(fail)?,
+        name: String::from_utf8_lossy(&bytes[open + 1..close]).into_owned(),
+        state: rest.first().map(|word| char::from(word[0])).ok_or_else(fail)?,
+        parent: small(4)?,
+        cpu_time_ticks: number(14)?.saturating_add(number(15)?),
+        threads: small(20)?,
+        start_ticks: number(22)?,
+        cpu: small(39)?,
+        resident_pages: number(24)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str = "71 (a) b (c)) S 1 71 71 0 -1 4194560 100 0 0 0 25 5 0 0 20 0 3 0 9304 \
+        3104768 456 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 6 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn a_name_may_hold_spaces_and_parentheses() {
+        let stat = parse(LINE.as_bytes()).unwrap();
+        assert_eq!(stat.name, "a) b (c)");
+        assert_eq!((stat.id, stat.state, stat.parent, stat.threads), (71, 'S', 1, 3));
+        assert_eq!((stat.cpu_time_ticks, stat.start_ticks, stat.resident_pages), (30, 9304, 456));
+        assert_eq!(stat.cpu, 6);
+    }
+
+    #[test]
+    fn a_cut_line_is_refused() {
+        assert!(parse(&LINE.as_bytes()[..60]).is_err());
+        assert!(parse(b"1 )x( S").is_err());
+        assert!(parse(b"").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_stat_or_an_error(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn any_name_is_read_back(name in "[ -~]{0,20}") {
+            let line = LINE.replace("a) b (c)", &name);
+            prop_assert_eq!(parse(line.as_bytes()).unwrap().name, name);
+        }
+    }
+}

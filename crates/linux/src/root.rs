@@ -1,0 +1,147 @@
+//! The two trees that the kernel describes itself in, as handles that tests can point elsewhere.
+//!
+//! Every path of this crate is opened beneath a [`Root`]; a captured machine or a test's fixture is
+//! another `Root`. A file that may be absent is `None`, never an error.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::LinuxError;
+
+/// No file that Rondpoint reads whole is longer: `numa_maps` of a huge process is read elsewhere,
+/// with its own limit.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Where `/proc` and `/sys` are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// The directory that stands for `/proc`.
+    pub proc: PathBuf,
+    /// The directory that stands for `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Root {
+    /// The running machine.
+    #[must_use]
+    pub fn live() -> Self {
+        Self { proc: "/proc".into(), sys: "/sys".into() }
+    }
+
+    /// A captured tree: `DIR/proc` and `DIR/sys`.
+    #[must_use]
+    pub fn captured(directory: &Path) -> Self {
+        Self { proc: directory.join("proc"), sys: directory.join("sys") }
+    }
+
+    /// Path beneath `/proc`.
+    #[must_use]
+    pub fn in_proc(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.proc.join(path)
+    }
+
+    /// Path beneath `/sys`.
+    #[must_use]
+    pub fn in_sys(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.sys.join(path)
+    }
+}
+
+/// The bytes of a file, `None` where it does not exist (or its process has ended meanwhile).
+///
+/// # Errors
+/// Any other refusal of the kernel, and a file longer than [`MAX_FILE_BYTES`].
+pub fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, LinuxError> {
+    read_limited(path, MAX_FILE_BYTES)
+}
+
+/// As [`read_optional`], with a limit of its own.
+///
+/// # Errors
+/// As [`read_optional`].
+pub fn read_limited(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LinuxError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(LinuxError::io(path, "open", error)),
+    };
+    let mut bytes = Vec::new();
+    match file.take(limit + 1).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 > limit => {
+            let error = io::Error::other(format!("longer than {limit} bytes"));
+            Err(LinuxError::io(path, "read", error))
+        }
+        Ok(_) => Ok(Some(bytes)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(LinuxError::io(path, "read", error)),
+    }
+}
+
+/// The bytes of a file that must be there.
+///
+/// # Errors
+/// Any refusal of the kernel, absence included.
+pub fn read_required(path: &Path) -> Result<Vec<u8>, LinuxError> {
+    read_optional(path)?
+        .ok_or_else(|| LinuxError::io(path, "open", io::Error::from_raw_os_error(libc::ENOENT)))
+}
+
+/// The names in a directory, sorted; empty where the directory does not exist.
+///
+/// # Errors
+/// Any refusal of the kernel but absence.
+pub fn list(path: &Path) -> Result<Vec<String>, LinuxError> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(LinuxError::io(path, "list", error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        match entry {
+            Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
+            Err(error) if is_absent(&error) => break,
+            Err(error) => return Err(LinuxError::io(path, "list", error)),
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Reading `/proc/PID/…` of a process that has just ended answers ESRCH, not ENOENT.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR | libc::ENODEV))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_absent_is_none_and_what_is_there_is_its_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        assert_eq!(read_optional(&root.in_sys("nothing")).unwrap(), None);
+        assert!(list(&root.in_proc("nothing")).unwrap().is_empty());
+        fs::create_dir_all(root.in_proc("2")).unwrap();
+        fs::write(root.in_proc("1"), "text").unwrap();
+        assert_eq!(read_required(&root.in_proc("1")).unwrap(), b"text");
+        assert_eq!(list(&root.proc).unwrap(), ["1", "2"]);
+    }
+
+    #[test]
+    fn a_missing_required_file_is_named() {
+        let error = read_required(Path::new("/nonexistent/file")).unwrap_err().to_string();
+        assert_eq!(error, "/nonexistent/file: cannot open: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn a_file_beyond_the_limit_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("long");
+        fs::write(&path, [b'x'; 11]).unwrap();
+        assert!(read_limited(&path, 10).unwrap_err().to_string().contains("longer than 10 bytes"));
+        assert_eq!(read_limited(&path, 11).unwrap().unwrap().len(), 11);
+    }
+}
