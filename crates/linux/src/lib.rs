@@ -1,1 +1,14 @@
-//! The imperative shell: what Rondpoint reads from and writes to Linux.
+//! The imperative shell: everything that Rondpoint reads from Linux, and later writes to it.
+//!
+//! This is the only crate of the product with `unsafe`, and all of it sits in [`syscall`]. Parsers
+//! take bytes and return values, readers open paths beneath a [`root::Root`], and nothing here
+//! compares a counter with a threshold: what a number *means* is decided in `rondpoint-core`.
+
+pub mod error;
+pub mod parse;
+pub mod perf;
+pub mod root;
+pub mod syscall;
+
+pub use error::LinuxError;
+pub use root::Root;

@@ -1,0 +1,22 @@
+//! Performance events: describing, finding, opening and reading them, and parsing their records.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`attr`] | `struct perf_event_attr` |
+//! | [`pmu`] | what `/sys/bus/event_source/devices` offers |
+//! | [`spec`] | event strings such as `cpu/event=0xd3,umask=0x01/u` |
+//! | [`generation`] | which event strings measure what, per processor generation |
+//! | [`event`] | opening events and reading counts |
+//! | [`count`] | the bytes that reading a count returns |
+//! | [`ring`] | the memory that the kernel writes records into |
+//! | [`record`], [`sample`] | the bytes of a record |
+//! | [`data_source`] | where a sampled access was served from |
+
+pub mod attr;
+pub mod count;
+pub mod data_source;
+pub mod pmu;
+pub mod record;
+pub mod ring;
+pub mod sample;
+pub mod spec;

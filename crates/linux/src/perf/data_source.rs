@@ -1,0 +1,263 @@
+//! `union perf_mem_data_src`: where a sampled access was served from.
+//!
+//! The 64 bits are the same for all processors, but not what the vendors write into them: on AMD a
+//! neighbouring core complex of the *same* node sets the bits for "remote", and only the number of
+//! hops tells (arch/x86/events/amd/ibs.c); Ivy Bridge reports remote DRAM with a level of L3
+//! (arch/x86/events/intel/ds.c, data source 0x0b); Arm's SPE says "remote" without saying whether
+//! memory or cache (tools/perf/util/arm-spe.c). The order of the tests below follows from that.
+
+/// Whose conventions a sample follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Vendor {
+    /// Intel's PEBS, and the kernel's generic reading.
+    #[default]
+    Intel,
+    /// AMD's IBS.
+    Amd,
+    /// Arm's SPE.
+    Arm,
+}
+
+/// Where an access was served from, in the words that the model uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ServedBy {
+    /// The core's first-level cache.
+    FirstLevel,
+    /// Another private cache of the core, or a line already on its way to it.
+    Private,
+    /// The last-level cache of the same node.
+    LastLevel,
+    /// Another core's cache in the same node.
+    LocalCache {
+        /// It held the line modified.
+        modified: bool,
+    },
+    /// A cache of another node.
+    RemoteCache {
+        /// It held the line modified.
+        modified: bool,
+    },
+    /// Memory of the same node.
+    LocalDram,
+    /// Memory of another node.
+    RemoteDram,
+    /// Another node, memory or cache unknown.
+    RemoteUnknown,
+    /// Memory behind a device link (CXL) or persistent memory.
+    SlowMemory {
+        /// Of another node.
+        remote: bool,
+    },
+    /// No level given.
+    Unknown,
+}
+
+/// The raw word of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DataSource(pub u64);
+
+// Values of mem_op, mem_lvl, mem_snoop, mem_lvl_num, mem_snoopx (include/uapi/linux/perf_event.h).
+const OP_LOAD: u64 = 2;
+const OP_STORE: u64 = 4;
+const LVL_HIT: u64 = 2;
+const LVL_L1: u64 = 0x08;
+const LVL_PRIVATE: u64 = 0x10 | 0x20;
+const LVL_L3: u64 = 0x40;
+const LVL_LOCAL_RAM: u64 = 0x80;
+const LVL_REMOTE_RAM: u64 = 0x100 | 0x200;
+const LVL_REMOTE_CACHE: u64 = 0x400 | 0x800;
+const SNOOP_HIT: u64 = 0x04;
+const SNOOP_HITM: u64 = 0x10;
+const NUM_L3: u64 = 3;
+const NUM_CXL: u64 = 9;
+const NUM_ANY_CACHE: u64 = 0xb;
+const NUM_RAM: u64 = 0xd;
+const NUM_PMEM: u64 = 0xe;
+const NUM_FIRST: [u64; 2] = [1, 7];
+const NUM_PRIVATE: [u64; 3] = [2, 5, 0xc];
+
+impl DataSource {
+    fn bits(self, first: u32, count: u32) -> u64 {
+        self.0 >> first & ((1 << count) - 1)
+    }
+
+    /// Whether the access was a load.
+    #[must_use]
+    pub fn is_load(self) -> bool {
+        self.bits(0, 5) & OP_LOAD != 0
+    }
+
+    /// Whether the access was a store.
+    #[must_use]
+    pub fn is_store(self) -> bool {
+        self.bits(0, 5) & OP_STORE != 0
+    }
+
+    fn level(self) -> u64 {
+        self.bits(5, 14)
+    }
+
+    fn snoop(self) -> u64 {
+        self.bits(19, 5)
+    }
+
+    fn level_number(self) -> u64 {
+        self.bits(33, 4)
+    }
+
+    fn is_remote(self, vendor: Vendor) -> bool {
+        const HOPS_OTHER_NODE: u64 = 2;
+        let hops = self.bits(43, 3);
+        let flagged =
+            self.bits(37, 1) == 1 || self.level() & (LVL_REMOTE_RAM | LVL_REMOTE_CACHE) != 0;
+        match vendor {
+            // For caches only the hops tell (1 = another core of the same node). For memory the
+            // level does as well, and kernels before 5.16 give no hops.
+            Vendor::Amd if self.is_ram() => flagged,
+            Vendor::Amd => hops >= HOPS_OTHER_NODE,
+            Vendor::Intel | Vendor::Arm => flagged,
+        }
+    }
+
+    fn is_ram(self) -> bool {
+        matches!(self.level_number(), NUM_RAM | NUM_PMEM | NUM_CXL)
+            || self.level() & (LVL_LOCAL_RAM | LVL_REMOTE_RAM) != 0
+    }
+
+    /// Where the access was served from; `None` where it is neither a load nor a store.
+    #[must_use]
+    pub fn served_by(self, vendor: Vendor) -> Option<ServedBy> {
+        if !self.is_load() && !self.is_store() {
+            return None;
+        }
+        let remote = self.is_remote(vendor);
+        let number = self.level_number();
+        let modified = self.snoop() & SNOOP_HITM != 0;
+        let forwarded = self.bits(38, 2) != 0 || self.snoop() & SNOOP_HIT != 0;
+        Some(if self.is_ram() {
+            match (number, remote) {
+                (NUM_PMEM | NUM_CXL, remote) => ServedBy::SlowMemory { remote },
+                (_, true) => ServedBy::RemoteDram,
+                (_, false) => ServedBy::LocalDram,
+            }
+        } else if remote {
+            let cache =
+                matches!(number, NUM_ANY_CACHE | NUM_L3) || self.level() & LVL_REMOTE_CACHE != 0;
+            if cache { ServedBy::RemoteCache { modified } } else { ServedBy::RemoteUnknown }
+        } else if NUM_FIRST.contains(&number) || self.level() & LVL_L1 != 0 {
+            if self.missed() { ServedBy::Unknown } else { ServedBy::FirstLevel }
+        } else if NUM_PRIVATE.contains(&number) || self.level() & LVL_PRIVATE != 0 {
+            if self.missed() { ServedBy::Unknown } else { ServedBy::Private }
+        } else if number == NUM_ANY_CACHE {
+            ServedBy::LocalCache { modified }
+        } else if number == NUM_L3 || self.level() & LVL_L3 != 0 {
+            if modified || forwarded {
+                ServedBy::LocalCache { modified }
+            } else {
+                ServedBy::LastLevel
+            }
+        } else {
+            ServedBy::Unknown
+        })
+    }
+
+    /// A store that missed L1 carries "L1 MISS": it was served by something unknown beyond.
+    fn missed(self) -> bool {
+        const LVL_MISS: u64 = 4;
+        self.level() & LVL_MISS != 0 && self.level() & LVL_HIT == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Builds the word as the kernel's `PERF_MEM_S` macros do, from `field=value` words.
+    fn word(text: &str) -> DataSource {
+        let field = |name: &str| match name {
+            "op" => 0,
+            "lvl" => 5,
+            "snoop" => 19,
+            "num" => 33,
+            "remote" => 37,
+            "snoopx" => 38,
+            "hops" => 43,
+            _ => panic!("no field {name}"),
+        };
+        DataSource(text.split_whitespace().fold(0, |bits, part| {
+            let (name, value) = part.split_once('=').unwrap();
+            bits | u64::from_str_radix(value, 16).unwrap() << field(name)
+        }))
+    }
+
+    fn check(vendor: Vendor, text: &str, expected: ServedBy) {
+        assert_eq!(word(text).served_by(vendor), Some(expected), "{vendor:?} {text}");
+    }
+
+    #[test]
+    fn intel_sources_are_told_apart() {
+        let check = |text, expected| check(Vendor::Intel, text, expected);
+        check("op=2 lvl=a num=1", ServedBy::FirstLevel);
+        check("op=2 lvl=12 num=c", ServedBy::Private);
+        check("op=2 lvl=22 num=2", ServedBy::Private);
+        check("op=2 lvl=42 num=3 snoop=2", ServedBy::LastLevel);
+        check("op=2 lvl=42 num=3 snoop=10", ServedBy::LocalCache { modified: true });
+        check("op=2 lvl=42 num=3 snoopx=1", ServedBy::LocalCache { modified: false });
+        check("op=2 lvl=82 num=d", ServedBy::LocalDram);
+        check("op=2 num=d remote=1 snoop=2", ServedBy::RemoteDram);
+        check("op=2 num=b remote=1 snoop=10", ServedBy::RemoteCache { modified: true });
+        check("op=2 num=b remote=1 snoopx=1", ServedBy::RemoteCache { modified: false });
+        check("op=2 num=e remote=1", ServedBy::SlowMemory { remote: true });
+        check("op=2 num=9", ServedBy::SlowMemory { remote: false });
+        check("op=4 lvl=c", ServedBy::Unknown);
+        check("op=4 lvl=a", ServedBy::FirstLevel);
+    }
+
+    #[test]
+    fn ivy_bridge_reports_remote_dram_with_a_level_of_l3() {
+        check(Vendor::Intel, "op=2 lvl=102 num=3 remote=1", ServedBy::RemoteDram);
+    }
+
+    #[test]
+    fn a_near_core_complex_of_amd_is_the_same_node() {
+        let near = "op=2 lvl=402 num=b remote=1 hops=1";
+        check(Vendor::Amd, near, ServedBy::LocalCache { modified: false });
+        let far = "op=2 lvl=802 num=b remote=1 hops=2 snoop=10";
+        check(Vendor::Amd, far, ServedBy::RemoteCache { modified: true });
+        check(Vendor::Amd, "op=2 lvl=102 num=d remote=1 hops=2", ServedBy::RemoteDram);
+        check(Vendor::Amd, "op=2 lvl=82 num=d", ServedBy::LocalDram);
+        check(Vendor::Amd, "op=2 lvl=42 num=3", ServedBy::LastLevel);
+    }
+
+    #[test]
+    fn arm_may_say_remote_and_nothing_more() {
+        check(Vendor::Arm, "op=2 num=f remote=1", ServedBy::RemoteUnknown);
+        check(
+            Vendor::Arm,
+            "op=2 lvl=802 num=b remote=1",
+            ServedBy::RemoteCache { modified: false },
+        );
+        check(Vendor::Arm, "op=2 num=d", ServedBy::LocalDram);
+        check(Vendor::Arm, "op=2 num=b snoopx=2", ServedBy::LocalCache { modified: false });
+    }
+
+    #[test]
+    fn what_is_no_access_has_no_source() {
+        assert_eq!(word("op=1 num=d").served_by(Vendor::Intel), None);
+        assert_eq!(word("op=8 num=d").served_by(Vendor::Intel), None);
+        assert_eq!(DataSource(0).served_by(Vendor::Amd), None);
+        check(Vendor::Intel, "op=2", ServedBy::Unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn reserved_bits_never_change_the_answer(bits: u64, reserved in 0u64..1 << 13) {
+            let clean = DataSource(bits & ((1 << 51) - 1));
+            let noisy = DataSource(clean.0 | reserved << 51);
+            for vendor in [Vendor::Intel, Vendor::Amd, Vendor::Arm] {
+                prop_assert_eq!(clean.served_by(vendor), noisy.served_by(vendor));
+            }
+        }
+    }
+}

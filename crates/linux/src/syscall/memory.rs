@@ -1,0 +1,183 @@
+//! `mmap(2)` of a perf ring, and anonymous memory for tests of page faults.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The size of a page frame.
+#[must_use]
+pub fn page_bytes() -> usize {
+    // SAFETY: sysconf reads no memory of ours.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every Linux has a page size")
+}
+
+struct Mapped {
+    address: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn new(bytes: usize, flags: i32, fd: i32) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice cannot overlap memory that
+        // Rust knows of.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let address =
+            NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Self { address, bytes })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that mmap returned; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.address.as_ptr().cast(), self.bytes) };
+    }
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; access goes through &self methods that
+// use atomics for what the kernel writes concurrently, and no method hands out a reference into it.
+unsafe impl Send for Mapped {}
+
+/// The memory that the kernel writes perf records into: one control page, then 2^n data pages.
+pub struct RingMemory {
+    mapped: Mapped,
+    data_bytes: usize,
+}
+
+/// Offsets in struct perf_event_mmap_page (include/uapi/linux/perf_event.h), fixed ABI.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+impl RingMemory {
+    /// Maps the ring of an event with `data_pages` pages of data.
+    ///
+    /// # Errors
+    /// EPERM above the locked-memory limit, EINVAL for an event without a ring.
+    pub fn new(event: BorrowedFd<'_>, data_pages: usize) -> io::Result<Self> {
+        assert!(data_pages.is_power_of_two(), "a ring of {data_pages} pages");
+        let data_bytes = data_pages * page_bytes();
+        let mapped = Mapped::new(page_bytes() + data_bytes, libc::MAP_SHARED, event.as_raw_fd())?;
+        Ok(Self { mapped, data_bytes })
+    }
+
+    /// Size of the data area.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the offset lies in the control page and is a multiple of eight; the kernel reads
+        // and writes the field with the same width.
+        unsafe { AtomicU64::from_ptr(self.mapped.address.as_ptr().add(offset).cast()) }
+    }
+
+    /// How far the kernel has written, in bytes since the beginning.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.position(DATA_HEAD).load(Ordering::Acquire)
+    }
+
+    /// How far we have read.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.position(DATA_TAIL).load(Ordering::Relaxed)
+    }
+
+    /// Gives everything before `tail` back to the kernel.
+    pub fn set_tail(&self, tail: u64) {
+        self.position(DATA_TAIL).store(tail, Ordering::Release);
+    }
+
+    /// Appends `bytes` bytes from `offset` of the data area to `into`. The caller asks only for
+    /// what lies between tail and head, which the kernel does not touch.
+    pub fn copy(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.data_bytes), "copy beyond the ring");
+        into.reserve(bytes);
+        // SAFETY: the source range lies inside the data area (asserted), the target has room for
+        // `bytes` more (reserved), the two cannot overlap, and all bytes are initialised.
+        unsafe {
+            let source = self.mapped.address.as_ptr().add(page_bytes() + offset);
+            std::ptr::copy_nonoverlapping(source, into.as_mut_ptr().add(into.len()), bytes);
+            into.set_len(into.len() + bytes);
+        }
+    }
+}
+
+/// Fresh anonymous memory: every first touch of a page is a fault.
+pub struct Anonymous {
+    mapped: Mapped,
+}
+
+impl Anonymous {
+    /// Maps `bytes` bytes, untouched.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Ok(Self { mapped: Mapped::new(bytes, flags, -1)? })
+    }
+
+    /// First address.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.mapped.address.as_ptr() as u64
+    }
+
+    /// Writes one byte in every `stride` bytes.
+    pub fn touch_every(&self, stride: usize) {
+        for offset in (0..self.mapped.bytes).step_by(stride) {
+            // SAFETY: inside the mapping, which only this object knows of; volatile so that the
+            // touch is not optimised away.
+            unsafe { self.mapped.address.as_ptr().add(offset).write_volatile(1) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn anonymous_memory_is_touched_and_unmapped() {
+        let memory = Anonymous::new(4 * page_bytes()).unwrap();
+        assert_eq!(memory.address() % page_bytes() as u64, 0);
+        memory.touch_every(page_bytes());
+        assert!(Anonymous::new(usize::MAX / 2).is_err());
+    }
+
+    #[test]
+    fn a_ring_copies_what_stands_between_tail_and_head() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ring");
+        let mut bytes = vec![0u8; 3 * page_bytes()];
+        bytes[DATA_HEAD..DATA_HEAD + 8].copy_from_slice(&20u64.to_ne_bytes());
+        bytes[page_bytes()..page_bytes() + 4].copy_from_slice(b"data");
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let ring = RingMemory::new(file.as_fd(), 2).unwrap();
+        assert_eq!((ring.head(), ring.tail(), ring.data_bytes()), (20, 0, 2 * page_bytes()));
+        let mut copied = b"x".to_vec();
+        ring.copy(0, 4, &mut copied);
+        assert_eq!(copied, b"xdata");
+        ring.set_tail(20);
+        assert_eq!(ring.tail(), 20);
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_an_error() {
+        let directory = File::open("/").unwrap();
+        assert!(RingMemory::new(directory.as_fd(), 1).is_err());
+    }
+}

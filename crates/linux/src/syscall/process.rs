@@ -1,0 +1,256 @@
+//! Starting a program that waits for our word, signalling it, and learning how it ended.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::signal::Signals;
+use super::{check, retry};
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It called `exit` with this status.
+    Exited(i32),
+    /// This signal killed it.
+    Killed(i32),
+}
+
+/// A program that has been forked but waits before `execve`.
+pub struct Waiting {
+    /// Its process number: the same before and after `execve`.
+    pub process: i32,
+    go: OwnedFd,
+    failure: File,
+}
+
+/// One way to start the program: a path and the arguments that go with it.
+pub struct Attempt {
+    /// What to execute.
+    pub path: CString,
+    /// All arguments, the zeroth included.
+    pub arguments: Vec<CString>,
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0i32; 2];
+    // SAFETY: the kernel writes two descriptors into the array.
+    check(i64::from(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }))?;
+    // SAFETY: both descriptors are new and nobody else owns them.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Forks a child that waits for [`Waiting::start`] and then tries the attempts in turn, with
+/// signal mask `mask` and SIGPIPE as it is by default (Rust's start-up code ignores it).
+///
+/// # Errors
+/// As fork(2) and pipe(2).
+pub fn fork(attempts: &[Attempt], environment: &[CString], mask: &Signals) -> io::Result<Waiting> {
+    let (wait_end, go) = pipe()?;
+    let (failure, report) = pipe()?;
+    let environment = pointers(environment);
+    let prepared: Vec<_> =
+        attempts.iter().map(|attempt| (&attempt.path, pointers(&attempt.arguments))).collect();
+    // SAFETY: between fork and execve the child calls only async-signal-safe functions on memory
+    // prepared before, so other threads of the parent cannot deadlock it.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let mut errno = libc::ENOENT;
+        // SAFETY: plain system calls on descriptors and null-terminated arrays that outlive them.
+        unsafe {
+            libc::close(go.as_raw_fd());
+            let mut word = 0u8;
+            if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
+                libc::_exit(125);
+            }
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());
+            for (path, arguments) in &prepared {
+                libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+                // As execvp(3): a file that is there but may not be run is worth telling more than
+                // one that is not there.
+                let now = *libc::__errno_location();
+                if !matches!(now, libc::ENOENT | libc::ENOTDIR) {
+                    errno = now;
+                }
+            }
+            libc::write(report.as_raw_fd(), (&raw const errno).cast(), 4);
+            libc::_exit(127);
+        }
+    }
+    check(i64::from(process))?;
+    Ok(Waiting { process, go, failure: File::from(failure) })
+}
+
+impl Waiting {
+    /// Lets the child go. Returns when it has become the program.
+    ///
+    /// # Errors
+    /// The `errno` of `execve` where no attempt succeeded; the child is reaped then.
+    pub fn start(mut self) -> io::Result<i32> {
+        let word = 1u8;
+        // SAFETY: one byte from a live variable.
+        retry(|| unsafe { libc::write(self.go.as_raw_fd(), (&raw const word).cast(), 1) as i64 })?;
+        let mut errno = [0u8; 4];
+        match self.failure.read_exact(&mut errno) {
+            Ok(()) => {
+                wait(self.process)?;
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.process),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the child before it has become the program.
+    ///
+    /// # Errors
+    /// As waitpid(2).
+    pub fn cancel(self) -> io::Result<()> {
+        let process = self.process;
+        drop(self.go);
+        wait(process).map(|_| ())
+    }
+}
+
+/// Waits for the end of a child.
+///
+/// # Errors
+/// ECHILD where it is none of ours.
+pub fn wait(process: i32) -> io::Result<End> {
+    wait_with(process, 0).map(|end| end.expect("a blocking wait returns an end"))
+}
+
+/// How a child ended, `None` while it runs.
+///
+/// # Errors
+/// ECHILD where it is none of ours.
+pub fn ended(process: i32) -> io::Result<Option<End>> {
+    wait_with(process, libc::WNOHANG)
+}
+
+fn wait_with(process: i32, options: i32) -> io::Result<Option<End>> {
+    let mut status = 0;
+    // SAFETY: the kernel writes one int, which lives through the call.
+    let result = retry(|| i64::from(unsafe { libc::waitpid(process, &raw mut status, options) }))?;
+    if result == 0 {
+        return Ok(None);
+    }
+    let end = if libc::WIFSIGNALED(status) {
+        End::Killed(libc::WTERMSIG(status))
+    } else {
+        End::Exited(libc::WEXITSTATUS(status))
+    };
+    Ok(Some(end))
+}
+
+/// Sends a signal; 0 only asks whether the process is there.
+///
+/// # Errors
+/// ESRCH where it is gone, EPERM where it is someone else's.
+pub fn kill(process: i32, signal: i32) -> io::Result<()> {
+    assert!(process > 0, "a signal to one process, not to a group");
+    // SAFETY: no memory is involved.
+    check(i64::from(unsafe { libc::kill(process, signal) })).map(|_| ())
+}
+
+/// A descriptor that becomes readable when a process (any process, not only a child) ends.
+///
+/// # Errors
+/// ESRCH where there is none, ENOSYS before Linux 5.3.
+pub fn watch_end(process: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) })?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Raises the limit of open descriptors to what is allowed and returns it.
+///
+/// # Errors
+/// As setrlimit(2).
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes, then reads, one rlimit that lives through both calls.
+    unsafe {
+        check(i64::from(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit)))?;
+        limit.rlim_cur = limit.rlim_max;
+        check(i64::from(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)))?;
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// Clock ticks per second in `/proc/PID/stat`.
+#[must_use]
+pub fn ticks_per_second() -> u64 {
+    // SAFETY: sysconf reads no memory of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).expect("every Linux has a clock tick")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::syscall::signal;
+
+    fn shell(script: &str) -> Vec<Attempt> {
+        let text = |part: &str| CString::new(part).unwrap();
+        let arguments = vec![text("sh"), text("-c"), text(script)];
+        vec![Attempt { path: text("/bin/sh"), arguments }]
+    }
+
+    fn forked(attempts: &[Attempt]) -> Waiting {
+        fork(attempts, &[], &Signals::of(&[])).unwrap()
+    }
+
+    #[test]
+    fn a_child_waits_runs_and_its_end_is_told() {
+        let waiting = forked(&shell("exit 7"));
+        let process = waiting.process;
+        assert_eq!(ended(process).unwrap(), None);
+        assert_eq!(waiting.start().unwrap(), process);
+        assert_eq!(wait(process).unwrap(), End::Exited(7));
+        assert_eq!(wait(process).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+    }
+
+    #[test]
+    fn a_killed_child_is_told_from_one_that_exits() {
+        let process = forked(&shell("kill -9 $$")).start().unwrap();
+        let watch = watch_end(process).unwrap();
+        assert_eq!(signal::wait_readable(&[watch.as_fd()], 10_000).unwrap(), [true]);
+        assert_eq!(wait(process).unwrap(), End::Killed(9));
+        assert_eq!(kill(process, 0).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn what_cannot_be_executed_says_why() {
+        let text = |part: &str| CString::new(part).unwrap();
+        let attempt = |path: &str| Attempt { path: text(path), arguments: vec![text("x")] };
+        let error = forked(&[attempt("/nonexistent")]).start().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+        let error = forked(&[attempt("/etc/passwd"), attempt("/nonexistent")]).start().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+    }
+
+    #[test]
+    fn a_cancelled_child_never_becomes_the_program() {
+        let waiting = forked(&shell("exit 0"));
+        let process = waiting.process;
+        waiting.cancel().unwrap();
+        assert!(wait(process).is_err());
+    }
+
+    #[test]
+    fn limits_and_ticks_are_sensible() {
+        assert!(raise_descriptor_limit().unwrap() >= 64);
+        assert!(ticks_per_second() >= 1);
+    }
+}

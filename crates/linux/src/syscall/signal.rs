@@ -1,0 +1,146 @@
+//! Signals as something to read: a blocked set and a `signalfd(2)`, no handler ever runs.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::{check, retry};
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct Signals(pub(super) libc::sigset_t);
+
+impl Signals {
+    /// The set of these numbers.
+    #[must_use]
+    pub fn of(numbers: &[i32]) -> Self {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the whole set.
+        let mut set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            set.assume_init()
+        };
+        for &number in numbers {
+            // SAFETY: an initialised set; an unknown number is refused with EINVAL.
+            unsafe { libc::sigaddset(&raw mut set, number) };
+        }
+        Self(set)
+    }
+
+    /// Whether a signal is in the set.
+    #[must_use]
+    pub fn contains(&self, number: i32) -> bool {
+        // SAFETY: an initialised set; an unknown number answers -1.
+        unsafe { libc::sigismember(&raw const self.0, number) == 1 }
+    }
+}
+
+/// Blocks these signals for the calling thread and says which were blocked before.
+///
+/// # Errors
+/// None that a valid set can cause.
+pub fn block(signals: &Signals) -> io::Result<Signals> {
+    let mut before = Signals::of(&[]);
+    // SAFETY: both sets are initialised and live through the call.
+    let error =
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals.0, &raw mut before.0) };
+    if error == 0 { Ok(before) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Puts back a mask that [`block`] returned.
+///
+/// # Errors
+/// None that a valid set can cause.
+pub fn restore(mask: &Signals) -> io::Result<()> {
+    // SAFETY: the set is initialised; the old mask is not asked for.
+    let error = unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut())
+    };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// A descriptor that becomes readable when one of the (blocked) signals is pending.
+///
+/// # Errors
+/// As signalfd(2).
+pub fn descriptor(signals: &Signals) -> io::Result<OwnedFd> {
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: the set is initialised and lives through the call.
+    let fd = unsafe { libc::signalfd(-1, &raw const signals.0, flags) };
+    check(i64::from(fd))?;
+    // SAFETY: the kernel has just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// One signal that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub number: i32,
+    /// Whether a process sent it; otherwise the kernel did (a terminal's ^C, a child's end).
+    pub sent_by_process: bool,
+}
+
+/// The next pending signal, `None` when there is none.
+///
+/// # Errors
+/// As read(2).
+pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
+    let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+    let bytes = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the buffer has `bytes` bytes and lives through the call.
+    let read = retry(|| unsafe {
+        libc::read(descriptor.as_raw_fd(), info.as_mut_ptr().cast(), bytes) as i64
+    });
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    // SAFETY: zeroed memory is a valid signalfd_siginfo, and the kernel has filled it.
+    let info = unsafe { info.assume_init() };
+    let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
+    // SI_USER, SI_QUEUE and SI_TKILL are 0 and below; what the kernel sends is above.
+    Ok(Some(Arrived { number, sent_by_process: info.ssi_code <= 0 }))
+}
+
+/// Waits until one of the descriptors is readable or the time is over; says which are.
+///
+/// # Errors
+/// As poll(2); an interruption counts as the end of the wait.
+pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .collect();
+    let count = libc::nfds_t::try_from(polled.len()).map_err(io::Error::other)?;
+    // SAFETY: `polled` has `count` entries and lives through the call.
+    let result = unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) };
+    match check(i64::from(result)) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(polled.iter().map(|entry| entry.revents != 0).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_blocked_signal_is_read_instead_of_delivered() {
+        let set = Signals::of(&[libc::SIGUSR2]);
+        assert!(set.contains(libc::SIGUSR2) && !set.contains(libc::SIGUSR1));
+        let before = block(&set).unwrap();
+        let descriptor = descriptor(&set).unwrap();
+        assert_eq!(next(descriptor.as_fd()).unwrap(), None);
+        assert_eq!(wait_readable(&[descriptor.as_fd()], 0).unwrap(), [false]);
+        // SAFETY: a signal to this very thread, which blocks it.
+        unsafe { libc::raise(libc::SIGUSR2) };
+        assert_eq!(wait_readable(&[descriptor.as_fd()], 1000).unwrap(), [true]);
+        let arrived = Arrived { number: libc::SIGUSR2, sent_by_process: true };
+        assert_eq!(next(descriptor.as_fd()).unwrap(), Some(arrived));
+        restore(&before).unwrap();
+    }
+}
