@@ -1,1 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
 //! The QEMU plugin around the lab's hardware model, with its own guest clock.
+//!
+//! QEMU runs the guest; this plugin gives it time. It counts instructions, sends every memory
+//! access through `rondpoint-lab-model`, charges the modelled latency to the vCPU that waited, and
+//! shows the guest one consistent clock (`clock`, `lab`). Counters and samples go to the guest
+//! through shared memory (`bar`), where the driver in `lab/driver` makes a perf PMU of them. It
+//! decides nothing about caches, controllers or links: that is the model's business.
+
+#![allow(unsafe_code)]
+
+mod clock;
+mod decode;
+mod lab;
+mod qemu;
+mod traffic;
+mod translate;
+
+use std::ffi::{c_char, c_int};
+
+use qemu::{Info, PluginId, Qemu};
+
+/// The plugin API that this plugin was written for; QEMU compares it with its own.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static qemu_plugin_version: c_int = qemu::API_VERSION;
+
+/// While the guest boots nothing is modelled and an instruction takes this long, ps.
+const BOOT_PS_PER_INSTRUCTION: u64 = 500;
+
+/// Called by QEMU when it loads the plugin; a non-zero result ends QEMU.
+///
+/// # Safety
+/// QEMU passes a valid `info` and `argc` strings in `argv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: PluginId,
+    info: *const Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    let (info, arguments) = unsafe { (&*info, qemu::arguments(argc, argv)) };
+    match install(id, info, &arguments) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("rondpoint-lab-plugin: {error}");
+            1
+        }
+    }
+}
+
+fn install(id: PluginId, info: &Info, arguments: &[(String, String)]) -> Result<(), String> {
+    let _ = arguments;
+    let qemu = Qemu::load()?;
+    let vcpus = usize::try_from(info.smp_vcpus).map_err(|_| "no vCPUs".to_owned())?;
+    let clock = clock::Clock::new(vcpus, BOOT_PS_PER_INSTRUCTION, 20_000_000);
+    lab::install(qemu, id, clock, traffic::Traffic::new(4_348))?;
+    translate::register();
+    Ok(())
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The lab's one object: what QEMU's callbacks find when they are called.
+//!
+//! All vCPUs, all timers and all callbacks run on QEMU's single vCPU thread, or under its big lock
+//! while that thread waits. So there is one `Lab` and no lock. Functions of QEMU that may call us
+//! back (timers, interrupts) are called without holding a borrow of it.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use crate::clock::Clock;
+use crate::qemu::{self, AccelOps, CpuState, PluginId, Qemu, Word};
+use crate::traffic::Traffic;
+
+/// One vCPU as QEMU knows it.
+pub(crate) struct Vcpu {
+    pub(crate) state: *mut CpuState,
+    /// The word that generated code raises by one for each instruction.
+    pub(crate) progress: *mut u64,
+    /// Time spent halted, ps.
+    pub(crate) idle_ps: u64,
+}
+
+/// Everything the callbacks share.
+pub(crate) struct Lab {
+    pub(crate) qemu: Qemu,
+    pub(crate) id: PluginId,
+    pub(crate) word: Word,
+    pub(crate) vcpus: Vec<Vcpu>,
+    pub(crate) clock: Clock,
+    pub(crate) traffic: Traffic,
+    /// What QEMU's virtual clock shows to timers, ns.
+    published_ns: i64,
+    /// Timers are running: everybody sees the published time.
+    in_timers: bool,
+    ops: *mut AccelOps,
+    /// QEMU's own delivery of interrupts, behind ours. `None` until the first vCPU is there.
+    interrupt: Option<extern "C" fn(*mut CpuState, c_int)>,
+}
+
+static LAB: AtomicPtr<Lab> = AtomicPtr::new(null_mut());
+/// We are asking QEMU who is idle ourselves; not in `Lab`, which is borrowed meanwhile.
+static ASKING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The address of this thread's `current_cpu`, looked up once.
+    static CURRENT: Cell<*const *mut CpuState> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The lab. Panics before `install`.
+pub(crate) fn lab() -> &'static mut Lab {
+    let lab = LAB.load(Ordering::Relaxed);
+    assert!(!lab.is_null(), "a callback before the plugin was installed");
+    // SAFETY: set once by `install`, never freed; see the module's comment for why no two threads
+    // are here at once, and no borrow is held over a call that may come back.
+    unsafe { &mut *lab }
+}
+
+/// Makes the lab and puts its clock in the place of QEMU's.
+pub(crate) fn install(
+    qemu: Qemu,
+    id: PluginId,
+    clock: Clock,
+    traffic: Traffic,
+) -> Result<(), String> {
+    let ops = qemu.accelerator()?;
+    let scoreboard = (qemu.scoreboard_new)(size_of::<u64>());
+    let lab = Lab {
+        qemu,
+        id,
+        word: Word { scoreboard, offset: 0 },
+        vcpus: Vec::new(),
+        clock,
+        traffic,
+        published_ns: 0,
+        in_timers: false,
+        ops,
+        interrupt: None,
+    };
+    LAB.store(Box::into_raw(Box::new(lab)), Ordering::Relaxed);
+    // SAFETY: the class lives as long as QEMU, which is still single-threaded when plugins load.
+    let ops = unsafe { &mut *ops };
+    ops.get_virtual_clock = Some(get_virtual_clock);
+    ops.set_virtual_clock = Some(set_virtual_clock);
+    ops.get_elapsed_ticks = Some(get_elapsed_ticks);
+    ops.cpu_thread_is_idle = Some(cpu_thread_is_idle);
+    Ok(())
+}
+
+/// Puts our hook before QEMU's delivery of interrupts, once QEMU has initialised the accelerator.
+/// A QEMU that is not what we think ends here, before its first guest instruction.
+fn hook_interrupts(lab: &mut Lab) {
+    // SAFETY: as in `install`; the vCPU threads have not executed any guest code yet.
+    let ops = unsafe { &mut *lab.ops };
+    if let Err(error) = Qemu::check_accelerator(ops) {
+        eprintln!("rondpoint-lab-plugin: {error}");
+        std::process::exit(1);
+    }
+    lab.interrupt = ops.handle_interrupt.replace(handle_interrupt);
+}
+
+impl Lab {
+    /// A vCPU came into being. QEMU may have moved the scoreboard: all words are found again.
+    pub(crate) fn add_vcpu(&mut self, index: usize) {
+        assert_eq!(index, self.vcpus.len(), "vCPUs appear in order");
+        if self.interrupt.is_none() {
+            hook_interrupts(self);
+        }
+        let state = (self.qemu.cpu_by_index)(index as c_int);
+        // Without this, per-vCPU inline operations corrupt the guest under thread=single
+        // (QEMU 10.0 generates code for one scoreboard entry only).
+        (self.qemu.cpu_init_flags)(state, true);
+        self.vcpus.push(Vcpu { state, progress: null_mut(), idle_ps: 0 });
+        for (index, vcpu) in self.vcpus.iter_mut().enumerate() {
+            let word = (self.qemu.scoreboard_find)(self.word.scoreboard, index as c_uint);
+            vcpu.progress = word.cast();
+        }
+        self.arm(index);
+    }
+
+    /// The vCPU's progress word.
+    #[inline]
+    pub(crate) fn progress(&self, vcpu: usize) -> u64 {
+        // SAFETY: points into the scoreboard, which lives as long as QEMU.
+        unsafe { *self.vcpus[vcpu].progress }
+    }
+
+    /// Has generated code call back when the (folded) vCPU reaches the horizon.
+    pub(crate) fn arm(&mut self, vcpu: usize) {
+        let progress = self.clock.arm(vcpu);
+        // SAFETY: as in `progress`.
+        unsafe { *self.vcpus[vcpu].progress = progress };
+    }
+
+    /// The vCPU's clock, with everything that it has executed.
+    pub(crate) fn fold(&mut self, vcpu: usize) -> u64 {
+        let progress = self.progress(vcpu);
+        self.clock.fold(vcpu, progress)
+    }
+
+    /// The vCPU's time, without folding.
+    #[inline]
+    pub(crate) fn now_ps(&self, vcpu: usize) -> u64 {
+        self.clock.now_ps(vcpu, self.progress(vcpu))
+    }
+
+    /// Charges a stall and leaves generated code if that took the vCPU over the horizon.
+    #[inline]
+    pub(crate) fn stall(&mut self, vcpu: usize, ps: u64) {
+        self.clock.stall(vcpu, ps);
+        if self.now_ps(vcpu) >= self.clock.horizon_ps() {
+            self.yield_vcpu(vcpu);
+        }
+    }
+
+    /// Ends the vCPU's turn after the present translation block.
+    pub(crate) fn yield_vcpu(&mut self, vcpu: usize) {
+        self.fold(vcpu);
+        self.arm(vcpu);
+        (self.qemu.cpu_exit)(self.vcpus[vcpu].state);
+    }
+
+    fn index_of(&self, state: *mut CpuState) -> Option<usize> {
+        self.vcpus.iter().position(|vcpu| vcpu.state == state)
+    }
+
+    fn is_idle(&self, vcpu: usize) -> bool {
+        ASKING.store(true, Ordering::Relaxed);
+        let idle = (self.qemu.cpu_is_idle)(self.vcpus[vcpu].state);
+        ASKING.store(false, Ordering::Relaxed);
+        idle
+    }
+
+    /// The clock of the running vCPU that is furthest behind; `caller` runs for certain.
+    fn slowest_running(&self, caller: usize) -> u64 {
+        let mut slowest = self.now_ps(caller);
+        for vcpu in 0..self.vcpus.len() {
+            if vcpu != caller && !self.is_idle(vcpu) {
+                slowest = slowest.min(self.now_ps(vcpu));
+            }
+        }
+        slowest
+    }
+
+    /// Generated code called back: the vCPU used up what it was armed with.
+    pub(crate) fn limit_reached(&mut self, vcpu: usize) {
+        let now = self.fold(vcpu);
+        if now >= self.clock.horizon_ps() {
+            let slowest = self.slowest_running(vcpu);
+            if let Some(elapsed_ps) = self.clock.close_quantum(slowest) {
+                self.traffic.end_quantum(elapsed_ps, &self.clock);
+                // Timers need QEMU's big lock, which is not ours inside generated code.
+                (self.qemu.queue_work)(self.vcpus[vcpu].state, run_timers, 0);
+            }
+            (self.qemu.cpu_exit)(self.vcpus[vcpu].state);
+        }
+        self.arm(vcpu);
+    }
+
+    /// What the guest's time-stamp counter shows, ns: the vCPU's own time.
+    fn ticks_ns(&self) -> u64 {
+        let machine = self.clock.machine_ps();
+        let current = current_cpu().and_then(|state| self.index_of(state));
+        current.map_or(machine, |vcpu| self.now_ps(vcpu).max(machine)) / 1000
+    }
+
+    /// What devices see, ns: the asking vCPU's time, but never past the horizon, for which timers
+    /// have not run.
+    fn device_ns(&self) -> i64 {
+        if self.in_timers {
+            return self.published_ns;
+        }
+        let Some(vcpu) = current_cpu().and_then(|state| self.index_of(state)) else {
+            return self.published_ns;
+        };
+        let now = self.now_ps(vcpu).min(self.clock.horizon_ps()) / 1000;
+        i64::try_from(now).unwrap_or(i64::MAX).max(self.published_ns)
+    }
+
+    /// An interrupt wakes an idle vCPU at the time of who sent it, or of the timer that fired.
+    fn wake(&mut self, state: *mut CpuState) {
+        let Some(vcpu) = self.index_of(state) else { return };
+        if !self.is_idle(vcpu) {
+            return;
+        }
+        let sender = if self.in_timers { None } else { current_cpu() };
+        let sender = sender.and_then(|state| self.index_of(state)).filter(|&sender| sender != vcpu);
+        let at = sender.map_or(0, |sender| self.now_ps(sender)).max(self.clock.machine_ps());
+        self.fold(vcpu);
+        self.vcpus[vcpu].idle_ps += self.clock.wake(vcpu, at);
+        self.arm(vcpu);
+    }
+}
+
+/// The vCPU that this thread is running; `None` on QEMU's other threads.
+fn current_cpu() -> Option<*mut CpuState> {
+    let address = CURRENT.with(|current| {
+        if current.get().is_null() {
+            let found = qemu::address_of("current_cpu").expect("found when the plugin was loaded");
+            current.set(found.cast::<*mut CpuState>().cast_const());
+        }
+        current.get()
+    });
+    // SAFETY: the address of a thread-local of this thread, valid as long as the thread.
+    let state = unsafe { *address };
+    (!state.is_null()).then_some(state)
+}
+
+/// Runs QEMU's timers up to the machine's clock. Called with the big lock held.
+extern "C" fn run_timers(_: *mut CpuState, _: u64) {
+    let target = lab().clock.machine_ps() / 1000;
+    advance(i64::try_from(target).unwrap_or(i64::MAX));
+}
+
+fn advance(target_ns: i64) {
+    let advance = {
+        let lab = lab();
+        lab.in_timers = true;
+        lab.qemu.clock_advance
+    };
+    advance(target_ns);
+    lab().in_timers = false;
+}
+
+extern "C" fn get_virtual_clock() -> i64 {
+    lab().device_ns()
+}
+
+extern "C" fn set_virtual_clock(ns: i64) {
+    let lab = lab();
+    lab.published_ns = lab.published_ns.max(ns);
+}
+
+extern "C" fn get_elapsed_ticks() -> i64 {
+    i64::try_from(lab().ticks_ns()).unwrap_or(i64::MAX)
+}
+
+extern "C" fn handle_interrupt(state: *mut CpuState, mask: c_int) {
+    let original = {
+        let lab = lab();
+        lab.wake(state);
+        lab.interrupt
+    };
+    if let Some(original) = original {
+        original(state, mask);
+    }
+}
+
+/// QEMU asks this only of a vCPU that has nothing to do. When all are so, the machine's clock
+/// jumps to the next timer there and then, on the vCPU thread: no waiting in host time, and the
+/// same order of events in every run. `false` sends QEMU around its loop once more.
+extern "C" fn cpu_thread_is_idle(_: *mut CpuState) -> bool {
+    if ASKING.load(Ordering::Relaxed) || current_cpu().is_none() {
+        return true;
+    }
+    let qemu = {
+        let lab = lab();
+        if lab.in_timers || !(0..lab.vcpus.len()).all(|vcpu| lab.is_idle(vcpu)) {
+            return true;
+        }
+        lab.qemu
+    };
+    let Some(deadline_ns) = qemu.deadline_ns() else { return true };
+    let target_ns = {
+        let lab = lab();
+        // A timer that is due already runs only if the clock moves at all.
+        let deadline_ns = i64::try_from(deadline_ns.max(1)).unwrap_or(i64::MAX / 2);
+        let target_ns = lab.published_ns + deadline_ns;
+        let target_ps = u64::try_from(target_ns).unwrap_or(0) * 1000;
+        let slept_ps = lab.clock.sleep_until(target_ps);
+        lab.traffic.end_quantum(slept_ps, &lab.clock);
+        target_ns
+    };
+    advance(target_ns);
+    false
+}

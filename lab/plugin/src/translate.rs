@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What is woven into the guest's code when QEMU translates it.
+//!
+//! Every block counts its instructions and compares the count with a limit, in line. Memory
+//! accesses call the model, but only from `ModelOn` on: until then the guest boots at full speed.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::null_mut;
+
+use crate::clock::CALL_BACK_AT;
+use crate::decode::{LONGEST, Special, classify};
+use crate::lab::lab;
+use crate::qemu::{ADD, GREATER_OR_EQUAL, LOADS, MemInfo, NO_REGISTERS, PluginId, STORES};
+
+/// PAUSE on a machine of today, ps: about 40 cycles at 2.5 GHz and more on newer cores; without a
+/// charge the kernel's delay loops would take for ever in modelled time.
+const PAUSE_PS: u64 = 150_000;
+
+/// Asks QEMU for the callbacks that last.
+pub(crate) fn register() {
+    let lab = lab();
+    (lab.qemu.on_vcpu_init)(lab.id, vcpu_init);
+    (lab.qemu.on_translation)(lab.id, translate);
+    (lab.qemu.on_exit)(lab.id, power_off, null_mut());
+}
+
+extern "C" fn vcpu_init(_: PluginId, vcpu: c_uint) {
+    // After a reset of the plugin QEMU announces the vCPUs again.
+    if lab().vcpus.len() == vcpu as usize {
+        lab().add_vcpu(vcpu as usize);
+    }
+}
+
+extern "C" fn power_off(_: PluginId, _: *mut c_void) {
+    let lab = lab();
+    for vcpu in 0..lab.vcpus.len() {
+        lab.fold(vcpu);
+    }
+    lab.traffic.power_off(&lab.clock);
+}
+
+extern "C" fn translate(_: PluginId, block: *mut c_void) {
+    let lab = lab();
+    let qemu = &lab.qemu;
+    let instructions = (qemu.block_len)(block);
+    (qemu.block_add)(block, ADD, lab.word, instructions as u64);
+    (qemu.on_block_condition)(
+        block,
+        limit_reached,
+        NO_REGISTERS,
+        GREATER_OR_EQUAL,
+        lab.word,
+        CALL_BACK_AT,
+        null_mut(),
+    );
+    let modelled = lab.traffic.is_modelled();
+    for index in 0..instructions {
+        let instruction = (qemu.block_instruction)(block, index);
+        let mut bytes = [0; LONGEST];
+        let length = (qemu.instruction_len)(instruction).min(LONGEST);
+        (qemu.instruction_bytes)(instruction, bytes.as_mut_ptr().cast(), length);
+        if let Some(special) = classify(&bytes[..length]) {
+            let datum = special as usize as *mut c_void;
+            (qemu.on_instruction)(instruction, special_callback(special), NO_REGISTERS, datum);
+        }
+        if modelled {
+            let datum = (qemu.instruction_address)(instruction) as *mut c_void;
+            (qemu.on_memory)(instruction, load, NO_REGISTERS, LOADS, datum);
+            (qemu.on_memory)(instruction, store, NO_REGISTERS, STORES, datum);
+        }
+    }
+}
+
+fn special_callback(special: Special) -> crate::qemu::VcpuCallback {
+    match special {
+        Special::ModelOn => model_on,
+        Special::ModelOff => model_off,
+        Special::ReadCounters => read_counters,
+        Special::LoadSlots => load_slots,
+        Special::ReadNodes => read_nodes,
+        Special::Pause => pause,
+        Special::AddressSpace | Special::Invalidate => flush,
+    }
+}
+
+extern "C" fn limit_reached(vcpu: c_uint, _: *mut c_void) {
+    lab().limit_reached(vcpu as usize);
+}
+
+extern "C" fn pause(vcpu: c_uint, _: *mut c_void) {
+    lab().stall(vcpu as usize, PAUSE_PS);
+}
+
+extern "C" fn flush(vcpu: c_uint, _: *mut c_void) {
+    lab().traffic.flush(vcpu as usize);
+}
+
+/// The modelled part begins: translated code goes, and comes back with the model woven in.
+extern "C" fn model_on(_: c_uint, _: *mut c_void) {
+    let lab = lab();
+    if lab.traffic.is_modelled() {
+        return;
+    }
+    for vcpu in 0..lab.vcpus.len() {
+        lab.fold(vcpu);
+        lab.arm(vcpu);
+    }
+    lab.traffic.begin(&mut lab.clock);
+    (lab.qemu.reset)(lab.id, translate_again);
+}
+
+extern "C" fn translate_again(_: PluginId) {
+    register();
+}
+
+extern "C" fn model_off(_: c_uint, _: *mut c_void) {
+    let lab = lab();
+    for vcpu in 0..lab.vcpus.len() {
+        lab.fold(vcpu);
+        lab.arm(vcpu);
+    }
+    lab.traffic.end(&lab.clock);
+}
+
+extern "C" fn read_counters(vcpu: c_uint, _: *mut c_void) {
+    let lab = lab();
+    let cost = lab.traffic.read_counters(vcpu as usize);
+    lab.stall(vcpu as usize, cost);
+}
+
+extern "C" fn load_slots(vcpu: c_uint, _: *mut c_void) {
+    let lab = lab();
+    let cost = lab.traffic.load_slots(vcpu as usize);
+    lab.stall(vcpu as usize, cost);
+}
+
+extern "C" fn read_nodes(_: c_uint, _: *mut c_void) {
+    lab().traffic.export_nodes();
+}
+
+extern "C" fn load(vcpu: c_uint, info: MemInfo, address: u64, instruction: *mut c_void) {
+    access(vcpu as usize, info, address, false, instruction);
+}
+
+extern "C" fn store(vcpu: c_uint, info: MemInfo, address: u64, instruction: *mut c_void) {
+    access(vcpu as usize, info, address, true, instruction);
+}
+
+#[inline(always)]
+fn access(vcpu: usize, info: MemInfo, address: u64, store: bool, instruction: *mut c_void) {
+    let _ = (vcpu, info, address, store, instruction);
+}
