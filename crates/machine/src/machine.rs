@@ -3,6 +3,8 @@
 //! CPUs are numbered node by node (node 0 has 0..c0, node 1 has c0..c0+c1, …) and cache domains
 //! likewise. Matrices are `[accessing node][holding node]`: the row is the one who reads.
 
+use serde::Deserialize;
+
 /// Bytes of one cache line; x86-64 and the Arm servers we describe agree on it.
 pub const LINE_BYTES: u64 = 64;
 
@@ -41,7 +43,8 @@ pub struct Machine {
 }
 
 /// One hardware thread; all are alike.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Core {
     /// Clock in MHz.
     pub clock_mhz: f64,
@@ -52,13 +55,16 @@ pub struct Core {
     /// Instructions that may issue past the oldest outstanding miss.
     pub reorder_window: u32,
     /// Hardware threads per core; 1 without SMT. CPUs are hardware threads.
+    #[serde(default = "one")]
     pub threads_per_core: u32,
 }
 
 /// One cache.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Capacity in bytes.
+    /// Capacity in bytes; `size` in the file.
+    #[serde(rename = "size", deserialize_with = "crate::size::deserialize")]
     pub bytes: u64,
     /// Associativity. `bytes / (ways * LINE_BYTES)` sets, not always a power of two.
     pub ways: u32,
@@ -67,7 +73,8 @@ pub struct Cache {
 }
 
 /// The cache levels.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Caches {
     /// First level, private to a CPU.
     pub l1: Cache,
@@ -78,7 +85,8 @@ pub struct Caches {
 }
 
 /// The stream prefetcher of each CPU.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Prefetch {
     /// Streams followed at once; 0 switches it off.
     pub streams: u32,
@@ -100,7 +108,8 @@ pub struct Node {
 }
 
 /// A node's memory controller (all its channels together).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Controller {
     /// What all requesters together can draw, MB/s (10⁶ bytes).
     pub bandwidth_mb_s: f64,
@@ -144,7 +153,8 @@ pub struct Route {
 }
 
 /// How the PMU encodes the data source of a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Vendor {
     /// PEBS load latency data-source values.
     Intel,
@@ -155,7 +165,8 @@ pub enum Vendor {
 }
 
 /// The performance monitoring unit of each CPU.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pmu {
     /// General counters; more events than this are multiplexed.
     pub counters: u32,
@@ -167,24 +178,37 @@ pub struct Pmu {
     pub read_cost_ns: f64,
 }
 
+fn one() -> u32 {
+    1
+}
+
+fn one_float() -> f64 {
+    1.0
+}
+
 /// How the lab shrinks and slows the machine; see [`Machine::for_lab`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Lab {
     /// Factor that stretches everything that is time: latencies, clock, bandwidth, PMU costs.
     pub slow_motion: f64,
-    /// CPUs kept on each node that has any; a node with fewer keeps all of its own.
+    /// CPUs kept on each node that has any; a node with fewer keeps all of its own. 0: the
+    /// machine is not for the lab (what a file without a `[lab]` table says).
     pub cpus_per_node: u32,
     /// Cache domains kept on each node with CPUs; a node with fewer keeps all of its own.
+    #[serde(default = "one")]
     pub cache_domains_per_node: u32,
     /// Memory of each node that has memory, MiB.
     pub memory_mib: u64,
     /// The last-level cache is divided by this, and so should working sets be.
     pub cache_scale: f64,
     /// The second level is divided by this: 1 to 4, else the kernel's own misses dominate.
+    #[serde(default = "one_float")]
     pub l2_scale: f64,
     /// Longest time one vCPU runs before the others catch up, ns of guest time; not stretched.
     pub quantum_ns: u64,
     /// True in a machine that `for_lab` made: its numbers are scaled already.
+    #[serde(default)]
     pub applied: bool,
 }
 

@@ -1,0 +1,45 @@
+//! Text to machine, and every error to a line.
+
+use std::path::Path;
+
+use crate::build;
+use crate::error::{Fault, MachineError};
+use crate::file::File;
+use crate::locate::{Positions, line_at};
+use crate::machine::Machine;
+
+impl Machine {
+    /// Reads a machine from TOML; `file` is how errors name the text.
+    ///
+    /// # Errors
+    /// Text that is not TOML, unknown or missing keys, wrong types, and machines that cannot be:
+    /// each with file, line, field and what was expected.
+    pub fn parse(text: &str, file: &str) -> Result<Self, MachineError> {
+        let written: File = toml::from_str(text).map_err(|error| text_error(&error, text, file))?;
+        build::machine(written).map_err(|Fault { path, expected }| {
+            let line = Positions::of(text).map_or(1, |positions| positions.line_of(&path));
+            MachineError::Field { file: file.to_owned(), line, path, expected }
+        })
+    }
+
+    /// Reads a machine file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or [`Machine::parse`] refuses it.
+    pub fn load(path: &Path) -> Result<Self, MachineError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, &path.to_string_lossy())
+    }
+}
+
+fn text_error(error: &toml::de::Error, text: &str, file: &str) -> MachineError {
+    let offset = error.span().map_or(0, |span| span.start);
+    let path = Positions::of(text).map(|positions| positions.path_at(offset)).unwrap_or_default();
+    MachineError::Text {
+        file: file.to_owned(),
+        line: line_at(text, offset),
+        place: if path.is_empty() { path } else { format!("{path}: ") },
+        message: error.message().trim().replace('\n', ", "),
+    }
+}
