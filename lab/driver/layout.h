@@ -75,8 +75,12 @@
 #define RP_VENDOR_AMD 1
 #define RP_VENDOR_ARM 2
 
-/* USER: the plugin keeps RP_CPU_USER_COUNTERS and obeys RP_CONTROL_*_MASK of slots. */
+/*
+ * USER: the plugin keeps RP_CPU_USER_COUNTERS and obeys the level bits of slots.
+ * IP:   samples carry the address of the sampled instruction (RP_ENTRY_IP).
+ */
 #define RP_FEATURE_USER_MASK 1
+#define RP_FEATURE_IP_MASK 2
 
 /*
  * One block per CPU, at RP_CPU_BASE + cpu * RP_CPU_WORDS.  The CPU number is the
@@ -86,6 +90,9 @@
  * USER_COUNTERS   by plugin: the share of them at user level (RP_FEATURE_USER)
  * TIME_PS         by plugin: this CPU's guest time at the latest export
  * EXPORTS         by plugin: how often this block was exported
+ * FROZEN          by driver, followed by RP_MARKER_SLOTS: while 1, no slot of this
+ *                 CPU counts.  The driver freezes in its NMI handler, as real ones
+ *                 do, so that handling a sample cannot produce the next.
  */
 #define RP_CPU_BASE 131072
 #define RP_CPU_WORDS 8192
@@ -93,6 +100,7 @@
 #define RP_CPU_USER_COUNTERS 64
 #define RP_CPU_TIME_PS 128
 #define RP_CPU_EXPORTS 129
+#define RP_CPU_FROZEN 130
 #define RP_CPU_SLOTS 256
 #define RP_CPU_RING 512
 #define RP_CPU_ENTRIES 1024
@@ -102,11 +110,12 @@
  * CPU begins at RP_CPU_SLOTS + s * RP_SLOT_WORDS of its block.  Only the CPU
  * itself writes its slots.
  *
- * To start: the driver writes all words (COUNT = 0, GENERATION raised, CONTROL
- * with RP_CONTROL_ENABLED_MASK) and executes RP_MARKER_SLOTS; the plugin loads
- * the slot.  To stop: the driver writes CONTROL = 0 and executes the marker; the
- * plugin writes COUNT and LEFT back and lets go of the slot.  In between the
- * driver may write PERIOD only, which the plugin reads at each reload.
+ * To start: the driver writes all words (GENERATION changed, CONTROL with
+ * RP_CONTROL_ENABLED_MASK) and executes RP_MARKER_SLOTS; the plugin loads every
+ * enabled slot whose generation is new to it.  To stop: the driver writes CONTROL
+ * = 0 and executes the marker; the plugin writes COUNT and LEFT back and lets go
+ * of the slot.  In between the driver may write PERIOD only, which the plugin
+ * reads at each reload, and the plugin writes COUNT and LEFT at RP_MARKER_READ.
  *
  * Each event that matches (privilege level, latency >= THRESHOLD where the event
  * is LOADS, STORES or MEM_ANY) raises COUNT and lowers LEFT.  At zero the plugin
@@ -122,7 +131,7 @@
 #define RP_SLOT_THRESHOLD 3 /* driver: least latency in core cycles, 0 = all */
 #define RP_SLOT_CONTROL 4 /* driver: RP_CONTROL_* */
 #define RP_SLOT_GENERATION 5 /* driver: changes with every start, 56 bits */
-#define RP_SLOT_COUNT 6 /* driver at start (0), plugin after: matching events since start */
+#define RP_SLOT_COUNT 6 /* driver at start (any value), plugin after: one more per matching event */
 
 #define RP_CONTROL_ENABLED_MASK 1
 #define RP_CONTROL_USER_MASK 2 /* count at user level */
