@@ -3,6 +3,7 @@
 //! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check failed, 2 bad usage.
 
 mod setup;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -20,11 +21,14 @@ struct Arguments {
 enum Command {
     /// Fetch what the lab needs (QEMU, a guest kernel, perf, numad …) into a cache folder; nothing else is altered
     Setup(setup::Arguments),
+    /// Check what the boundaries forbid (a part of ./x test)
+    Tidy,
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Setup(arguments) => setup::run(&arguments),
+        Command::Tidy => tidy::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
