@@ -1,0 +1,166 @@
+//! The path of one access below the filter: first level, second level, and on from there.
+
+use crate::directory::Owner;
+use crate::event::Event;
+use crate::hardware::Hardware;
+use crate::misses::Request;
+use crate::source::{Access, Served, Source};
+use crate::traffic::Kind;
+use crate::{LINE_SHIFT, PAGE_BYTES};
+
+/// Waits longer than this many second-level latencies take a miss slot when a demand access finds
+/// a prefetch under way; shorter ones are as good as a hit.
+const LATE: u64 = 2;
+
+impl Hardware {
+    /// Everything below the filter: for an access that [`Hardware::first_level_hit`] said no to.
+    ///
+    /// The access counts as one load or store and belongs to the line of its first byte. Physical
+    /// addresses of no node cost nothing and are counted as [`Event::Outside`]. Panics if there is
+    /// no such vCPU.
+    pub fn access(&mut self, cpu: usize, access: Access) -> Served {
+        let counters = &mut self.cpus[cpu].counters;
+        counters.retire(access.store);
+        let Some(home) = self.memory.home(access.paddr) else {
+            counters.add(Event::Outside, 1);
+            return Served {
+                stall_ps: 0,
+                latency_ps: 0,
+                source: Source::Outside,
+                transfer_from: None,
+            };
+        };
+        let line = (access.paddr >> LINE_SHIFT) as u32;
+        let request = Request {
+            now_ps: access.now_ps,
+            instructions: access.instructions,
+            vaddr: access.vaddr,
+            line,
+            store: access.store,
+            loaded: if access.store { None } else { access.loaded },
+        };
+        let served = match self.cpus[cpu].first.find(line) {
+            Some(slot) => self.in_first(cpu, slot, &request),
+            None => self.below_first(cpu, home, &request),
+        };
+        self.cpus[cpu].counters.add(Event::Stall, served.stall_ps);
+        served
+    }
+
+    /// The first level holds the line, but the filter did not know, or forbade the store.
+    fn in_first(&mut self, cpu: usize, slot: usize, request: &Request) -> Served {
+        let line = request.line;
+        let mut latency_ps = self.latencies.first;
+        let mut stall_ps = 0;
+        if request.store {
+            let upgrade_ps = self.own(cpu, line);
+            if upgrade_ps > 0 {
+                stall_ps = self.cpus[cpu].misses.issue(request, upgrade_ps).stall_ps;
+                latency_ps = upgrade_ps;
+            }
+        }
+        let writable = self.owns(cpu, line);
+        let cpu = &mut self.cpus[cpu];
+        let mut source = Source::L1;
+        match cpu.misses.in_flight(line, request.now_ps) {
+            // The line is still on its way: its values arrive with it, and a pointer among them
+            // must be seen here, so the filter does not get the line yet.
+            Some(ready_ps) if !request.store => {
+                cpu.misses.remember(request.loaded, ready_ps);
+                cpu.counters.add(Event::InFlight, 1);
+                source = Source::InFlight;
+                latency_ps = latency_ps.max(ready_ps - request.now_ps);
+            }
+            _ => cpu.first.admit(slot, request.vaddr >> LINE_SHIFT, writable),
+        }
+        Served { stall_ps, latency_ps, source, transfer_from: None }
+    }
+
+    fn owns(&self, cpu: usize, line: u32) -> bool {
+        self.directory.get(line).owner() == Owner::Cpu(cpu)
+    }
+
+    fn below_first(&mut self, cpu: usize, home: usize, request: &Request) -> Served {
+        self.cpus[cpu].counters.add(Event::L1Miss, 1);
+        let served = if self.cpus[cpu].second.touch(request.line) {
+            self.in_second(cpu, request)
+        } else {
+            self.cpus[cpu].counters.add(Event::L2Miss, 1);
+            self.below_second(cpu, home, request)
+        };
+        self.run_ahead(cpu, home, request, request.now_ps + served.stall_ps);
+        served
+    }
+
+    fn in_second(&mut self, cpu: usize, request: &Request) -> Served {
+        let upgrade_ps = if request.store { self.own(cpu, request.line) } else { 0 };
+        let late_ps = self.late_prefetch_ps(cpu, request);
+        let second_ps = self.latencies.second;
+        let latency_ps = (second_ps + upgrade_ps).max(late_ps);
+        let takes_slot = latency_ps > second_ps * LATE;
+        let source = if late_ps > second_ps { Source::InFlight } else { Source::L2 };
+        let writable = self.owns(cpu, request.line);
+        let cpu = &mut self.cpus[cpu];
+        let issued = if takes_slot {
+            cpu.misses.issue(request, latency_ps)
+        } else {
+            cpu.misses.hit(request, latency_ps)
+        };
+        let virtual_line = request.vaddr >> LINE_SHIFT;
+        let slot = cpu.first.insert(request.line, virtual_line);
+        if !takes_slot || request.store {
+            cpu.first.admit(slot, virtual_line, writable);
+        }
+        Served { stall_ps: issued.stall_ps, latency_ps, source, transfer_from: None }
+    }
+
+    /// How long the prefetch of this line still takes; 0 if there was none or it has arrived.
+    fn late_prefetch_ps(&mut self, cpu: usize, request: &Request) -> u64 {
+        let cpu = &mut self.cpus[cpu];
+        let Some(ready_ps) = cpu.prefetcher.take(request.line) else { return 0 };
+        cpu.counters.add(Event::PrefetchUsed, 1);
+        let late_ps = ready_ps.saturating_sub(request.now_ps);
+        if late_ps > self.latencies.second {
+            cpu.counters.add(Event::PrefetchLate, 1);
+        }
+        late_ps
+    }
+
+    fn below_second(&mut self, cpu: usize, home: usize, request: &Request) -> Served {
+        let fetched = self.fetch(cpu, request.line, home, request.store);
+        let cpu = &mut self.cpus[cpu];
+        let virtual_line = request.vaddr >> LINE_SHIFT;
+        let slot = cpu.first.insert(request.line, virtual_line);
+        let near = fetched.source == Source::Llc;
+        let issued = if near {
+            cpu.misses.hit(request, fetched.latency_ps)
+        } else {
+            cpu.misses.issue(request, fetched.latency_ps)
+        };
+        if near || request.store {
+            cpu.first.admit(slot, virtual_line, request.store);
+        }
+        Served {
+            stall_ps: issued.stall_ps,
+            latency_ps: fetched.latency_ps,
+            source: fetched.source,
+            transfer_from: fetched.transfer_from,
+        }
+    }
+
+    /// Lets the prefetcher see the access, and sends what it wants.
+    fn run_ahead(&mut self, cpu: usize, home: usize, request: &Request, now_ps: u64) {
+        let virtual_line = request.vaddr >> LINE_SHIFT;
+        let ahead = self.cpus[cpu].prefetcher.observe(virtual_line);
+        let kind = if request.store { Kind::StorePrefetch } else { Kind::LoadPrefetch };
+        debug_assert!(ahead.count <= PAGE_BYTES >> LINE_SHIFT);
+        let mut next = ahead.first.wrapping_sub(virtual_line) as i64;
+        for _ in 0..ahead.count {
+            let line = (i64::from(request.line) + next) as u32;
+            if let Some(latency_ps) = self.prefetch(cpu, line, home, kind) {
+                self.cpus[cpu].prefetcher.sent(line, now_ps + latency_ps);
+            }
+            next += ahead.direction;
+        }
+    }
+}
