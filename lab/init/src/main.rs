@@ -1,3 +1,26 @@
-//! PID 1 of the lab's guest: runs one job and reports.
+//! PID 1 of the lab's guest: mounts what a program expects, loads the PMU driver, runs the one
+//! job that the runner left, reports, and powers the machine off.
+//!
+//! It decides nothing about placement beyond what the job says. If it fails, it says why on the
+//! report port and powers off all the same: a lab run never hangs on its own account.
 
-fn main() {}
+mod job;
+mod report;
+mod system;
+
+use rondpoint_lab_init::Event;
+
+fn main() {
+    if std::process::id() != 1 {
+        eprintln!("rondpoint-lab-init: runs as PID 1 of the lab's guest, nowhere else");
+        std::process::exit(2);
+    }
+    let mounted = system::mount_all();
+    let mut report = report::Report::open();
+    let result = mounted.and_then(|()| job::carry_out(&mut report));
+    if let Err(reason) = result {
+        report.say(&Event::Refused { reason });
+    }
+    report.say(&Event::Done);
+    system::power_off();
+}

@@ -1,0 +1,150 @@
+//! Carrying out one job: settings, daemon, the program itself, and what it did to the machine.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rondpoint_lab_init::{DRIVER_PATH, Ending, Event, JOB_PATH, Job, MemoryPolicy};
+
+use crate::report::Report;
+use crate::system;
+
+/// Reads the job, runs it and reports. An error means that the program did not run.
+pub(crate) fn carry_out(report: &mut Report) -> Result<(), String> {
+    let text = fs::read_to_string(JOB_PATH).map_err(|error| format!("{JOB_PATH}: {error}"))?;
+    let job: Job = serde_json::from_str(&text).map_err(|error| format!("{JOB_PATH}: {error}"))?;
+    let pmu = fs::exists(DRIVER_PATH).unwrap_or(false);
+    if pmu {
+        system::load_module(DRIVER_PATH)?;
+    }
+    apply_settings(&job)?;
+    let mut daemon = start_daemon(&job.daemon)?;
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    report.say(&Event::Started { kernel: kernel.trim().to_owned(), pmu });
+    let result = if job.command.is_empty() { shell() } else { run_program(&job, report) };
+    if let Some(daemon) = &mut daemon {
+        // The machine goes down with it in any case.
+        let _ = daemon.kill();
+    }
+    result
+}
+
+fn apply_settings(job: &Job) -> Result<(), String> {
+    let set = |path: &str, value: &str| {
+        fs::write(path, value).map_err(|error| format!("{path}: cannot set {value}: {error}"))
+    };
+    set("/proc/sys/kernel/numa_balancing", if job.numa_balancing { "1" } else { "0" })?;
+    // Debian's kernel refuses perf to everybody but root unless told; programs may drop root.
+    set("/proc/sys/kernel/perf_event_paranoid", "-1")?;
+    set("/proc/sys/kernel/kptr_restrict", "0")?;
+    // In slow motion a program may spend seconds of guest time where a real one spends tenths.
+    set("/proc/sys/kernel/hung_task_timeout_secs", "0").or(Ok(()))
+}
+
+fn start_daemon(command: &[String]) -> Result<Option<Child>, String> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    child.map(Some).map_err(|error| format!("{program}: cannot start: {error}"))
+}
+
+/// An interactive shell on the console, with job control.
+fn shell() -> Result<(), String> {
+    let console = system::take_console()?;
+    let duplicate = || console.try_clone().map_err(|error| format!("console: {error}"));
+    let status = Command::new("/bin/busybox")
+        .args(["sh", "-l"])
+        .env("PATH", "/bin")
+        .env("HOME", "/root")
+        .env("TERM", "linux")
+        .stdin(duplicate()?)
+        .stdout(duplicate()?)
+        .stderr(duplicate()?)
+        .status();
+    status.map(drop).map_err(|error| format!("/bin/busybox: cannot start a shell: {error}"))
+}
+
+fn run_program(job: &Job, report: &mut Report) -> Result<(), String> {
+    let mut stdout = capture("/tmp/.lab-stdout")?;
+    let mut stderr = capture("/tmp/.lab-stderr")?;
+    let mut command = Command::new(&job.command[0]);
+    command.args(&job.command[1..]).env_clear().envs(&job.environment).current_dir("/root");
+    command.stdin(Stdio::null());
+    command.stdout(stdout.try_clone().map_err(|error| format!("stdout: {error}"))?);
+    command.stderr(stderr.try_clone().map_err(|error| format!("stderr: {error}"))?);
+    if job.policy == MemoryPolicy::Interleave {
+        let nodes = system::nodes_with_memory()?;
+        system::before_exec(&mut command, move || system::interleave(nodes));
+    }
+    command.process_group(0);
+
+    let before = vmstat()?;
+    if job.modelled {
+        system::model_on();
+    }
+    system::pause_ns(job.start_offset_ns);
+    let start_ns = system::monotonic_ns();
+    let ended = command.spawn().and_then(|child| system::wait_for(&child));
+    let elapsed_ns = system::monotonic_ns() - start_ns;
+    if job.modelled {
+        system::model_off();
+    }
+    let (status, max_rss_kib) =
+        ended.map_err(|error| format!("{}: cannot start: {error}", job.command[0]))?;
+    let vmstat = rises(&before, &vmstat()?);
+    report.say(&Event::Finished { elapsed_ns, ending: ending(status), max_rss_kib, vmstat });
+    report.send_output(1, &mut stdout)?;
+    report.send_output(2, &mut stderr)
+}
+
+fn capture(path: &str) -> Result<File, String> {
+    let mut options = File::options();
+    options.read(true).append(true).create(true);
+    options.open(path).map_err(|error| format!("{path}: {error}"))
+}
+
+fn ending(status: ExitStatus) -> Ending {
+    status.signal().map_or_else(|| Ending::Exit(status.code().unwrap_or(-1)), Ending::Signal)
+}
+
+/// The counters of `/proc/vmstat` that only rise.
+fn vmstat() -> Result<BTreeMap<String, u64>, String> {
+    let text =
+        fs::read_to_string("/proc/vmstat").map_err(|error| format!("/proc/vmstat: {error}"))?;
+    let pair = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        let counts = ["numa_", "pgmigrate_", "thp_migration_", "pgfault", "pgmajfault"];
+        let wanted = counts.iter().any(|prefix| name.starts_with(prefix));
+        wanted.then_some(())?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    Ok(text.lines().filter_map(pair).collect())
+}
+
+fn rises(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let rise = |(name, value): (&String, &u64)| {
+        let rise = value.saturating_sub(before.get(name).copied().unwrap_or(0));
+        (rise > 0).then(|| (name.clone(), rise))
+    };
+    after.iter().filter_map(rise).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_counters_that_rose_are_reported() {
+        let map = |pairs: &[(&str, u64)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+        };
+        let before = map(&[("numa_hit", 10), ("pgfault", 5)]);
+        let after = map(&[("numa_hit", 10), ("pgfault", 9), ("numa_pages_migrated", 2)]);
+        assert_eq!(rises(&before, &after), map(&[("pgfault", 4), ("numa_pages_migrated", 2)]));
+    }
+}

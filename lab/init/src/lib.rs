@@ -1,0 +1,95 @@
+//! What the lab's runner and the guest's PID 1 say to each other.
+//!
+//! The runner puts a [`Job`] into the guest's initramfs as [`JOB_PATH`]; PID 1 carries it out and
+//! writes one [`Event`] a line to the second serial port. Plain data: nothing in here acts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Where PID 1 finds its job.
+pub const JOB_PATH: &str = "/lab/job.json";
+/// Where PID 1 finds the PMU driver; without this file there is no PMU.
+pub const DRIVER_PATH: &str = "/lab/rondpoint_pmu.ko";
+/// Bytes kept of each of the program's output streams; the rest is counted and dropped.
+pub const OUTPUT_LIMIT_BYTES: u64 = 8 << 20;
+
+/// One program to run, and under which memory placement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The program (a path in the guest) and its arguments. Empty: an interactive shell.
+    pub command: Vec<String>,
+    /// The program's whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// The memory policy that the program starts with.
+    pub policy: MemoryPolicy,
+    /// Whether the kernel's automatic NUMA balancing is on.
+    pub numa_balancing: bool,
+    /// A daemon to start before the program and to end after it, such as numad.
+    pub daemon: Vec<String>,
+    /// Pause before the program starts, ns of guest time: part of what a seed varies.
+    pub start_offset_ns: u64,
+    /// Whether the program's accesses go through the hardware model.
+    pub modelled: bool,
+}
+
+/// The memory policy that a program starts with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryPolicy {
+    /// The kernel's default: a page comes from the node that first touches it.
+    FirstTouch,
+    /// Pages over all nodes with memory, in turn.
+    Interleave,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// It left with this status.
+    Exit(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// One line from the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Event {
+    /// The guest is up and the program is about to start.
+    Started {
+        /// `uname -r`.
+        kernel: String,
+        /// Whether the PMU driver is loaded.
+        pmu: bool,
+    },
+    /// The program, or all of the job, could not be started.
+    Refused {
+        /// What was attempted and what the system said.
+        reason: String,
+    },
+    /// The program has ended.
+    Finished {
+        /// From its start to its end, ns of guest time.
+        elapsed_ns: u64,
+        /// How it ended.
+        ending: Ending,
+        /// Largest resident set of the program, KiB.
+        max_rss_kib: u64,
+        /// How much each counter of `/proc/vmstat` rose meanwhile; those that did not are left out.
+        vmstat: BTreeMap<String, u64>,
+    },
+    /// The program's output follows on the third (stdout) or fourth (stderr) serial port.
+    Output {
+        /// 1 is stdout, 2 is stderr.
+        stream: u8,
+        /// Bytes that follow.
+        bytes: u64,
+        /// Bytes that the program wrote.
+        written: u64,
+    },
+    /// Everything was said; the guest powers off.
+    Done,
+}

@@ -1,0 +1,196 @@
+//! The guest's system calls; the only unsafe code of PID 1.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Seek};
+use std::mem::zeroed;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+
+/// `MPOL_INTERLEAVE` (`include/uapi/linux/mempolicy.h`).
+const MPOL_INTERLEAVE: libc::c_long = 3;
+
+/// What a program expects to be mounted: source and target, kind.
+const MOUNTS: [(&str, &str); 7] = [
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("devtmpfs", "/dev"),
+    ("tmpfs", "/tmp"),
+    ("tmpfs", "/run"),
+    ("tmpfs", "/dev/shm"),
+    ("debugfs", "/sys/kernel/debug"),
+];
+
+/// Mounts the usual file systems. Folders that an initramfs lacks are made.
+pub(crate) fn mount_all() -> Result<(), String> {
+    for (kind, target) in MOUNTS {
+        let _ = fs::create_dir_all(target);
+        let kind = CString::new(kind).expect("no NUL in a literal");
+        let path = CString::new(target).expect("no NUL in a literal");
+        // SAFETY: both strings are NUL-terminated and live through the call; no data is passed.
+        let result = unsafe {
+            libc::mount(kind.as_ptr(), path.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
+        };
+        if result != 0 {
+            return Err(format!("{target}: cannot mount: {}", io::Error::last_os_error()));
+        }
+    }
+    for folder in ["/root", "/var/run", "/var/log", "/var/lock"] {
+        let _ = fs::create_dir_all(folder);
+    }
+    Ok(())
+}
+
+/// Opens a serial port so that bytes pass unchanged.
+pub(crate) fn open_raw_port(path: &str) -> Result<File, String> {
+    let port =
+        File::options().write(true).open(path).map_err(|error| format!("{path}: {error}"))?;
+    // SAFETY: termios is plain data, and the descriptor is open for the length of both calls.
+    let result = unsafe {
+        let mut settings: libc::termios = zeroed();
+        libc::tcgetattr(port.as_raw_fd(), &raw mut settings);
+        libc::cfmakeraw(&raw mut settings);
+        libc::tcsetattr(port.as_raw_fd(), libc::TCSANOW, &raw const settings)
+    };
+    if result != 0 {
+        return Err(format!("{path}: cannot set raw mode: {}", io::Error::last_os_error()));
+    }
+    Ok(port)
+}
+
+/// Makes the console this process's terminal, for a shell with job control.
+pub(crate) fn take_console() -> Result<File, String> {
+    let path = "/dev/ttyS0";
+    // SAFETY: setsid and ioctl(TIOCSCTTY) take no pointers.
+    unsafe { libc::setsid() };
+    let console = File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|error| format!("{path}: {error}"))?;
+    // SAFETY: as above; the descriptor is open.
+    unsafe { libc::ioctl(console.as_raw_fd(), libc::TIOCSCTTY, 1) };
+    Ok(console)
+}
+
+/// Loads a kernel module from an uncompressed file.
+pub(crate) fn load_module(path: &str) -> Result<(), String> {
+    let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
+    // SAFETY: the descriptor is open and the parameter string is NUL-terminated.
+    let result =
+        unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+    if result != 0 {
+        return Err(format!("{path}: cannot load: {}", io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+/// Bit mask of the nodes with memory.
+pub(crate) fn nodes_with_memory() -> Result<u64, String> {
+    let path = "/sys/devices/system/node/has_memory";
+    let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let mut mask = 0_u64;
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| {
+            text.parse::<u32>().ok().filter(|node| *node < 64).ok_or(format!("{path}: {text:?}"))
+        };
+        for node in number(first)?..=number(last)? {
+            mask |= 1 << node;
+        }
+    }
+    Ok(mask)
+}
+
+/// Spreads this process's future pages over the nodes of `mask`. Safe after fork: no allocation.
+pub(crate) fn interleave(mask: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads 64 bits from the mask, which lives through the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_INTERLEAVE, &raw const mask, 64 + 1) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Runs `prepare` in the child between fork and exec.
+pub(crate) fn before_exec(
+    command: &mut Command,
+    prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
+    // SAFETY: callers pass closures that only make system calls, as fork demands.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Waits for the program, burying orphans meanwhile. Returns its status and largest resident set
+/// in KiB. What it left running in its process group is killed.
+pub(crate) fn wait_for(child: &Child) -> io::Result<(ExitStatus, u64)> {
+    let pid = libc::pid_t::try_from(child.id()).expect("a process id fits pid_t");
+    loop {
+        let mut status = 0;
+        // SAFETY: both out-pointers are to live locals; rusage is plain data.
+        let (ended, usage) = unsafe {
+            let mut usage: libc::rusage = zeroed();
+            (libc::wait4(-1, &raw mut status, 0, &raw mut usage), usage)
+        };
+        if ended == pid {
+            // SAFETY: kill takes no pointers; a group that is gone already is no error for us.
+            unsafe { libc::kill(-pid, libc::SIGKILL) };
+            let max_rss_kib = u64::try_from(usage.ru_maxrss).unwrap_or(0);
+            return Ok((ExitStatus::from_raw(status), max_rss_kib));
+        }
+        if ended < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Back to the start of a captured stream, through a descriptor of its own.
+pub(crate) fn rewind(file: &mut File) -> Result<(), String> {
+    file.rewind().map_err(|error| format!("captured output: {error}"))
+}
+
+/// The guest's monotonic clock, ns.
+pub(crate) fn monotonic_ns() -> u64 {
+    // SAFETY: the kernel writes a timespec into a live local.
+    let time = unsafe {
+        let mut time: libc::timespec = zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
+        time
+    };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Sleeps for guest time.
+pub(crate) fn pause_ns(ns: u64) {
+    std::thread::sleep(std::time::Duration::from_nanos(ns));
+}
+
+/// From here on every access goes through the hardware model (a marker that the plugin knows).
+pub(crate) fn model_on() {
+    // SAFETY: exchanging a register with itself changes nothing.
+    unsafe { std::arch::asm!("xchg rcx, rcx", options(nomem, nostack, preserves_flags)) };
+}
+
+/// The modelled part is over.
+pub(crate) fn model_off() {
+    // SAFETY: as in `model_on`.
+    unsafe { std::arch::asm!("xchg rdx, rdx", options(nomem, nostack, preserves_flags)) };
+}
+
+/// Ends the machine.
+pub(crate) fn power_off() -> ! {
+    // SAFETY: neither call takes pointers; PID 1 has the right to power off.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+    loop {
+        // The kernel takes the machine down meanwhile; PID 1 must not return.
+        pause_ns(1_000_000_000);
+    }
+}
