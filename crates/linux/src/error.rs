@@ -46,6 +46,9 @@ pub enum LinuxError {
         /// Why not.
         source: io::Error,
     },
+    /// The machine's description contradicts itself.
+    #[error(transparent)]
+    Topology(#[from] rondpoint_core::topology::TopologyError),
     /// Something asked for by name or text is not understood.
     #[error("{what}: {problem}")]
     Input {
@@ -69,7 +72,7 @@ impl LinuxError {
             Self::Io { source, .. } | Self::Call { source, .. } | Self::PerfOpen { source, .. } => {
                 source.raw_os_error()
             }
-            Self::Format { .. } | Self::Input { .. } => None,
+            Self::Format { .. } | Self::Input { .. } | Self::Topology(_) => None,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod parse;
 pub mod perf;
 pub mod root;
 pub mod syscall;
+pub mod topology;
 
 pub use error::LinuxError;
 pub use root::Root;
