@@ -2,7 +2,10 @@
 //!
 //! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check failed, 2 bad usage.
 
+mod bench;
+mod lab;
 mod setup;
+mod test;
 mod tidy;
 
 use std::process::ExitCode;
@@ -21,6 +24,12 @@ struct Arguments {
 enum Command {
     /// Fetch what the lab needs (QEMU, a guest kernel, perf, numad …) into a cache folder; nothing else is altered
     Setup(setup::Arguments),
+    /// Run every test: formatting, lints, unit tests, boundaries, and the lab end to end
+    Test(test::Arguments),
+    /// Build the lab's parts and run the lab's command: ./x lab --help shows what it can do
+    Lab(lab::Arguments),
+    /// Run the benchmarks of every crate, or with `lab` the speed of the emulated machine
+    Bench(bench::Arguments),
     /// Check what the boundaries forbid (a part of ./x test)
     Tidy,
 }
@@ -28,6 +37,9 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Setup(arguments) => setup::run(&arguments),
+        Command::Test(arguments) => test::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Tidy => tidy::run(),
     };
     match result {

@@ -6,7 +6,6 @@
 mod apt;
 mod elf;
 #[path = "../../lab/runner/src/installed.rs"]
-#[cfg_attr(not(test), expect(dead_code, reason = "the runner uses the rest of the reader"))]
 pub(crate) mod installed;
 mod plan;
 mod probe;
@@ -26,7 +25,7 @@ use installed::Installed;
 use plan::Plan;
 
 /// What `./x setup` takes.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Arguments {
     /// Look for newer packages although everything is there
     #[arg(long)]

@@ -1,0 +1,144 @@
+//! `./x lab …`: builds the lab's parts into `target/lab`, then hands the rest of the line to `rondpoint-lab` there.
+//!
+//! What runs in the guest is linked statically, so that it needs nothing of the guest's file system. The guest driver
+//! is built by Debian's own kernel build system from the headers in the cache.
+
+#[path = "../../lab/runner/src/built.rs"]
+#[cfg_attr(not(test), expect(dead_code, reason = "only the runner looks for the parts"))]
+mod built;
+
+use std::env;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::setup::installed::{Installed, cache_folder};
+use crate::test::Tally;
+use crate::tidy::root;
+
+/// The target that guest programs are built for. Naming it keeps static linking away from build scripts.
+const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What `./x lab` takes.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Arguments {
+    /// Arguments of rondpoint-lab; --help shows them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Builds, then becomes `rondpoint-lab`.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    become_runner(arguments.arguments.iter().map(String::as_str))
+}
+
+/// Builds the parts, then replaces this process by `rondpoint-lab` with `arguments`; returns only when that fails.
+pub(crate) fn become_runner<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<()> {
+    let program = build()?.join(built::RUNNER);
+    let error = Command::new(&program).args(arguments).exec();
+    Err(error).with_context(|| format!("{}: cannot run", program.display()))
+}
+
+/// The lab's own checks, each printed with target, measured value and verdict; their exit status says the rest.
+pub(crate) fn test() -> Result<Tally> {
+    let program = build()?.join(built::RUNNER);
+    let status = Command::new(&program).arg("physics").status();
+    Ok(Tally::one(status.with_context(|| format!("{}: cannot run", program.display()))?.success()))
+}
+
+/// Builds every part, where something changed. Returns the folder that holds them.
+pub(crate) fn build() -> Result<PathBuf> {
+    let installed = Installed::load(&cache_folder(|name| env::var(name).ok())?)?;
+    let target =
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let parts = target.join("lab");
+    fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
+
+    cargo_build(&target, &["rondpoint-lab", "rondpoint-lab-plugin"], None)?;
+    let here = target.join("release");
+    for name in [built::RUNNER, built::PLUGIN] {
+        provide(&here.join(name), &parts.join(name))?;
+    }
+
+    let guest = target.join("guest");
+    cargo_build(
+        &guest,
+        &["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"],
+        Some(GUEST_TARGET),
+    )?;
+    let there = guest.join(GUEST_TARGET).join("release");
+    for name in [built::INIT, built::WORKLOADS, built::PRODUCT] {
+        provide(&there.join(name), &parts.join(name))?;
+    }
+
+    let driver = build_driver(&installed, &target.join("driver"))?;
+    provide(&driver, &parts.join(built::DRIVER))?;
+    Ok(parts)
+}
+
+/// A release build; statically linked where a target is named.
+fn cargo_build(target_folder: &Path, packages: &[&str], static_target: Option<&str>) -> Result<()> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(root())
+        .args(["build", "--quiet", "--release", "--target-dir"])
+        .arg(target_folder);
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
+    if let Some(target) = static_target {
+        command.args(["--target", target]).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    }
+    let status = command.status().context("cargo: cannot run")?;
+    if !status.success() {
+        bail!("cannot build {}", packages.join(", "));
+    }
+    Ok(())
+}
+
+/// Builds the module in a copy of its sources: kbuild writes beside them.
+fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
+    let sources = root().join("lab/driver");
+    fs::create_dir_all(folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    for entry in
+        fs::read_dir(&sources).with_context(|| format!("{}: cannot list", sources.display()))?
+    {
+        let entry = entry?;
+        provide(&entry.path(), &folder.join(entry.file_name()))?;
+    }
+    let text = |name| env::var(name).unwrap_or_default();
+    // Debian's headers come with type information that only pahole could extend; the driver needs none.
+    let output = Command::new("make")
+        .arg("-C")
+        .arg(&installed.kernel.headers)
+        .arg(format!("M={}", folder.display()))
+        .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "--no-print-directory", "modules"])
+        .env_remove("MAKEFLAGS")
+        .envs(installed.environment(&text("PATH"), &text("LD_LIBRARY_PATH")))
+        .output()
+        .context("make: cannot run")?;
+    if !output.status.success() {
+        bail!(
+            "cannot build the guest driver:\n{}",
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+    }
+    let modules = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut modules =
+        modules.filter(|path| path.extension().is_some_and(|extension| extension == "ko"));
+    modules.next().with_context(|| format!("{}: make built no module", folder.display()))
+}
+
+/// Copies a file unless the same is there already, so that its time tells when it changed.
+fn provide(source: &Path, copy: &Path) -> Result<()> {
+    let bytes = fs::read(source).with_context(|| format!("{}: cannot read", source.display()))?;
+    if fs::read(copy).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    // Beside and then renamed: a guest may be running from the old file.
+    let partial = copy.with_extension("partial");
+    fs::copy(source, &partial).with_context(|| format!("{}: cannot write", partial.display()))?;
+    fs::rename(&partial, copy).with_context(|| format!("{}: cannot rename", partial.display()))
+}

@@ -1,0 +1,165 @@
+//! `./x test`: everything that continuous integration runs, stage by stage, with one closing line.
+//!
+//! A stage that fails does not keep the later ones from running; one that cannot run counts as failed, so that
+//! nothing is skipped silently.
+
+use std::env;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::tidy::root;
+use crate::{lab, setup};
+
+/// What `./x test` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Leave out the lab: no setup, no emulated machine (the closing line says so)
+    #[arg(long)]
+    no_lab: bool,
+}
+
+/// Counts of checks. A test is one; so is a stage that has no tests inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: u64,
+}
+
+impl Tally {
+    pub(crate) fn one(passed: bool) -> Self {
+        Self { passed: u64::from(passed), failed: u64::from(!passed) }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// A stage: what is said when it begins, and what it does.
+type Stage = (&'static str, fn() -> Result<Tally>);
+
+/// The stages that need nothing but this repository and cargo.
+const STAGES: [Stage; 3] = [
+    ("formatting", || cargo(&["fmt", "--all", "--", "--check"])),
+    ("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-Dwarnings"])),
+    ("tests of every crate", workspace_tests),
+];
+
+/// The stages that emulate machines.
+const LAB_STAGES: [Stage; 3] = [
+    ("setup of the lab's parts", || {
+        setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
+    }),
+    ("build of the lab's parts", || lab::build().map(|_| Tally::one(true))),
+    ("the lab, end to end", lab::test),
+];
+
+/// Runs the stages and prints the closing line.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut stages = STAGES.to_vec();
+    if !arguments.no_lab {
+        stages.extend(LAB_STAGES);
+    }
+    let mut total = Tally::default();
+    for (index, (name, stage)) in stages.iter().enumerate() {
+        println!("[{}/{}] {name}", index + 1, stages.len());
+        let start = Instant::now();
+        let tally = stage().unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Tally::one(false)
+        });
+        let verdict = if tally.failed == 0 { "ok" } else { "FAILED" };
+        println!(
+            "      {verdict}, {} passed, {} failed, {:.0} s",
+            tally.passed,
+            tally.failed,
+            start.elapsed().as_secs_f64()
+        );
+        total.add(tally);
+    }
+    if arguments.no_lab {
+        println!("without the lab, as asked");
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    if total.failed > 0 {
+        bail!("not all tests passed");
+    }
+    Ok(())
+}
+
+/// One cargo command as one check; its output goes to the terminal.
+fn cargo(arguments: &[&str]) -> Result<Tally> {
+    let status = cargo_command(arguments).status().context("cargo: cannot run")?;
+    Ok(Tally::one(status.success()))
+}
+
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Unit, integration and documentation tests of all crates: shows what fails, counts all.
+fn workspace_tests() -> Result<Tally> {
+    let mut command = cargo_command(&["test", "--workspace", "--no-fail-fast"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo: cannot run")?;
+    let output = BufReader::new(child.stdout.take().expect("was piped"));
+    let mut tally = Tally::default();
+    for line in output.lines() {
+        let line = line.context("cargo test: cannot read its output")?;
+        tally.add(counts(&line).unwrap_or_default());
+        if !is_routine(&line) {
+            println!("{line}");
+        }
+    }
+    let status = child.wait().context("cargo test: cannot wait for it")?;
+    if !status.success() && tally.failed == 0 {
+        // It did not compile, or a test program was killed before it could count.
+        tally.failed = 1;
+    }
+    Ok(tally)
+}
+
+/// The counts in `test result: ok. 12 passed; 0 failed; …`.
+fn counts(line: &str) -> Option<Tally> {
+    let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let mut parts = rest.split("; ");
+    let mut number = |name: &str| parts.next()?.strip_suffix(name)?.trim_end().parse().ok();
+    Some(Tally { passed: number("passed")?, failed: number("failed")? })
+}
+
+/// A line of `cargo test` that says nothing when all goes well.
+fn is_routine(line: &str) -> bool {
+    line.trim().is_empty()
+        || (line.starts_with("test ") && line.ends_with(" ... ok"))
+        || line.starts_with("running ")
+        || line.starts_with("test result: ok. ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_counted_from_cargos_summary() {
+        let line = "test result: ok. 20 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.04s";
+        assert_eq!(counts(line), Some(Tally { passed: 20, failed: 0 }));
+        let line =
+            "test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 20 filtered out";
+        assert_eq!(counts(line), Some(Tally { passed: 10, failed: 2 }));
+        assert_eq!(counts("test a::b ... ok"), None);
+        assert_eq!(counts("test result: ok. many passed"), None);
+    }
+
+    #[test]
+    fn only_failures_are_worth_a_line() {
+        assert!(is_routine("test a::b ... ok"));
+        assert!(is_routine("running 3 tests"));
+        assert!(!is_routine("test a::b ... FAILED"));
+        assert!(!is_routine("assertion `left == right` failed"));
+    }
+}
