@@ -15,6 +15,8 @@
 pub mod attr;
 pub mod count;
 pub mod data_source;
+pub mod event;
+pub mod generation;
 pub mod pmu;
 pub mod record;
 pub mod ring;

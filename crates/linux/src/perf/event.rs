@@ -1,0 +1,247 @@
+//! Opening events, with the retries that older kernels and lower privileges need, and reading them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::attr::{Attr, flag, read_format, sample_type};
+use super::count::{self, Count};
+use crate::LinuxError;
+use crate::syscall::perf::{self, Target};
+
+/// An open event.
+pub struct OpenEvent {
+    file: File,
+    /// What the kernel accepted in the end.
+    pub attr: Attr,
+}
+
+impl OpenEvent {
+    /// Opens `attr` on `target`. Where the kernel or its privileges do not allow all of it, less is
+    /// tried, in this order: without the count of lost samples (before 6.0), WEIGHT instead of
+    /// WEIGHT_STRUCT (before 5.12), without page sizes (before 5.11), without physical addresses,
+    /// without the kernel (`perf_event_paranoid`). What remained can be seen in [`OpenEvent::attr`].
+    ///
+    /// # Errors
+    /// What the kernel answered to the last attempt.
+    pub fn open(
+        name: &str,
+        attr: &Attr,
+        target: Target,
+        group: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, LinuxError> {
+        let mut attr = attr.clone();
+        let fail = |source: io::Error| LinuxError::PerfOpen {
+            event: name.to_string(),
+            target: describe(target),
+            source,
+        };
+        let mut last = match open_sized(&mut attr, target, group) {
+            Ok(fd) => return Ok(Self { file: File::from(fd), attr }),
+            Err(error) => error,
+        };
+        for lessen in LESSENINGS {
+            let wanted = attr.clone();
+            if !lessen.applies_to(&last) || !(lessen.change)(&mut attr) {
+                attr = wanted;
+                continue;
+            }
+            match open_sized(&mut attr, target, group) {
+                Ok(fd) => return Ok(Self { file: File::from(fd), attr }),
+                Err(error) => last = error,
+            }
+        }
+        Err(fail(last))
+    }
+
+    /// Reads the count, or those of the whole group where this is its leader.
+    ///
+    /// # Errors
+    /// As read(2); a read shorter than its format prescribes.
+    pub fn read(&self, members: usize) -> io::Result<Vec<Count>> {
+        let mut bytes = vec![0; count::bytes(self.attr.read_format, members)];
+        let read = (&self.file).read(&mut bytes)?;
+        count::parse(&bytes[..read], self.attr.read_format).map_err(io::Error::other)
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn enable(&self) -> io::Result<()> {
+        perf::enable(self.file.as_fd())
+    }
+
+    /// Whether the kernel's own accesses are left out.
+    #[must_use]
+    pub fn is_user_only(&self) -> bool {
+        self.attr.flags & flag::EXCLUDE_KERNEL != 0
+    }
+}
+
+impl AsFd for OpenEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn describe(target: Target) -> String {
+    match (target.task, target.cpu) {
+        (-1, cpu) => format!("CPU {cpu}"),
+        (0, -1) => "this thread".to_string(),
+        (task, -1) => format!("thread {task}"),
+        (task, cpu) => format!("thread {task} on CPU {cpu}"),
+    }
+}
+
+/// Where the kernel knows a smaller structure and the rest is zero, says it in its size.
+fn open_sized(
+    attr: &mut Attr,
+    target: Target,
+    group: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let size = attr.size;
+    match perf::open(attr, target, group) {
+        Err(error) if error.raw_os_error() == Some(libc::E2BIG) && attr.size < size => {
+            if let Some(field) = attr.field_beyond(attr.size) {
+                let text = format!("this kernel's perf_event_attr has no field {field}");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
+            perf::open(attr, target, group)
+        }
+        other => other,
+    }
+}
+
+struct Lessening {
+    errnos: &'static [i32],
+    /// Changes the event; false where there is nothing to change.
+    change: fn(&mut Attr) -> bool,
+}
+
+impl Lessening {
+    fn applies_to(&self, error: &io::Error) -> bool {
+        error.raw_os_error().is_some_and(|errno| self.errnos.contains(&errno))
+    }
+}
+
+const REFUSED: &[i32] = &[libc::EACCES, libc::EPERM];
+const UNKNOWN: &[i32] = &[libc::EINVAL];
+
+const LESSENINGS: [Lessening; 5] = [
+    Lessening { errnos: UNKNOWN, change: |attr| take(&mut attr.read_format, read_format::LOST) },
+    Lessening {
+        errnos: UNKNOWN,
+        change: |attr| {
+            let had = take(&mut attr.sample_type, sample_type::WEIGHT_STRUCT);
+            attr.sample_type |= if had { sample_type::WEIGHT } else { 0 };
+            had
+        },
+    },
+    Lessening {
+        errnos: UNKNOWN,
+        change: |attr| take(&mut attr.sample_type, sample_type::DATA_PAGE_SIZE),
+    },
+    Lessening {
+        errnos: REFUSED,
+        change: |attr| {
+            let user_only = attr.flags & flag::EXCLUDE_KERNEL != 0;
+            attr.exclude_kernel_and_hypervisor();
+            !user_only
+        },
+    },
+    Lessening {
+        errnos: REFUSED,
+        change: |attr| take(&mut attr.sample_type, sample_type::PHYS_ADDR),
+    },
+];
+
+fn take(word: &mut u64, bit: u64) -> bool {
+    let had = *word & bit != 0;
+    *word &= !bit;
+    had
+}
+
+/// One sentence on why an event could not be opened and, where a command helps, that command.
+#[must_use]
+pub fn advice(errno: Option<i32>, paranoid: Option<i64>) -> String {
+    match errno {
+        Some(libc::EACCES | libc::EPERM) => {
+            let level = paranoid.map_or("not readable".to_string(), |level| level.to_string());
+            format!(
+                "the kernel refuses performance events (kernel.perf_event_paranoid is {level}); \
+                 `sudo sysctl kernel.perf_event_paranoid=-1` allows them until the next boot"
+            )
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files for all events; \
+             `ulimit -n unlimited` (or LimitNOFILE=) allows more"
+            .to_string(),
+        Some(libc::EBUSY) => "another profiler holds the counters; stop it first".to_string(),
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+            "this machine has no hardware performance counters (most virtual machines have none)"
+                .to_string()
+        }
+        Some(libc::ENOSYS) => "this kernel is built without performance events".to_string(),
+        Some(errno) => io::Error::from_raw_os_error(errno).to_string(),
+        None => "the event is unknown here".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::attr::{SW_DUMMY, SW_PAGE_FAULTS_MIN, SW_TASK_CLOCK, TYPE_SOFTWARE};
+    use crate::syscall::memory::Anonymous;
+
+    const SELF: Target = Target { task: 0, cpu: -1 };
+
+    #[test]
+    fn an_event_counts_between_enabling_and_reading() {
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_PAGE_FAULTS_MIN);
+        let event = OpenEvent::open("faults", &attr, SELF, None).unwrap();
+        event.enable().unwrap();
+        Anonymous::new(32 * 4096).unwrap().touch_every(4096);
+        let count = event.read(1).unwrap()[0];
+        assert!(count.value >= 32 && count.running_ns > 0, "{count:?}");
+        assert_eq!(count.enabled_ns, count.running_ns);
+    }
+
+    #[test]
+    fn a_group_is_read_at_once() {
+        let mut attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        attr.read_format |= read_format::GROUP;
+        let leader = OpenEvent::open("clock", &attr, SELF, None).unwrap();
+        let member = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+        let _member = OpenEvent::open("dummy", &member, SELF, Some(leader.as_fd())).unwrap();
+        leader.enable().unwrap();
+        let counts = leader.read(2).unwrap();
+        assert_eq!(counts.len(), 2);
+        assert_eq!(counts[1].value, 0);
+    }
+
+    #[test]
+    fn an_event_nobody_has_is_named_with_its_target() {
+        let attr = Attr::counting(9_999, 0);
+        let error = OpenEvent::open("odd", &attr, Target { task: 0, cpu: 0 }, None).err().unwrap();
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            "perf event odd on thread 0 on CPU 0: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_gone_is_an_error_of_the_world() {
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+        let target = Target { task: i32::MAX, cpu: -1 };
+        let error = OpenEvent::open("dummy", &attr, target, None).err().unwrap();
+        assert_eq!(error.errno(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn advice_names_the_command() {
+        let text = advice(Some(libc::EACCES), Some(3));
+        assert!(text.contains("paranoid is 3") && text.contains("sudo sysctl"), "{text}");
+        assert!(advice(Some(libc::ENOENT), None).contains("virtual machines"));
+    }
+}
