@@ -17,8 +17,15 @@ pub(crate) fn values(file: &File) -> Result<(), Fault> {
         || "prefetch".into(),
         || "expected at most 64 streams of depth 64".into(),
     )?;
+    whole("nodes_per_package", u64::from(file.nodes_per_package), 1, limits::NODES_MAX as u64)?;
     for (index, group) in file.nodes.iter().enumerate() {
         node_group(&format!("nodes[{index}]"), group)?;
+        let threads = file.core.threads_per_core;
+        require(
+            group.cpus.is_multiple_of(threads),
+            || format!("nodes[{index}].cpus"),
+            || format!("expected whole cores of {threads} threads, got {}", group.cpus),
+        )?;
     }
     positive("transfer.same_domain_ns", file.transfer.same_domain_ns)?;
     positive("transfer.same_node_ns", file.transfer.same_node_ns.unwrap_or(1.0))?;

@@ -16,6 +16,8 @@ pub(crate) struct File {
     pub(crate) caches: Caches,
     pub(crate) prefetch: Prefetch,
     pub(crate) nodes: Vec<NodeGroup>,
+    #[serde(default = "one")]
+    pub(crate) nodes_per_package: u32,
     #[serde(default)]
     pub(crate) interconnect: Interconnect,
     pub(crate) transfer: TransferTable,

@@ -65,6 +65,7 @@ fn scaled(full: &Machine) -> Machine {
         },
         prefetch: full.prefetch.clone(),
         nodes: nodes.into_iter().map(|node| slow_node(node, slow, share)).collect(),
+        nodes_per_package: full.nodes_per_package,
         latency_ns: slower(&full.latency_ns),
         transfer_ns: Transfer {
             same_domain_ns: full.transfer_ns.same_domain_ns * slow,

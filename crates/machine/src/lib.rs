@@ -19,14 +19,18 @@ mod check;
 mod error;
 mod file;
 mod lab;
+mod latency;
 pub mod limits;
 mod locate;
 mod machine;
+mod matrix;
+mod network;
 mod parse;
 mod route;
 mod saturation;
 mod size;
 mod synthetic;
+mod topology;
 mod write;
 
 pub use error::MachineError;

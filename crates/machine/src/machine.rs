@@ -25,6 +25,8 @@ pub struct Machine {
     pub prefetch: Prefetch,
     /// The nodes, in node order.
     pub nodes: Vec<Node>,
+    /// Consecutive nodes with CPUs that share a package (socket).
+    pub nodes_per_package: u32,
     /// Unloaded DRAM latency in ns, `[accessing][holding]`: controller and wire, no queue.
     /// Zero where the holding node has no memory.
     pub latency_ns: Vec<Vec<f64>>,
@@ -251,6 +253,13 @@ impl Machine {
         let before: usize = self.nodes[..node].iter().map(|node| node.cache_domains as usize).sum();
         let cpus_per_domain = self.nodes[node].cpus / self.nodes[node].cache_domains;
         before + (cpu - self.first_cpu(node)) / cpus_per_domain as usize
+    }
+
+    /// The package (socket) of a node with CPUs; counted without the memory-only nodes.
+    #[must_use]
+    pub fn package_of_node(&self, node: usize) -> usize {
+        let before = self.nodes[..node].iter().filter(|node| node.cpus > 0).count();
+        before / self.nodes_per_package as usize
     }
 
     /// Links between the two nodes; 0 on the diagonal.

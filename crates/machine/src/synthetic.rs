@@ -169,6 +169,7 @@ fn file(words: &Words, text: &str) -> Result<File, Fault> {
         },
         prefetch: Prefetch { streams: 8 * u32::from(words.prefetch > 0), depth: words.prefetch },
         nodes: groups(words),
+        nodes_per_package: 1,
         interconnect: Interconnect {
             hop_ns: Some(words.hop),
             links: links(words),

@@ -25,6 +25,7 @@ fn head(machine: &Machine, out: &mut String) -> std::fmt::Result {
     writeln!(out, "name = {}", quoted(&machine.name))?;
     writeln!(out, "title = {}", quoted(&machine.title))?;
     writeln!(out, "source = {}", quoted(&machine.source))?;
+    writeln!(out, "nodes_per_package = {}", machine.nodes_per_package)?;
     let core = &machine.core;
     writeln!(out, "\n[core]\nclock_mhz = {}", core.clock_mhz)?;
     writeln!(out, "cycles_per_instruction = {}", core.cycles_per_instruction)?;

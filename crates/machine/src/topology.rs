@@ -1,0 +1,83 @@
+//! The machine as the policies see it.
+//!
+//! Numbers of the kernel are taken to be ours: nodes and CPUs without holes, node by node.
+
+use rondpoint_core::matrix::Matrix;
+use rondpoint_core::topology::{Cpu, Description, Link, NodeDescription, Route, Topology};
+use rondpoint_core::units::Bytes;
+
+use crate::machine::Machine;
+
+/// MB/s are 10⁶ bytes per second.
+const MEGA: f64 = 1e6;
+
+impl Machine {
+    /// The topology of this machine, bandwidth and routes included. A route's own limit shows in
+    /// the bandwidth matrix, not in its links.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        let count = self.nodes.len();
+        let route = |route: &crate::machine::Route| Route { links: route.links.clone() };
+        let link = |link: &crate::machine::Link| Link {
+            from: link.from,
+            to: link.to,
+            bytes_per_s: link.bandwidth_mb_s * MEGA,
+        };
+        let description = Description {
+            clock_hz: Some(self.core.clock_mhz * 1e6),
+            nodes: (0..count).map(|node| self.node_description(node)).collect(),
+            cpus: (0..self.cpu_count()).map(|cpu| self.cpu_description(cpu)).collect(),
+            distances: Matrix::from_fn(count, |a, h| self.distances[a][h]),
+            bandwidth_bytes_per_s: Some(Matrix::from_fn(count, |a, h| {
+                self.bandwidth_mb_s(a, h) * MEGA
+            })),
+            links: self.links.iter().map(link).collect(),
+            routes: Some(self.routes.iter().map(|row| row.iter().map(route).collect()).collect()),
+        };
+        Topology::new(description).expect("a machine that was checked makes a topology that holds")
+    }
+
+    fn node_description(&self, node: usize) -> NodeDescription {
+        let found = &self.nodes[node];
+        let rate = |controller: &crate::machine::Controller| controller.bandwidth_mb_s * MEGA;
+        NodeDescription {
+            kernel_id: node as u32,
+            memory: Bytes(found.memory_bytes),
+            controller_bytes_per_s: found.controller.as_ref().map(rate),
+        }
+    }
+
+    fn cpu_description(&self, cpu: usize) -> Cpu {
+        let node = self.node_of_cpu(cpu);
+        Cpu {
+            kernel_id: cpu as u32,
+            node,
+            cache_domain: self.domain_of_cpu(cpu),
+            core: cpu / self.core.threads_per_core as usize,
+            package: self.package_of_node(node),
+            isolated: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topology_has_the_machines_nodes_domains_and_widths() {
+        let text = "nodes=2 cpus=4 domains=2 smt=2 memory_only=1 hop=40 link=5000 bandwidth=9000";
+        let machine = Machine::synthetic(text).unwrap();
+        let topology = machine.topology();
+        assert_eq!(
+            (topology.node_count(), topology.cpu_count(), topology.domain_count()),
+            (3, 8, 4)
+        );
+        assert_eq!((topology.package_count(), topology.cpu(5).core), (2, 2));
+        assert_eq!(topology.compute_nodes().len(), 2);
+        let bandwidth = topology.bandwidth().unwrap();
+        assert_eq!((bandwidth[(0, 0)], bandwidth[(0, 1)], bandwidth[(1, 2)]), (9e9, 5e9, 5e9));
+        assert_eq!(topology.route(1, 2).unwrap().links.len(), 2);
+        assert_eq!(topology.distance(1, 2), 22);
+    }
+}
