@@ -9,7 +9,10 @@ use alloc::vec::Vec;
 #[must_use]
 pub fn maximum_local(processes: &[Process], processors: &[Processor]) -> Vec<Place> {
     let mut cores = Cores::new(processors);
-    merge_by_penalty(processes).into_iter().filter_map(|index| cores.place(index, &processes[index])).collect()
+    merge_by_penalty(processes)
+        .into_iter()
+        .filter_map(|index| cores.place(index, &processes[index]))
+        .collect()
 }
 
 /// Indices of the processes, penalty descending.
@@ -48,11 +51,22 @@ impl<'a> Cores<'a> {
     }
 
     /// The processor with the least pressure among those wanted that have a core for the process; the current one among equals.
-    fn least_loaded(&self, process: &Process, wanted: impl Fn(&Processor) -> bool) -> Option<usize> {
-        let is_current = |p: usize| process.cpu.is_some_and(|cpu| self.processors[p].cpus.contains(&cpu));
+    fn least_loaded(
+        &self,
+        process: &Process,
+        wanted: impl Fn(&Processor) -> bool,
+    ) -> Option<usize> {
+        let is_current =
+            |p: usize| process.cpu.is_some_and(|cpu| self.processors[p].cpus.contains(&cpu));
         (0..self.processors.len())
-            .filter(|&p| wanted(&self.processors[p]) && self.free[p].iter().any(|&cpu| process.may_use(cpu)))
-            .min_by(|&a, &b| self.pressures[a].total_cmp(&self.pressures[b]).then(is_current(b).cmp(&is_current(a))))
+            .filter(|&p| {
+                wanted(&self.processors[p]) && self.free[p].iter().any(|&cpu| process.may_use(cpu))
+            })
+            .min_by(|&a, &b| {
+                self.pressures[a]
+                    .total_cmp(&self.pressures[b])
+                    .then(is_current(b).cmp(&is_current(a)))
+            })
     }
 }
 

@@ -1,14 +1,15 @@
 //! The NUMA penalty of a process, and how it is known: from a profile, from both sides seen, or from a regression on MPKI.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 /// Intercept of the paper's linear model. The text prints intercept and slope the other way round, which would make the penalty 21 at
 /// 20 MPKI where the programs of the same section have at most 1.46 [N-MASS s3.2; swapped: inferred].
-pub const REGRESSION_INTERCEPT: f64 = 1.05;
+const REGRESSION_INTERCEPT: f64 = 1.05;
 /// Slope of the linear model, per MPKI.
-pub const REGRESSION_SLOPE: f64 = 0.015;
+const REGRESSION_SLOPE: f64 = 0.015;
 /// The regression's values are kept in `[1, MAX]`; the 14 programs of the paper reach 1.46 [inferred].
-pub const REGRESSION_MAX: f64 = 1.5;
+const REGRESSION_MAX: f64 = 1.5;
 /// An observation holds while the process's MPKI is within this share of what it was then: the paper's sign of a new phase.
 const SAME_PHASE: f64 = 0.20;
 /// Weight of the newest of several observations of the same side.
@@ -16,7 +17,7 @@ const NEWEST: f64 = 0.25;
 
 /// Where a penalty comes from, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum PenaltySource {
     /// A trace of separate profiling runs, as in the published experiments.
     Profile,
@@ -24,6 +25,16 @@ pub enum PenaltySource {
     BothSides,
     /// Estimated from MPKI; single programs lose more than 5 % by it [N-MASS s4.5].
     Regression,
+}
+
+impl fmt::Display for PenaltySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Profile => "profile",
+            Self::BothSides => "both sides seen",
+            Self::Regression => "regression",
+        })
+    }
 }
 
 /// A penalty and where it comes from.
@@ -77,7 +88,7 @@ impl Profile {
 
 /// Cycles per instruction of one process, seen at home and away.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct SidesSeen {
+pub(super) struct SidesSeen {
     local: Option<Seen>,
     remote: Option<Seen>,
 }
@@ -90,7 +101,7 @@ struct Seen {
 
 impl SidesSeen {
     /// Takes in one epoch that the process spent on one side; an epoch of a new phase replaces the older ones of that side.
-    pub fn observe(&mut self, is_local: bool, cycles_per_instruction: f64, mpki: f64) {
+    pub(super) fn observe(&mut self, is_local: bool, cycles_per_instruction: f64, mpki: f64) {
         let side = if is_local { &mut self.local } else { &mut self.remote };
         let older = side.filter(|older| is_same_phase(older.mpki, mpki));
         let mix = |older: f64, newest: f64| older + NEWEST * (newest - older);
@@ -102,7 +113,7 @@ impl SidesSeen {
 
     /// The penalty, if both sides were seen in the phase in which the process is now.
     #[must_use]
-    pub fn penalty(&self, mpki: f64) -> Option<f64> {
+    pub(super) fn penalty(&self, mpki: f64) -> Option<f64> {
         let current = |side: Option<Seen>| side.filter(|seen| is_same_phase(seen.mpki, mpki));
         let (local, remote) = (current(self.local)?, current(self.remote)?);
         (local.cycles_per_instruction > 0.0)
@@ -122,10 +133,14 @@ pub(super) fn relative_change(before: f64, now: f64) -> f64 {
 
 /// The best penalty that is known: profile, then both sides seen, then regression.
 #[must_use]
-pub fn best_known(profiled: Option<&ProfilePoint>, seen: &SidesSeen, mpki: f64) -> Penalty {
-    let profile = profiled.map(|point| Penalty { value: point.penalty.max(1.0), source: PenaltySource::Profile });
-    let both = || seen.penalty(mpki).map(|value| Penalty { value, source: PenaltySource::BothSides });
-    profile.or_else(both).unwrap_or(Penalty { value: regression(mpki), source: PenaltySource::Regression })
+pub(super) fn best_known(profiled: Option<&ProfilePoint>, seen: &SidesSeen, mpki: f64) -> Penalty {
+    let profile = profiled
+        .map(|point| Penalty { value: point.penalty.max(1.0), source: PenaltySource::Profile });
+    let both =
+        || seen.penalty(mpki).map(|value| Penalty { value, source: PenaltySource::BothSides });
+    profile
+        .or_else(both)
+        .unwrap_or(Penalty { value: regression(mpki), source: PenaltySource::Regression })
 }
 
 #[cfg(test)]
@@ -177,7 +192,10 @@ mod tests {
         assert_eq!(best_known(None, &seen, 20.0).source, PenaltySource::Regression);
         seen.observe(true, 1.0, 20.0);
         seen.observe(false, 1.25, 20.0);
-        assert_eq!(best_known(None, &seen, 20.0), Penalty { value: 1.25, source: PenaltySource::BothSides });
+        assert_eq!(
+            best_known(None, &seen, 20.0),
+            Penalty { value: 1.25, source: PenaltySource::BothSides }
+        );
         let point = ProfilePoint { instructions: 0, mpki: 20.0, penalty: 1.4 };
         assert_eq!(best_known(Some(&point), &seen, 20.0).source, PenaltySource::Profile);
     }

@@ -1,13 +1,14 @@
 //! The constants of N-MASS as data: published, as printed, and with our extensions.
 
-use crate::Nanos;
+use crate::topology::Topology;
+use crate::units::Nanos;
 
 /// Pressure at which the link between the two processors of the paper's machine saturates [N-MASS s3.3, found with STREAM + SPEC].
-pub const PUBLISHED_THRESHOLD_MPKI: f64 = 60.0;
+const PUBLISHED_THRESHOLD_MPKI: f64 = 60.0;
 /// What one direction of that machine's link carries: QPI, 23.44 GB/s both ways together [N-MASS table 1], in MB/s.
-pub const PUBLISHED_LINK_MB_S: f64 = 11_720.0;
+const PUBLISHED_LINK_MB_S: f64 = 11_720.0;
 /// Clock of that machine, a Xeon E5520 [N-MASS table 1; product data], in MHz.
-pub const PUBLISHED_CLOCK_MHZ: f64 = 2_270.0;
+const PUBLISHED_CLOCK_MHZ: f64 = 2_270.0;
 
 /// How refinement chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub struct Preset {
 impl Preset {
     /// The default: published constants, repaired refinement.
     pub const PUBLISHED: Self = Self {
-        name: "nmass",
+        name: "published",
         threshold_mpki: PUBLISHED_THRESHOLD_MPKI,
         epoch: Nanos::from_secs(1),
         trigger: 0.20,
@@ -48,15 +49,18 @@ impl Preset {
         swap_when_full: false,
     };
     /// Refinement as printed, repaired so that it stops.
-    pub const PRINTED: Self = Self { name: "nmass-printed", refinement: Refinement::Printed, ..Self::PUBLISHED };
+    pub const PRINTED: Self =
+        Self { name: "printed", refinement: Refinement::Printed, ..Self::PUBLISHED };
     /// With exchanges where no core is free.
-    pub const SWAP: Self = Self { name: "nmass-swap", swap_when_full: true, ..Self::PUBLISHED };
+    pub const SWAP: Self = Self { name: "swap", swap_when_full: true, ..Self::PUBLISHED };
     /// Locality only: the paper's own point of comparison.
-    pub const MAXIMUM_LOCAL: Self = Self { name: "maximum-local", refinement: Refinement::None, ..Self::PUBLISHED };
+    pub const MAXIMUM_LOCAL: Self =
+        Self { name: "maximum-local", refinement: Refinement::None, ..Self::PUBLISHED };
     /// All of them.
     pub const ALL: [Self; 4] = [Self::PUBLISHED, Self::PRINTED, Self::SWAP, Self::MAXIMUM_LOCAL];
 
-    /// The same with the threshold of a machine whose weakest link carries `link_mb_s` in one direction at a clock of `clock_mhz`.
+    /// The same with the threshold of a machine whose weakest pair of processors gets `link_mb_s` over the link, at a clock of
+    /// `clock_mhz`.
     ///
     /// Misses per instruction times instructions per second must fit the link, so the threshold grows with the link and falls with
     /// the clock [inferred from the way in which the paper found its 60 MPKI].
@@ -65,4 +69,31 @@ impl Preset {
         let scale = link_mb_s / PUBLISHED_LINK_MB_S * (PUBLISHED_CLOCK_MHZ / clock_mhz);
         Self { threshold_mpki: PUBLISHED_THRESHOLD_MPKI * scale, ..self }
     }
+
+    /// The same for a topology; the published threshold where link or clock is not known.
+    #[must_use]
+    pub fn for_topology(self, topology: &Topology) -> Self {
+        match (weakest_link_bytes_per_s(topology), topology.clock_hz()) {
+            (Some(link), Some(clock)) => self.for_machine(link / 1e6, clock / 1e6),
+            _ => self,
+        }
+    }
+}
+
+/// What the worst placed pair of nodes gets over the interconnect: as measured, else by the links on the route.
+fn weakest_link_bytes_per_s(topology: &Topology) -> Option<f64> {
+    let compute = topology.compute_nodes();
+    let memory = topology.memory_nodes();
+    let between = |accessing: usize, holding: usize| match topology.bandwidth() {
+        Some(bandwidth) => Some(bandwidth[(accessing, holding)]),
+        None => {
+            let links = &topology.route(accessing, holding)?.links;
+            links.iter().map(|&link| topology.links()[link].bytes_per_s).min_by(f64::total_cmp)
+        }
+    };
+    let pairs =
+        compute.iter().flat_map(|accessing| memory.iter().map(move |holding| (accessing, holding)));
+    let homes =
+        pairs.filter(|&(accessing, holding)| accessing != holding && compute.contains(holding));
+    homes.filter_map(|(accessing, holding)| between(accessing, holding)).min_by(f64::total_cmp)
 }

@@ -15,7 +15,12 @@ use alloc::vec::Vec;
 
 /// Moves processes between processors as the preset says; `places` is what maximum-local gave, in its order.
 #[must_use]
-pub fn refine(processes: &[Process], processors: &[Processor], places: Vec<Place>, preset: &Preset) -> Mapping {
+pub fn refine(
+    processes: &[Process],
+    processors: &[Processor],
+    places: Vec<Place>,
+    preset: &Preset,
+) -> Mapping {
     let mut state = State::new(processes, processors, places, preset);
     match preset.refinement {
         Refinement::Difference => while state.bounded() && state.shrink_difference() {},
@@ -57,15 +62,29 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    fn new(processes: &'a [Process], processors: &'a [Processor], places: Vec<Place>, preset: &'a Preset) -> Self {
+    fn new(
+        processes: &'a [Process],
+        processors: &'a [Processor],
+        places: Vec<Place>,
+        preset: &'a Preset,
+    ) -> Self {
         let mut queues = vec![VecDeque::new(); processors.len()];
-        let mut free: Vec<Vec<usize>> = processors.iter().map(|processor| processor.cpus.clone()).collect();
+        let mut free: Vec<Vec<usize>> =
+            processors.iter().map(|processor| processor.cpus.clone()).collect();
         for (index, place) in places.iter().enumerate() {
             queues[place.processor].push_back(index);
             free[place.processor].retain(|&cpu| cpu != place.cpu);
         }
-        let mut state =
-            Self { processes, processors, preset, places, queues, free, pressures: Vec::new(), shifts: Vec::new() };
+        let mut state = Self {
+            processes,
+            processors,
+            preset,
+            places,
+            queues,
+            free,
+            pressures: Vec::new(),
+            shifts: Vec::new(),
+        };
         state.pressures = match preset.refinement {
             Refinement::Printed => state.sum_pressures(|process, _| process.mpki),
             Refinement::Difference | Refinement::None => state.charged_pressures(),
@@ -81,7 +100,8 @@ impl<'a> State<'a> {
     fn sum_pressures(&self, charge: impl Fn(&Process, usize) -> f64) -> Vec<f64> {
         let mut sums = vec![0.0; self.processors.len()];
         for place in &self.places {
-            sums[place.processor] += charge(&self.processes[place.process], self.processors[place.processor].node);
+            sums[place.processor] +=
+                charge(&self.processes[place.process], self.processors[place.processor].node);
         }
         sums
     }
@@ -110,7 +130,8 @@ impl<'a> State<'a> {
     }
 
     fn most_loaded(&self) -> Option<usize> {
-        let mut order: Vec<usize> = (0..self.processors.len()).filter(|&p| !self.queues[p].is_empty()).collect();
+        let mut order: Vec<usize> =
+            (0..self.processors.len()).filter(|&p| !self.queues[p].is_empty()).collect();
         order.sort_by(|&a, &b| self.pressures[b].total_cmp(&self.pressures[a]));
         order.first().copied()
     }
@@ -123,7 +144,9 @@ impl<'a> State<'a> {
 
     /// The last process of the source that may use a free core, and what its move would give.
     fn to_free_core(&self, source: usize) -> Option<Candidate> {
-        let movable = |target: usize| self.queues[source].iter().rev().copied().find(|&p| self.may_move(p, target));
+        let movable = |target: usize| {
+            self.queues[source].iter().rev().copied().find(|&p| self.may_move(p, target))
+        };
         let target = self.least_loaded(|target| target != source && movable(target).is_some())?;
         let place = movable(target)?;
         let candidate = Candidate {
@@ -142,7 +165,8 @@ impl<'a> State<'a> {
         if !self.preset.swap_when_full {
             return None;
         }
-        let is_full = |target: usize| self.free[target].is_empty() && !self.queues[target].is_empty();
+        let is_full =
+            |target: usize| self.free[target].is_empty() && !self.queues[target].is_empty();
         let target = self.least_loaded(|target| target != source && is_full(target))?;
         let (&place, &other) = (self.queues[source].back()?, self.queues[target].back()?);
         let candidate = Candidate {
@@ -150,11 +174,14 @@ impl<'a> State<'a> {
             target,
             place,
             exchanged: Some(other),
-            source_after: self.pressures[source] - self.charge(place, source) + self.charge(other, source),
-            target_after: self.pressures[target] - self.charge(other, target) + self.charge(place, target),
+            source_after: self.pressures[source] - self.charge(place, source)
+                + self.charge(other, source),
+            target_after: self.pressures[target] - self.charge(other, target)
+                + self.charge(place, target),
         };
         let may_use = |p: usize, cpu: usize| self.processes[self.places[p].process].may_use(cpu);
-        let allowed = may_use(place, self.places[other].cpu) && may_use(other, self.places[place].cpu);
+        let allowed =
+            may_use(place, self.places[other].cpu) && may_use(other, self.places[place].cpu);
         (allowed && self.is_improvement(&candidate)).then_some(candidate)
     }
 
@@ -213,7 +240,8 @@ impl<'a> State<'a> {
             self.settle(other, target, source, left, cause);
         }
         let process = &self.processes[self.places[place].process];
-        let taken = take_core(&mut self.free[target], process).expect("a candidate has a core on its target");
+        let taken = take_core(&mut self.free[target], process)
+            .expect("a candidate has a core on its target");
         self.settle(place, source, target, taken, cause);
         if candidate.exchanged.is_none() {
             self.free[source].push(left);
@@ -225,7 +253,8 @@ impl<'a> State<'a> {
     fn settle(&mut self, place: usize, source: usize, target: usize, cpu: usize, cause: Cause) {
         self.queues[source].retain(|&other| other != place);
         self.queues[target].push_front(place);
-        self.places[place] = Place { process: self.places[place].process, processor: target, cpu, cause };
+        self.places[place] =
+            Place { process: self.places[place].process, processor: target, cpu, cause };
         self.shifts.push(self.places[place].process);
     }
 }

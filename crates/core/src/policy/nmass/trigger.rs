@@ -6,16 +6,18 @@ use alloc::collections::BTreeMap;
 
 /// What is remembered of a process from one epoch to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Remembered {
+pub(super) struct Remembered {
     /// Cache pressure in the epoch.
-    pub mpki: f64,
+    pub(super) mpki: f64,
     /// Home node.
-    pub home: usize,
+    pub(super) home: usize,
+    /// Cache domain where it ran.
+    pub(super) domain: usize,
 }
 
 /// Why a run is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Due {
     /// The process was not there in the last epoch.
     Started(Pid),
@@ -25,28 +27,47 @@ pub enum Due {
     HomeChanged(Pid),
     /// Its MPKI changed by this share relative to the epoch before.
     PressureChanged(Pid, f64),
+    /// It does not run where the last run put it [inferred: Linux moves what is not pinned, and moves may be refused].
+    Displaced(Pid),
 }
 
 /// The previous epoch.
 #[derive(Debug, Clone, Default)]
-pub struct Trigger {
+pub(super) struct Trigger {
     previous: BTreeMap<Pid, Remembered>,
+    /// The domain that the last run gave to each process.
+    expected: BTreeMap<Pid, usize>,
     last_epoch: Option<Nanos>,
 }
 
 impl Trigger {
     /// Whether an epoch is over; the first one always is.
     #[must_use]
-    pub fn epoch_is_over(&self, now: Nanos, epoch: Nanos) -> bool {
+    pub(super) fn epoch_is_over(&self, now: Nanos, epoch: Nanos) -> bool {
         self.last_epoch.is_none_or(|last| now.since(last) >= epoch)
     }
 
     /// Ends an epoch: takes its values in and says why a run is due, if one is.
-    pub fn end_epoch(&mut self, now: Nanos, current: BTreeMap<Pid, Remembered>, threshold: f64) -> Option<Due> {
-        let due = due(&self.previous, &current, threshold);
+    pub(super) fn end_epoch(
+        &mut self,
+        now: Nanos,
+        current: BTreeMap<Pid, Remembered>,
+        threshold: f64,
+    ) -> Option<Due> {
+        self.expected.retain(|pid, _| current.contains_key(pid));
+        let is_elsewhere = |(pid, now): &(&Pid, &Remembered)| {
+            self.expected.get(*pid).is_some_and(|&domain| domain != now.domain)
+        };
+        let displaced = current.iter().find(is_elsewhere).map(|(&pid, _)| Due::Displaced(pid));
+        let due = due(&self.previous, &current, threshold).or(displaced);
         self.previous = current;
         self.last_epoch = Some(now);
         due
+    }
+
+    /// Remembers where a run put a process.
+    pub(super) fn expect_in(&mut self, pid: Pid, domain: usize) {
+        self.expected.insert(pid, domain);
     }
 }
 
@@ -72,7 +93,10 @@ mod tests {
     use super::*;
 
     fn epoch(processes: &[(u32, f64, usize)]) -> BTreeMap<Pid, Remembered> {
-        processes.iter().map(|&(pid, mpki, home)| (Pid(pid), Remembered { mpki, home })).collect()
+        processes
+            .iter()
+            .map(|&(pid, mpki, home)| (Pid(pid), Remembered { mpki, home, domain: 0 }))
+            .collect()
     }
 
     fn check(previous: &[(u32, f64, usize)], current: &[(u32, f64, usize)], expected: Option<Due>) {
@@ -95,6 +119,17 @@ mod tests {
         check(&[], &[(1, 10.0, 0)], Some(Due::Started(Pid(1))));
         check(&[(1, 10.0, 0)], &[], Some(Due::Ended(Pid(1))));
         check(&[(1, 10.0, 0)], &[(1, 10.0, 1)], Some(Due::HomeChanged(Pid(1))));
+    }
+
+    #[test]
+    fn a_process_that_runs_elsewhere_triggers() {
+        let mut trigger = Trigger::default();
+        trigger.end_epoch(Nanos(0), epoch(&[(1, 10.0, 0)]), 0.20);
+        trigger.expect_in(Pid(1), 0);
+        assert_eq!(trigger.end_epoch(Nanos(1), epoch(&[(1, 10.0, 0)]), 0.20), None);
+        trigger.expect_in(Pid(1), 3);
+        let due = trigger.end_epoch(Nanos(2), epoch(&[(1, 10.0, 0)]), 0.20);
+        assert_eq!(due, Some(Due::Displaced(Pid(1))));
     }
 
     #[test]
