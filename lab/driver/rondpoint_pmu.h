@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the files of the guest PMU driver share: access to the model's memory
+ * (layout.h), the state of one CPU, and the few functions that cross files.
+ *
+ *   main.c         finds the device, checks its header, registers and unregisters
+ *   core_events.c  names and codes of the core events; perf attributes -> event
+ *   core_pmu.c     the core PMU: counters, slots, start and stop
+ *   samples.c      the NMI handler: ring -> perf samples
+ *   data_source.c  data source encodings of the three vendors
+ *   node_pmu.c     the uncore PMU: memory controllers and links
+ */
+#ifndef RONDPOINT_PMU_H
+#define RONDPOINT_PMU_H
+
+#include <linux/percpu.h>
+#include <linux/perf_event.h>
+#include <linux/types.h>
+
+#include "layout.h"
+
+#define RP_NAME "rondpoint_pmu"
+
+/* A counter is a slot (0 .. RP_MAX_SLOTS - 1) or one of the fixed ones after. */
+#define RP_FIXED_INSTRUCTIONS (RP_MAX_SLOTS + 0)
+#define RP_FIXED_CYCLES (RP_MAX_SLOTS + 1)
+#define RP_FIXED_REF_CYCLES (RP_MAX_SLOTS + 2)
+#define RP_COUNTERS (RP_MAX_SLOTS + 3)
+
+/* The first word of the shared memory; constant while the module is loaded. */
+extern u64 *rp_memory;
+
+struct rp_cpu {
+	/* Who occupies a counter; NULL = free. */
+	struct perf_event *events[RP_COUNTERS];
+	/* The generation last given to a slot, and the period it reloads with. */
+	u64 generation[RP_MAX_SLOTS];
+	u64 period[RP_MAX_SLOTS];
+	/* Samples were taken since the last empty NMI: one more may be on its way. */
+	bool nmi_may_follow;
+	u64 samples;
+	u64 late;
+};
+
+DECLARE_PER_CPU(struct rp_cpu, rp_cpus);
+
+/* hw_perf_event fields as this driver uses them. */
+#define rp_event_code(hw) ((hw)->config) /* RP_EVENT_* */
+#define rp_event_control(hw) ((hw)->config_base) /* RP_CONTROL_* */
+#define rp_event_threshold(hw) ((hw)->event_base) /* cycles */
+
+static inline u64 rp_load(unsigned int word)
+{
+	return READ_ONCE(rp_memory[word]);
+}
+
+static inline void rp_store(unsigned int word, u64 value)
+{
+	WRITE_ONCE(rp_memory[word], value);
+}
+
+static inline unsigned int rp_cpu_word(unsigned int cpu, unsigned int word)
+{
+	return RP_CPU_BASE + cpu * RP_CPU_WORDS + word;
+}
+
+static inline unsigned int rp_slot_word(unsigned int cpu, unsigned int slot,
+					unsigned int word)
+{
+	return rp_cpu_word(cpu, RP_CPU_SLOTS + slot * RP_SLOT_WORDS + word);
+}
+
+/* The plugin acts on shared memory at the marker: nothing may be cached over it. */
+static inline void rp_marker_read(void)
+{
+	asm volatile("xchg %%rsi, %%rsi" : : : "memory");
+}
+
+static inline void rp_marker_slots(void)
+{
+	asm volatile("xchg %%rdi, %%rdi" : : : "memory");
+}
+
+static inline void rp_marker_nodes(void)
+{
+	asm volatile("xchg %%rbp, %%rbp" : : : "memory");
+}
+
+/* core_events.c */
+extern const struct attribute_group *rp_core_groups[];
+int rp_event_code_of(const struct perf_event_attr *attr, bool is_core_type, u64 *threshold);
+
+/* core_pmu.c */
+int rp_core_register(const char *name);
+void rp_core_unregister(void);
+void rp_core_stop(struct perf_event *event, int flags);
+
+/* samples.c */
+int rp_samples_start(void);
+void rp_samples_stop(void);
+
+/* data_source.c */
+u64 rp_data_source(u64 source, u64 flags);
+
+/* node_pmu.c */
+int rp_node_register(void);
+void rp_node_unregister(void);
+
+#endif
