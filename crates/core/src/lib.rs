@@ -23,6 +23,7 @@ pub mod observation;
 pub mod plan;
 pub mod policy;
 pub mod random;
+pub mod reference;
 pub mod topology;
 pub mod units;
 

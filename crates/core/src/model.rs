@@ -17,7 +17,7 @@ pub use traffic::{Deviation, Traffic, imbalance_percent};
 pub use update::UpdateSettings;
 
 use crate::index_set::NodeSet;
-use crate::observation::{Exemption, Mapping};
+use crate::observation::{Exemption, Mapping, Replica};
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -117,6 +117,8 @@ pub struct App {
     pub allowed_nodes: Option<NodeSet>,
     /// Mappings, ascending by address.
     pub mappings: Option<Vec<Mapping>>,
+    /// Pages with copies on several nodes, ascending by address.
+    pub replicas: Option<Vec<Replica>>,
     /// Why it is not to be touched, if so.
     pub exempt: Option<Exemption>,
     /// Its own count of work done, per second.
@@ -206,6 +208,7 @@ impl App {
             memory: None,
             allowed_nodes: None,
             mappings: None,
+            replicas: None,
             exempt: None,
             progress_per_s: None,
             pages_moved_by_others: None,

@@ -52,6 +52,8 @@ pub struct ProcessObservation {
     pub faults: Option<u64>,
     /// Mappings now, ascending by address.
     pub mappings: Option<Vec<Mapping>>,
+    /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
+    pub replicas: Option<Vec<Replica>>,
     /// The application's own count of work done, where it tells one.
     pub progress: Option<f64>,
     /// Nodes from which it may have memory (its cpuset); `None` = all.
@@ -98,6 +100,15 @@ pub enum Exemption {
     OptedOut,
     /// Earlier trials made it slower again and again.
     GivenUp,
+}
+
+/// A page with copies on several nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replica {
+    /// First address.
+    pub address: u64,
+    /// How often a write took it back to one copy.
+    pub collapses: u32,
 }
 
 /// A range of addresses and what it maps.

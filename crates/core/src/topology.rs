@@ -146,6 +146,14 @@ impl Topology {
         (0..self.node_count()).filter(|&node| self.has_memory(node)).collect()
     }
 
+    /// Nodes whose controllers should be loaded alike: those with memory and CPUs, or all with memory if no node has both. A
+    /// memory-only node (CXL) is a slower tier: that it is idle is no imbalance.
+    #[must_use]
+    pub fn controllers(&self) -> NodeSet {
+        let both = self.memory_nodes().intersection(&self.compute_nodes());
+        if both.is_empty() { self.memory_nodes() } else { both }
+    }
+
     /// ACPI SLIT distance (10 = local).
     #[must_use]
     pub fn distance(&self, accessing: usize, holding: usize) -> u32 {
@@ -176,10 +184,10 @@ impl Topology {
         self.description.nodes[node].controller_bytes_per_s
     }
 
-    /// Bandwidth of all controllers together in bytes per second; `None` if one of them is unknown.
+    /// Bandwidth of all [`Topology::controllers`] together in bytes per second; `None` if one of them is unknown.
     #[must_use]
     pub fn capacity_bytes_per_s(&self) -> Option<f64> {
-        self.memory_nodes().iter().map(|node| self.controller_bytes_per_s(node)).sum()
+        self.controllers().iter().map(|node| self.controller_bytes_per_s(node)).sum()
     }
 
     /// Nominal clock in cycles per second, where known: the rate of the reference-cycle counter.

@@ -47,6 +47,8 @@ pub struct ThreadRates {
     pub stall_share: Option<f64>,
     /// SPC: stall cycles per coherence event between nodes.
     pub stalls_per_coherence: Option<f64>,
+    /// Reads among its DRAM accesses in percent, where counted.
+    pub read_percent: Option<f64>,
     /// Share of DRAM accesses that were local, where counted: with homes it says whether the CPI is the local or the remote one.
     pub local_dram_share: Option<f64>,
 }

@@ -86,12 +86,12 @@ impl Traffic {
         (total > 0.0).then(|| 100.0 * local / total)
     }
 
-    /// Controller imbalance in percent (MC-IMB) over the nodes that have memory; `None` without traffic.
+    /// Controller imbalance in percent (MC-IMB) over [`Topology::controllers`]; `None` without traffic.
     #[must_use]
     pub fn imbalance_percent(&self, deviation: Deviation, topology: &Topology) -> Option<f64> {
         let load = self.load_per_us();
         let of_controllers: Vec<f64> =
-            topology.memory_nodes().iter().map(|node| load[node]).collect();
+            topology.controllers().iter().map(|node| load[node]).collect();
         imbalance_percent(&of_controllers, deviation)
     }
 }

@@ -1,16 +1,16 @@
 //! From two observations to a model: differences, rates, page records. The same for live, simulated and replayed hosts.
 
-use super::{
-    App, Model, PageId, Pages, Rung, Sensing, Thread, ThreadRates, Touch, Traffic, TrafficSource,
-};
+mod rates;
+mod samples;
+
+use self::rates::{Counts, Ratio};
+use self::samples::{SampleSums, add_samples, finish_traffic};
+use super::{App, Model, Pages, Rung, Sensing, Thread, Traffic};
 use crate::limits::{MAX_TRACKED_PAGES, MIN_RUNNING_SHARE};
 use crate::matrix::Matrix;
-use crate::observation::{
-    AddressSample, Counter, Event, Observation, ProcessObservation, Samples, Source,
-    ThreadObservation, UNKNOWN_NODE,
-};
+use crate::observation::{Counter, Event, Observation, ProcessObservation, ThreadObservation};
 use crate::topology::Topology;
-use crate::units::{LINE_BYTES, Nanos, Pid, Tid};
+use crate::units::{LINE_BYTES, Nanos, Tid};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -175,8 +175,13 @@ fn add_process(
             let mut counts =
                 Counts { before, later, cpu_time, clock_hz: topology.clock_hz(), quality };
             thread.rates = counts.rates(elapsed);
-            refills.add(counts.events(Event::RefillsModified), counts.events(Event::Refills));
-            reads.add(counts.events(Event::DramReads), counts.events(Event::DramReadsAndWrites));
+            let (mut own_refills, mut own_reads) = (Ratio::default(), Ratio::default());
+            own_refills.add(counts.events(Event::RefillsModified), counts.events(Event::Refills));
+            own_reads
+                .add(counts.events(Event::DramReads), counts.events(Event::DramReadsAndWrites));
+            thread.rates.read_percent = read_percent(&own_reads, &own_refills);
+            refills.merge(&own_refills);
+            reads.merge(&own_reads);
         }
         model.threads.push(thread);
     }
@@ -195,7 +200,7 @@ fn add_process(
         elapsed,
         quality,
     );
-    app.read_percent = reads.percent().or(refills.percent().map(|modified| 100.0 - modified));
+    app.read_percent = read_percent(&reads, &refills);
     app.faults_per_s = per_second(
         process.faults.map(|f| f as f64),
         earlier.and_then(|e| e.faults).map(|f| f as f64),
@@ -204,6 +209,7 @@ fn add_process(
     app.memory = process.memory.clone();
     app.allowed_nodes = process.allowed_nodes.clone();
     app.mappings = process.mappings.clone();
+    app.replicas = process.replicas.clone();
     app.exempt = process.exempt;
     app.progress_per_s = per_second(process.progress, earlier.and_then(|e| e.progress));
     app.pages_moved_by_others = process
@@ -213,235 +219,9 @@ fn add_process(
     model.apps.push(app);
 }
 
-/// A share summed over threads; unknown until one thread knows both parts.
-#[derive(Default)]
-struct Ratio {
-    part: f64,
-    whole: f64,
-}
-
-impl Ratio {
-    fn add(&mut self, part: Option<f64>, whole: Option<f64>) {
-        if let (Some(part), Some(whole)) = (part, whole) {
-            self.part += part;
-            self.whole += whole;
-        }
-    }
-
-    fn percent(&self) -> Option<f64> {
-        (self.whole > 0.0).then(|| (100.0 * self.part / self.whole).clamp(0.0, 100.0))
-    }
-}
-
-/// The counters of one thread in one interval.
-struct Counts<'a> {
-    before: &'a ThreadObservation,
-    later: &'a ThreadObservation,
-    cpu_time: Nanos,
-    clock_hz: Option<f64>,
-    quality: &'a mut Quality,
-}
-
-impl Counts<'_> {
-    fn events(&mut self, event: Event) -> Option<f64> {
-        self.quality.events(self.before.counters.get(event), self.later.counters.get(event))
-    }
-
-    /// Seconds of CPU time: reference cycles over the nominal clock as SAM has it, else the scheduler's CPU time.
-    fn cpu_seconds(&mut self, cycles: Event) -> Option<f64> {
-        let by_cycles =
-            self.events(cycles).zip(self.clock_hz).map(|(cycles, clock_hz)| cycles / clock_hz);
-        by_cycles.or(Some(self.cpu_time.seconds())).filter(|seconds| *seconds > 0.0)
-    }
-
-    fn rates(&mut self, elapsed: Nanos) -> ThreadRates {
-        let instructions = self.events(Event::Instructions);
-        let cycles = self.events(Event::Cycles).filter(|cycles| *cycles > 0.0);
-        let round1 = self.cpu_seconds(Event::ReferenceCycles);
-        let round2 = match self.later.counters.get(Event::ReferenceCyclesRound2) {
-            Some(_) => self.cpu_seconds(Event::ReferenceCyclesRound2),
-            None => round1,
-        };
-        let remote = sum(self.events(Event::RemoteForward), self.events(Event::RemoteHitm));
-        let misses = self.events(Event::LlcMisses);
-        let all_misses =
-            misses.map(|demand| demand + self.events(Event::LlcPrefetchMisses).unwrap_or(0.0));
-        let remote_dram = self.events(Event::RemoteDram);
-        let local_dram = self.events(Event::LocalDram);
-        let stalls = self.events(Event::StallCycles);
-        ThreadRates {
-            instructions_per_s: instructions.map(|count| count / elapsed.seconds()),
-            coherence_remote_per_s: remote.zip(round2).map(|(count, seconds)| count / seconds),
-            coherence_local_per_s: self
-                .neighbours()
-                .zip(round1)
-                .map(|(count, seconds)| count / seconds),
-            memory_per_s: all_misses.zip(round1).map(|(count, seconds)| count / seconds),
-            remote_dram_per_s: remote_dram.zip(round1).map(|(count, seconds)| count / seconds),
-            mpki: all_misses
-                .zip(instructions)
-                .filter(|(_, n)| *n > 0.0)
-                .map(|(m, n)| 1000.0 * m / n),
-            ipc: instructions.zip(cycles).map(|(count, cycles)| count / cycles),
-            stall_share: stalls.zip(cycles).map(|(stalls, cycles)| (stalls / cycles).min(1.0)),
-            stalls_per_coherence: stalls
-                .zip(remote.filter(|n| *n > 0.0))
-                .map(|(stalls, count)| stalls / count),
-            local_dram_share: local_dram
-                .zip(remote_dram)
-                .filter(|(l, r)| l + r > 0.0)
-                .map(|(l, r)| l / (l + r)),
-        }
-    }
-
-    /// SNP: counted directly where it can be, else private misses less what the last-level cache answered or missed, if positive.
-    fn neighbours(&mut self) -> Option<f64> {
-        let direct = self.events(Event::SnoopLocal);
-        let misses = self.events(Event::LlcLoadMisses).or(self.events(Event::LlcMisses));
-        let left = self.events(Event::PrivateMisses)? - self.events(Event::LlcHits)? - misses?;
-        direct.or(Some(left.max(0.0)))
-    }
-}
-
-fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    match (one, other) {
-        (None, None) => None,
-        _ => Some(one.unwrap_or(0.0) + other.unwrap_or(0.0)),
-    }
-}
-
-/// What samples add up to for each application.
-struct SampleSums {
-    dram: Vec<Matrix<f64>>,
-    latency: Vec<(f64, u64)>,
-}
-
-impl SampleSums {
-    fn new(apps: usize, nodes: usize) -> Self {
-        Self { dram: vec![Matrix::filled(nodes, 0.0); apps], latency: vec![(0.0, 0); apps] }
-    }
-}
-
-/// Finds the indices of a sample's process and thread; samples of one thread tend to come together, so the last one is kept.
-struct Finder {
-    last: Option<(Pid, Tid, usize, usize)>,
-}
-
-impl Finder {
-    fn find(&mut self, model: &Model, sample: &AddressSample) -> Option<(usize, usize)> {
-        if let Some((pid, tid, app, thread)) = self.last
-            && (pid, tid) == (sample.pid, sample.tid)
-        {
-            return Some((app, thread));
-        }
-        let app = model.apps.binary_search_by_key(&sample.pid, |app| app.pid).ok()?;
-        let threads = model.apps[app].threads.clone();
-        let place = model.threads[threads.clone()]
-            .binary_search_by_key(&sample.tid, |thread| thread.tid)
-            .ok()?;
-        self.last = Some((sample.pid, sample.tid, app, threads.start + place));
-        Some((app, threads.start + place))
-    }
-}
-
-fn add_samples(model: &mut Model, topology: &Topology, samples: &Samples, sums: &mut SampleSums) {
-    let mut finder = Finder { last: None };
-    for sample in &samples.list {
-        let Some((app, thread)) = finder.find(model, sample) else { continue };
-        if usize::from(sample.cpu) >= topology.cpu_count() {
-            continue;
-        }
-        let node = topology.node_of_cpu(usize::from(sample.cpu));
-        let holder = usize::from(sample.node);
-        let known = sample.node != UNKNOWN_NODE && holder < topology.node_count();
-        let home = if known { sample.node } else { UNKNOWN_NODE };
-        let address = sample.page_address();
-        let page = model.pages.record(
-            app as u32,
-            address,
-            sample.page_shift,
-            home,
-            node as u16,
-            sample.store,
-        );
-        let from_memory = matches!(sample.source, Source::Dram | Source::HintFault);
-        if from_memory && known {
-            sums.dram[app][(node, holder)] += f64::from(u8::from(sample.source == Source::Dram));
-            let accesses = &mut model.threads[thread].accesses_by_node;
-            accesses.get_or_insert_with(|| vec![0; topology.node_count()])[holder] += 1;
-        }
-        if sample.source == Source::Dram && sample.latency_cycles > 0 {
-            sums.latency[app].0 += f64::from(sample.latency_cycles);
-            sums.latency[app].1 += 1;
-        }
-        if let Some(page) = page {
-            model.touches.push(touch(page, thread, sample, from_memory && known && holder != node));
-        }
-    }
-}
-
-fn touch(page: PageId, thread: usize, sample: &AddressSample, remote_memory: bool) -> Touch {
-    let remote_cache = matches!(sample.source, Source::CacheRemote | Source::CacheRemoteModified);
-    Touch { page, thread: thread as u32, remote: remote_memory || remote_cache }
-}
-
-/// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to the
-/// requests that its threads counted, else to its share of the machine's.
-fn finish_traffic(
-    model: &mut Model,
-    current: &Observation,
-    previous: &Observation,
-    sums: &SampleSums,
-    elapsed: Nanos,
-) {
-    let all_samples: f64 = sums.dram.iter().map(total).sum();
-    let mut latency = (0.0, 0);
-    for (index, app) in model.apps.iter_mut().enumerate() {
-        let (cycles, count) = sums.latency[index];
-        app.latency_cycles = (count > 0).then(|| cycles / count as f64);
-        latency = (latency.0 + cycles, latency.1 + count);
-        if app.traffic.is_some() {
-            continue;
-        }
-        let sampled = total(&sums.dram[index]);
-        let counted =
-            counted_requests(current, previous, app.pid).map(|count| count / elapsed.micros());
-        let share = model
-            .traffic
-            .as_ref()
-            .map(|machine| machine.total_per_us() * sampled / all_samples.max(1.0));
-        if let Some(per_us) = counted.or(share).filter(|_| sampled > 0.0) {
-            app.traffic =
-                Some(Traffic::new(sums.dram[index].map(|count| per_us * count / sampled)));
-            app.traffic_source = TrafficSource::Samples;
-        }
-    }
-    model.latency_cycles = (latency.1 > 0).then(|| latency.0 / latency.1 as f64);
-    if let ([app], Some(machine)) = (&mut model.apps[..], &model.traffic)
-        && app.traffic.is_none()
-    {
-        app.traffic = Some(machine.clone());
-        app.traffic_source = TrafficSource::Machine;
-    }
-}
-
-fn total(matrix: &Matrix<f64>) -> f64 {
-    matrix.rows().flatten().sum()
-}
-
-/// DRAM requests that the threads of a process counted, local and remote.
-fn counted_requests(current: &Observation, previous: &Observation, pid: Pid) -> Option<f64> {
-    let place = current.processes.binary_search_by_key(&pid, |process| process.pid).ok()?;
-    let process = &current.processes[place];
-    let earlier = find_process(previous, process);
-    let mut requests = None;
-    for thread in &process.threads {
-        let Some(before) = find_thread(earlier, thread.tid) else { continue };
-        let events =
-            |event| thread.counters.since(&before.counters, event).map(|delta| delta.events);
-        requests = sum(requests, sum(events(Event::LocalDram), events(Event::RemoteDram)));
-    }
-    requests
+/// MRR in percent: reads among DRAM accesses where countable, else 100 less the refills that came modified [Carrefour, footnote 4].
+fn read_percent(reads: &Ratio, refills: &Ratio) -> Option<f64> {
+    reads.percent().or(refills.percent().map(|modified| 100.0 - modified))
 }
 
 /// Use of the links: counted where it can be, else the machine's traffic laid over the declared routes.

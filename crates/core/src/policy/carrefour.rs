@@ -1,43 +1,363 @@
-//! pages: co-location, interleaving and replication against congested controllers and links
+//! Carrefour: pages move, spread or get copies so that no memory controller and no link is congested.
+//!
+//! Dashti et al., "Traffic Management", ASPLOS 2013, and the authors' code where the text is silent; ALGORITHMS section 1. A round:
+//!
+//! 1. per application, [`gates::Gates`]: is there enough traffic, and is it uneven, remote or read-only enough for a mechanism;
+//! 2. per sampled page, [`pages::Marks`]: one accessing node → move there; several that only read → a copy each; several → away from
+//!    its controller with the probability of the controller's share of the traffic;
+//! 3. batches with a reason; the rate of sampling follows what the last round really changed.
+//!
+//! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of machine A's capacity.
 
+pub mod gates;
+pub mod interleave;
+pub mod pages;
+pub mod preset;
+mod reason;
+mod state;
+
+pub use reason::{CarrefourReason, SamplingCause};
+pub use state::{AppState, Verdict};
+
+use self::gates::{Gates, Mechanisms, needed_free_percent};
+use self::interleave::Interleaving;
+use self::pages::{Marker, Marks};
+use self::preset::{FINAL, PRESETS, Preset};
+use self::state::Round;
 use super::{Policy, Registered};
-use crate::model::Model;
-use crate::plan::Proposal;
+use crate::model::{App, Model, TrafficSource};
+use crate::plan::{
+    Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, Sampling, StepResult,
+};
 use crate::random::Random;
 use crate::topology::Topology;
+use crate::units::{Nanos, PAGE_SHIFT, Pid};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
+
+const NAME: &str = "carrefour";
 
 /// Its line in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
-    name: "carrefour",
+    name: NAME,
     about: "pages: co-location, interleaving and replication against congested controllers and links",
-    presets: &[],
-    make: |preset| preset.is_none().then(|| Box::new(Carrefour::default()) as Box<dyn Policy>),
+    presets: &["final", "draft", "code", "code-mrr", "per-pid", "lp"],
+    make: |preset| match preset {
+        None => Some(Box::new(Carrefour::new(FINAL))),
+        Some(name) => {
+            let preset = PRESETS.iter().find(|preset| preset.name == name)?;
+            Some(Box::new(Carrefour::new((*preset).clone())))
+        }
+    },
 };
 
-/// State of the policy.
-#[derive(Debug, Clone, Default)]
-pub struct Carrefour {}
+/// Carrefour's state.
+#[derive(Debug, Clone)]
+pub struct Carrefour {
+    preset: Preset,
+    traffic_limit_per_us: Option<f64>,
+    replication_offered: bool,
+    apps: BTreeMap<Pid, AppState>,
+    idle: bool,
+}
 
-/// Why it proposes something.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize),
-    serde(tag = "reason", rename_all = "kebab-case")
-)]
-pub enum CarrefourReason {}
+impl Carrefour {
+    /// With a preset.
+    #[must_use]
+    pub fn new(preset: Preset) -> Self {
+        Self {
+            preset,
+            traffic_limit_per_us: None,
+            replication_offered: true,
+            apps: BTreeMap::new(),
+            idle: false,
+        }
+    }
 
-impl Policy for Carrefour {
-    fn propose(&mut self, _: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
-        Vec::new()
+    /// With a calibrated traffic limit in requests per microsecond, instead of the published one scaled to the machine.
+    #[must_use]
+    pub fn with_traffic_limit(mut self, per_us: f64) -> Self {
+        self.traffic_limit_per_us = Some(per_us);
+        self
+    }
+
+    /// Whether the host can replicate; what cannot be replicated is interleaved. It also learns it from outcomes.
+    #[must_use]
+    pub fn with_replication(mut self, offered: bool) -> Self {
+        self.replication_offered = offered;
+        self
+    }
+
+    /// What it remembers about a process.
+    #[must_use]
+    pub fn app(&self, pid: Pid) -> Option<&AppState> {
+        self.apps.get(&pid)
+    }
+
+    /// Forgets processes that ended and gives new ones a state.
+    fn follow_processes(&mut self, model: &Model) {
+        self.apps
+            .retain(|pid, state| model.app(*pid).is_some_and(|app| app.started == state.started));
+        for app in &model.apps {
+            self.apps.entry(app.pid).or_insert_with(|| AppState::new(app.started));
+        }
+    }
+
+    /// The mechanisms of an application in this round, or why it is left alone.
+    fn judge(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        app: &App,
+    ) -> Result<Gates, SamplingCause> {
+        let mut gates =
+            Gates::judge(&self.preset, self.traffic_limit_per_us, model, topology, app)?;
+        let Some(state) = self.apps.get_mut(&app.pid) else { return Ok(gates) };
+        if state.given_up {
+            let rounds = self.preset.stabiliser.max_untreated_rounds.unwrap_or(0);
+            return Err(SamplingCause::GivenUp { rounds });
+        }
+        gates.mechanisms.replication &= self.replication_offered;
+        if let Some(feedback) = &self.preset.feedback {
+            let verdict = state.verdict(feedback, &gates);
+            if matches!(verdict, Some(Verdict::Ineffective | Verdict::Harmful)) {
+                let used = state.last.map(|last| last.used).unwrap_or_default();
+                gates.mechanisms = gates.mechanisms.without(used);
+                self.idle = true;
+            }
+        }
+        let (local_percent, imbalance_percent) = (gates.local_percent, gates.imbalance_percent);
+        state.last = Some(Round { used: gates.mechanisms, local_percent, imbalance_percent });
+        match gates.mechanisms.any() {
+            true => Ok(gates),
+            false => Err(SamplingCause::NoMechanism { local_percent, imbalance_percent }),
+        }
+    }
+
+    /// The sampling rate that an application should have now, and why.
+    fn sampling(
+        &self,
+        app: &App,
+        verdict: &Result<Gates, SamplingCause>,
+    ) -> (Sampling, SamplingCause) {
+        let rates = &self.preset.sampling;
+        match verdict {
+            // Where samples are the only source of traffic, switching them off would make blind for good.
+            Err(cause)
+                if app.traffic_source == TrafficSource::Samples
+                    && rates.disabled == Sampling::Off =>
+            {
+                (rates.cheap, *cause)
+            }
+            Err(cause) => (rates.disabled, *cause),
+            Ok(gates) => match self.apps.get(&app.pid).and_then(|state| state.actions) {
+                Some(actions) => {
+                    let rate =
+                        if actions < rates.min_actions { rates.cheap } else { rates.accurate };
+                    (rate, SamplingCause::Actions { actions, needed: rates.min_actions })
+                }
+                None => (
+                    rates.accurate,
+                    SamplingCause::Enabled { per_us: gates.per_us, above: gates.per_us_limit },
+                ),
+            },
+        }
+    }
+
+    /// A change of the sampling rate, if there is one.
+    fn propose_sampling(
+        &mut self,
+        app: &App,
+        verdict: &Result<Gates, SamplingCause>,
+    ) -> Option<Proposal> {
+        let (sampling, cause) = self.sampling(app, verdict);
+        let state = self.apps.get_mut(&app.pid)?;
+        state.actions = verdict.is_ok().then_some(0);
+        if state.sampling == Some(sampling) {
+            return None;
+        }
+        state.sampling = Some(sampling);
+        let action = Action::SetSampling { pid: Some(app.pid), sampling };
+        Some(proposal(action, CarrefourReason::Sampling(cause)))
+    }
+
+    /// Pages that collapsed too often while replicated, back to one copy where they are.
+    fn propose_unreplicate(&mut self, app: &App) -> Option<Proposal> {
+        let max_collapses = self.preset.replication.as_ref()?.max_collapses;
+        let over =
+            self.apps.get_mut(&app.pid)?.note_collapses(app.replicas.as_deref()?, max_collapses);
+        let home = app.home().unwrap_or(0) as u16;
+        let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
+        let pages: Vec<PageMove> = over.into_iter().map(page).collect();
+        let reason = CarrefourReason::Collapsed { more_than: max_collapses };
+        (!pages.is_empty()).then(|| proposal(Action::Unreplicate { pid: app.pid, pages }, reason))
+    }
+
+    fn propose_pages(
+        &self,
+        app: &App,
+        gates: &Gates,
+        topology: &Topology,
+        share: &[f64],
+        marks: Marks,
+    ) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        let pid = app.pid;
+        if !marks.colocate.is_empty() {
+            let local_percent = gates.local_percent.filter(|_| gates.mechanisms.colocation);
+            let reason = CarrefourReason::CoLocation {
+                local_percent,
+                below: self.preset.colocate_below_local,
+                sampled_pages: marks.sampled,
+            };
+            let action =
+                Action::MovePages { pid, mechanism: Mechanism::CoLocation, pages: marks.colocate };
+            proposals.push(proposal(action, reason));
+        }
+        if !marks.interleave.is_empty() {
+            let reason = CarrefourReason::Interleaving {
+                imbalance_percent: gates.imbalance_percent.unwrap_or(0.0),
+                deviation: self.preset.deviation,
+                above: self.preset.interleave_above_imbalance,
+                load_share: share.to_vec(),
+                considered: marks.considered,
+                read_shared: marks.read_shared,
+            };
+            let action = Action::MovePages {
+                pid,
+                mechanism: Mechanism::Interleaving,
+                pages: marks.interleave,
+            };
+            proposals.push(proposal(action, reason));
+        }
+        if let Some(rule) = &self.preset.replication {
+            let activated = self.apps.get(&pid).is_some_and(|state| state.activated);
+            let batch = if activated { rule.later_batch } else { rule.first_batch };
+            if marks.replicate.len() >= batch.max(1) {
+                let reason = CarrefourReason::Replication {
+                    read_percent: gates.read_percent.unwrap_or(0.0),
+                    above: rule.read_percent,
+                    free_percent: gates.free_percent.unwrap_or(0.0),
+                    needed_free_percent: needed_free_percent(rule, topology),
+                    batch,
+                };
+                proposals.push(proposal(Action::Replicate { pid, pages: marks.replicate }, reason));
+            }
+        }
+        proposals
+    }
+
+    /// Marks the pages of all enabled applications in one pass over the table.
+    fn mark(
+        &self,
+        model: &Model,
+        topology: &Topology,
+        enabled: &[Option<Mechanisms>],
+        interleaving: &Interleaving,
+        random: &mut Random,
+    ) -> Vec<Marks> {
+        let marker = |(app, mechanisms): (&'_ App, &Option<Mechanisms>)| {
+            let state = self.apps.get(&app.pid)?;
+            Some((app.pid, state, (*mechanisms)?))
+        };
+        let states: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
+        let mut marks = vec![Marks::default(); model.apps.len()];
+        for page in model.pages.iter() {
+            let Some((_, state, mechanisms)) = states[page.app] else { continue };
+            let app = &model.apps[page.app];
+            let marker =
+                Marker { preset: &self.preset, topology, app, state, mechanisms, interleaving };
+            marker.mark(&page, random, &mut marks[page.app]);
+        }
+        marks
     }
 }
 
-impl fmt::Display for CarrefourReason {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
+impl Policy for Carrefour {
+    fn propose(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        self.follow_processes(model);
+        self.idle = false;
+        let mut proposals = Vec::new();
+        let mut verdicts = Vec::new();
+        for (index, app) in model.apps.iter().enumerate() {
+            let mut verdict = self.judge(model, topology, app);
+            proposals.extend(self.propose_sampling(app, &verdict));
+            proposals.extend(self.propose_unreplicate(app));
+            let own_pages = model.pages.iter().filter(|page| page.app == index);
+            let rule = self.preset.stabiliser;
+            if verdict.is_ok()
+                && self.apps.get_mut(&app.pid).is_some_and(|state| state.unstable(&rule, own_pages))
+            {
+                verdict = Err(SamplingCause::NoMechanism {
+                    local_percent: None,
+                    imbalance_percent: None,
+                });
+            }
+            verdicts.push(verdict.ok().filter(|_| app.exempt.is_none()));
+        }
+        let Some(machine) = model
+            .traffic
+            .as_ref()
+            .or_else(|| model.apps.iter().find_map(|app| app.traffic.as_ref()))
+        else {
+            return proposals;
+        };
+        let interleaving = Interleaving::new(machine, topology, self.preset.pages.draw);
+        let enabled: Vec<Option<Mechanisms>> =
+            verdicts.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
+        let marks = self.mark(model, topology, &enabled, &interleaving, random);
+        for ((app, gates), marks) in model.apps.iter().zip(&verdicts).zip(marks) {
+            if let Some(gates) = gates {
+                proposals.extend(self.propose_pages(
+                    app,
+                    gates,
+                    topology,
+                    &interleaving.share,
+                    marks,
+                ));
+            }
+        }
+        proposals
     }
+
+    fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            let Some(step) = plan.steps.get(outcome.step).filter(|step| step.policy == NAME) else {
+                continue;
+            };
+            let Some(state) = step.action.pid().and_then(|pid| self.apps.get_mut(&pid)) else {
+                continue;
+            };
+            match (&step.action, &outcome.result) {
+                (Action::Replicate { .. }, StepResult::Unsupported) => {
+                    self.replication_offered = false;
+                }
+                (Action::Replicate { pages, .. }, StepResult::Pages(counts)) => {
+                    state.activated = true;
+                    state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
+                    state.note_treated(&self.preset, pages);
+                }
+                (Action::MovePages { pages, .. }, StepResult::Pages(counts)) => {
+                    state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
+                    state.note_treated(&self.preset, pages);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn period(&self) -> Nanos {
+        if self.idle { self.preset.idle_period } else { self.preset.period }
+    }
+}
+
+fn proposal(action: Action, reason: CarrefourReason) -> Proposal {
+    Proposal { policy: NAME, action, reason: Reason::Carrefour(reason) }
 }

@@ -1,0 +1,187 @@
+//! Step 1: which mechanisms an application gets (ALGORITHMS 1.4). Every test is one function of the model.
+
+use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
+use super::reason::SamplingCause;
+use crate::model::{App, Model};
+use crate::reference::CARREFOUR_A;
+use crate::topology::Topology;
+use crate::units::Bytes;
+
+/// Mechanisms that are on for an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mechanisms {
+    /// Copies of read-shared pages.
+    pub replication: bool,
+    /// Shared pages away from busy controllers.
+    pub interleaving: bool,
+    /// Pages to their only accessing node.
+    pub colocation: bool,
+}
+
+impl Mechanisms {
+    /// Whether any is on.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.replication || self.interleaving || self.colocation
+    }
+
+    /// Those of `self` that are not in `other`.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self {
+            replication: self.replication && !other.replication,
+            interleaving: self.interleaving && !other.interleaving,
+            colocation: self.colocation && !other.colocation,
+        }
+    }
+}
+
+/// What the gates measured for one application, and their verdict.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gates {
+    /// DRAM requests per microsecond that were compared.
+    pub per_us: f64,
+    /// The limit on this machine.
+    pub per_us_limit: f64,
+    /// Local access ratio of the application.
+    pub local_percent: Option<f64>,
+    /// Imbalance of the machine's controllers.
+    pub imbalance_percent: Option<f64>,
+    /// Reads among its DRAM accesses.
+    pub read_percent: Option<f64>,
+    /// Free memory of the machine.
+    pub free_percent: Option<f64>,
+    /// What is on.
+    pub mechanisms: Mechanisms,
+}
+
+impl Gates {
+    /// Judges one application; the error says why it is left alone.
+    ///
+    /// # Errors
+    /// The first test that it did not pass.
+    pub fn judge(
+        preset: &Preset,
+        limit: Option<f64>,
+        model: &Model,
+        topology: &Topology,
+        app: &App,
+    ) -> Result<Self, SamplingCause> {
+        let own =
+            app.traffic.as_ref().or(model.traffic.as_ref()).ok_or(SamplingCause::TrafficUnknown)?;
+        let machine = model.traffic.as_ref().unwrap_or(own);
+        let (per_us, scaled) = match preset.traffic.scope {
+            TrafficScope::Application => (own.total_per_us(), scaled_limit(preset, topology)),
+            TrafficScope::Machine => (machine.total_per_us(), scaled_limit(preset, topology)),
+            TrafficScope::MachinePerNode => {
+                let nodes = topology.controllers().len() as f64;
+                (machine.total_per_us() / nodes, scaled_limit(preset, topology))
+            }
+        };
+        let above = limit.unwrap_or(scaled);
+        if !exceeds(per_us, above, preset.traffic.inclusive) {
+            return Err(SamplingCause::LittleTraffic { per_us, above });
+        }
+        if let (Some(below), Some(ipc)) = (preset.ipc_below, lowest_ipc(model, app))
+            && ipc >= below
+        {
+            return Err(SamplingCause::HighIpc { ipc, below });
+        }
+        let local_percent = own.local_percent();
+        let imbalance_percent = machine.imbalance_percent(preset.deviation, topology);
+        let own_imbalance = own.imbalance_percent(preset.deviation, topology);
+        let free_percent = free_percent(model, topology);
+        let too_uneven =
+            |percent: Option<f64>| percent.is_some_and(|p| p > preset.interleave_above_imbalance);
+        let remote_enough = preset
+            .interleave_below_local
+            .is_none_or(|limit| local_percent.is_some_and(|lar| lar < limit));
+        let read_percent = app.read_percent;
+        let mechanisms = Mechanisms {
+            replication: preset
+                .replication
+                .is_some_and(|rule| may_replicate(&rule, model, topology, app, free_percent)),
+            // The imbalance is the machine's; an application whose own traffic is even did not cause it and is left alone.
+            interleaving: too_uneven(imbalance_percent)
+                && too_uneven(own_imbalance)
+                && remote_enough,
+            colocation: local_percent.is_some_and(|lar| lar < preset.colocate_below_local),
+        };
+        let per_us_limit = above;
+        Ok(Self {
+            per_us,
+            per_us_limit,
+            local_percent,
+            imbalance_percent,
+            read_percent,
+            free_percent,
+            mechanisms,
+        })
+    }
+}
+
+/// The traffic limit on this machine: the same share of its capacity as the published one of machine A's.
+#[must_use]
+pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
+    match preset.traffic.scope {
+        TrafficScope::MachinePerNode => {
+            CARREFOUR_A.scale_requests_per_us_and_node(preset.traffic.per_us, topology)
+        }
+        _ => CARREFOUR_A.scale_requests_per_us(preset.traffic.per_us, topology),
+    }
+}
+
+fn exceeds(value: f64, limit: f64, inclusive: bool) -> bool {
+    value > limit || (inclusive && value >= limit)
+}
+
+fn lowest_ipc(model: &Model, app: &App) -> Option<f64> {
+    model.threads_of(app).iter().filter_map(|thread| thread.rates.ipc).min_by(f64::total_cmp)
+}
+
+/// Free memory of the machine in percent.
+fn free_percent(model: &Model, topology: &Topology) -> Option<f64> {
+    let free: u64 = model.free_memory.as_ref()?.iter().map(|bytes| bytes.0).sum();
+    let total: u64 = (0..topology.node_count()).map(|node| topology.memory(node).0).sum();
+    (total > 0).then(|| 100.0 * free as f64 / total as f64)
+}
+
+/// Free memory that replication needs, in percent.
+#[must_use]
+pub fn needed_free_percent(rule: &Replication, topology: &Topology) -> f64 {
+    match rule.free_memory {
+        FreeMemory::CopyPerNode => 100.0 * (1.0 - 1.0 / topology.controllers().len() as f64),
+        FreeMemory::UsedAtMost(share) => 100.0 * (1.0 - share),
+    }
+}
+
+fn may_replicate(
+    rule: &Replication,
+    model: &Model,
+    topology: &Topology,
+    app: &App,
+    free: Option<f64>,
+) -> bool {
+    let reads_enough = |percent: f64| exceeds(percent, rule.read_percent, rule.inclusive);
+    let reads = match rule.each_thread_above_cpu_share {
+        None => app.read_percent.is_some_and(reads_enough),
+        Some(share) => {
+            let mut busy =
+                model.threads_of(app).iter().filter(|thread| thread.cpu_share >= share).peekable();
+            busy.peek().is_some()
+                && busy.all(|thread| thread.rates.read_percent.is_some_and(reads_enough))
+        }
+    };
+    let few_faults = rule
+        .max_faults_per_s
+        .is_none_or(|most| app.faults_per_s.is_some_and(|faults| faults <= most));
+    // A percentage of bytes that is short by rounding is still enough.
+    let memory = free.is_some_and(|free| free + 1e-9 >= needed_free_percent(rule, topology));
+    reads && few_faults && memory && app.memory.as_ref().is_none_or(|memory| fits(memory, topology))
+}
+
+/// One copy of what the application has must fit on each node.
+fn fits(memory: &[Bytes], topology: &Topology) -> bool {
+    let total: u64 = memory.iter().map(|bytes| bytes.0).sum();
+    topology.controllers().iter().all(|node| total <= topology.memory(node).0)
+}

@@ -1,0 +1,100 @@
+//! Where a shared page goes: away from its node with the node's share of the traffic, to a node drawn by the others' lack of it
+//! (ALGORITHMS 1.5).
+
+use super::preset::Draw;
+use crate::index_set::NodeSet;
+use crate::model::Traffic;
+use crate::random::Random;
+use crate::topology::Topology;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The probabilities of one round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interleaving {
+    /// P: share of the traffic at each controller, 0..=1.
+    pub share: Vec<f64>,
+    /// Weight of each node as a target.
+    weight: Vec<f64>,
+    draw: Draw,
+}
+
+impl Interleaving {
+    /// From the load of the controllers. Where their bandwidths are known and differ, load means use: a controller with half the
+    /// bandwidth counts twice and is drawn half as often. With equal controllers that is the paper's rule.
+    #[must_use]
+    pub fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
+        let load = traffic.load_per_us();
+        let controllers = topology.controllers();
+        let capacity = relative_capacity(topology, &controllers);
+        let mut use_of: Vec<f64> =
+            load.iter().zip(&capacity).map(|(load, capacity)| load / capacity).collect();
+        let total: f64 = use_of.iter().sum();
+        if total > 0.0 {
+            use_of.iter_mut().for_each(|load| *load /= total);
+        } else if draw == Draw::IntegerPercent {
+            use_of.fill(1.0); // author code: 100 for every node when no traffic was measured
+        }
+        let weight = (0..load.len()).map(|node| {
+            if controllers.contains(node) { (1.0 - use_of[node]) * capacity[node] } else { 0.0 }
+        });
+        Self { weight: weight.collect(), share: use_of, draw }
+    }
+
+    /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to.
+    pub fn target(
+        &self,
+        source: usize,
+        allowed: impl Fn(usize) -> bool,
+        random: &mut Random,
+    ) -> Option<usize> {
+        let leaves = match self.draw {
+            Draw::Exact => random.unit() < self.share[source],
+            Draw::IntegerPercent => random.below(101) as f64 <= percent(self.share[source]),
+        };
+        if !leaves {
+            return None;
+        }
+        let weight_of = |node: usize| match (allowed(node), self.draw) {
+            (false, _) => 0.0,
+            (true, Draw::Exact) => self.weight[node],
+            (true, Draw::IntegerPercent) => 100.0 - percent(self.share[node]),
+        };
+        let weights: Vec<f64> = (0..self.weight.len()).map(weight_of).collect();
+        let target = match self.draw {
+            Draw::Exact => random.weighted(&weights),
+            Draw::IntegerPercent => draw_inclusive(&weights, random),
+        };
+        target.filter(|target| *target != source)
+    }
+}
+
+/// A whole percentage, cut off as integer division does.
+fn percent(share: f64) -> f64 {
+    libm::floor(100.0 * share)
+}
+
+/// The author code's draw: a whole number up to the sum inclusive, the first node whose running sum reaches it.
+fn draw_inclusive(weights: &[f64], random: &mut Random) -> Option<usize> {
+    let total: f64 = weights.iter().sum();
+    if total <= 0.0 {
+        return None;
+    }
+    let drawn = random.below(total as usize + 1) as f64;
+    let mut sum = 0.0;
+    weights.iter().position(|weight| {
+        sum += weight;
+        *weight > 0.0 && drawn <= sum
+    })
+}
+
+/// Bandwidth of each controller relative to their mean; 1 where it is not known.
+fn relative_capacity(topology: &Topology, controllers: &NodeSet) -> Vec<f64> {
+    let Some(total) = topology.capacity_bytes_per_s() else {
+        return vec![1.0; topology.node_count()];
+    };
+    let mean = total / controllers.len() as f64;
+    (0..topology.node_count())
+        .map(|node| topology.controller_bytes_per_s(node).map_or(1.0, |rate| rate / mean))
+        .collect()
+}

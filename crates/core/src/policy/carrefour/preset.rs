@@ -1,0 +1,303 @@
+//! Carrefour's published variants as data (ALGORITHMS 0.3). Percentages are 0..=100; rates are those of machine A and are scaled.
+
+use crate::model::Deviation;
+use crate::plan::Sampling;
+use crate::units::Nanos;
+
+/// One variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Time between decisions.
+    pub period: Nanos,
+    /// Time between decisions while nothing that was tried helped.
+    pub idle_period: Nanos,
+    /// Traffic below which an application is left alone.
+    pub traffic: TrafficGate,
+    /// Act only if some thread of the application has fewer instructions per cycle.
+    pub ipc_below: Option<f64>,
+    /// Replication, if it has any.
+    pub replication: Option<Replication>,
+    /// Interleave above this imbalance of the controllers.
+    pub interleave_above_imbalance: f64,
+    /// … and only below this local access ratio.
+    pub interleave_below_local: Option<f64>,
+    /// Co-locate below this local access ratio.
+    pub colocate_below_local: f64,
+    /// Which deviation the imbalance is made with.
+    pub deviation: Deviation,
+    /// How pages are chosen.
+    pub pages: PageRules,
+    /// How often addresses are sampled.
+    pub sampling: SamplingRates,
+    /// Keep a mechanism only while it helps.
+    pub feedback: Option<Feedback>,
+    /// Stop for good when what it treats comes back untreated.
+    pub stabiliser: Stabiliser,
+}
+
+/// The traffic gate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrafficGate {
+    /// DRAM requests per microsecond on machine A.
+    pub per_us: f64,
+    /// Whose.
+    pub scope: TrafficScope,
+    /// Whether exactly this much is enough.
+    pub inclusive: bool,
+}
+
+/// Whose traffic the gate looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficScope {
+    /// The application's, against the share of the whole machine's capacity.
+    Application,
+    /// The machine's.
+    Machine,
+    /// The machine's per node.
+    MachinePerNode,
+}
+
+/// Rules of replication.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Replication {
+    /// Reads among the DRAM accesses at least, or more than, this.
+    pub read_percent: f64,
+    /// Whether exactly this much is enough.
+    pub inclusive: bool,
+    /// Each thread that uses at least this share of a CPU must fulfil it by itself, else the application as a whole.
+    pub each_thread_above_cpu_share: Option<f64>,
+    /// Free memory.
+    pub free_memory: FreeMemory,
+    /// Page faults per second at most.
+    pub max_faults_per_s: Option<f64>,
+    /// Pages that must be marked before the first replication of an application pays for the page tables.
+    pub first_batch: usize,
+    /// Pages that must be marked later.
+    pub later_batch: usize,
+    /// A page that collapsed more often is never replicated again.
+    pub max_collapses: u32,
+}
+
+/// How much memory must be free for replication.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FreeMemory {
+    /// 1 − 1/N of the machine: a copy for each node fits.
+    CopyPerNode,
+    /// At most this share in use.
+    UsedAtMost(f64),
+}
+
+/// How pages are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRules {
+    /// Sampled accesses needed to decide.
+    pub min_samples: u32,
+    /// Sampled accesses needed while interleaving is on.
+    pub min_samples_interleaving: u32,
+    /// A page with one accessing node also moves there while only interleaving is on.
+    pub colocate_while_interleaving: bool,
+    /// Where interleaved pages go.
+    pub targets: Targets,
+    /// How chance is drawn.
+    pub draw: Draw,
+    /// How often one page may be moved, 0 = any number.
+    pub max_moves_per_page: u16,
+    /// The same for huge pages.
+    pub max_moves_per_huge_page: u16,
+}
+
+/// Where interleaved pages go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Targets {
+    /// Any node.
+    AllNodes,
+    /// Nodes that accessed the page.
+    AccessingNodes,
+}
+
+/// How chance is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Draw {
+    /// With the exact shares of the paper.
+    Exact,
+    /// As the author code: integer percentages, a number of 0 to 100 inclusive, compared with ≤.
+    IntegerPercent,
+}
+
+/// Rates of address sampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SamplingRates {
+    /// While there is something to do.
+    pub accurate: Sampling,
+    /// Otherwise.
+    pub cheap: Sampling,
+    /// Changes of placement in a round that keep the accurate rate.
+    pub min_actions: u64,
+    /// What an application gets that is left alone.
+    pub disabled: Sampling,
+}
+
+/// The feedback of Carrefour-LP, in relative percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Feedback {
+    /// It helped if the local ratio rose by more.
+    pub local_gain: f64,
+    /// … or the imbalance fell by more.
+    pub imbalance_gain: f64,
+    /// It harmed if the local ratio fell by more.
+    pub local_loss: f64,
+}
+
+/// Optional stabilisers of the author code.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stabiliser {
+    /// Skip the round when samples per page deviate by more (percent).
+    pub max_sample_deviation: Option<f64>,
+    /// Give an application up after more rounds than this in a row …
+    pub max_untreated_rounds: Option<u32>,
+    /// … in which fewer samples (percent) hit treated pages.
+    pub treated_percent: f64,
+}
+
+const fn every(cycles: u64, tracked_pages: usize) -> Sampling {
+    Sampling::Every { cycles, tracked_pages }
+}
+
+const PAPER_REPLICATION: Replication = Replication {
+    read_percent: 95.0,
+    inclusive: false,
+    each_thread_above_cpu_share: None,
+    free_memory: FreeMemory::CopyPerNode,
+    max_faults_per_s: None,
+    first_batch: 500,
+    later_batch: 500,
+    max_collapses: 5,
+};
+
+/// The final text: the default.
+pub const FINAL: Preset = Preset {
+    name: "final",
+    period: Nanos::from_secs(1),
+    idle_period: Nanos::from_secs(1),
+    traffic: TrafficGate { per_us: 50.0, scope: TrafficScope::Application, inclusive: false },
+    ipc_below: None,
+    replication: Some(PAPER_REPLICATION),
+    interleave_above_imbalance: 35.0,
+    interleave_below_local: None,
+    colocate_below_local: 80.0,
+    deviation: Deviation::Population,
+    pages: PageRules {
+        min_samples: 2,
+        min_samples_interleaving: 2,
+        colocate_while_interleaving: false,
+        targets: Targets::AllNodes,
+        draw: Draw::Exact,
+        max_moves_per_page: 0,
+        max_moves_per_huge_page: 0,
+    },
+    sampling: SamplingRates {
+        accurate: every(65_000, 30_000),
+        cheap: every(260_000, 30_000),
+        min_actions: 10,
+        disabled: Sampling::Off,
+    },
+    feedback: None,
+    stabiliser: Stabiliser {
+        max_sample_deviation: None,
+        max_untreated_rounds: None,
+        treated_percent: 75.0,
+    },
+};
+
+/// The earlier draft.
+pub const DRAFT: Preset = Preset {
+    name: "draft",
+    ipc_below: Some(0.7),
+    replication: Some(Replication {
+        inclusive: true, // "off if below 95 %"
+        max_faults_per_s: Some(500.0),
+        first_batch: 1, // no batch is stated
+        later_batch: 1,
+        ..PAPER_REPLICATION
+    }),
+    interleave_below_local: Some(40.0),
+    colocate_below_local: 70.0,
+    deviation: Deviation::Sample,
+    ..FINAL
+};
+
+/// The author code, branch master.
+pub const CODE: Preset = Preset {
+    name: "code",
+    traffic: TrafficGate { per_us: 50.0, scope: TrafficScope::Machine, inclusive: true },
+    replication: Some(Replication {
+        inclusive: true,
+        free_memory: FreeMemory::UsedAtMost(0.25),
+        later_batch: 1,
+        ..PAPER_REPLICATION
+    }),
+    interleave_below_local: Some(100.0),
+    deviation: Deviation::Sample,
+    pages: PageRules {
+        min_samples_interleaving: 1,
+        colocate_while_interleaving: true,
+        draw: Draw::IntegerPercent,
+        ..FINAL.pages
+    },
+    sampling: SamplingRates {
+        accurate: every(0xFFF8, 30_000),
+        cheap: every(0x3_FFE0, 10_000),
+        min_actions: 10,
+        disabled: every(0x3_FFE0, 10_000),
+    },
+    ..FINAL
+};
+
+/// The author code with its other estimate of the read ratio (memory controller reads over reads and writes).
+pub const CODE_MRR: Preset = Preset {
+    name: "code-mrr",
+    replication: Some(Replication {
+        read_percent: 90.0,
+        inclusive: true,
+        free_memory: FreeMemory::UsedAtMost(0.25),
+        later_batch: 1,
+        ..PAPER_REPLICATION
+    }),
+    ..CODE
+};
+
+/// The author code, branch carrefour-per-pid.
+pub const PER_PID: Preset = Preset {
+    name: "per-pid",
+    replication: Some(Replication {
+        inclusive: true,
+        each_thread_above_cpu_share: Some(0.1),
+        free_memory: FreeMemory::UsedAtMost(0.25),
+        later_batch: 1,
+        ..PAPER_REPLICATION
+    }),
+    pages: PageRules { targets: Targets::AccessingNodes, ..CODE.pages },
+    ..CODE
+};
+
+/// Carrefour-LP, the author code's branch usenix.
+pub const LP: Preset = Preset {
+    name: "lp",
+    idle_period: Nanos::from_secs(5),
+    traffic: TrafficGate { per_us: 15.0, scope: TrafficScope::MachinePerNode, inclusive: true },
+    replication: None,
+    pages: PageRules { max_moves_per_huge_page: 1, ..CODE.pages },
+    sampling: SamplingRates {
+        accurate: every(0xF_FFE0, 30_000),
+        cheap: every(0xF_FFF0, 10_000),
+        min_actions: 10,
+        disabled: every(0xF_FFF0, 10_000),
+    },
+    feedback: Some(Feedback { local_gain: 10.0, imbalance_gain: 10.0, local_loss: 5.0 }),
+    ..CODE
+};
+
+/// Every preset, the default first.
+pub const PRESETS: &[&Preset] = &[&FINAL, &DRAFT, &CODE, &CODE_MRR, &PER_PID, &LP];

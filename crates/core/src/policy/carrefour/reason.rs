@@ -1,0 +1,199 @@
+//! Why Carrefour proposes something, with the numbers that led to it.
+
+use crate::model::Deviation;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Why Carrefour proposes something. Percentages are 0..=100.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "because", rename_all = "kebab-case")
+)]
+pub enum CarrefourReason {
+    /// Pages that one node accesses lie elsewhere.
+    CoLocation {
+        /// Local access ratio; `None` if the mechanism is on only because interleaving is (author code).
+        local_percent: Option<f64>,
+        /// Limit of the preset.
+        below: f64,
+        /// Sampled pages of the application.
+        sampled_pages: usize,
+    },
+    /// Controllers are unevenly loaded and several nodes share these pages.
+    Interleaving {
+        /// Imbalance of the controllers.
+        imbalance_percent: f64,
+        /// Which deviation that is.
+        deviation: Deviation,
+        /// Limit of the preset.
+        above: f64,
+        /// Share of the traffic at each controller, 0..=1.
+        load_share: Vec<f64>,
+        /// Shared pages that were considered.
+        considered: usize,
+        /// How many of them are read only and would be replicated if that were possible.
+        read_shared: usize,
+    },
+    /// Several nodes read these pages and none writes.
+    Replication {
+        /// Reads among DRAM accesses.
+        read_percent: f64,
+        /// Limit of the preset.
+        above: f64,
+        /// Free memory.
+        free_percent: f64,
+        /// Limit of the preset.
+        needed_free_percent: f64,
+        /// Pages that had to be marked for it to pay.
+        batch: usize,
+    },
+    /// Pages were written too often while replicated.
+    Collapsed {
+        /// Limit of the preset.
+        more_than: u32,
+    },
+    /// How often to sample.
+    Sampling(SamplingCause),
+}
+
+/// Why the sampling rate changes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "cause", rename_all = "kebab-case")
+)]
+pub enum SamplingCause {
+    /// The application was just enabled.
+    Enabled {
+        /// Its DRAM requests per microsecond.
+        per_us: f64,
+        /// Limit on this machine.
+        above: f64,
+    },
+    /// Too little traffic to matter.
+    LittleTraffic {
+        /// DRAM requests per microsecond.
+        per_us: f64,
+        /// Limit on this machine.
+        above: f64,
+    },
+    /// Traffic is not known.
+    TrafficUnknown,
+    /// It runs fast enough.
+    HighIpc {
+        /// Lowest of its threads.
+        ipc: f64,
+        /// Limit of the preset.
+        below: f64,
+    },
+    /// No mechanism applies.
+    NoMechanism {
+        /// Local access ratio.
+        local_percent: Option<f64>,
+        /// Imbalance of the controllers.
+        imbalance_percent: Option<f64>,
+    },
+    /// The last round changed this many placements.
+    Actions {
+        /// Pages moved or replicated.
+        actions: u64,
+        /// Needed for the accurate rate.
+        needed: u64,
+    },
+    /// Rounds in a row treated other pages than those that are accessed now.
+    GivenUp {
+        /// Rounds.
+        rounds: u32,
+    },
+}
+
+/// A number or that it is unknown.
+struct OrUnknown(Option<f64>);
+
+impl fmt::Display for OrUnknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(number) => write!(f, "{number:.1} %"),
+            None => write!(f, "unknown"),
+        }
+    }
+}
+
+impl fmt::Display for CarrefourReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CoLocation { local_percent: Some(local), below, sampled_pages } => write!(
+                f,
+                "local access ratio {local:.1} % below {below} %; these of {sampled_pages} sampled pages have one accessing node"
+            ),
+            Self::CoLocation { local_percent: None, sampled_pages, .. } => {
+                write!(
+                    f,
+                    "interleaving is on; these of {sampled_pages} sampled pages have one accessing node"
+                )
+            }
+            Self::Interleaving {
+                imbalance_percent,
+                deviation,
+                above,
+                load_share,
+                considered,
+                read_shared,
+            } => {
+                write!(
+                    f,
+                    "controller imbalance {imbalance_percent:.1} % ({deviation:?}) above {above} %, shares"
+                )?;
+                load_share.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
+                write!(f, " %; {considered} shared pages considered")?;
+                match read_shared {
+                    0 => Ok(()),
+                    pages => write!(f, ", {pages} of them only read: replication would take them"),
+                }
+            }
+            Self::Replication { read_percent, above, free_percent, needed_free_percent, batch } => {
+                write!(
+                    f,
+                    "{read_percent:.1} % of DRAM accesses read (limit {above} %), {free_percent:.1} % of memory free \
+                 ({needed_free_percent:.1} % needed), batch of at least {batch}"
+                )
+            }
+            Self::Collapsed { more_than } => {
+                write!(f, "written more than {more_than} times while replicated")
+            }
+            Self::Sampling(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for SamplingCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enabled { per_us, above } => {
+                write!(f, "{per_us:.1} DRAM requests/µs above {above:.1}")
+            }
+            Self::LittleTraffic { per_us, above } => {
+                write!(f, "{per_us:.1} DRAM requests/µs, limit {above:.1}")
+            }
+            Self::TrafficUnknown => write!(f, "traffic unknown"),
+            Self::HighIpc { ipc, below } => {
+                write!(f, "{ipc:.2} instructions per cycle, limit {below:.2}")
+            }
+            Self::NoMechanism { local_percent, imbalance_percent } => write!(
+                f,
+                "nothing to repair: local access ratio {}, controller imbalance {}",
+                OrUnknown(*local_percent),
+                OrUnknown(*imbalance_percent)
+            ),
+            Self::Actions { actions, needed } => {
+                write!(f, "{actions} placements changed, {needed} keep the accurate rate")
+            }
+            Self::GivenUp { rounds } => {
+                write!(f, "{rounds} rounds treated other pages than those accessed")
+            }
+        }
+    }
+}

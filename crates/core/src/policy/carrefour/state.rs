@@ -1,0 +1,141 @@
+//! What Carrefour remembers about an application from round to round.
+
+use super::gates::{Gates, Mechanisms};
+use super::preset::{Feedback, Preset, Stabiliser};
+use crate::limits::MAX_REMEMBERED_PAGES;
+use crate::model::{Deviation, Page, imbalance_percent};
+use crate::observation::Replica;
+use crate::plan::{PageMove, Sampling};
+use crate::units::Nanos;
+use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// Memory of one application.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AppState {
+    /// When the process started: another start is another process.
+    pub(super) started: Nanos,
+    /// The sampling rate that was asked for last.
+    pub(super) sampling: Option<Sampling>,
+    /// It has replicated once, so the page tables per node exist.
+    pub(super) activated: bool,
+    /// Placements that changed since the last round; `None` before the first.
+    pub(super) actions: Option<u64>,
+    /// Mechanisms of the last round and what was measured when it began.
+    pub(super) last: Option<Round>,
+    /// Given up by the stabiliser.
+    pub(super) given_up: bool,
+    untreated_rounds: u32,
+    never_replicate: BTreeSet<u64>,
+    moves: BTreeMap<u64, u16>,
+}
+
+/// A round, for the feedback.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Round {
+    pub(super) used: Mechanisms,
+    pub(super) local_percent: Option<f64>,
+    pub(super) imbalance_percent: Option<f64>,
+}
+
+/// What a round turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The local ratio rose or the imbalance fell by enough.
+    Effective,
+    /// Neither.
+    Ineffective,
+    /// The local ratio fell by too much.
+    Harmful,
+}
+
+impl AppState {
+    /// Nothing known yet.
+    pub(super) fn new(started: Nanos) -> Self {
+        Self { started, ..Self::default() }
+    }
+
+    /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by too much is harm even if the
+    /// imbalance fell as well [author code of Carrefour-LP].
+    pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates) -> Option<Verdict> {
+        let last = self.last.filter(|last| last.used.any())?;
+        let rise = relative_percent(last.local_percent, now.local_percent).unwrap_or(0.0);
+        let fall = -relative_percent(last.imbalance_percent, now.imbalance_percent).unwrap_or(0.0);
+        Some(match () {
+            () if rise < -feedback.local_loss => Verdict::Harmful,
+            () if rise > feedback.local_gain || fall > feedback.imbalance_gain => {
+                Verdict::Effective
+            }
+            () => Verdict::Ineffective,
+        })
+    }
+
+    /// Remembers collapses; answers the pages that just passed the limit and are still replicated.
+    pub(super) fn note_collapses(&mut self, replicas: &[Replica], max_collapses: u32) -> Vec<u64> {
+        let over = replicas
+            .iter()
+            .filter(|replica| replica.collapses > max_collapses)
+            .map(|replica| replica.address);
+        let over: Vec<u64> = over.collect();
+        self.never_replicate.extend(&over);
+        over
+    }
+
+    pub(super) fn never_replicate(&self, address: u64) -> bool {
+        self.never_replicate.contains(&address)
+    }
+
+    pub(super) fn moves(&self, address: u64) -> u16 {
+        self.moves.get(&address).copied().unwrap_or(0)
+    }
+
+    /// Remembers treated pages, where a rule of the preset will ask for them. A full memory forgets all of them: the rules then
+    /// start anew, which is what the author code does at each start.
+    pub(super) fn note_treated(&mut self, preset: &Preset, pages: &[PageMove]) {
+        let rules = &preset.pages;
+        let asked = rules.max_moves_per_page > 0 || rules.max_moves_per_huge_page > 0;
+        if !asked && preset.stabiliser.max_untreated_rounds.is_none() {
+            return;
+        }
+        if self.moves.len() + pages.len() > MAX_REMEMBERED_PAGES {
+            self.moves.clear();
+        }
+        for page in pages {
+            let moves = self.moves.entry(page.address).or_insert(0);
+            *moves = moves.saturating_add(1);
+        }
+    }
+
+    /// The stabilisers: whether this round is skipped because a few pages have most samples, and whether the application is given
+    /// up because what was treated is not what is accessed.
+    pub(super) fn unstable<'a>(
+        &mut self,
+        rule: &Stabiliser,
+        pages: impl Iterator<Item = Page<'a>>,
+    ) -> bool {
+        if rule.max_sample_deviation.is_none() && rule.max_untreated_rounds.is_none() {
+            return false;
+        }
+        let totals: Vec<(f64, bool)> = pages
+            .map(|page| (f64::from(page.total()), self.moves.contains_key(&page.address)))
+            .collect();
+        let samples: Vec<f64> = totals.iter().map(|(samples, _)| *samples).collect();
+        if let Some(most) = rule.max_untreated_rounds {
+            let all: f64 = samples.iter().sum();
+            let treated: f64 =
+                totals.iter().filter(|(_, treated)| *treated).map(|(samples, _)| samples).sum();
+            let untreated = !self.moves.is_empty() && 100.0 * treated < rule.treated_percent * all;
+            self.untreated_rounds = if untreated { self.untreated_rounds + 1 } else { 0 };
+            self.given_up |= self.untreated_rounds > most;
+        }
+        let deviation = imbalance_percent(&samples, Deviation::Sample).unwrap_or(0.0);
+        rule.max_sample_deviation.is_some_and(|most| deviation > most)
+    }
+}
+
+/// Change from `before` to `after` in percent of `before`.
+fn relative_percent(before: Option<f64>, after: Option<f64>) -> Option<f64> {
+    let (before, after) = (before?, after?);
+    (before > 0.0).then(|| 100.0 * (after - before) / before)
+}

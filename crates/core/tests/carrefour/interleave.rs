@@ -1,0 +1,105 @@
+//! The probabilities of interleaving (ALGORITHMS 1.5, conformance values), counted over many draws.
+
+use rondpoint_core::model::Traffic;
+use rondpoint_core::policy::carrefour::interleave::Interleaving;
+use rondpoint_core::policy::carrefour::preset::Draw;
+use rondpoint_core::topology::synthetic;
+use rondpoint_core::{Matrix, Random, Topology};
+
+const DRAWS: u32 = 200_000;
+
+fn machine() -> Topology {
+    synthetic::parse("node:4 core:4").expect("a machine")
+}
+
+/// Share of pages of node `source` that go to each node; what stays is at the source's place.
+fn shares(topology: &Topology, loads: &[f64], source: usize, draw: Draw) -> Vec<f64> {
+    let traffic =
+        Traffic::new(Matrix::from_fn(loads.len(), |n, m| if n == 0 { loads[m] } else { 0.0 }));
+    let interleaving = Interleaving::new(&traffic, topology, draw);
+    let mut random = Random::new(42);
+    let mut counts = vec![0_u32; loads.len()];
+    for _ in 0..DRAWS {
+        counts[interleaving.target(source, |_| true, &mut random).unwrap_or(source)] += 1;
+    }
+    counts.into_iter().map(|count| f64::from(count) / f64::from(DRAWS)).collect()
+}
+
+/// Four standard deviations of 200,000 draws are below 0.0045.
+fn check(found: &[f64], expected: &[f64]) {
+    let near =
+        found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.0045);
+    assert!(near, "found {found:?}, expected {expected:?}");
+}
+
+#[test]
+fn all_traffic_on_one_node_spreads_evenly_over_the_others() {
+    check(
+        &shares(&machine(), &[1.0, 0.0, 0.0, 0.0], 0, Draw::Exact),
+        &[0.0, 1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0],
+    );
+    check(&shares(&machine(), &[1.0, 0.0, 0.0, 0.0], 1, Draw::Exact), &[0.0, 1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_page_of_a_node_with_40_percent_leaves_with_0_32() {
+    check(
+        &shares(&machine(), &[40.0, 20.0, 20.0, 20.0], 0, Draw::Exact),
+        &[0.68, 0.1067, 0.1067, 0.1067],
+    );
+}
+
+#[test]
+fn the_net_probability_is_the_share_times_the_lack_of_load() {
+    let loads = [50.0, 30.0, 15.0, 5.0];
+    let to = |target: usize| 0.5 * (1.0 - loads[target] / 100.0) / 3.0;
+    check(
+        &shares(&machine(), &loads, 0, Draw::Exact),
+        &[1.0 - to(1) - to(2) - to(3), to(1), to(2), to(3)],
+    );
+}
+
+/// Author code: 0 to 100 inclusive compared with ≤, so a node with 40 % is left with 41/101; targets share 300 + 1 numbers.
+#[test]
+fn the_author_codes_integers_give_their_own_probabilities() {
+    let leaves = 41.0 / 101.0;
+    let expected = [
+        1.0 - leaves * 240.0 / 301.0,
+        leaves * 80.0 / 301.0,
+        leaves * 80.0 / 301.0,
+        leaves * 80.0 / 301.0,
+    ];
+    check(&shares(&machine(), &[40.0, 20.0, 20.0, 20.0], 0, Draw::IntegerPercent), &expected);
+}
+
+#[test]
+fn nothing_leaves_without_traffic() {
+    check(&shares(&machine(), &[0.0, 0.0, 0.0, 0.0], 2, Draw::Exact), &[0.0, 0.0, 1.0, 0.0]);
+    check(
+        &shares(&machine(), &[0.0, 0.0, 0.0, 0.0], 2, Draw::IntegerPercent),
+        &[0.0, 0.0, 1.0, 0.0],
+    );
+}
+
+#[test]
+fn a_controller_with_half_the_bandwidth_counts_twice_and_is_drawn_half_as_often() {
+    let mut description = synthetic::describe("node:3 core:4 gbs:10").expect("a machine");
+    description.nodes[2].controller_bytes_per_s = Some(5e9);
+    let topology = Topology::new(description).expect("a machine");
+    // Use is 10, 10 and 20: shares 1/4, 1/4, 1/2; weights 3/4 · 1.2, 3/4 · 1.2, 1/2 · 0.6.
+    let (weights, total) = ([0.9, 0.9, 0.3], 2.1);
+    let to = |target: usize| 0.25 * weights[target] / total;
+    check(
+        &shares(&topology, &[10.0, 10.0, 10.0], 0, Draw::Exact),
+        &[1.0 - to(1) - to(2), to(1), to(2)],
+    );
+}
+
+#[test]
+fn pages_of_a_memory_only_node_may_leave_and_none_goes_there() {
+    let mut description = synthetic::describe("node:3 core:2").expect("a machine");
+    description.cpus.retain(|cpu| cpu.node != 2);
+    let topology = Topology::new(description).expect("a machine");
+    check(&shares(&topology, &[0.0, 0.0, 9.0], 2, Draw::Exact), &[0.5, 0.5, 0.0]);
+    check(&shares(&topology, &[9.0, 0.0, 0.0], 0, Draw::Exact), &[0.0, 1.0, 0.0]);
+}

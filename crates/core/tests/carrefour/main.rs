@@ -1,0 +1,7 @@
+//! Carrefour's golden tests: a model in a few lines of text in, the proposals as text out.
+
+mod gates;
+mod interleave;
+mod notation;
+mod pages;
+mod rounds;
