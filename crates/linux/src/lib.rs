@@ -5,6 +5,8 @@
 //! compares a counter with a threshold: what a number *means* is decided in `rondpoint-core`.
 
 pub mod error;
+pub mod launch;
+pub mod observe;
 pub mod parse;
 pub mod perf;
 pub mod root;

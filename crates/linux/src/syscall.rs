@@ -9,6 +9,7 @@ pub mod memory;
 pub mod perf;
 pub mod process;
 pub mod signal;
+pub mod time;
 
 use std::io;
 

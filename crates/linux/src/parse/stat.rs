@@ -17,6 +17,8 @@ pub struct TaskStat {
     pub state: char,
     /// Field 4.
     pub parent: u32,
+    /// Fields 10 and 12 together: page faults without and with input.
+    pub faults: u64,
     /// Fields 14 and 15 together, in clock ticks.
     pub cpu_time_ticks: u64,
     /// Field 20.
@@ -27,14 +29,21 @@ pub struct TaskStat {
     pub cpu: u32,
     /// Field 24, in pages.
     pub resident_pages: u64,
+    /// Field 9 has `PF_KTHREAD`.
+    pub is_kernel_thread: bool,
+    /// Field 41: 0 is the ordinary policy, 1, 2 and 6 are the real-time ones.
+    pub policy: u32,
 }
+
+/// include/linux/sched.h, the same since Linux 2.6.
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Parses the one line.
 ///
 /// # Errors
 /// Missing parentheses, too few fields, or a field that is no number.
 pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
-    let fail = || ParseError::new(1, "PID (NAME) STATE and at least 39 fields", bytes);
+    let fail = || ParseError::new(1, "PID (NAME) STATE and at least 41 fields", bytes);
     let open = bytes.iter().position(|&byte| byte == b'(').ok_or_else(fail)?;
     let close = bytes.iter().rposition(|&byte| byte == b')').ok_or_else(fail)?;
     if close < open {
@@ -56,6 +65,9 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
         start_ticks: number(22)?,
         cpu: small(39)?,
         resident_pages: number(24)?,
+        faults: number(10)?.saturating_add(number(12)?),
+        is_kernel_thread: number(9)? & PF_KTHREAD != 0,
+        policy: small(41)?,
     })
 }
 
@@ -73,7 +85,7 @@ mod tests {
         assert_eq!(stat.name, "a) b (c)");
         assert_eq!((stat.id, stat.state, stat.parent, stat.threads), (71, 'S', 1, 3));
         assert_eq!((stat.cpu_time_ticks, stat.start_ticks, stat.resident_pages), (30, 9304, 456));
-        assert_eq!(stat.cpu, 6);
+        assert_eq!((stat.cpu, stat.faults, stat.policy, stat.is_kernel_thread), (6, 100, 0, false));
     }
 
     #[test]

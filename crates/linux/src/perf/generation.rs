@@ -41,6 +41,46 @@ pub enum Metric {
     DramNode(#[serde(skip)] u32),
 }
 
+impl Metric {
+    /// The metric of this name in the table; `dram_node` stands for all nodes.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        metric(name)
+    }
+
+    /// Its name, with the node's number where it has one.
+    #[must_use]
+    pub fn name(self) -> String {
+        let text = match self {
+            Self::Instructions => "instructions",
+            Self::Cycles => "cycles",
+            Self::LocalDram => "local_dram",
+            Self::RemoteDram => "remote_dram",
+            Self::RemoteHitm => "remote_hitm",
+            Self::RemoteForward => "remote_forward",
+            Self::LocalHitm => "local_hitm",
+            Self::LocalForward => "local_forward",
+            Self::LlcHits => "llc_hits",
+            Self::LlcMisses => "llc_misses",
+            Self::PrivateMisses => "private_misses",
+            Self::StallCycles => "stall_cycles",
+            Self::DramLatencyCycles => "dram_latency_cycles",
+            Self::DramRequests => "dram_requests",
+            Self::Writebacks => "writebacks",
+            Self::Loads => "loads",
+            Self::Stores => "stores",
+            Self::DramNode(node) => return format!("dram_node{node}"),
+        };
+        text.to_string()
+    }
+
+    /// Whether the two differ at most in the node.
+    #[must_use]
+    pub fn same_kind(self, other: Self) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -249,7 +289,9 @@ mod tests {
         for entry in &entries {
             let whole = inherited(entry, &entries);
             for (name, text) in &whole.core {
-                assert!(metric(name).is_some(), "{}: no metric `{name}`", entry.name);
+                let found = metric(name);
+                assert!(found.is_some(), "{}: no metric `{name}`", entry.name);
+                assert!(found.unwrap().name().starts_with(name.as_str()), "{name}");
                 let text = text.replace("{node}", "0");
                 assert!(text.parse::<EventSpec>().is_ok(), "{}: {text}", entry.name);
             }

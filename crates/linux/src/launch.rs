@@ -1,0 +1,92 @@
+//! Starting a program the way `env` does: by name along PATH, exit status 126 for what is there but
+//! cannot be run, 127 for what cannot be found.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::syscall::process::{self, Attempt, Waiting};
+use crate::syscall::signal::Signals;
+
+/// Where programs are looked for when PATH is not set (as execvp(3) does).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Forks a child that will become `command` (program and arguments) when told to.
+///
+/// # Errors
+/// No program given, a NUL byte in a word, or fork(2) failing.
+pub fn prepare(
+    command: &[OsString],
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    mask: &Signals,
+) -> io::Result<Waiting> {
+    let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let path =
+        environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    let attempts = attempts(command, path)?;
+    let environment: io::Result<Vec<CString>> = environment
+        .iter()
+        .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
+        .collect();
+    process::fork(&attempts, &environment?, mask)
+}
+
+fn text(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// All places to try, in order.
+fn attempts(command: &[OsString], path: Option<&OsStr>) -> io::Result<Vec<Attempt>> {
+    let empty = || io::Error::new(io::ErrorKind::InvalidInput, "no program given");
+    let program = command.first().ok_or_else(empty)?;
+    let arguments: io::Result<Vec<CString>> =
+        command.iter().map(|argument| text(argument.as_bytes())).collect();
+    let arguments = arguments?;
+    if program.as_bytes().contains(&b'/') {
+        return Ok(vec![Attempt { path: arguments[0].clone(), arguments }]);
+    }
+    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+    std::env::split_paths(path)
+        .map(|directory| {
+            let place = directory.join(program);
+            Ok(Attempt { path: text(place.as_os_str().as_bytes())?, arguments: arguments.clone() })
+        })
+        .collect()
+}
+
+/// The exit status that tells why a program could not be run, as `env` has it.
+#[must_use]
+pub fn exit_status(error: &io::Error) -> u8 {
+    if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(command: &str, path: Option<&str>) -> String {
+        let attempts = attempts(&[OsString::from(command)], path.map(OsStr::new)).unwrap();
+        let paths = attempts.iter().map(|attempt| attempt.path.to_str().unwrap());
+        paths.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_name_is_looked_for_along_the_path_and_a_path_is_taken_as_it_is() {
+        assert_eq!(paths("ls", Some("/a:/b")), "/a/ls /b/ls");
+        assert_eq!(paths("ls", None), "/bin/ls /usr/bin/ls");
+        assert_eq!(paths("./ls", Some("/a")), "./ls");
+    }
+
+    #[test]
+    fn impossible_commands_are_refused_before_a_fork() {
+        assert!(attempts(&[], None).is_err());
+        assert!(attempts(&[OsString::from("a\0b")], None).is_err());
+    }
+
+    #[test]
+    fn statuses_are_those_of_env() {
+        assert_eq!(exit_status(&io::Error::from_raw_os_error(libc::ENOENT)), 127);
+        assert_eq!(exit_status(&io::Error::from_raw_os_error(libc::EACCES)), 126);
+        assert_eq!(exit_status(&io::Error::from_raw_os_error(libc::ENOEXEC)), 126);
+    }
+}

@@ -1,0 +1,309 @@
+//! Counts of a program and all its descendants, by the CPU on which they ran.
+//!
+//! Each event is opened once per CPU on the program's task, inherited by everything that it starts:
+//! so a child that lives for a millisecond is counted, and the accessing node is known exactly. For
+//! such an event `time_enabled` goes on while the task runs on *other* CPUs, so the time for which
+//! it should have counted is read from a task clock that is opened in the same way.
+
+use std::os::fd::AsFd;
+
+use rondpoint_core::observation::Counter;
+use rondpoint_core::{Matrix, Nanos, Topology};
+
+use crate::LinuxError;
+use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
+use crate::perf::event::OpenEvent;
+use crate::perf::generation::Metric;
+use crate::perf::pmu::Event;
+use crate::syscall::perf::Target;
+
+/// When inherited events begin to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// When the task calls `execve`.
+    OnExec,
+    /// At once.
+    Now,
+}
+
+/// The open events.
+pub struct TreeCounters {
+    cpus: Vec<CpuCounters>,
+    /// Some events could only be opened without the kernel's accesses.
+    pub user_only: bool,
+}
+
+struct CpuCounters {
+    cpu: usize,
+    clocks: Vec<OpenEvent>,
+    events: Vec<(Metric, Vec<OpenEvent>)>,
+}
+
+/// What the program did on one CPU since counting began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuReading {
+    /// Index of the CPU.
+    pub cpu: usize,
+    /// Its time there.
+    pub cpu_time: Nanos,
+    /// Ascending by metric.
+    pub counts: Vec<(Metric, Counter)>,
+}
+
+/// Flags of every event on a program's tree.
+pub fn prepare(attr: &mut Attr, start: Start) {
+    attr.flags |= flag::INHERIT;
+    if start == Start::OnExec {
+        attr.flags |= flag::ENABLE_ON_EXEC;
+    } else {
+        attr.flags &= !flag::DISABLED;
+    }
+}
+
+/// Opens an event on each of the tasks; one that has ended meanwhile is passed over.
+///
+/// # Errors
+/// What the kernel says about the first task that is there.
+pub fn open_on_tasks(
+    event: &Event,
+    tasks: &[u32],
+    cpu: u32,
+    start: Start,
+) -> Result<Vec<OpenEvent>, LinuxError> {
+    let mut attr = event.attr.clone();
+    prepare(&mut attr, start);
+    let mut opened = Vec::new();
+    for &task in tasks {
+        let target = Target { task: task as i32, cpu: cpu as i32 };
+        match OpenEvent::open(&event.name, &attr, target, None) {
+            Ok(event) => opened.push(event),
+            Err(error) if error.errno() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(opened)
+}
+
+impl TreeCounters {
+    /// Opens what can be opened on all CPUs, and says what cannot and why.
+    ///
+    /// # Errors
+    /// Not even the software task clock can be opened: no performance events at all.
+    pub fn open(
+        tasks: &[u32],
+        topology: &Topology,
+        events: &[(Metric, Event)],
+        start: Start,
+    ) -> Result<(Self, Vec<LinuxError>), LinuxError> {
+        let mut cpus = Vec::new();
+        for cpu in 0..topology.cpu_count() {
+            let clocks = open_on_tasks(&clock(), tasks, topology.kernel_cpu(cpu), start)?;
+            cpus.push(CpuCounters { cpu, clocks, events: Vec::new() });
+        }
+        let mut counters = Self { cpus, user_only: false };
+        let mut problems = Vec::new();
+        for (metric, event) in events {
+            if let Err(problem) = counters.add(*metric, event, tasks, topology, start) {
+                problems.push(problem);
+            }
+        }
+        Ok((counters, problems))
+    }
+
+    /// All CPUs or none: half a sum would be wrong without being seen.
+    fn add(
+        &mut self,
+        metric: Metric,
+        event: &Event,
+        tasks: &[u32],
+        topology: &Topology,
+        start: Start,
+    ) -> Result<(), LinuxError> {
+        let opened: Result<Vec<Vec<OpenEvent>>, LinuxError> = self
+            .cpus
+            .iter()
+            .map(|on| open_on_tasks(event, tasks, topology.kernel_cpu(on.cpu), start))
+            .collect();
+        for (on, events) in self.cpus.iter_mut().zip(opened?) {
+            self.user_only |= events.iter().any(OpenEvent::is_user_only);
+            on.events.push((metric, events));
+        }
+        Ok(())
+    }
+
+    /// Which metrics are counted.
+    pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
+        self.cpus.first().into_iter().flat_map(|on| on.events.iter().map(|(metric, _)| *metric))
+    }
+
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub fn read(&self) -> Result<Vec<CpuReading>, LinuxError> {
+        self.cpus.iter().map(CpuCounters::read).collect()
+    }
+}
+
+fn clock() -> Event {
+    let mut attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
+    attr.exclude_kernel_and_hypervisor();
+    Event { name: "task-clock".to_string(), attr, cpus: None }
+}
+
+fn sum(events: &[OpenEvent]) -> Result<(u64, u64), LinuxError> {
+    let mut total = (0, 0);
+    for event in events {
+        let counts = event.read(1).map_err(|source| LinuxError::Call {
+            call: "read",
+            attempted: format!("perf event {:?}", event.as_fd()),
+            source,
+        })?;
+        total.0 += counts[0].value;
+        total.1 += counts[0].running_ns;
+    }
+    Ok(total)
+}
+
+impl CpuCounters {
+    fn read(&self) -> Result<CpuReading, LinuxError> {
+        let (_, time) = sum(&self.clocks)?;
+        let mut counts = Vec::with_capacity(self.events.len());
+        for (metric, events) in &self.events {
+            let (value, running) = sum(events)?;
+            // The clock is read first, so a count can have run for a little longer than it.
+            let enabled = Nanos(time.max(running));
+            counts.push((*metric, Counter { value, enabled, running: Nanos(running) }));
+        }
+        Ok(CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts })
+    }
+}
+
+/// Adds two counts of the same event.
+#[must_use]
+pub fn added(one: Counter, other: Counter) -> Counter {
+    Counter {
+        value: one.value + other.value,
+        enabled: one.enabled + other.enabled,
+        running: one.running + other.running,
+    }
+}
+
+/// The sum of one metric over all CPUs; `None` where it is not counted.
+#[must_use]
+pub fn total(readings: &[CpuReading], metric: Metric) -> Option<Counter> {
+    let of = |reading: &CpuReading| {
+        let place = reading.counts.iter().position(|(found, _)| *found == metric)?;
+        Some(reading.counts[place].1)
+    };
+    readings.iter().filter_map(of).reduce(added)
+}
+
+/// DRAM requests by `[accessing][holding]`: counted by target node where the machine can, else from
+/// local and remote requests where there are no more than two nodes with memory.
+#[must_use]
+pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matrix<Counter>> {
+    let nodes = topology.node_count();
+    let mut matrix = Matrix::filled(nodes, Counter::default());
+    let mut add = |cpu: usize, holding: usize, counter: Counter| {
+        let cell = &mut matrix[(topology.node_of_cpu(cpu), holding)];
+        *cell = added(*cell, counter);
+    };
+    let mut targets = rondpoint_core::NodeSet::new();
+    for reading in readings {
+        for (metric, counter) in &reading.counts {
+            if let Metric::DramNode(kernel_id) = metric
+                && let Some(node) = topology.node_of_kernel_id(*kernel_id)
+            {
+                targets.insert(node);
+                add(reading.cpu, node, *counter);
+            }
+        }
+    }
+    let with_memory = topology.memory_nodes();
+    if with_memory.is_subset(&targets) {
+        return Some(matrix);
+    }
+    if with_memory.len() > 2 || nodes > 2 || !targets.is_empty() {
+        return None;
+    }
+    total(readings, Metric::LocalDram)?;
+    for reading in readings {
+        let own = topology.node_of_cpu(reading.cpu);
+        for (metric, counter) in &reading.counts {
+            match metric {
+                Metric::LocalDram => add(reading.cpu, own, *counter),
+                Metric::RemoteDram if nodes == 2 => add(reading.cpu, 1 - own, *counter),
+                _ => {}
+            }
+        }
+    }
+    Some(matrix)
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+
+    fn counter(value: u64, enabled: u64, running: u64) -> Counter {
+        Counter { value, enabled: Nanos(enabled), running: Nanos(running) }
+    }
+
+    fn reading(cpu: usize, counts: &[(Metric, Counter)]) -> CpuReading {
+        CpuReading { cpu, cpu_time: Nanos(0), counts: counts.to_vec() }
+    }
+
+    #[test]
+    fn targets_counted_one_by_one_make_the_matrix() {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let readings = [
+            reading(
+                0,
+                &[
+                    (Metric::DramNode(0), counter(5, 10, 5)),
+                    (Metric::DramNode(1), counter(7, 10, 5)),
+                ],
+            ),
+            reading(
+                1,
+                &[
+                    (Metric::DramNode(0), counter(1, 10, 10)),
+                    (Metric::DramNode(1), counter(0, 10, 10)),
+                ],
+            ),
+            reading(
+                3,
+                &[(Metric::DramNode(0), counter(9, 4, 4)), (Metric::DramNode(1), counter(2, 4, 4))],
+            ),
+        ];
+        let matrix = node_traffic(&readings, &machine).unwrap();
+        assert_eq!(matrix[(0, 0)], counter(6, 20, 15));
+        assert_eq!(matrix[(0, 1)], counter(7, 20, 15));
+        assert_eq!(matrix[(1, 0)], counter(9, 4, 4));
+        assert_eq!(total(&readings, Metric::DramNode(1)), Some(counter(9, 24, 19)));
+    }
+
+    #[test]
+    fn local_and_remote_make_the_matrix_of_two_nodes_and_of_no_more() {
+        let counts =
+            [(Metric::LocalDram, counter(5, 1, 1)), (Metric::RemoteDram, counter(3, 1, 1))];
+        let two = synthetic::parse("node:2 core:1").unwrap();
+        let matrix = node_traffic(&[reading(1, &counts)], &two).unwrap();
+        assert_eq!((matrix[(1, 1)].value, matrix[(1, 0)].value), (5, 3));
+        let four = synthetic::parse("node:4 core:1").unwrap();
+        assert_eq!(node_traffic(&[reading(1, &counts)], &four), None);
+        assert_eq!(node_traffic(&[reading(1, &[])], &two), None);
+    }
+
+    #[test]
+    fn the_task_clock_of_this_thread_is_split_by_cpu() {
+        let machine = synthetic::parse("node:1 core:1").unwrap();
+        let (counters, problems) = TreeCounters::open(&[0], &machine, &[], Start::Now).unwrap();
+        assert!(problems.is_empty());
+        let readings = counters.read().unwrap();
+        assert_eq!(readings.len(), 1);
+        assert!(counters.metrics().next().is_none());
+    }
+}

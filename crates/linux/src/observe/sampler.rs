@@ -1,0 +1,447 @@
+//! Address samples, thread names, forks and exits of a program and its descendants, through one ring
+//! per CPU.
+//!
+//! The ring belongs to a software event that counts nothing, always opens and carries the task
+//! records; sampling events send their records into it. With no hardware event, minor page faults
+//! are sampled: each tells thread, CPU, virtual and physical address.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rondpoint_core::observation::{AddressSample, Samples, Source, UNKNOWN_NODE};
+use rondpoint_core::{Pid, Tid, Topology};
+
+use super::counters::{Start, open_on_tasks, prepare};
+use crate::LinuxError;
+use crate::parse::zoneinfo::PhysicalMap;
+use crate::perf::attr::{Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE, flag, sample_type};
+use crate::perf::data_source::{ServedBy, Vendor};
+use crate::perf::event::OpenEvent;
+use crate::perf::pmu::Event;
+use crate::perf::record::{Mode, Record, RecordError, Records};
+use crate::perf::ring::Ring;
+use crate::perf::sample::{Layout, Sample};
+use crate::syscall::memory::page_bytes;
+use crate::syscall::perf::{Target, set_output};
+
+/// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
+/// lock per CPU (`kernel.perf_event_mlock_kb`).
+const RING_PAGES: usize = 64;
+/// Samples kept of one interval; further ones are counted as lost.
+pub const MAX_SAMPLES: usize = 1 << 20;
+/// Pages remembered to tell a first touch from a later fault.
+const MAX_KNOWN_PAGES: usize = 1 << 20;
+
+const FIELDS: u64 = sample_type::IDENTIFIER
+    | sample_type::IP
+    | sample_type::TID
+    | sample_type::TIME
+    | sample_type::ADDR
+    | sample_type::CPU
+    | sample_type::PERIOD
+    | sample_type::PHYS_ADDR;
+
+/// What samples are taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Loads and stores, by the hardware.
+    Accesses,
+    /// Minor page faults, by the kernel.
+    Faults,
+}
+
+/// From the kernel's numbers to the topology's.
+pub struct Translation {
+    cpus: Vec<u16>,
+    nodes: Vec<u16>,
+    physical: PhysicalMap,
+    vendor: Vendor,
+}
+
+impl Translation {
+    /// Tables for this machine.
+    #[must_use]
+    pub fn new(topology: &Topology, physical: PhysicalMap, vendor: Vendor) -> Self {
+        let table = |pairs: &mut dyn Iterator<Item = (u32, usize)>| {
+            let mut table: Vec<u16> = Vec::new();
+            for (kernel_id, index) in pairs {
+                let place = kernel_id as usize;
+                table.resize(table.len().max(place + 1), u16::MAX);
+                table[place] = index as u16;
+            }
+            table
+        };
+        let mut cpus = (0..topology.cpu_count()).map(|cpu| (topology.kernel_cpu(cpu), cpu));
+        let mut nodes = (0..topology.node_count()).map(|node| (topology.kernel_node(node), node));
+        Self { cpus: table(&mut cpus), nodes: table(&mut nodes), physical, vendor }
+    }
+
+    fn node(&self, physical: u64) -> u16 {
+        let kernel_id = self.physical.node_of(physical);
+        let index = kernel_id.and_then(|node| self.nodes.get(node as usize));
+        index.copied().unwrap_or(UNKNOWN_NODE)
+    }
+
+    /// One sample in the topology's numbers; `None` where it is no access to user memory.
+    #[must_use]
+    pub fn sample(&self, sample: &Sample, kind: Kind) -> Option<AddressSample> {
+        const KERNEL_HALF: u64 = 1 << 63;
+        if sample.address == 0 || sample.address & KERNEL_HALF != 0 {
+            return None;
+        }
+        let (source, store) = match kind {
+            Kind::Faults => (Source::HintFault, false),
+            Kind::Accesses => (source(sample, self.vendor)?, sample.source.is_store()),
+        };
+        let page = sample.page_bytes;
+        let page_shift = if page.is_power_of_two() { page.trailing_zeros() as u8 } else { 12 };
+        Some(AddressSample {
+            pid: Pid(sample.process),
+            tid: Tid(sample.thread),
+            cpu: self.cpus.get(sample.cpu as usize).copied().filter(|cpu| *cpu != u16::MAX)?,
+            node: self.node(sample.physical),
+            address: sample.address,
+            latency_cycles: sample.latency_cycles(),
+            page_shift: page_shift.max(12),
+            source,
+            store,
+        })
+    }
+}
+
+fn source(sample: &Sample, vendor: Vendor) -> Option<Source> {
+    Some(match sample.source.served_by(vendor)? {
+        ServedBy::FirstLevel => Source::FirstLevel,
+        ServedBy::Private => Source::Private,
+        ServedBy::LastLevel => Source::LastLevel,
+        ServedBy::LocalCache { .. } => Source::CacheSameNode,
+        ServedBy::RemoteCache { modified: false } => Source::CacheRemote,
+        ServedBy::RemoteCache { modified: true } => Source::CacheRemoteModified,
+        ServedBy::LocalDram | ServedBy::RemoteDram | ServedBy::SlowMemory { .. } => Source::Dram,
+        ServedBy::RemoteUnknown | ServedBy::Unknown => Source::Unknown,
+    })
+}
+
+/// What one drain of all rings brought beside samples.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskNews {
+    /// Processes that were born in the tree.
+    pub born: Vec<Pid>,
+    /// New names of threads.
+    pub names: Vec<(Tid, String)>,
+    /// Records that could not be understood.
+    pub bad_records: u64,
+    /// The first of their reasons.
+    pub first_problem: Option<RecordError>,
+}
+
+struct CpuRing {
+    ring: Ring,
+    owners: Vec<OpenEvent>,
+    events: Vec<OpenEvent>,
+}
+
+/// The open rings.
+pub struct Sampler {
+    /// What is sampled.
+    pub kind: Kind,
+    rings: Vec<CpuRing>,
+    layout: Layout,
+    translation: Translation,
+    stream: Vec<u8>,
+    samples: Samples,
+    news: TaskNews,
+    known: HashSet<(u32, u64)>,
+    /// Faults on pages not seen before, since the sampler was opened.
+    pub first_touches: u64,
+}
+
+/// What to sample and how often.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The events whose samples carry addresses; with none, minor faults are sampled.
+    pub events: Vec<Event>,
+    /// Events per sample.
+    pub period: u64,
+    /// When to begin.
+    pub start: Start,
+}
+
+impl Sampler {
+    /// Opens a ring on every CPU and the events of `plan`; says which of them could not be opened.
+    ///
+    /// # Errors
+    /// Not even the software event that owns the rings can be opened or mapped.
+    pub fn open(
+        tasks: &[u32],
+        topology: &Topology,
+        translation: Translation,
+        plan: &Plan,
+    ) -> Result<(Self, Vec<LinuxError>), LinuxError> {
+        let mut problems = Vec::new();
+        let mut sampler = Self {
+            kind: Kind::Accesses,
+            rings: Vec::new(),
+            layout: Layout::default(),
+            translation,
+            stream: Vec::new(),
+            samples: Samples::default(),
+            news: TaskNews::default(),
+            known: HashSet::new(),
+            first_touches: 0,
+        };
+        let fields = if plan.events.is_empty() {
+            FIELDS | sample_type::DATA_PAGE_SIZE
+        } else {
+            FIELDS | sample_type::WEIGHT_STRUCT | sample_type::DATA_SRC
+        };
+        let owner = owner(fields);
+        for cpu in 0..topology.cpu_count() {
+            sampler.rings.push(open_ring(&owner, tasks, topology.kernel_cpu(cpu), plan.start)?);
+        }
+        let Some(first) = sampler.rings.first().and_then(|ring| ring.owners.first()) else {
+            return Ok((sampler, problems));
+        };
+        let accepted = first.attr.clone();
+        sampler.layout = Layout::of(&accepted);
+        for event in &plan.events {
+            let event = sampling(event, &accepted, plan.period);
+            if let Err(problem) = sampler.add(&event, tasks, topology, plan.start) {
+                problems.push(problem);
+            }
+        }
+        if sampler.rings.iter().all(|ring| ring.events.is_empty()) {
+            let event = sampling(&faults(), &accepted, 1);
+            sampler.kind = Kind::Faults;
+            sampler.add(&event, tasks, topology, plan.start)?;
+        }
+        sampler.samples.period = (sampler.kind == Kind::Accesses).then_some(plan.period);
+        Ok((sampler, problems))
+    }
+
+    fn add(
+        &mut self,
+        event: &Event,
+        tasks: &[u32],
+        topology: &Topology,
+        start: Start,
+    ) -> Result<(), LinuxError> {
+        let mut opened = Vec::new();
+        for cpu in 0..self.rings.len() {
+            opened.push(open_on_tasks(event, tasks, topology.kernel_cpu(cpu), start)?);
+        }
+        for (ring, events) in self.rings.iter_mut().zip(opened) {
+            let Some(owner) = ring.owners.first() else { continue };
+            for open in &events {
+                set_output(open.as_fd(), owner.as_fd()).map_err(|source| LinuxError::Call {
+                    call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
+                    attempted: event.name.clone(),
+                    source,
+                })?;
+            }
+            ring.events.extend(events);
+        }
+        Ok(())
+    }
+
+    /// Whether samples tell where their data lies.
+    #[must_use]
+    pub fn has_physical_addresses(&self) -> bool {
+        self.layout.sample_type & sample_type::PHYS_ADDR != 0
+    }
+
+    /// Descriptors that become readable when a ring is half full.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.iter().flat_map(|ring| ring.owners.first()).map(AsFd::as_fd)
+    }
+
+    /// Takes everything out of the rings.
+    pub fn drain(&mut self) {
+        let mut stream = std::mem::take(&mut self.stream);
+        for index in 0..self.rings.len() {
+            stream.clear();
+            self.rings[index].ring.drain(&mut stream);
+            self.digest(&stream);
+        }
+        self.stream = stream;
+    }
+
+    fn digest(&mut self, stream: &[u8]) {
+        let layout = self.layout;
+        for record in Records::new(stream, &layout) {
+            match record {
+                Ok(Record::Sample(sample, mode)) => self.keep(&sample, mode),
+                Ok(Record::Lost { records }) => self.samples.lost += records,
+                Ok(Record::LostSamples { samples }) => self.samples.lost += samples,
+                Ok(Record::Throttle) => self.samples.throttled = true,
+                Ok(Record::Fork(relation)) if relation.process != relation.parent_process => {
+                    self.news.born.push(Pid(relation.process));
+                }
+                Ok(Record::Name { thread, name, .. }) => self.news.names.push((Tid(thread), name)),
+                Ok(_) => {}
+                Err(problem) => {
+                    self.news.bad_records += 1;
+                    self.news.first_problem.get_or_insert(problem);
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, sample: &Sample, mode: Mode) {
+        // The kernel's own accesses are not the program's; its faults on user memory are.
+        if self.kind == Kind::Accesses && mode == Mode::Kernel {
+            return;
+        }
+        let Some(sample) = self.translation.sample(sample, self.kind) else { return };
+        if self.kind == Kind::Faults && self.is_first_touch(&sample) {
+            self.first_touches += 1;
+        }
+        if self.samples.list.len() < MAX_SAMPLES {
+            self.samples.list.push(sample);
+        } else {
+            self.samples.lost += 1;
+        }
+    }
+
+    fn is_first_touch(&mut self, sample: &AddressSample) -> bool {
+        let page = (sample.pid.0, sample.page_address());
+        if self.known.len() >= MAX_KNOWN_PAGES {
+            return !self.known.contains(&page);
+        }
+        self.known.insert(page)
+    }
+
+    /// The samples and task records since the last call.
+    pub fn take(&mut self) -> (Samples, TaskNews) {
+        let next = Samples { period: self.samples.period, ..Samples::default() };
+        (std::mem::replace(&mut self.samples, next), std::mem::take(&mut self.news))
+    }
+}
+
+fn owner(fields: u64) -> Event {
+    let mut attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+    attr.sample_type = fields;
+    attr.flags |= flag::TASK | flag::COMM | flag::SAMPLE_ID_ALL | flag::WATERMARK;
+    attr.wakeup = u32::try_from(RING_PAGES * page_bytes() / 2).unwrap_or(u32::MAX);
+    Event { name: "task records".to_string(), attr, cpus: None }
+}
+
+fn faults() -> Event {
+    let attr = Attr::counting(TYPE_SOFTWARE, SW_PAGE_FAULTS_MIN);
+    Event { name: "minor-faults".to_string(), attr, cpus: None }
+}
+
+/// The event with the sample fields and exclusions that the ring's owner was granted: all records
+/// of a ring have one layout.
+fn sampling(event: &Event, accepted: &Attr, period: u64) -> Event {
+    let mut attr = event.attr.clone();
+    attr.sample_type = accepted.sample_type;
+    attr.read_format = accepted.read_format;
+    attr.sample_period = period.max(1);
+    attr.flags |= accepted.flags & (flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV);
+    attr.flags |= flag::SAMPLE_ID_ALL | flag::WATERMARK;
+    attr.wakeup = accepted.wakeup;
+    Event { name: event.name.clone(), attr, cpus: None }
+}
+
+fn open_ring(event: &Event, tasks: &[u32], cpu: u32, start: Start) -> Result<CpuRing, LinuxError> {
+    // Task records must come from the fork on, before any execve.
+    let owners = match start {
+        Start::Now => open_on_tasks(event, tasks, cpu, start)?,
+        Start::OnExec => {
+            let mut attr = event.attr.clone();
+            prepare(&mut attr, Start::Now);
+            let target = Target { task: tasks[0] as i32, cpu: cpu as i32 };
+            vec![OpenEvent::open(&event.name, &attr, target, None)?]
+        }
+    };
+    let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+    let first = owners.first().ok_or_else(|| LinuxError::PerfOpen {
+        event: event.name.clone(),
+        target: "a process that has ended".to_string(),
+        source: gone(),
+    })?;
+    let ring = map_ring(first)?;
+    for other in &owners[1..] {
+        set_output(other.as_fd(), first.as_fd()).map_err(|source| LinuxError::Call {
+            call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
+            attempted: event.name.clone(),
+            source,
+        })?;
+    }
+    Ok(CpuRing { ring, owners, events: Vec::new() })
+}
+
+/// The largest ring that may be locked.
+fn map_ring(event: &OpenEvent) -> Result<Ring, LinuxError> {
+    let mut pages = RING_PAGES;
+    loop {
+        match Ring::new(event.as_fd(), pages) {
+            Ok(ring) => return Ok(ring),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > 1 => pages /= 2,
+            Err(source) => {
+                let attempted = format!("a ring of {pages} pages");
+                return Err(LinuxError::Call { call: "mmap", attempted, source });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+    use crate::parse::zoneinfo::ZoneSpan;
+    use crate::perf::data_source::DataSource;
+
+    fn translation() -> Translation {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let span = |node, first_frame| ZoneSpan { node, first_frame, frames: 16 };
+        let physical = PhysicalMap::new(vec![span(0, 16), span(1, 32)], 4096);
+        Translation::new(&machine, physical, Vendor::Intel)
+    }
+
+    #[test]
+    fn a_sample_is_put_into_the_topologys_numbers() {
+        const LOAD_FROM_LOCAL_RAM: u64 = 2 | 0x82 << 5;
+        let sample = Sample {
+            process: 7,
+            thread: 8,
+            cpu: 3,
+            address: 0x5008,
+            physical: 33 << 12,
+            weight: 250,
+            source: DataSource(LOAD_FROM_LOCAL_RAM),
+            ..Sample::default()
+        };
+        let found = translation().sample(&sample, Kind::Accesses).unwrap();
+        assert_eq!((found.pid, found.tid, found.cpu, found.node), (Pid(7), Tid(8), 3, 1));
+        assert_eq!((found.source, found.latency_cycles, found.store), (Source::Dram, 250, false));
+        assert_eq!(found.page_address(), 0x5000);
+    }
+
+    #[test]
+    fn kernel_addresses_unknown_cpus_and_what_is_no_access_are_dropped() {
+        let translation = translation();
+        let good = Sample { address: 0x1000, source: DataSource(2), ..Sample::default() };
+        assert!(translation.sample(&good, Kind::Accesses).is_some());
+        let refuse =
+            |sample: Sample| assert!(translation.sample(&sample, Kind::Accesses).is_none());
+        refuse(Sample { address: 0xffff_8000_0000_0000, ..good });
+        refuse(Sample { address: 0, ..good });
+        refuse(Sample { cpu: 9, ..good });
+        refuse(Sample { source: DataSource(1), ..good });
+    }
+
+    #[test]
+    fn a_fault_without_physical_address_has_no_node() {
+        let sample = Sample { address: 0x20_0000, page_bytes: 2 << 20, ..Sample::default() };
+        let found = translation().sample(&sample, Kind::Faults).unwrap();
+        assert_eq!(
+            (found.node, found.page_shift, found.source),
+            (UNKNOWN_NODE, 21, Source::HintFault)
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! The processes and threads of a program's tree, followed through `/proc`.
+//!
+//! A process enters by its number, by a fork record or as a child of one that is known; it leaves
+//! when it has gone. Processes that vanish while they are read are normal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use rondpoint_core::observation::{
+    Counters, Event, Exemption, ProcessObservation, ThreadObservation,
+};
+use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
+
+use crate::LinuxError;
+use crate::parse::stat::TaskStat;
+use crate::parse::{ParseError, fields, numa_maps, schedstat, stat, status};
+use crate::perf::attr::{Attr, TYPE_HARDWARE, flag, read_format};
+use crate::perf::event::OpenEvent;
+use crate::root::{self, Root};
+use crate::syscall::memory::page_bytes;
+use crate::syscall::perf::Target;
+use crate::syscall::process::ticks_per_second;
+
+/// Processes followed at most; what is beyond is still in the tree's counts.
+pub const MAX_PROCESSES: usize = 1024;
+/// Threads followed at most.
+pub const MAX_THREADS: usize = 4096;
+/// Threads with counters of their own at most: two descriptors each.
+const MAX_COUNTED_THREADS: usize = 512;
+/// The kernel holds a process's map lock while `numa_maps` is read, about 2 ms for 256 MiB of small
+/// pages (measured on a 2-CPU virtual machine); above this size it is not read.
+pub const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
+
+/// The tree.
+pub struct Tasks {
+    root: Root,
+    first: Pid,
+    processes: BTreeMap<Pid, Process>,
+    /// Whether threads get counters of their own.
+    counted: bool,
+    counted_threads: usize,
+    /// There were more processes or threads than are followed.
+    pub overflowed: bool,
+}
+
+struct Process {
+    started: Nanos,
+    threads: BTreeMap<Tid, Thread>,
+    allowed_nodes: Option<NodeSet>,
+    last: ProcessObservation,
+}
+
+struct Thread {
+    allowed: CpuSet,
+    /// Leader of a group of instructions and cycles.
+    counters: Option<(OpenEvent, OpenEvent)>,
+}
+
+impl Tasks {
+    /// Follows `first` and its descendants.
+    #[must_use]
+    pub fn new(root: Root, first: Pid, counted: bool) -> Self {
+        let processes = BTreeMap::new();
+        Self { root, first, processes, counted, counted_threads: 0, overflowed: false }
+    }
+
+    /// The process that the tree begins with.
+    #[must_use]
+    pub fn first(&self) -> Pid {
+        self.first
+    }
+
+    fn path(&self, pid: Pid, file: &str) -> PathBuf {
+        self.root.in_proc(format!("{pid}/{file}"))
+    }
+
+    /// All processes of the tree that are there now, found through the children of those known.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn members(&mut self, born: &[Pid]) -> Result<BTreeSet<Pid>, LinuxError> {
+        let mut found = BTreeSet::new();
+        let known = self.processes.keys().copied();
+        let mut waiting: Vec<Pid> = known.chain([self.first]).chain(born.iter().copied()).collect();
+        while let Some(pid) = waiting.pop() {
+            if found.contains(&pid) {
+                continue;
+            }
+            let threads = self.threads_of(pid)?;
+            if threads.is_empty() {
+                continue;
+            }
+            if found.len() >= MAX_PROCESSES {
+                self.overflowed = true;
+                break;
+            }
+            found.insert(pid);
+            for tid in threads {
+                waiting.extend(self.children_of(pid, tid)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The threads of a process; none where it is gone.
+    ///
+    /// # Errors
+    /// Any refusal but absence.
+    pub fn threads_of(&self, pid: Pid) -> Result<Vec<Tid>, LinuxError> {
+        let names = root::list(&self.path(pid, "task"))?;
+        Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
+    }
+
+    /// Empty on kernels without `CONFIG_PROC_CHILDREN`: fork records tell there.
+    fn children_of(&self, pid: Pid, tid: Tid) -> Result<Vec<Pid>, LinuxError> {
+        let path = self.path(pid, &format!("task/{tid}/children"));
+        let bytes = root::read_optional(&path)?.unwrap_or_default();
+        let numbers = fields::words(&bytes).filter_map(fields::decimal);
+        Ok(numbers.filter_map(|pid| u32::try_from(pid).ok().map(Pid)).collect())
+    }
+
+    /// Looks at everything once. The first process is reported even when it has ended: with what
+    /// was last known of it.
+    ///
+    /// # Errors
+    /// A file of `/proc` that is refused or malformed.
+    pub fn observe(
+        &mut self,
+        topology: &Topology,
+        born: &[Pid],
+    ) -> Result<Vec<ProcessObservation>, LinuxError> {
+        let members = self.members(born)?;
+        let mut budget = MAX_THREADS;
+        for pid in &members {
+            self.look_at(topology, *pid, &mut budget)?;
+        }
+        let first = self.first;
+        for (pid, process) in &mut self.processes {
+            if !members.contains(pid) {
+                process.threads.values_mut().for_each(|thread| drop(thread.counters.take()));
+            }
+        }
+        self.processes.retain(|pid, _| members.contains(pid) || *pid == first);
+        let counted = |process: &Process| {
+            process.threads.values().filter(|thread| thread.counters.is_some()).count()
+        };
+        self.counted_threads = self.processes.values().map(counted).sum();
+        Ok(self.processes.values().map(|process| process.last.clone()).collect())
+    }
+
+    fn look_at(
+        &mut self,
+        topology: &Topology,
+        pid: Pid,
+        budget: &mut usize,
+    ) -> Result<(), LinuxError> {
+        let Some(found) = read(&self.path(pid, "stat"), stat::parse)? else { return Ok(()) };
+        let started = started(&found);
+        let is_new = self.processes.get(&pid).is_none_or(|process| process.started != started);
+        if is_new {
+            let state = read(&self.path(pid, "status"), status::parse)?.unwrap_or_default();
+            let allowed_nodes = state.nodes_allowed.map(|nodes| {
+                nodes.iter().filter_map(|&node| topology.node_of_kernel_id(node)).collect()
+            });
+            let last = ProcessObservation { pid, started, ..ProcessObservation::default() };
+            let process = Process { started, threads: BTreeMap::new(), allowed_nodes, last };
+            self.processes.insert(pid, process);
+        }
+        let mut threads = Vec::new();
+        for tid in self.threads_of(pid)? {
+            if *budget == 0 {
+                self.overflowed = true;
+                break;
+            }
+            if let Some(thread) = self.look_at_thread(topology, pid, tid)? {
+                threads.push(thread);
+                *budget -= 1;
+            }
+        }
+        threads.sort_by_key(|thread| thread.tid);
+        let memory = self.memory(topology, pid, &found)?;
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
+        // A process whose last thread is on its way out keeps what it had.
+        if !threads.is_empty() {
+            process.last.threads = threads;
+        }
+        process.last.faults = Some(found.faults);
+        process.last.allowed_nodes = process.allowed_nodes.clone();
+        process.last.memory = memory.or(process.last.memory.take());
+        process.last.exempt = found.is_kernel_thread.then_some(Exemption::KernelThread);
+        Ok(())
+    }
+
+    fn look_at_thread(
+        &mut self,
+        topology: &Topology,
+        pid: Pid,
+        tid: Tid,
+    ) -> Result<Option<ThreadObservation>, LinuxError> {
+        let file = |name: &str| self.path(pid, &format!("task/{tid}/{name}"));
+        let Some(found) = read(&file("stat"), stat::parse)? else { return Ok(None) };
+        let time = read(&file("schedstat"), schedstat::parse)?.map(|stat| stat.running_ns);
+        let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
+        let cpu = topology.cpu_of_kernel_id(found.cpu).unwrap_or(0);
+        let known = self.processes.get(&pid).is_some_and(|known| known.threads.contains_key(&tid));
+        if !known {
+            let state = read(&file("status"), status::parse)?.unwrap_or_default();
+            let allowed = state.cpus_allowed.unwrap_or_default();
+            let allowed: CpuSet =
+                allowed.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect();
+            let allowed = if allowed.is_empty() { topology.all_cpus() } else { allowed };
+            let counters = self.open_counters(tid);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.threads.insert(tid, Thread { allowed, counters });
+            }
+        }
+        let thread = self.processes.get(&pid).and_then(|process| process.threads.get(&tid));
+        let Some(thread) = thread else { return Ok(None) };
+        Ok(Some(ThreadObservation {
+            tid,
+            cpu,
+            cpu_time: Nanos(time.unwrap_or(ticks)),
+            allowed: thread.allowed.clone(),
+            exempt: exemption(&found),
+            counters: thread.read(),
+        }))
+    }
+
+    /// Instructions and cycles: fixed counters on every processor that has any, so they take no
+    /// place from the tree's events.
+    fn open_counters(&mut self, tid: Tid) -> Option<(OpenEvent, OpenEvent)> {
+        if !self.counted || self.counted_threads >= MAX_COUNTED_THREADS {
+            return None;
+        }
+        let attr = |config, more| {
+            let mut attr = Attr::counting(TYPE_HARDWARE, config);
+            attr.flags &= !flag::DISABLED;
+            attr.read_format |= more;
+            attr
+        };
+        let target = Target { task: tid.0 as i32, cpu: -1 };
+        let leader =
+            OpenEvent::open("instructions", &attr(1, read_format::GROUP), target, None).ok()?;
+        let group = std::os::fd::AsFd::as_fd(&leader);
+        let member = OpenEvent::open("cycles", &attr(0, 0), target, Some(group)).ok()?;
+        self.counted_threads += 1;
+        Some((leader, member))
+    }
+
+    fn memory(
+        &self,
+        topology: &Topology,
+        pid: Pid,
+        found: &TaskStat,
+    ) -> Result<Option<Vec<Bytes>>, LinuxError> {
+        let resident = found.resident_pages.saturating_mul(page_bytes() as u64);
+        let mut by_node = vec![Bytes(0); topology.node_count()];
+        if topology.node_count() == 1 {
+            by_node[0] = Bytes(resident);
+            return Ok(Some(by_node));
+        }
+        if Bytes(resident) > NUMA_MAPS_LIMIT {
+            return Ok(None);
+        }
+        // Another user's process: its maps may not be read, its threads may be watched all the same.
+        let maps = match read(&self.path(pid, "numa_maps"), numa_maps::parse) {
+            Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
+            other => other?,
+        };
+        let Some(maps) = maps else { return Ok(None) };
+        for (kernel_id, bytes) in numa_maps::bytes_by_node(&maps) {
+            if let Some(node) = topology.node_of_kernel_id(kernel_id) {
+                by_node[node] = Bytes(bytes);
+            }
+        }
+        Ok(Some(by_node))
+    }
+}
+
+impl Thread {
+    fn read(&self) -> Counters {
+        const NAMES: [Event; 2] = [Event::Instructions, Event::Cycles];
+        let Some((leader, _)) = &self.counters else { return Counters::default() };
+        let counts = leader.read(NAMES.len()).unwrap_or_default();
+        let counter = |count: &crate::perf::count::Count| rondpoint_core::observation::Counter {
+            value: count.value,
+            enabled: Nanos(count.enabled_ns),
+            running: Nanos(count.running_ns),
+        };
+        NAMES.into_iter().zip(counts.iter().map(counter)).collect()
+    }
+}
+
+fn exemption(found: &TaskStat) -> Option<Exemption> {
+    const FIFO: u32 = 1;
+    const ROUND_ROBIN: u32 = 2;
+    const DEADLINE: u32 = 6;
+    if found.is_kernel_thread {
+        return Some(Exemption::KernelThread);
+    }
+    matches!(found.policy, FIFO | ROUND_ROBIN | DEADLINE).then_some(Exemption::RealTime)
+}
+
+fn started(found: &TaskStat) -> Nanos {
+    Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
+}
+
+fn read<T>(
+    path: &std::path::Path,
+    parse: fn(&[u8]) -> Result<T, ParseError>,
+) -> Result<Option<T>, LinuxError> {
+    // A process that ends while its file is read leaves an empty one behind.
+    let bytes = root::read_optional(path)?.filter(|bytes| !bytes.is_empty());
+    let format = |source| LinuxError::Format { path: path.to_path_buf(), source };
+    bytes.map(|bytes| parse(&bytes).map_err(format)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+
+    struct Fixture {
+        directory: tempfile::TempDir,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { directory: tempfile::tempdir().unwrap() }
+        }
+
+        fn root(&self) -> Root {
+            Root::captured(self.directory.path())
+        }
+
+        /// A process with threads that last ran on the given CPUs.
+        fn process(&self, pid: u32, threads: &[(u32, u32)], children: &str) {
+            for &(tid, cpu) in threads {
+                let task = self.root().in_proc(format!("{pid}/task/{tid}"));
+                fs::create_dir_all(&task).unwrap();
+                fs::write(task.join("stat"), line(tid, cpu)).unwrap();
+                fs::write(task.join("schedstat"), "5000 1 1\n").unwrap();
+                fs::write(task.join("status"), "Cpus_allowed_list:\t0-2\n").unwrap();
+                fs::write(task.join("children"), children).unwrap();
+            }
+            let own = self.root().in_proc(pid.to_string());
+            fs::write(own.join("stat"), line(pid, 0)).unwrap();
+            fs::write(own.join("status"), "Mems_allowed_list:\t0\n").unwrap();
+            fs::write(own.join("numa_maps"), "1000 default N0=2 N1=3 kernelpagesize_kB=4\n")
+                .unwrap();
+        }
+    }
+
+    fn line(id: u32, cpu: u32) -> String {
+        format!(
+            "{id} (x) S 1 1 1 0 -1 0 7 0 1 0 2 1 0 0 20 0 1 0 100 0 10 0 0 0 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0\n"
+        )
+    }
+
+    fn shown(processes: &[ProcessObservation]) -> String {
+        let process = |process: &ProcessObservation| {
+            let threads: Vec<String> =
+                process.threads.iter().map(|t| format!("{}@{}", t.tid, t.cpu)).collect();
+            format!("{}[{}]", process.pid, threads.join(" "))
+        };
+        processes.iter().map(process).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn children_and_their_threads_are_found_and_leave() {
+        let fixture = Fixture::new();
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        fixture.process(10, &[(10, 0), (11, 3)], "20 ");
+        fixture.process(20, &[(20, 1)], "");
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
+        let found = tasks.observe(&machine, &[]).unwrap();
+        assert_eq!(shown(&found), "10[10@0 11@3] 20[20@1]");
+        assert_eq!(found[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
+        assert_eq!(found[0].faults, Some(8));
+        assert_eq!(found[0].threads[0].cpu_time, Nanos(5000));
+        assert_eq!(found[0].threads[0].allowed.to_string(), "0-2");
+        assert_eq!(found[0].allowed_nodes.as_ref().unwrap().to_string(), "0");
+        fs::remove_dir_all(fixture.root().in_proc("20")).unwrap();
+        assert_eq!(shown(&tasks.observe(&machine, &[]).unwrap()), "10[10@0 11@3]");
+    }
+
+    #[test]
+    fn the_first_process_is_told_of_even_after_its_end_and_orphans_stay() {
+        let fixture = Fixture::new();
+        let machine = synthetic::parse("node:1 core:4").unwrap();
+        fixture.process(10, &[(10, 2)], "");
+        fixture.process(30, &[(30, 1)], "");
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
+        assert_eq!(shown(&tasks.observe(&machine, &[Pid(30)]).unwrap()), "10[10@2] 30[30@1]");
+        fs::remove_dir_all(fixture.root().in_proc("10")).unwrap();
+        assert_eq!(shown(&tasks.observe(&machine, &[]).unwrap()), "10[10@2] 30[30@1]");
+    }
+
+    #[test]
+    fn a_number_that_was_never_there_gives_nothing() {
+        let fixture = Fixture::new();
+        let machine = synthetic::parse("node:1 core:4").unwrap();
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
+        assert_eq!(shown(&tasks.observe(&machine, &[Pid(77)]).unwrap()), "");
+    }
+}
