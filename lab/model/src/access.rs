@@ -31,18 +31,21 @@ impl Hardware {
             };
         };
         let line = (access.paddr >> LINE_SHIFT) as u32;
+        let misses = &mut self.cpus[cpu].misses;
+        let settled_ps = misses.settle(access.now_ps, access.instructions);
         let request = Request {
-            now_ps: access.now_ps,
+            now_ps: access.now_ps + settled_ps,
             instructions: access.instructions,
             vaddr: access.vaddr,
             line,
             store: access.store,
             loaded: if access.store { None } else { access.loaded },
         };
-        let served = match self.cpus[cpu].first.find(line) {
+        let mut served = match self.cpus[cpu].first.find(line) {
             Some(slot) => self.in_first(cpu, slot, &request),
             None => self.below_first(cpu, home, &request),
         };
+        served.stall_ps += settled_ps;
         self.cpus[cpu].counters.add(Event::Stall, served.stall_ps);
         served
     }
@@ -55,7 +58,7 @@ impl Hardware {
         if request.store {
             let upgrade_ps = self.own(cpu, line);
             if upgrade_ps > 0 {
-                stall_ps = self.cpus[cpu].misses.issue(request, upgrade_ps).stall_ps;
+                stall_ps = self.cpus[cpu].misses.issue(request, upgrade_ps, 0).stall_ps;
                 latency_ps = upgrade_ps;
             }
         }
@@ -88,21 +91,23 @@ impl Hardware {
             self.cpus[cpu].counters.add(Event::L2Miss, 1);
             self.below_second(cpu, home, request)
         };
+        // The program had to come this far before the prefetcher could see the address.
         self.run_ahead(cpu, home, request, request.now_ps + served.stall_ps);
         served
     }
 
     fn in_second(&mut self, cpu: usize, request: &Request) -> Served {
         let upgrade_ps = if request.store { self.own(cpu, request.line) } else { 0 };
-        let late_ps = self.late_prefetch_ps(cpu, request);
+        let arrives_ps = self.take_prefetch(cpu, request);
         let second_ps = self.latencies.second;
+        let late_ps = arrives_ps.saturating_sub(request.now_ps);
         let latency_ps = (second_ps + upgrade_ps).max(late_ps);
         let takes_slot = latency_ps > second_ps * LATE;
         let source = if late_ps > second_ps { Source::InFlight } else { Source::L2 };
         let writable = self.owns(cpu, request.line);
         let cpu = &mut self.cpus[cpu];
         let issued = if takes_slot {
-            cpu.misses.issue(request, latency_ps)
+            cpu.misses.issue(request, second_ps + upgrade_ps, arrives_ps)
         } else {
             cpu.misses.hit(request, latency_ps)
         };
@@ -114,16 +119,15 @@ impl Hardware {
         Served { stall_ps: issued.stall_ps, latency_ps, source, transfer_from: None }
     }
 
-    /// How long the prefetch of this line still takes; 0 if there was none or it has arrived.
-    fn late_prefetch_ps(&mut self, cpu: usize, request: &Request) -> u64 {
+    /// When the prefetch of this line arrives; 0 if there was none.
+    fn take_prefetch(&mut self, cpu: usize, request: &Request) -> u64 {
         let cpu = &mut self.cpus[cpu];
-        let Some(ready_ps) = cpu.prefetcher.take(request.line) else { return 0 };
+        let Some(arrives_ps) = cpu.prefetcher.take(request.line) else { return 0 };
         cpu.counters.add(Event::PrefetchUsed, 1);
-        let late_ps = ready_ps.saturating_sub(request.now_ps);
-        if late_ps > self.latencies.second {
+        if arrives_ps.saturating_sub(request.now_ps) > self.latencies.second {
             cpu.counters.add(Event::PrefetchLate, 1);
         }
-        late_ps
+        arrives_ps
     }
 
     fn below_second(&mut self, cpu: usize, home: usize, request: &Request) -> Served {
@@ -135,13 +139,19 @@ impl Hardware {
         let issued = if near {
             cpu.misses.hit(request, fetched.latency_ps)
         } else {
-            cpu.misses.issue(request, fetched.latency_ps)
+            cpu.misses.issue(request, fetched.latency_ps, 0)
         };
-        if near || request.store {
+        // A line that another vCPU modified is communication: what the program does next depends
+        // on it, and its later stores become visible only after it. So nothing overlaps with it.
+        let stall_ps = match fetched.transfer_from {
+            Some(_) => issued.ready_ps - request.now_ps,
+            None => issued.stall_ps,
+        };
+        if near || request.store || fetched.transfer_from.is_some() {
             cpu.first.admit(slot, virtual_line, request.store);
         }
         Served {
-            stall_ps: issued.stall_ps,
+            stall_ps,
             latency_ps: fetched.latency_ps,
             source: fetched.source,
             transfer_from: fetched.transfer_from,

@@ -1,10 +1,7 @@
 //! What must hold after any sequence of accesses, checked against the whole state.
 
 use proptest::prelude::*;
-use rondpoint_machine::{
-    Cache, Caches, Controller, Core, Lab, Link, Machine, Node, Pmu, Prefetch, Route, Transfer,
-    Vendor,
-};
+use rondpoint_machine::{Cache, Caches, Machine, Prefetch, Vendor};
 
 use crate::directory::Owner;
 use crate::event::Event;
@@ -16,63 +13,19 @@ use crate::traffic::Kind;
 /// Two nodes with two domains of two CPUs each and tiny caches, so that everything gets evicted;
 /// and a third node with memory only.
 pub(crate) fn tiny(vendor: Vendor) -> Machine {
-    let controller =
-        Some(Controller { bandwidth_mb_s: 1000.0, latency_ns: 100.0, burst_latency_ns: 50.0 });
+    let words = "nodes=2 memory_only=1 cpus=4 domains=2 misses=3 shape=full";
+    let mut machine = Machine::synthetic(words).expect("a good description");
+    machine.name = "tiny".to_owned();
     let cache = |bytes, ways, latency_ns| Cache { bytes, ways, latency_ns };
-    let node = |cpus, cache_domains| Node {
-        cpus,
-        cache_domains,
-        memory_bytes: 1 << 20,
-        controller: controller.clone(),
+    machine.caches = Caches {
+        l1: cache(8 * 64, 2, 1.0),
+        l2: cache(16 * 64, 4, 4.0),
+        llc: cache(24 * 64, 4, 15.0),
     };
-    let pairs = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
-    let links = pairs.map(|(from, to)| Link { from, to, bandwidth_mb_s: 500.0 });
-    let route = |accessing: usize, holding: usize| {
-        let link = pairs.iter().position(|&pair| pair == (holding, accessing));
-        Route { links: link.into_iter().collect(), limit_mb_s: None }
-    };
-    let table = |local: f64, remote: f64| {
-        (0..3).map(|a| (0..3).map(|h| if a == h { local } else { remote }).collect()).collect()
-    };
-    Machine {
-        name: "tiny".to_owned(),
-        title: "for tests".to_owned(),
-        source: "invented".to_owned(),
-        core: Core {
-            clock_mhz: 1000.0,
-            cycles_per_instruction: 1.0,
-            outstanding_misses: 3,
-            reorder_window: 64,
-            threads_per_core: 1,
-        },
-        caches: Caches {
-            l1: cache(8 * 64, 2, 1.0),
-            l2: cache(16 * 64, 4, 4.0),
-            llc: cache(24 * 64, 4, 15.0),
-        },
-        prefetch: Prefetch { streams: 2, depth: 3 },
-        nodes: vec![node(4, 2), node(4, 2), node(0, 0)],
-        latency_ns: table(100.0, 150.0),
-        transfer_ns: Transfer {
-            same_domain_ns: 30.0,
-            same_node_ns: 60.0,
-            remote_ns: table(60.0, 120.0),
-        },
-        distances: vec![vec![10, 20, 20], vec![20, 10, 20], vec![20, 20, 10]],
-        links: links.to_vec(),
-        routes: (0..3).map(|a| (0..3).map(|h| route(a, h)).collect()).collect(),
-        pmu: Pmu { counters: 4, vendor, sample_cost_ns: 0.0, read_cost_ns: 0.0 },
-        lab: Lab {
-            slow_motion: 1.0,
-            cpus_per_node: 4,
-            cache_domains_per_node: 2,
-            memory_mib: 1,
-            cache_scale: 1.0,
-            l2_scale: 1.0,
-            quantum_ns: 20_000,
-            applied: true,
-        },
-    }
+    machine.prefetch = Prefetch { streams: 2, depth: 3 };
+    machine.pmu.vendor = vendor;
+    machine.lab.quantum_ns = 20_000;
+    machine
 }
 
 pub(crate) fn memory() -> Vec<Region> {

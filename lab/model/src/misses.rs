@@ -78,9 +78,15 @@ impl Misses {
         }
     }
 
-    /// A miss that takes a slot.
-    pub(crate) fn issue(&mut self, request: &Request, latency_ps: u64) -> Issued {
-        let mut now = request.now_ps + self.settle(request.now_ps, request.instructions);
+    /// A miss that takes a slot. Its data comes `latency_ps` after it starts, and not before
+    /// `not_before_ps` (a prefetch that is under way). The caller has settled already.
+    pub(crate) fn issue(
+        &mut self,
+        request: &Request,
+        latency_ps: u64,
+        not_before_ps: u64,
+    ) -> Issued {
+        let mut now = request.now_ps;
         if self.used == self.capacity {
             let slots = self.slots[..self.used].iter();
             let first = slots.map(|slot| slot.ready_ps).min().expect("a slot is taken");
@@ -88,7 +94,7 @@ impl Misses {
             self.retire(now);
         }
         let start = now.max(self.dependence(request.vaddr, now));
-        let ready_ps = start + latency_ps;
+        let ready_ps = (start + latency_ps).max(not_before_ps);
         let instructions = if request.store { u64::MAX } else { request.instructions };
         self.slots[self.used] = Slot { ready_ps, instructions, line: request.line };
         self.used += 1;
@@ -190,8 +196,9 @@ mod tests {
         for index in 0..count {
             let (vaddr, loaded) = address(index);
             let line = (vaddr >> 6) as u32;
+            now_ps += misses.settle(now_ps, instructions);
             let request = Request { now_ps, instructions, vaddr, line, store, loaded };
-            now_ps += misses.issue(&request, LATENCY).stall_ps + gap * 1000;
+            now_ps += misses.issue(&request, LATENCY, 0).stall_ps + gap * 1000;
             instructions += gap;
         }
         now_ps
@@ -229,7 +236,7 @@ mod tests {
         let mut misses = misses();
         let request =
             Request { now_ps: 0, instructions: 0, vaddr: 0, line: 0, store: false, loaded: None };
-        assert_eq!(misses.issue(&request, LATENCY).stall_ps, 0);
+        assert_eq!(misses.issue(&request, LATENCY, 0).stall_ps, 0);
         // 500 instructions later: the core stood still from 50 ns to 100 ns.
         assert_eq!(misses.settle(500_000, 500), 50_000);
         assert_eq!(misses.settle(550_000, 500), 0);
@@ -273,11 +280,20 @@ mod tests {
     }
 
     #[test]
+    fn a_prefetch_under_way_is_not_waited_for_twice() {
+        let mut misses = misses();
+        let request =
+            Request { now_ps: 0, instructions: 0, vaddr: 0, line: 0, store: false, loaded: None };
+        assert_eq!(misses.issue(&request, 10, 70).ready_ps, 70);
+        assert_eq!(misses.issue(&request, 90, 70).ready_ps, 90);
+    }
+
+    #[test]
     fn a_line_under_way_is_known_until_it_arrives() {
         let mut misses = misses();
         let request =
             Request { now_ps: 0, instructions: 0, vaddr: 64, line: 1, store: false, loaded: None };
-        misses.issue(&request, LATENCY);
+        misses.issue(&request, LATENCY, 0);
         assert_eq!(misses.in_flight(1, 99_999), Some(100_000));
         assert_eq!(misses.in_flight(1, 100_000), None);
         assert_eq!(misses.in_flight(2, 0), None);

@@ -3,7 +3,9 @@
 //! Requests are not queued one by one: vCPUs run one after the other inside a quantum, so a queue
 //! by arrival would measure the quantum. Instead bytes are counted over a *window*, and the delay
 //! that the next window's requests see follows from them:
-//! - `burst × utilisation`: requests come in bursts, so they wait long before the pipe is full;
+//! - `burst × utilisation by others`: requests come in bursts, so they wait long before the pipe
+//!   is full. A request waits for others only: with N under way, for (N − 1) / N of the use (the
+//!   arrival theorem of closed queueing networks). A lone pointer chase sees no queue;
 //! - `backlog`: what did not fit, as the time the pipe needs to work it off.
 //!
 //! **Why it settles.** The requesters are a closed loop: with W bytes outstanding and latency L they
@@ -15,7 +17,7 @@
 
 /// How much of the mean latency one integration step may cover.
 const RELAXATION: f64 = 0.5;
-/// Share of the latest window in the utilisation that the burst term sees.
+/// Share of the latest window in the averages that the burst term sees.
 const SMOOTHING: f64 = 0.5;
 /// The longest backlog, in mean unloaded latencies: 32 CPUs × 32 outstanding misses wait shorter.
 const BACKLOG_LIMIT: f64 = 1000.0;
@@ -27,6 +29,8 @@ pub(crate) struct Pipe {
     /// Extra latency at full utilisation, ps.
     burst_ps: f64,
     utilisation: f64,
+    /// Requests under way at once, smoothed like the utilisation.
+    under_way: f64,
     backlog_ps: f64,
     total_bytes: u64,
     /// Σ over requests of the queueing delay they saw, ps.
@@ -52,6 +56,7 @@ impl Pipe {
             bytes_per_ps: bandwidth_mb_s * 1e-6,
             burst_ps: burst_ns * 1e3,
             utilisation: 0.0,
+            under_way: 0.0,
             backlog_ps: 0.0,
             total_bytes: 0,
             queue_ps: 0.0,
@@ -61,7 +66,8 @@ impl Pipe {
 
     /// What requests of the next window wait here, ps.
     pub(crate) fn delay_ps(&self) -> f64 {
-        self.burst_ps * self.utilisation + self.backlog_ps
+        let others = 1.0 - 1.0 / self.under_way.max(1.0);
+        self.burst_ps * self.utilisation * others + self.backlog_ps
     }
 
     /// Closes a window: counts it, and decides on the delay of the next.
@@ -72,6 +78,7 @@ impl Pipe {
         let elapsed = window.elapsed_ps as f64;
         let load = window.bytes as f64 / (self.bytes_per_ps * elapsed);
         self.utilisation += SMOOTHING * (load.min(1.0) - self.utilisation);
+        self.under_way += SMOOTHING * (window.latency_ps / elapsed - self.under_way);
         let (step, limit) = if window.requests == 0 {
             // Nobody waits, so nothing can oscillate: the backlog drains as time passes.
             (elapsed, self.backlog_ps)
@@ -155,11 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn a_light_load_pays_in_proportion_to_utilisation() {
-        // 1 line outstanding at 1 µs: 64 MB/s of 640, so a tenth of the burst latency.
+    fn a_light_load_pays_in_proportion_to_what_others_use() {
+        // 10 lines under way at 1 µs are 640 MB/s: a tenth of 6400, and nine of ten are others'.
+        let mut pipe = Pipe::new(6400.0, 1000.0);
+        let (_, latency) = settle(&mut pipe, 10.0, 1_000_000.0, 20_000_000);
+        assert!((1_080_000.0..1_095_000.0).contains(&latency), "{latency}");
+    }
+
+    #[test]
+    fn a_lone_request_waits_for_nobody() {
         let mut pipe = Pipe::new(640.0, 1000.0);
         let (_, latency) = settle(&mut pipe, 1.0, 1_000_000.0, 20_000_000);
-        assert!((1_085_000.0..1_100_000.0).contains(&latency), "{latency}");
+        assert!((latency - 1_000_000.0).abs() < 1.0, "{latency}");
     }
 
     proptest! {

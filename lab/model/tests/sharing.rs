@@ -1,0 +1,130 @@
+//! Lines that vCPUs hand to each other.
+
+mod driver;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use driver::{Driver, SPAN, Step, lab_machine, touch, within};
+use rondpoint_lab_model::{Event, Source};
+
+/// Two vCPUs take turns: each waits for its number in a shared word and writes the other's. Returns
+/// ns per turn.
+fn ping_pong_ns(name: &str, cpus: [usize; 2]) -> f64 {
+    let turns = 2000;
+    let mut driver = Driver::new(name);
+    let word = Rc::new(Cell::new(0u64));
+    for (me, cpu) in cpus.into_iter().enumerate() {
+        let word = Rc::clone(&word);
+        let mut mine = false;
+        driver.start(cpu, move || {
+            if mine {
+                mine = false;
+                word.set(word.get() + 1);
+                return Some(Step::store(1, 4096));
+            }
+            if word.get() >= turns {
+                return None;
+            }
+            mine = word.get() % 2 == me as u64;
+            Some(Step::load(1, 4096))
+        });
+    }
+    driver.run_finely();
+    driver.time_ns() / turns as f64
+}
+
+#[test]
+fn ping_pong_shows_the_transfer_latency() {
+    let sam = lab_machine("sam-2");
+    let near = ping_pong_ns("sam-2", [0, 1]);
+    within("same domain", near, sam.transfer_ns.same_domain_ns, 10.0);
+    let far = ping_pong_ns("sam-2", [0, sam.first_cpu(1)]);
+    within("other node", far, sam.transfer_ns.remote_ns[0][1], 10.0);
+    let chiplet = lab_machine("chiplet-cxl");
+    let other = ping_pong_ns("chiplet-cxl", [0, 2]);
+    assert_ne!(chiplet.domain_of_cpu(0), chiplet.domain_of_cpu(2));
+    within("other domain", other, chiplet.transfer_ns.same_node_ns, 10.0);
+    let carrefour = lab_machine("carrefour-a");
+    let diagonal = ping_pong_ns("carrefour-a", [0, carrefour.first_cpu(2)]);
+    within("two hops", diagonal, carrefour.transfer_ns.remote_ns[0][2], 10.0);
+}
+
+#[test]
+fn false_sharing_costs_what_true_sharing_costs_and_padding_frees_of_it() {
+    let run = |distance: u64| {
+        let mut driver = Driver::new("sam-2");
+        for (place, cpu) in [0, driver.cpu_of(1)].into_iter().enumerate() {
+            let mut left = 2000;
+            driver.start(cpu, move || {
+                left -= 1;
+                (left > 0).then(|| Step::store(20, 8192 + place as u64 * distance))
+            });
+        }
+        driver.run_finely();
+        (driver.time_ns(), driver.total(Event::RemoteHitm), driver.total(Event::Invalidations))
+    };
+    let (shared, hitm, invalidations) = run(8);
+    let (padded, none, _) = run(64);
+    assert!(shared > 5.0 * padded, "{shared:.0} ns against {padded:.0} ns");
+    assert!(hitm > 1000 && invalidations > 1000, "{hitm} transfers, {invalidations} invalidations");
+    assert_eq!(none, 0);
+}
+
+#[test]
+fn a_modified_line_tells_whom_it_was_taken_from() {
+    let mut driver = Driver::new("sam-2");
+    let far = driver.cpu_of(1);
+    let hardware = &mut driver.hardware;
+    touch(hardware, 0, 0, true);
+    let served = touch(hardware, far, 0, false).expect("a miss");
+    assert_eq!(served.source, Source::CacheRemote { dirty: true, node: 0 });
+    assert_eq!(served.transfer_from, Some(0));
+    // It went home on the way, so a third reader finds it clean, here and there.
+    let served = touch(hardware, far + 1, 0, false).expect("a miss");
+    assert_eq!(served.source, Source::CacheSameNode { dirty: false, other_domain: false });
+    assert_eq!(served.transfer_from, None);
+    assert_eq!(hardware.counters(far).get(Event::Writebacks), 1);
+    // The first holder's store takes both copies away, as far as the farthest one.
+    let served = touch(hardware, 0, 0, true).expect("not writable any more");
+    assert_eq!(served.latency_ps, (driver.machine.transfer_ns.remote_ns[0][1] * 1e3) as u64);
+    let hardware = &mut driver.hardware;
+    assert_eq!(hardware.counters(0).get(Event::Upgrades), 1);
+    assert!(touch(hardware, far, 0, false).is_some());
+}
+
+#[test]
+fn clean_lines_are_forwarded_between_nodes_on_intel_only() {
+    for (name, forwarded) in [("sam-2", true), ("carrefour-a", false)] {
+        let mut driver = Driver::new(name);
+        let far = driver.cpu_of(1);
+        // Held by node 0, home on node 1 for the third argument's sake: DRAM must be farther.
+        touch(&mut driver.hardware, far, 0, false);
+        let address = SPAN / 2;
+        touch(&mut driver.hardware, 0, address, false);
+        let served = touch(&mut driver.hardware, far, address, false).expect("a miss");
+        let expected = if forwarded
+            && driver.machine.transfer_ns.remote_ns[1][0] < driver.machine.latency_ns[1][0]
+        {
+            Source::CacheRemote { dirty: false, node: 0 }
+        } else {
+            Source::Dram { node: 0 }
+        };
+        assert_eq!(served.source, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_migrated_page_is_seen_after_its_flush() {
+    let mut driver = Driver::new("carrefour-a");
+    let hardware = &mut driver.hardware;
+    touch(hardware, 0, 0x5000, true);
+    assert!(hardware.first_level_hit(0, 0x5008, true));
+    hardware.flush_page(0, 0x5fff);
+    assert!(!hardware.first_level_hit(0, 0x5008, false));
+    touch(hardware, 0, 0x5000, true);
+    touch(hardware, 0, 0x9000, true);
+    hardware.flush_first_level(0);
+    assert!(!hardware.first_level_hit(0, 0x5000, false));
+    assert!(!hardware.first_level_hit(0, 0x9000, false));
+}
