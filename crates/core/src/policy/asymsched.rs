@@ -1,5 +1,16 @@
 //! whole nodes of threads, then their memory: the node sets with the most bandwidth between them
 
+pub mod cluster;
+mod least_movement;
+mod local;
+mod part;
+pub mod problem;
+pub mod search;
+pub mod set_bandwidth;
+mod subset;
+mod table;
+mod wide;
+
 use super::{Policy, Registered};
 use crate::model::Model;
 use crate::plan::Proposal;

@@ -24,7 +24,12 @@ pub struct Cluster {
 ///
 /// `traffic_per_s` is `[accessing node][holding node]` in requests per second; `threads` are the nodes with threads of it.
 #[must_use]
-pub fn clusters_of(app: usize, threads: Mask, traffic_per_s: &Matrix<f64>, negligible: f64) -> Vec<Cluster> {
+pub fn clusters_of(
+    app: usize,
+    threads: Mask,
+    traffic_per_s: &Matrix<f64>,
+    negligible: f64,
+) -> Vec<Cluster> {
     let count = traffic_per_s.size();
     let remote = |&(i, j, rate): &(usize, usize, f64)| i != j && rate > 0.0;
     let total: f64 = traffic_per_s.cells().filter(remote).map(|(_, _, rate)| rate).sum();
@@ -36,12 +41,18 @@ pub fn clusters_of(app: usize, threads: Mask, traffic_per_s: &Matrix<f64>, negli
         }
     }
     let roots = (0..count).filter(|&node| parent[node] == node);
-    let members = roots.map(|root| nodes(threads).filter(|&node| find(&parent, node) == root).map(|node| 1 << node).sum());
-    members.filter(|nodes: &Mask| nodes.count_ones() >= 2).map(|nodes| cluster(app, nodes, traffic_per_s)).collect()
+    let members = roots.map(|root| {
+        nodes(threads).filter(|&node| find(&parent, node) == root).map(|node| 1 << node).sum()
+    });
+    members
+        .filter(|nodes: &Mask| nodes.count_ones() >= 2)
+        .map(|nodes| cluster(app, nodes, traffic_per_s))
+        .collect()
 }
 
 fn cluster(app: usize, members: Mask, traffic_per_s: &Matrix<f64>) -> Cluster {
-    let inside = |i: usize| nodes(members).filter(move |&j| j != i).map(move |j| traffic_per_s[(i, j)]);
+    let inside =
+        |i: usize| nodes(members).filter(move |&j| j != i).map(move |j| traffic_per_s[(i, j)]);
     let traffic: f64 = nodes(members).flat_map(inside).sum();
     let weight = if traffic < 1.0 { 0.0 } else { libm::log(traffic) };
     Cluster { app, nodes: members, traffic_per_s: traffic, weight }
@@ -72,7 +83,8 @@ mod tests {
         for entry in traffic.split_whitespace() {
             let (pair, rate) = entry.split_once(':').expect("pair:rate");
             let (from, to) = pair.split_once('>').expect("from>to");
-            matrix[(from.parse().expect("node"), to.parse().expect("node"))] = rate.parse().expect("rate");
+            matrix[(from.parse().expect("node"), to.parse().expect("node"))] =
+                rate.parse().expect("rate");
         }
         let print = |cluster: &Cluster| format!("{:06b}:{:.4}", cluster.nodes, cluster.weight);
         let found: Vec<String> = clusters_of(0, threads, &matrix, 0.01).iter().map(print).collect();

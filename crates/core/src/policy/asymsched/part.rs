@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Ways to split sets among the blocks of parts that are listed at most; beyond, the tables would cost more than the search saves.
-const MAX_SPLITS: u64 = 2_000_000;
+const MAX_SPLITS: u64 = 1_000_000;
 
 /// One way for a part to use a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,8 @@ impl Part {
     pub(super) fn all(problem: &Problem, inside: &SetBandwidth) -> Option<Vec<Part>> {
         let groups = groups(problem);
         let work: u64 = groups.iter().map(|blocks| splits_of(problem, blocks)).sum();
-        (work <= MAX_SPLITS).then(|| groups.into_iter().map(|blocks| Self::new(problem, inside, blocks)).collect())
+        (work <= MAX_SPLITS)
+            .then(|| groups.into_iter().map(|blocks| Self::new(problem, inside, blocks)).collect())
     }
 
     fn new(problem: &Problem, inside: &SetBandwidth, blocks: Vec<usize>) -> Self {
@@ -67,13 +68,17 @@ impl Part {
         if let [block] = self.blocks[..] {
             if set & !problem.blocks[block].targets == 0 && problem.is_fast(set) {
                 let value = problem.weight[(block, block)] * inside.inside(set);
-                self.choices.push(Choice { value, kept: problem.bytes(set & problem.blocks[block].home), split: 0 });
+                self.choices.push(Choice {
+                    value,
+                    kept: problem.bytes(set & problem.blocks[block].home),
+                    split: 0,
+                });
             }
         } else {
             let mut front = Front::default();
             let mut number = 0;
             self.each_split(problem, set, &mut |sets| {
-                front.offer(part_choice(problem, &self.blocks, sets, number));
+                front.offer(part_choice(problem, inside, &self.blocks, sets, number));
                 number += 1;
             });
             self.choices.extend(front.choices);
@@ -113,13 +118,21 @@ impl Part {
     }
 }
 
-fn part_choice(problem: &Problem, blocks: &[usize], sets: &[Mask], split: u32) -> Choice {
+fn part_choice(
+    problem: &Problem,
+    inside: &SetBandwidth,
+    blocks: &[usize],
+    sets: &[Mask],
+    split: u32,
+) -> Choice {
     let mut choice = Choice { value: 0, kept: 0, split };
     for (a, &k) in blocks.iter().enumerate() {
+        let own = inside.inside(sets[a]);
         choice.kept += problem.bytes(sets[a] & problem.blocks[k].home);
-        choice.value += problem.weight[(k, k)] * problem.between(sets[a], sets[a]);
+        choice.value += problem.weight[(k, k)] * own;
         for (b, &l) in blocks.iter().enumerate().skip(a + 1) {
-            choice.value += problem.weight[(k, l)] * problem.between(sets[a], sets[b]);
+            let between = inside.inside(sets[a] | sets[b]) - own - inside.inside(sets[b]);
+            choice.value += problem.weight[(k, l)] * between;
         }
     }
     choice

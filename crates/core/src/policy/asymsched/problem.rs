@@ -11,14 +11,20 @@ use alloc::vec::Vec;
 
 /// Nodes that the search can place: the bits of a word. The largest machines with asymmetric links known to us have 32.
 pub const MAX_SEARCH_NODES: usize = 64;
-/// Bits of the largest value of a placement; with [`SCORE_SHIFT`] and a multiplier on top it stays inside an `i64`.
-const VALUE_BITS: u32 = 50;
+/// Bits of the largest value of a placement; with [`SCORE_SHIFT`] and a multiplier on top it stays below 2⁵⁹.
+const VALUE_BITS: u32 = 48;
 /// Bits of the fraction of a weight: 2⁻²⁴ of ln(requests) is far below what a counter can tell.
 const WEIGHT_FRACTION_BITS: u32 = 24;
 /// A score is `value << SCORE_SHIFT` plus a multiple of the bytes that stay.
 pub(super) const SCORE_SHIFT: u32 = 10;
 
-const _: () = assert!(VALUE_BITS + SCORE_SHIFT < 62, "a score and a multiple of the bytes must fit into 63 bits");
+/// A score and its multiple of bytes are each at most this.
+pub(super) const SCORE_CEILING: u64 = 1 << (VALUE_BITS + SCORE_SHIFT);
+
+const _: () = assert!(
+    VALUE_BITS + SCORE_SHIFT <= 58,
+    "two scores must stay far from what marks the impossible"
+);
 
 /// Nodes that belong to the same clusters and may go to the same nodes: interchangeable, so only the *set* they go to matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +36,7 @@ pub(super) struct Block {
 }
 
 /// A placement problem. Built by [`Problem::new`], asked by the searches.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     pub(super) count: usize,
     /// `B[i][j] + B[j][i]` in MB/s, zero on the diagonal.
@@ -38,6 +44,8 @@ pub struct Problem {
     pub(super) blocks: Vec<Block>,
     /// Weight of a pair of occupants by the blocks they are in; the diagonal is inside one block.
     pub(super) weight: Matrix<u64>,
+    /// Units of `weight` in a weight of one.
+    weight_unit: f64,
     /// Bytes that move when the occupants of a node move.
     pub(super) memory: Vec<u64>,
     /// Occupied nodes that are in no cluster: they make room.
@@ -81,24 +89,35 @@ impl Problem {
     pub fn new(parts: &Parts<'_>) -> Self {
         let count = parts.bandwidth_mb_s.size();
         assert!(count <= MAX_SEARCH_NODES, "{count} nodes do not fit the search");
-        assert!(parts.memory_bytes.len() == count && parts.kinds.len() == count, "tables of different sizes");
+        assert!(
+            parts.memory_bytes.len() == count && parts.kinds.len() == count,
+            "tables of different sizes"
+        );
         let pair = pairs(parts.bandwidth_mb_s);
-        let weighing: Vec<&Cluster> = parts.clusters.iter().filter(|cluster| cluster.weight > 0.0).collect();
+        let weighing: Vec<&Cluster> =
+            parts.clusters.iter().filter(|cluster| cluster.weight > 0.0).collect();
         let (blocks, members) = blocks(parts, &weighing);
         let clustered = blocks.iter().fold(0, |all, block| all | block.home);
-        let weight = weights(&weighing, &members, &blocks, &pair);
+        let (weight, weight_unit) = weights(&weighing, &members, &blocks, &pair);
         let slow = slow_pairs(parts.bandwidth_mb_s, parts.slowest_link_mb_s);
         Self {
             count,
             pair,
             blocks,
             weight,
+            weight_unit,
             memory: parts.memory_bytes.to_vec(),
             others: parts.occupied & !clustered,
             kinds: parts.kinds.to_vec(),
             slack_permille: parts.slack_permille,
             slow,
         }
+    }
+
+    /// A value of this problem as weight × MB/s, the unit of `P_wbw`.
+    #[must_use]
+    pub fn weighted_mb_s(&self, value: u64) -> f64 {
+        value as f64 / self.weight_unit
     }
 
     pub(super) fn all(&self) -> Mask {
@@ -146,13 +165,15 @@ impl Problem {
     /// Bytes that stay where they are under an assignment of sets: an occupant whose node is in the set of its own block stays.
     pub(super) fn kept(&self, sets: &[Mask]) -> u64 {
         let taken = sets.iter().fold(0, |all, set| all | set);
-        let blocks: Mask = sets.iter().zip(&self.blocks).fold(0, |all, (set, block)| all | set & block.home);
+        let blocks: Mask =
+            sets.iter().zip(&self.blocks).fold(0, |all, (set, block)| all | set & block.home);
         self.bytes(blocks | self.others & !taken)
     }
 
     /// The value a candidate must reach when the best is `best`.
     pub(super) fn threshold(&self, best: u64) -> u64 {
-        best * self.slack_permille / 1000 + u64::from(!(best * self.slack_permille).is_multiple_of(1000))
+        best * self.slack_permille / 1000
+            + u64::from(!(best * self.slack_permille).is_multiple_of(1000))
     }
 
     /// The assignment that moves least for these sets: who can stay stays, the rest fills the free nodes in ascending order.
@@ -167,7 +188,9 @@ impl Problem {
         nodes(self.others & free).for_each(|node| placement[node] = Some(node));
         free &= !self.others;
         for node in displaced {
-            let target = nodes(free & self.kinds[node]).next().expect("as many nodes of a kind are free as are displaced");
+            let target = nodes(free & self.kinds[node])
+                .next()
+                .expect("as many nodes of a kind are free as are displaced");
             placement[node] = Some(target);
             free &= !(1 << target);
         }
@@ -183,7 +206,9 @@ impl Problem {
 /// Occupants that stay, then the others in ascending order.
 fn fill(placement: &mut Placement, home: Mask, set: Mask) {
     nodes(home & set).for_each(|node| placement[node] = Some(node));
-    nodes(home & !set).zip(nodes(set & !home)).for_each(|(node, target)| placement[node] = Some(target));
+    nodes(home & !set)
+        .zip(nodes(set & !home))
+        .for_each(|(node, target)| placement[node] = Some(target));
 }
 
 fn pairs(bandwidth_mb_s: &Matrix<f64>) -> Vec<u64> {
@@ -195,8 +220,13 @@ fn pairs(bandwidth_mb_s: &Matrix<f64>) -> Vec<u64> {
 
 fn slow_pairs(bandwidth_mb_s: &Matrix<f64>, slowest: Option<f64>) -> Vec<Mask> {
     let count = bandwidth_mb_s.size();
-    let is_slow = |i: usize, j: usize, limit| i != j && (bandwidth_mb_s[(i, j)] < limit || bandwidth_mb_s[(j, i)] < limit);
-    let row = |i: usize| slowest.map_or(0, |limit| (0..count).filter(|&j| is_slow(i, j, limit)).map(|j| 1 << j).sum());
+    let is_slow = |i: usize, j: usize, limit| {
+        i != j && (bandwidth_mb_s[(i, j)] < limit || bandwidth_mb_s[(j, i)] < limit)
+    };
+    let row = |i: usize| {
+        slowest
+            .map_or(0, |limit| (0..count).filter(|&j| is_slow(i, j, limit)).map(|j| 1 << j).sum())
+    };
     (0..count).map(row).collect()
 }
 
@@ -205,7 +235,8 @@ fn blocks(parts: &Parts<'_>, clusters: &[&Cluster]) -> (Vec<Block>, Vec<Vec<usiz
     let mut blocks: Vec<Block> = Vec::new();
     let mut members: Vec<Vec<usize>> = Vec::new();
     for node in nodes(parts.occupied) {
-        let own: Vec<usize> = (0..clusters.len()).filter(|&c| clusters[c].nodes >> node & 1 == 1).collect();
+        let own: Vec<usize> =
+            (0..clusters.len()).filter(|&c| clusters[c].nodes >> node & 1 == 1).collect();
         if own.is_empty() {
             continue;
         }
@@ -221,15 +252,29 @@ fn blocks(parts: &Parts<'_>, clusters: &[&Cluster]) -> (Vec<Block>, Vec<Vec<usiz
     (blocks, members)
 }
 
-/// Weights of pairs by blocks: the sum over the clusters that hold both.
-fn weights(clusters: &[&Cluster], members: &[Vec<usize>], blocks: &[Block], pair: &[u64]) -> Matrix<u64> {
-    let shared = |k: usize, l: usize| members[k].iter().filter(|c| members[l].contains(c)).map(|&c| clusters[c].weight).sum::<f64>();
+/// Weights of pairs by blocks, the sum over the clusters that hold both, and their unit.
+fn weights(
+    clusters: &[&Cluster],
+    members: &[Vec<usize>],
+    blocks: &[Block],
+    pair: &[u64],
+) -> (Matrix<u64>, f64) {
+    let shared = |k: usize, l: usize| {
+        members[k]
+            .iter()
+            .filter(|c| members[l].contains(c))
+            .map(|&c| clusters[c].weight)
+            .sum::<f64>()
+    };
     let exact = Matrix::from_fn(blocks.len(), shared);
-    let pairs_of_nodes = blocks.iter().map(|block| f64::from(block.home.count_ones())).sum::<f64>();
+    let placed = blocks.iter().map(|block| f64::from(block.home.count_ones())).sum::<f64>();
     let heaviest = exact.cells().map(|(_, _, weight)| weight).fold(0.0, f64::max);
     let fastest = pair.iter().copied().max().unwrap_or(0) as f64;
-    let ceiling = (1_u64 << VALUE_BITS) as f64;
-    let fits = |bits: &u32| heaviest * fastest * pairs_of_nodes * pairs_of_nodes * f64::from(1_u32 << bits) < ceiling;
-    let bits = (0..=WEIGHT_FRACTION_BITS).rev().find(fits).expect("bandwidth and weight of a real machine fit");
-    exact.map(|weight| (weight * f64::from(1_u32 << bits) + 0.5) as u64)
+    let largest = heaviest * fastest * placed * placed / 2.0;
+    assert!(largest.is_finite(), "bandwidths and weights are finite");
+    let mut unit = f64::from(1_u32 << WEIGHT_FRACTION_BITS);
+    while largest * unit >= (1_u64 << VALUE_BITS) as f64 {
+        unit /= 2.0;
+    }
+    (exact.map(|weight| (weight * unit + 0.5) as u64), unit)
 }

@@ -60,7 +60,12 @@ mod tests {
                 let walked: Vec<Mask> = subsets(of, size).collect();
                 let filtered = (0..64).filter(|bit| of >> bit & 1 == 1).collect::<Vec<u32>>();
                 let mut expected: Vec<Mask> = (0_u64..1 << filtered.len())
-                    .map(|pick| (0..filtered.len()).filter(|i| pick >> i & 1 == 1).map(|i| 1 << filtered[i]).sum())
+                    .map(|pick| {
+                        (0..filtered.len())
+                            .filter(|i| pick >> i & 1 == 1)
+                            .map(|i| 1 << filtered[i])
+                            .sum()
+                    })
                     .filter(|set: &Mask| set.count_ones() == size)
                     .collect();
                 expected.sort_unstable();

@@ -1,0 +1,97 @@
+//! Step 2: the placement to use (ALGORITHMS 3.4), and how sure it is.
+//!
+//! Up to 16 nodes the answer is exact in both criteria, by tables. Beyond, or when clusters overlap so much that tables would be too
+//! large, a bounded branch and bound gives the best it finds, with an upper bound of the value and a lower bound of the movement.
+
+use super::least_movement;
+use super::part::Part;
+use super::problem::{Placement, Problem};
+use super::set_bandwidth::{MAX_TABLE_NODES, SetBandwidth};
+use super::subset::Mask;
+use super::table::{Aim, Stages};
+use super::wide;
+use alloc::vec::Vec;
+
+/// A placement, with what it was compared to. Values are in the problem's integer unit and only comparable inside one problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Where the occupants of each node go.
+    pub placement: Placement,
+    /// Weighted bandwidth of the current placement.
+    pub current: u64,
+    /// Weighted bandwidth of `placement`.
+    pub value: u64,
+    /// Largest weighted bandwidth found.
+    pub best: u64,
+    /// No placement has a larger weighted bandwidth than this.
+    pub best_bound: u64,
+    /// Bytes that `placement` moves.
+    pub moved_bytes: u64,
+    /// No placement within the slack of `best` moves fewer bytes than this.
+    pub moved_bytes_bound: u64,
+}
+
+impl Found {
+    /// Whether both criteria are proven.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.best == self.best_bound && self.moved_bytes == self.moved_bytes_bound
+    }
+
+    /// How far the best may lie above what was found: 0 when proven.
+    #[must_use]
+    pub fn gap(&self) -> f64 {
+        if self.best_bound == 0 {
+            0.0
+        } else {
+            (self.best_bound - self.best) as f64 / self.best_bound as f64
+        }
+    }
+}
+
+/// The sets of a search and its bounds, before they become a [`Found`].
+pub(super) struct Answer {
+    pub(super) sets: Vec<Mask>,
+    pub(super) best: u64,
+    pub(super) best_bound: u64,
+    pub(super) kept_bound: u64,
+}
+
+/// Finds the placement that moves least among those within the slack of the best: ties go to the current placement, then to the
+/// larger value, then to the smallest sets in block order, then to fewer movers and lower targets.
+#[must_use]
+pub fn search(problem: &Problem, cache: &mut SetBandwidth) -> Found {
+    let answer = exact(problem, cache).unwrap_or_else(|| wide::search(problem));
+    let total = problem.bytes(problem.occupied());
+    Found {
+        placement: problem.placement(&answer.sets),
+        current: problem.value(&problem.homes()),
+        value: problem.value(&answer.sets),
+        best: answer.best,
+        best_bound: answer.best_bound,
+        moved_bytes: total - problem.kept(&answer.sets),
+        moved_bytes_bound: total - answer.kept_bound,
+    }
+}
+
+/// By tables; `None` if the problem is too large for them, or if the slow pairs leave no placement.
+pub(super) fn exact(problem: &Problem, cache: &mut SetBandwidth) -> Option<Answer> {
+    if problem.count > MAX_TABLE_NODES {
+        return None;
+    }
+    cache.prepare(problem.count, &problem.pair);
+    let parts = Part::all(problem, cache)?;
+    let stages = Stages::new(problem, &parts);
+    let back = stages.back_table(Aim::VALUE, |_, _| true);
+    let homes = problem.homes();
+    let current = problem.value(&homes);
+    let best = u64::try_from(back[problem.all() as usize]).ok()?.max(current);
+    let threshold = problem.threshold(best);
+    if current >= threshold {
+        let kept_bound = problem.kept(&homes);
+        return Some(Answer { sets: homes, best, best_bound: best, kept_bound });
+    }
+    let best_sets = stages.trace(Aim::VALUE, &back);
+    let least = least_movement::search(&stages, threshold, best_sets, &back);
+    Some(Answer { sets: least.sets, best, best_bound: best, kept_bound: least.kept_bound })
+}

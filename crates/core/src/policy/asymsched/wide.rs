@@ -1,0 +1,111 @@
+//! Placements beyond the tables: branch and bound over single nodes, local search for what it cannot finish, and bounds for both.
+//!
+//! Work is bounded in steps, not in time (this crate has no clock), so the same input gives the same answer on every machine.
+
+mod assignment;
+mod branch;
+mod movement;
+mod relaxation;
+
+use super::local;
+use super::problem::Problem;
+use super::search::Answer;
+use branch::{Branch, Goal};
+use relaxation::{Partial, Relaxation};
+
+/// Steps of branch and bound for the value. One step costs about 30 µs at 32 nodes.
+const VALUE_STEPS: u32 = 6_000;
+/// Steps for the movement, all subsets of nodes together.
+const MOVEMENT_STEPS: u32 = 6_000;
+
+/// The best placement that the steps allow, with bounds.
+pub(super) fn search(problem: &Problem) -> Answer {
+    let homes = problem.homes();
+    let current = problem.value(&homes);
+    let kept = problem.kept(&homes);
+    let relaxation = Relaxation::new(problem);
+    let root = Partial::empty(problem);
+    let best_sets = local::best(problem);
+    let incumbent = problem.value(&best_sets).max(current);
+    let mut branch = Branch::new(problem, &relaxation, Goal::Best { incumbent }, VALUE_STEPS);
+    branch.explore(&root);
+    let best_bound = branch.bound();
+    let best_sets = branch.into_found().unwrap_or(best_sets);
+    let best = problem.value(&best_sets).max(current);
+    if current >= problem.threshold(best) {
+        return Answer { sets: homes, best, best_bound, kept_bound: kept };
+    }
+    let threshold = problem.threshold(best);
+    let least = movement::search(problem, &relaxation, threshold, best_sets, MOVEMENT_STEPS);
+    Answer { sets: least.sets, best, best_bound, kept_bound: least.kept_bound }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cluster::Cluster;
+    use super::super::problem::{Parts, Problem};
+    use super::super::search::exact;
+    use super::super::set_bandwidth::SetBandwidth;
+    use super::search;
+    use crate::matrix::Matrix;
+    use crate::random::Random;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    /// Random rates, clusters that may overlap, random memory.
+    fn problem(random: &mut Random, count: usize) -> Problem {
+        let mut rates = Matrix::filled(count, 0.0);
+        (0..count * count)
+            .for_each(|at| rates[(at / count, at % count)] = (1000 + random.below(6000)) as f64);
+        let clusters: Vec<Cluster> = (0..1 + random.below(3))
+            .map(|app| Cluster {
+                app,
+                nodes: random.next_u64() & ((1 << count) - 1),
+                traffic_per_s: 1e6,
+                weight: 5.0 + random.unit(),
+            })
+            .filter(|cluster| cluster.nodes.count_ones() >= 2)
+            .collect();
+        let occupied = clusters
+            .iter()
+            .fold(random.next_u64() & ((1 << count) - 1), |all, cluster| all | cluster.nodes);
+        let memory_bytes: Vec<u64> = (0..count).map(|_| random.below(20) as u64).collect();
+        Problem::new(&Parts {
+            bandwidth_mb_s: &rates,
+            clusters: &clusters,
+            memory_bytes: &memory_bytes,
+            occupied,
+            kinds: &vec![(1 << count) - 1; count],
+            slack_permille: 900,
+            slowest_link_mb_s: None,
+        })
+    }
+
+    #[test]
+    fn bounds_enclose_the_truth_and_small_problems_are_proven() {
+        let mut random = Random::new(11);
+        let mut proven = 0;
+        for case in 0..300 {
+            let problem = problem(&mut random, 2 + case % 7);
+            let truth = exact(&problem, &mut SetBandwidth::new()).expect("small enough for tables");
+            let found = search(&problem);
+            assert!(
+                found.best <= truth.best && truth.best <= found.best_bound,
+                "value of case {case}"
+            );
+            if found.best == truth.best {
+                let kept = problem.kept(&found.sets);
+                assert!(
+                    problem.value(&found.sets) >= problem.threshold(truth.best),
+                    "case {case} is good enough"
+                );
+                assert!(
+                    kept <= truth.kept_bound && truth.kept_bound <= found.kept_bound,
+                    "bytes of case {case}"
+                );
+                proven += u32::from(found.best == found.best_bound && kept == found.kept_bound);
+            }
+        }
+        assert!(proven >= 290, "{proven} of 300 proven");
+    }
+}

@@ -1,0 +1,253 @@
+//! Enumeration of placements, written from the definition and sharing nothing with the search.
+//!
+//! Occupants with the same clusters and kind are interchangeable. Up to 8 nodes every injective assignment is tried; with more, one for
+//! every way to give node sets to groups of interchangeable occupants, of which least movement is then read off directly.
+
+use crate::case::Case;
+
+/// The result by enumeration; values as weight × MB/s.
+pub(crate) struct Best {
+    pub(crate) best: f64,
+    pub(crate) value: f64,
+    pub(crate) moved_bytes: u64,
+    pub(crate) placement: Placement,
+}
+
+type Placement = Vec<Option<usize>>;
+
+/// Weights are multiples of an eighth, so eighths of weight × MB/s are whole numbers.
+const UNIT: f64 = 8.0;
+
+/// Largest value; then, from 90 % of it up, least bytes; then the current placement; then the larger value; then [`LastResort`].
+pub(crate) fn best(case: &Case) -> Best {
+    let mut best = 0;
+    each_placement(case, &mut |_, value| best = best.max(value));
+    let current = identity(case);
+    let mut least: Option<((u64, bool, u64), Vec<LastResort>)> = None;
+    each_placement(case, &mut |placement, value| {
+        if value * 1000 < best * 900 {
+            return;
+        }
+        let rank = (moved(case, placement), *placement != current, u64::MAX - value);
+        match &mut least {
+            Some((known, _)) if rank > *known => {}
+            Some((known, equals)) if rank == *known => equals.push(last_resort(case, placement)),
+            _ => least = Some((rank, vec![last_resort(case, placement)])),
+        }
+    });
+    let ((moved_bytes, _, value), equals) = least.expect("the best is good enough");
+    let (.., placement) = equals.into_iter().min().expect("one at least");
+    Best {
+        best: best as f64 / UNIT,
+        value: (u64::MAX - value) as f64 / UNIT,
+        moved_bytes,
+        placement,
+    }
+}
+
+fn each_placement(case: &Case, visit: &mut impl FnMut(&Placement, u64)) {
+    let gain = Gain::new(case);
+    if case.kinds.len() <= 8 {
+        inject(case, &gain, &mut vec![], 0, 0, visit);
+    } else {
+        give(case, &groups(case), &mut identity(case), 0, &mut |placement| {
+            visit(placement, gain.all(placement));
+        });
+    }
+}
+
+fn identity(case: &Case) -> Placement {
+    (0..case.kinds.len()).map(|node| is_in(case.occupied, node).then_some(node)).collect()
+}
+
+fn is_in(set: u64, node: usize) -> bool {
+    set >> node & 1 == 1
+}
+
+/// Weight of two occupants together (eighths) and bandwidth of two nodes both ways.
+struct Gain {
+    weight: Vec<Vec<u64>>,
+    both_ways: Vec<Vec<u64>>,
+    /// Occupants that weigh something together.
+    pairs: Vec<(usize, usize, u64)>,
+}
+
+impl Gain {
+    fn new(case: &Case) -> Self {
+        let count = case.kinds.len();
+        let shared = |i, j| {
+            case.clusters
+                .iter()
+                .filter(|c| is_in(c.nodes, i) && is_in(c.nodes, j))
+                .map(|c| c.weight)
+                .sum::<f64>()
+        };
+        let weight = |i: usize| (0..count).map(|j| (shared(i, j) * UNIT) as u64).collect();
+        let both = |i: usize| {
+            (0..count)
+                .map(|j| (case.bandwidth_mb_s[(i, j)] + case.bandwidth_mb_s[(j, i)]) as u64)
+                .collect()
+        };
+        let weight: Vec<Vec<u64>> = (0..count).map(weight).collect();
+        let below = (0..count).flat_map(|i| (0..i).map(move |j| (i, j)));
+        let pairs = below.map(|(i, j)| (i, j, weight[i][j])).filter(|&(.., weight)| weight > 0);
+        Self { pairs: pairs.collect(), weight, both_ways: (0..count).map(both).collect() }
+    }
+
+    /// What the occupants of `node` add on `target`, with those of lower nodes placed.
+    fn of(&self, placement: &[Option<usize>], node: usize, target: usize) -> u64 {
+        let with = |(other, there): (usize, &Option<usize>)| {
+            there.map_or(0, |there| self.weight[node][other] * self.both_ways[target][there])
+        };
+        placement[..node].iter().enumerate().map(with).sum()
+    }
+
+    fn all(&self, placement: &[Option<usize>]) -> u64 {
+        let worth = |&(i, j, weight): &(usize, usize, u64)| {
+            weight
+                * self.both_ways[placement[i].expect("occupied")][placement[j].expect("occupied")]
+        };
+        self.pairs.iter().map(worth).sum()
+    }
+}
+
+fn moved(case: &Case, placement: &[Option<usize>]) -> u64 {
+    let moves =
+        |&(node, target): &(usize, &Option<usize>)| target.is_some_and(|target| target != node);
+    placement.iter().enumerate().filter(moves).map(|(node, _)| case.memory_bytes[node]).sum()
+}
+
+/// Groups of interchangeable occupants by lowest node; those in no cluster are not among them.
+fn groups(case: &Case) -> Vec<Vec<usize>> {
+    let key = |node: usize| {
+        (
+            case.clusters.iter().map(|c| is_in(c.nodes, node)).collect::<Vec<bool>>(),
+            case.kinds[node],
+        )
+    };
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for node in
+        (0..case.kinds.len()).filter(|&node| case.clusters.iter().any(|c| is_in(c.nodes, node)))
+    {
+        match groups.iter_mut().find(|group| key(group[0]) == key(node)) {
+            Some(group) => group.push(node),
+            None => groups.push(vec![node]),
+        }
+    }
+    groups
+}
+
+/// Groups that share clusters, together.
+fn parts(case: &Case) -> Vec<Vec<Vec<usize>>> {
+    let mut parts: Vec<Vec<Vec<usize>>> = Vec::new();
+    for group in groups(case) {
+        let touches = |part: &Vec<Vec<usize>>| {
+            case.clusters
+                .iter()
+                .any(|c| is_in(c.nodes, group[0]) && part.iter().any(|g| is_in(c.nodes, g[0])))
+        };
+        let (mut joined, apart): (Vec<_>, Vec<_>) = parts.into_iter().partition(touches);
+        joined.push(vec![group]);
+        parts = apart;
+        parts.push(joined.concat());
+        parts.last_mut().expect("just pushed").sort();
+    }
+    parts.sort();
+    parts
+}
+
+/// What decides between equals: smaller sets, then fewer movers, then lower targets.
+type LastResort = (Vec<u64>, usize, Placement);
+
+fn last_resort(case: &Case, placement: &Placement) -> LastResort {
+    let movers = placement
+        .iter()
+        .enumerate()
+        .filter(|(node, target)| target.is_some_and(|target| target != *node))
+        .count();
+    (sets(case, placement), movers, placement.clone())
+}
+
+/// For each part its set, then the sets of its groups.
+fn sets(case: &Case, placement: &[Option<usize>]) -> Vec<u64> {
+    let set_of = |group: &Vec<usize>| {
+        group.iter().map(|&node| 1_u64 << placement[node].expect("occupied")).sum::<u64>()
+    };
+    let part = |part: Vec<Vec<usize>>| {
+        let own: Vec<u64> = part.iter().map(set_of).collect();
+        let all = own.iter().sum();
+        [vec![all], own].concat()
+    };
+    parts(case).into_iter().flat_map(part).collect()
+}
+
+/// All injective assignments of occupants to nodes of their kind, and what each is worth.
+fn inject(
+    case: &Case,
+    gain: &Gain,
+    placement: &mut Placement,
+    used: u64,
+    value: u64,
+    visit: &mut impl FnMut(&Placement, u64),
+) {
+    let node = placement.len();
+    if node == case.kinds.len() {
+        return visit(placement, value);
+    }
+    if !is_in(case.occupied, node) {
+        placement.push(None);
+        inject(case, gain, placement, used, value, visit);
+        placement.pop();
+        return;
+    }
+    for target in (0..case.kinds.len())
+        .filter(|&target| !is_in(used, target) && case.kinds[target] == case.kinds[node])
+    {
+        let more = gain.of(placement, node, target);
+        placement.push(Some(target));
+        inject(case, gain, placement, used | 1 << target, value + more, visit);
+        placement.pop();
+    }
+}
+
+/// One placement for each way to give node sets to the groups: who can stay stays, the others ascending. One kind of node only.
+fn give(
+    case: &Case,
+    groups: &[Vec<usize>],
+    placement: &mut Placement,
+    used: u64,
+    visit: &mut impl FnMut(&Placement),
+) {
+    let Some((group, rest)) = groups.split_first() else {
+        let mut done = placement.clone();
+        let clustered: u64 = case.clusters.iter().fold(0, |all, c| all | c.nodes);
+        let lonely: Vec<usize> =
+            (0..case.kinds.len()).filter(|&node| is_in(case.occupied & !clustered, node)).collect();
+        let free =
+            (0..case.kinds.len()).filter(|&node| !is_in(used, node)).map(|node| 1 << node).sum();
+        seat(&lonely, free, &mut done);
+        return visit(&done);
+    };
+    choose(case.kinds.len(), group.len(), 0, used, &mut |set| {
+        seat(group, set, placement);
+        give(case, rest, placement, used | set, visit);
+    });
+}
+
+/// All sets of `size` unused nodes below `below`, added to `chosen`.
+fn choose(below: usize, size: usize, chosen: u64, used: u64, visit: &mut dyn FnMut(u64)) {
+    if size == 0 {
+        return visit(chosen);
+    }
+    for node in (size - 1..below).filter(|&node| !is_in(used, node)) {
+        choose(node, size - 1, chosen | 1 << node, used, visit);
+    }
+}
+
+fn seat(group: &[usize], set: u64, placement: &mut [Option<usize>]) {
+    let (stay, go): (Vec<usize>, Vec<usize>) = group.iter().partition(|&&node| is_in(set, node));
+    stay.iter().for_each(|&node| placement[node] = Some(node));
+    let taken: u64 = stay.iter().map(|node| 1 << node).sum();
+    let targets = (0..64).filter(|&target| is_in(set & !taken, target));
+    go.iter().zip(targets).for_each(|(&node, target)| placement[node] = Some(target));
+}
