@@ -18,7 +18,7 @@ use crate::LinuxError;
 use crate::parse::zoneinfo::{self, PhysicalMap};
 use crate::parse::{fields, meminfo, vmstat};
 use crate::perf::event::{OpenEvent, advice};
-use crate::perf::generation::{Available, Generation, Metric};
+use crate::perf::generation::{Available, Generation, LinkEnds, Metric};
 use crate::perf::pmu::{Event, Pmus};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
@@ -46,6 +46,8 @@ pub struct Observer {
     counters: Option<TreeCounters>,
     sampler: Option<Sampler>,
     uncore: Vec<(usize, usize, OpenEvent)>,
+    /// For each link of the topology, what counts its bytes.
+    links: Vec<Vec<OpenEvent>>,
     generation: String,
     names: BTreeMap<Tid, String>,
     notes: Vec<String>,
@@ -106,6 +108,7 @@ impl Observer {
             counters: None,
             sampler: None,
             uncore: Vec::new(),
+            links: Vec::new(),
             generation: available.generation.clone(),
             names: BTreeMap::new(),
             notes: Vec::new(),
@@ -202,24 +205,28 @@ impl Observer {
         Ok(())
     }
 
-    /// Counts of whole nodes need one CPU of each and the right to watch everybody.
+    /// Counts of whole nodes and links need the right to watch everybody; without it there are none.
     fn open_uncore(&mut self, available: &Available) {
         let topology = &self.machine.topology;
-        let mut opened = Vec::new();
+        let mut traffic = Vec::new();
         for (kernel_node, event) in &available.dram_to_node {
             let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
-            for &cpu in event.cpus.iter().flatten() {
-                let Some(index) = topology.cpu_of_kernel_id(cpu) else { continue };
-                let target = Target { task: -1, cpu: cpu as i32 };
-                match OpenEvent::open(&event.name, &event.attr, target, None) {
-                    Ok(open) if open.enable().is_ok() => {
-                        opened.push((topology.node_of_cpu(index), holding, open));
-                    }
-                    _ => return,
-                }
-            }
+            let Ok(opened) = open_on_cpus(event, topology) else { return };
+            let accessing = |(cpu, open)| (topology.node_of_cpu(cpu), holding, open);
+            traffic.extend(opened.into_iter().map(accessing));
         }
-        self.uncore = opened;
+        let mut links = Vec::new();
+        for link in topology.links() {
+            let kernel = |node: usize| topology.kernel_node(node);
+            let ends = LinkEnds { from: kernel(link.from), to: kernel(link.to) };
+            let counted = available.links.iter().find(|(found, _)| *found == ends);
+            let opened = counted.and_then(|(_, event)| open_on_cpus(event, topology).ok());
+            links.extend(opened.map(|opened| opened.into_iter().map(|(_, open)| open).collect()));
+        }
+        if links.len() == topology.links().len() {
+            self.links = links;
+        }
+        self.uncore = traffic;
     }
 
     /// Sentences on what cannot be seen here, and why.
@@ -304,7 +311,7 @@ impl Observer {
         let observation = Observation {
             at: Nanos(since_boot_ns()),
             node_traffic: self.machine_traffic()?,
-            link_bytes: None,
+            link_bytes: self.link_bytes()?,
             free_memory: free_memory(&self.root, topology)?,
             processes,
             samples,
@@ -318,6 +325,22 @@ impl Observer {
         })
     }
 
+    fn link_bytes(&self) -> Result<Option<Vec<Counter>>, LinuxError> {
+        if self.links.is_empty() {
+            return Ok(None);
+        }
+        self.links
+            .iter()
+            .map(|events| {
+                events
+                    .iter()
+                    .map(read_counter)
+                    .try_fold(Counter::default(), |sum, counter| Ok(counters::added(sum, counter?)))
+            })
+            .collect::<Result<Vec<Counter>, LinuxError>>()
+            .map(Some)
+    }
+
     fn machine_traffic(&self) -> Result<Option<Matrix<Counter>>, LinuxError> {
         if self.uncore.is_empty() {
             return Ok(None);
@@ -325,21 +348,43 @@ impl Observer {
         let nodes = self.machine.topology.node_count();
         let mut matrix = Matrix::filled(nodes, Counter::default());
         for (accessing, holding, event) in &self.uncore {
-            let counts = event.read(1).map_err(|source| LinuxError::Call {
-                call: "read",
-                attempted: "an event of a whole node".to_string(),
-                source,
-            })?;
-            let counter = Counter {
-                value: counts[0].value,
-                enabled: Nanos(counts[0].enabled_ns),
-                running: Nanos(counts[0].running_ns),
-            };
+            let counter = read_counter(event)?;
             let cell = &mut matrix[(*accessing, *holding)];
             *cell = counters::added(*cell, counter);
         }
         Ok(Some(matrix))
     }
+}
+
+/// Opens an event of a unit outside the cores on the CPUs that its unit names, and starts it.
+fn open_on_cpus(event: &Event, topology: &Topology) -> Result<Vec<(usize, OpenEvent)>, LinuxError> {
+    let mut opened = Vec::new();
+    for &cpu in event.cpus.iter().flatten() {
+        let Some(index) = topology.cpu_of_kernel_id(cpu) else { continue };
+        let open =
+            OpenEvent::open(&event.name, &event.attr, Target { task: -1, cpu: cpu as i32 }, None)?;
+        open.enable().map_err(|source| LinuxError::Call {
+            call: "ioctl(PERF_EVENT_IOC_ENABLE)",
+            attempted: event.name.clone(),
+            source,
+        })?;
+        opened.push((index, open));
+    }
+    Ok(opened)
+}
+
+fn read_counter(event: &OpenEvent) -> Result<Counter, LinuxError> {
+    let counts = event.read(1).map_err(|source| LinuxError::Call {
+        call: "read",
+        attempted: "an event of a whole node".to_string(),
+        source,
+    })?;
+    let count = counts.first().copied().unwrap_or_default();
+    Ok(Counter {
+        value: count.value,
+        enabled: Nanos(count.enabled_ns),
+        running: Nanos(count.running_ns),
+    })
 }
 
 fn is_default(metric: Metric, available: &Available) -> bool {

@@ -36,6 +36,8 @@ pub enum Metric {
     Writebacks,
     Loads,
     Stores,
+    DramReads,
+    PrefetchDram,
     /// Requests to the DRAM of one node; its kernel number is put for `{node}`.
     #[serde(rename = "dram_node")]
     DramNode(#[serde(skip)] u32),
@@ -69,6 +71,8 @@ impl Metric {
             Self::Writebacks => "writebacks",
             Self::Loads => "loads",
             Self::Stores => "stores",
+            Self::DramReads => "dram_reads",
+            Self::PrefetchDram => "prefetch_dram",
             Self::DramNode(node) => return format!("dram_node{node}"),
         };
         text.to_string()
@@ -127,6 +131,15 @@ pub struct Generation {
     entry: Entry,
 }
 
+/// The two nodes of a directed link, by the kernel's numbers: data flows from the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkEnds {
+    /// The node that sends the data.
+    pub from: u32,
+    /// The node that receives it.
+    pub to: u32,
+}
+
 /// What this machine can count and sample.
 #[derive(Debug, Default)]
 pub struct Available {
@@ -144,6 +157,8 @@ pub struct Available {
     pub period: u64,
     /// Requests of one node's CPUs to the DRAM of node `.0`, counted outside the cores.
     pub dram_to_node: Vec<(u32, Event)>,
+    /// Bytes carried by a directed link, counted outside the cores.
+    pub links: Vec<(LinkEnds, Event)>,
     /// What the table has and the machine has not, each with its reason.
     pub missing: Vec<(String, LinuxError)>,
 }
@@ -183,14 +198,17 @@ impl Generation {
     #[must_use]
     pub fn resolve(&self, pmus: &Pmus, nodes: &[u32]) -> Available {
         let entry = &self.entry;
+        // The lab's unit says in `caps/` what it was told to be like.
+        let cap = |name: &str| pmus.core().and_then(|core| core.caps.get(name).cloned());
+        let counters = cap("counters").and_then(|count| count.parse().ok());
         let mut available = Available {
             generation: entry.name.clone(),
-            vendor: match entry.vendor.as_deref() {
+            vendor: match cap("data_source").or(entry.vendor.clone()).as_deref() {
                 Some("amd") => Vendor::Amd,
                 Some("arm") => Vendor::Arm,
                 _ => Vendor::Intel,
             },
-            counters: entry.counters.unwrap_or(4),
+            counters: counters.or(entry.counters).unwrap_or(4),
             period: entry.sample.period.unwrap_or(DEFAULT_PERIOD),
             ..Available::default()
         };
@@ -219,6 +237,12 @@ impl Generation {
                 available.dram_to_node.extend(resolve("dram_to_node", &text).map(|e| (node, e)));
             }
         }
+        if let Some(text) = entry.uncore.get("link") {
+            for (number, ends) in link_ends(text, pmus) {
+                let text = text.replace("{link}", &number.to_string());
+                available.links.extend(resolve("link", &text).map(|event| (ends, event)));
+            }
+        }
         available.core.sort_by_key(|(metric, _)| *metric);
         available.missing = missing;
         available
@@ -227,6 +251,20 @@ impl Generation {
 
 /// Where a table names none: a prime, so that it does not fall into step with a loop.
 const DEFAULT_PERIOD: u64 = 10_007;
+
+/// The links that the unit of `text` describes, by number.
+fn link_ends(text: &str, pmus: &Pmus) -> BTreeMap<u32, LinkEnds> {
+    let unit = text.split('/').next().and_then(|name| pmus.get(name));
+    let mut links = BTreeMap::new();
+    for (name, ends) in unit.into_iter().flat_map(|unit| &unit.links) {
+        let number = name.strip_prefix("link").and_then(|number| number.parse().ok());
+        let ends = ends.split_once(' ').and_then(|(from, to)| {
+            Some(LinkEnds { from: from.parse().ok()?, to: to.parse().ok()? })
+        });
+        links.extend(number.zip(ends));
+    }
+    links
+}
 
 fn expanded(name: &str, text: &str, nodes: &[u32]) -> Vec<(Metric, String)> {
     let metric = metric(name).expect("events.toml is checked by a test");

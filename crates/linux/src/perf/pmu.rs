@@ -34,6 +34,10 @@ pub struct Pmu {
     pub aliases: BTreeMap<String, String>,
     /// The CPUs that must be asked, for units that are not per CPU.
     pub cpus: Option<Vec<u32>>,
+    /// What it says about itself in `caps/`.
+    pub caps: BTreeMap<String, String>,
+    /// The lab's node unit tells between which nodes its links are: name → `FROM TO` in `links/`.
+    pub links: BTreeMap<String, String>,
 }
 
 /// All units of a machine.
@@ -83,12 +87,17 @@ impl Pmus {
         self.units.values()
     }
 
-    /// The unit that counts in each core: `cpu`, on hybrid parts `cpu_core`, on Arm the first whose
-    /// name says so.
+    /// The unit that counts in each core: the lab's own where the processor has one as well, else
+    /// `cpu`, on hybrid parts `cpu_core`, on Arm the first whose name says so.
     #[must_use]
     pub fn core(&self) -> Option<&Pmu> {
         let arm = |unit: &&Pmu| unit.name.starts_with("armv8_") || unit.name.starts_with("armv9_");
-        self.get("cpu").or_else(|| self.get("cpu_core")).or_else(|| self.iter().find(arm))
+        let named = ["rondpoint", "cpu", "cpu_core"].into_iter().find_map(|name| self.get(name));
+        named.or_else(|| self.iter().find(arm))
+    }
+
+    fn named(&self, name: &str) -> Option<&Pmu> {
+        self.get(name).or_else(|| self.core().filter(|_| name == "core"))
     }
 
     /// Resolves an event string. A word is an alias of the core's unit where there is one of that
@@ -110,7 +119,7 @@ impl Pmus {
                     .ok_or_else(|| fail("no such event on this machine".to_string()))?,
             },
             Named::Terms { pmu, terms } => {
-                let unit = self.get(pmu).ok_or_else(|| {
+                let unit = self.named(pmu).ok_or_else(|| {
                     let names: Vec<&str> = self.units.keys().map(String::as_str).collect();
                     fail(format!("no unit `{pmu}`; this machine has: {}", names.join(", ")))
                 })?;
@@ -235,18 +244,24 @@ fn read_unit(directory: &Path, name: &str) -> Result<Option<Pmu>, LinuxError> {
             format.insert(field, places);
         }
     }
-    let mut aliases = BTreeMap::new();
-    for alias in root::list(&path.join("events"))? {
-        // `NAME.scale`, `NAME.unit`, `NAME.snapshot` stand beside the event itself.
-        if alias.contains('.') {
-            continue;
-        }
-        if let Some(bytes) = root::read_optional(&path.join("events").join(&alias))? {
-            aliases.insert(alias, String::from_utf8_lossy(&bytes).trim().to_string());
+    let mut aliases = texts(&path.join("events"))?;
+    // `NAME.scale`, `NAME.unit`, `NAME.snapshot` stand beside the event itself.
+    aliases.retain(|alias, _| !alias.contains('.'));
+    let cpus = parsed(&path.join("cpumask"), cpulist::parse)?;
+    let caps = texts(&path.join("caps"))?;
+    let links = texts(&path.join("links"))?;
+    Ok(Some(Pmu { name: name.to_string(), kind, format, aliases, cpus, caps, links }))
+}
+
+/// The small files of a directory, by name.
+fn texts(directory: &Path) -> Result<BTreeMap<String, String>, LinuxError> {
+    let mut texts = BTreeMap::new();
+    for name in root::list(directory)? {
+        if let Some(bytes) = root::read_optional(&directory.join(&name))? {
+            texts.insert(name, String::from_utf8_lossy(&bytes).trim().to_string());
         }
     }
-    let cpus = parsed(&path.join("cpumask"), cpulist::parse)?;
-    Ok(Some(Pmu { name: name.to_string(), kind, format, aliases, cpus }))
+    Ok(texts)
 }
 
 fn parsed<T>(
