@@ -12,6 +12,7 @@ mod probe;
 mod record;
 mod sources;
 mod system;
+mod tested;
 mod unpack;
 
 use std::collections::BTreeSet;
@@ -33,10 +34,16 @@ pub(crate) struct Arguments {
     /// Only say what would be fetched, and how much (the package lists are fetched to know)
     #[arg(long)]
     dry_run: bool,
+    /// Write down the packages that are set up as those that ./x test passed with
+    #[arg(long)]
+    record_tested: bool,
 }
 
 /// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
 const UNPACKED_PER_PACKED: u64 = 3;
+
+/// Room for apt's lists and its cache of them (20 MB were seen); on a full disc apt hangs rather than fails.
+const LISTS_BYTES: u64 = 100_000_000;
 
 /// Unpacking speed in packed bytes per second, from xz on a slow core; used for the forecast only.
 const UNPACK_BYTES_PER_S: f64 = 10e6;
@@ -47,15 +54,19 @@ const UNKNOWN_BYTES_PER_S: f64 = 5e6;
 /// The whole of `./x setup`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let cache = installed::cache_folder(|name| std::env::var(name).ok())?;
+    if arguments.record_tested {
+        return tested::record(&Installed::load(&cache)?);
+    }
     let may_be_done = !arguments.refresh && !arguments.dry_run;
     if may_be_done && let Ok(installed) = Installed::load(&cache) {
-        println!("{}", summary(&installed, &cache));
+        report(&installed, &cache)?;
         println!("nothing to do (./x setup --refresh looks for newer packages)");
         return Ok(());
     }
     system::check()?;
     system::check_cache(&cache)?;
     let _lock = lock(&cache)?;
+    check_space(LISTS_BYTES, &cache)?;
     let apt = private_root(&cache)?;
     println!("fetching Debian's package lists (about 10 MB) …");
     let speed = apt.update()?;
@@ -64,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.dry_run {
         return Ok(());
     }
-    check_space(&plan, &missing, &cache)?;
+    check_space(space_needed(&plan, &missing, &cache), &cache)?;
     if !missing.is_empty() {
         apt.fetch(&missing)?;
     }
@@ -73,8 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let installed = record::describe(&plan, &trees)?;
     record::write(installed, &cache)?;
     tidy_up(&apt, &trees, &cache)?;
-    println!("{}", summary(&Installed::load(&cache)?, &cache));
-    Ok(())
+    report(&Installed::load(&cache)?, &cache)
 }
 
 /// One setup at a time in one cache; released when the file is closed, even by a kill.
@@ -152,20 +162,24 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn check_space(plan: &Plan, missing: &[&Download], cache: &Path) -> Result<()> {
+/// Bytes that fetching and unpacking will take.
+fn space_needed(plan: &Plan, missing: &[&Download], cache: &Path) -> u64 {
     let fetched: u64 = missing.iter().map(|download| download.bytes).sum();
     let pending = plan.groups.iter().filter(|group| !cache.join(group.folder()).exists());
-    let unpacked: u64 = pending
+    let unpacked = pending
         .flat_map(|group| &group.downloads)
-        .map(|download| download.bytes * UNPACKED_PER_PACKED)
-        .sum();
+        .map(|download| download.bytes * UNPACKED_PER_PACKED);
+    fetched + unpacked.sum::<u64>()
+}
+
+fn check_space(needed: u64, cache: &Path) -> Result<()> {
     let free = system::free_bytes(cache)?;
-    if free < fetched + unpacked {
+    if free < needed {
         bail!(
             "{}: {:.0} MB are free and about {:.0} MB are needed; make room, or choose another folder with RONDPOINT_CACHE",
             cache.display(),
             megabytes(free),
-            megabytes(fetched + unpacked)
+            megabytes(needed)
         );
     }
     Ok(())
@@ -186,12 +200,16 @@ fn tidy_up(apt: &PrivateRoot, trees: &[PathBuf], cache: &Path) -> Result<()> {
     Ok(())
 }
 
-fn summary(installed: &Installed, cache: &Path) -> String {
-    format!(
-        "lab parts in {}: QEMU {}, guest kernel {}, {} guest programs",
-        cache.display(),
-        installed.host.qemu_version,
-        installed.kernel.release,
-        installed.guest.programs.len()
-    )
+/// What there is, and how it differs from what was tested.
+fn report(installed: &Installed, cache: &Path) -> Result<()> {
+    let (qemu, kernel) = (&installed.host.qemu_version, &installed.kernel.release);
+    let programs = installed.guest.programs.len();
+    println!(
+        "lab parts in {}: QEMU {qemu}, guest kernel {kernel}, {programs} guest programs",
+        cache.display()
+    );
+    for difference in tested::differences(installed)? {
+        println!("note: {difference}");
+    }
+    Ok(())
 }

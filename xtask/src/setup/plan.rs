@@ -125,7 +125,7 @@ fn is_unused(download: &Download) -> bool {
 fn newest_kernel(apt: &PrivateRoot) -> Result<String> {
     let meta = format!("linux-image-{KERNEL_SERIES}-amd64");
     let text = apt.description(&meta).with_context(|| {
-        format!("your apt sources carry no Linux {KERNEL_SERIES} for Debian 12; it comes with {RELEASE}-security, which must be among them")
+        format!("your apt sources carry no Linux {KERNEL_SERIES} ; it comes with {RELEASE}-security, which must be among them")
     })?;
     release_of(&text).with_context(|| {
         format!("{meta}: expected Depends: linux-image-{KERNEL_SERIES}.…-amd64, got:\n{text}")
