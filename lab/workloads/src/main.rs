@@ -1,3 +1,93 @@
-//! The lab's own programs; each checks its own result.
+//! The lab's own programs in one binary: real work on real threads, each checking its own result.
+//!
+//! They run in a small guest as well as anywhere else, so they need nothing but the kernel: no
+//! NUMA library, no shared library when linked statically. The last line of standard output is
+//! `key=value` pairs. Exit code: 0 the result is right, 1 it is wrong, 2 bad usage or no such node.
+//!
+//! `rondpoint-workloads kmeans --threads 4 --size 64M --iterations 20`
 
-fn main() {}
+mod bucketsort;
+mod chase;
+mod flags;
+mod kmeans;
+mod nodes;
+mod pingpong;
+mod random;
+mod report;
+mod scan;
+mod stencil;
+mod stream;
+mod system;
+mod team;
+mod wellplaced;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::report::{Failure, Report};
+
+#[derive(Parser)]
+#[command(version, about = "Programs with known memory behaviour; each checks its own result")]
+struct Cli {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand)]
+enum Workload {
+    /// k-means over one large array that the main thread touches first
+    Kmeans(kmeans::Flags),
+    /// Heat on a plate: partitions initialised by one thread, used by others
+    Stencil(stencil::Flags),
+    /// Each thread touches and uses its own partition: nothing to improve
+    Wellplaced(wellplaced::Flags),
+    /// Bucket sort: bursts of all-to-all traffic between phases of local work
+    Bucketsort(bucketsort::Flags),
+    /// Two threads hand one cache line to each other: ns per handoff
+    Pingpong(pingpong::Flags),
+    /// Latency chase over a random cycle of lines: ns per access
+    Chase(chase::Flags),
+    /// Bandwidth from one node's CPUs to one node's memory: MB/s
+    Stream(stream::Flags),
+    /// Reads every line of a region exactly once, to check counters against
+    Scan(scan::Flags),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    exit_on_panic();
+    let result = match cli.workload {
+        Workload::Kmeans(flags) => kmeans::run(&flags),
+        Workload::Stencil(flags) => stencil::run(&flags),
+        Workload::Wellplaced(flags) => wellplaced::run(&flags),
+        Workload::Bucketsort(flags) => bucketsort::run(&flags),
+        Workload::Pingpong(flags) => pingpong::run(&flags),
+        Workload::Chase(flags) => chase::run(&flags),
+        Workload::Stream(flags) => stream::run(&flags),
+        Workload::Scan(flags) => scan::run(&flags),
+    };
+    finish(result)
+}
+
+fn finish(result: Result<Report, Failure>) -> ExitCode {
+    match result {
+        Ok(report) => {
+            println!("{report}");
+            if report.right() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Err(Failure(message)) => {
+            eprintln!("rondpoint-workloads: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A thread that panics would leave the others waiting at the barrier for ever.
+fn exit_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::exit(101);
+    }));
+}

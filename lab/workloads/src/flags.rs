@@ -1,0 +1,90 @@
+//! Flags that several workloads share.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// How long.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Pace {
+    /// Rounds to run
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) iterations: u64,
+    /// Run for this many seconds instead, to the end of a round
+    #[arg(long, conflicts_with = "iterations", value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Write the number of finished rounds to this file after each round
+    #[arg(long)]
+    pub(crate) progress: Option<PathBuf>,
+}
+
+/// How many, and where.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Threads {
+    /// Threads; default: one for each CPU that this process may use
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
+    /// Pin thread i to the i-th CPU that this process may use, and the main thread to the first
+    #[arg(long)]
+    pub(crate) pin: bool,
+}
+
+/// How much memory.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Memory {
+    /// Bytes of the data: 64M, 1G, 4096
+    #[arg(long, default_value = "64M", value_parser = size)]
+    pub(crate) size: usize,
+    /// Ask the kernel for small pages only
+    #[arg(long)]
+    pub(crate) no_huge_pages: bool,
+}
+
+/// What to compute on.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Seed {
+    /// Seed of the data
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Reads `64M`: a whole number with an optional K, M or G of 1024.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.chars().last() {
+        Some('K') => (&text[..text.len() - 1], 10),
+        Some('M') => (&text[..text.len() - 1], 20),
+        Some('G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes
+        .filter(|bytes| (4096..=1 << 40).contains(bytes))
+        .ok_or_else(|| "expected 4096 bytes to 1024G, like 64M".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e6);
+    seconds.ok_or_else(|| "expected a number of seconds above 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_numbers_of_1024s() {
+        assert_eq!(size("64M"), Ok(64 << 20));
+        assert_eq!(size("4096"), Ok(4096));
+        for text in ["", "M", "64m", "-1G", "1.5G", "99999999999G", "100", "1é"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_positive_and_finite() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["0", "-1", "nan", "inf", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The last line of output, for people and machines alike: `workload=kmeans seconds=1.25 result=ok`.
+
+use std::fmt;
+
+/// Why a workload could not run at all: one sentence.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+/// What a workload found; `result=ok` or `result=wrong` comes last.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pairs: Vec<(&'static str, String)>,
+    wrong: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn new(workload: &str) -> Self {
+        Self { pairs: vec![("workload", workload.to_owned())], wrong: None }
+    }
+
+    /// Adds a pair. Values are single words, so that the line splits at spaces.
+    pub(crate) fn pair(mut self, key: &'static str, value: impl fmt::Display) -> Self {
+        let value = value.to_string();
+        assert!(!value.contains(char::is_whitespace), "{key}={value} would not split at spaces");
+        self.pairs.push((key, value));
+        self
+    }
+
+    /// States a check; the first that fails is named in the line.
+    pub(crate) fn check(mut self, name: &str, holds: bool) -> Self {
+        if !holds && self.wrong.is_none() {
+            self.wrong = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// True if every check held.
+    pub(crate) fn right(&self) -> bool {
+        self.wrong.is_none()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, value) in &self.pairs {
+            write!(f, "{key}={value} ")?;
+        }
+        match &self.wrong {
+            None => write!(f, "result=ok"),
+            Some(check) => write!(f, "result=wrong check={check}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_was_found_and_which_check_failed_first() {
+        let report = Report::new("sort").pair("seconds", 1.5).check("sum", true);
+        assert_eq!(report.to_string(), "workload=sort seconds=1.5 result=ok");
+        let report = report.check("order", false).check("count", false);
+        assert_eq!(report.to_string(), "workload=sort seconds=1.5 result=wrong check=order");
+        assert!(!report.right());
+    }
+}

@@ -1,0 +1,270 @@
+//! Pages and CPUs from the kernel: the only unsafe code of this program.
+//!
+//! Memory comes as fresh private pages, not from an allocator, so that who touches a page first is
+//! the program's decision and a region begins and ends with its pages.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+
+use crate::report::Failure;
+
+/// `MPOL_BIND` of linux/mempolicy.h.
+const MPOL_BIND: libc::c_int = 2;
+/// Nodes that the masks and queries here reach; the kernel's limit is 1024.
+const NODES: u32 = 1024;
+/// Pages asked for in one query of where they are.
+const PAGES_PER_QUERY: usize = 1024;
+
+/// Types that any bytes make a valid value of, zeroes above all.
+///
+/// # Safety
+/// Every bit pattern must be valid, and there must be nothing to drop.
+pub(crate) unsafe trait Plain: Send + Sync {}
+// SAFETY: an integer has no invalid bit pattern.
+unsafe impl Plain for u64 {}
+// SAFETY: an atomic integer has no invalid bit pattern.
+unsafe impl Plain for AtomicU64 {}
+// SAFETY: an array of floats has no invalid bit pattern.
+unsafe impl Plain for [f64; 8] {}
+
+/// A slice in pages of its own. Nobody has touched them yet: they read as zeroes.
+pub(crate) struct Pages<T: Plain> {
+    start: NonNull<T>,
+    length: usize,
+    bytes: usize,
+    owned: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to this value alone, and T may go to other threads.
+unsafe impl<T: Plain> Send for Pages<T> {}
+// SAFETY: shared access gives &[T] only, and T may be shared between threads.
+unsafe impl<T: Plain> Sync for Pages<T> {}
+
+impl<T: Plain> Pages<T> {
+    /// Maps as many whole values as fit into `bytes`, at least one.
+    pub(crate) fn map(bytes: usize, small_pages_only: bool) -> Result<Self, Failure> {
+        let length = (bytes / size_of::<T>()).max(1);
+        let bytes = (length * size_of::<T>()).next_multiple_of(page_bytes());
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other memory.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(last_error(&format!("cannot map {bytes} bytes")));
+        }
+        let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns null");
+        let pages = Self { start, length, bytes, owned: PhantomData };
+        if small_pages_only {
+            // SAFETY: the range is this mapping; the advice changes no content. A kernel without
+            // huge pages refuses it, which is just as well.
+            unsafe { libc::madvise(pages.start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
+        }
+        Ok(pages)
+    }
+
+    /// Binds the pages to a node: from now on they are allocated there or not at all.
+    pub(crate) fn bind(&self, node: u32) -> Result<(), Failure> {
+        let mut mask = [0u64; NODES as usize / 64];
+        if node >= NODES {
+            return Err(Failure(format!("node {node}: expected a node below {NODES}")));
+        }
+        mask[node as usize / 64] = 1 << (node % 64);
+        // The kernel reads one bit less than it is told (mm/mempolicy.c, get_nodes, v6.12).
+        let bits = NODES as usize + 1;
+        // SAFETY: the range is this mapping and the mask outlives the call; only placement changes.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.bytes,
+                MPOL_BIND,
+                mask.as_ptr(),
+                bits,
+                0,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(last_error(&format!("cannot bind memory to node {node}")))
+        }
+    }
+
+    /// Makes the kernel allocate and clear every page, without a user-mode access.
+    pub(crate) fn populate(&self) -> Result<(), Failure> {
+        // SAFETY: the range is this mapping; zero pages are filled in where there were none.
+        let result = unsafe {
+            libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE)
+        };
+        if result == 0 { Ok(()) } else { Err(last_error("cannot populate pages")) }
+    }
+
+    /// How many pages are not on `node`, by the kernel's account.
+    pub(crate) fn pages_elsewhere(&self, node: u32) -> Result<usize, Failure> {
+        let base = self.start.as_ptr().cast::<u8>();
+        let count = self.bytes / page_bytes();
+        let mut elsewhere = 0;
+        for first in (0..count).step_by(PAGES_PER_QUERY) {
+            let last = (first + PAGES_PER_QUERY).min(count);
+            let addresses: Vec<_> =
+                (first..last).map(|page| base.wrapping_add(page * page_bytes())).collect();
+            let mut found = vec![-1i32; addresses.len()];
+            let nowhere = ptr::null::<libc::c_int>();
+            // SAFETY: both arrays have as many entries as the call is told and outlive it; without
+            // target nodes it moves nothing and only fills `found`.
+            let result = unsafe {
+                libc::syscall(
+                    libc::SYS_move_pages,
+                    0,
+                    addresses.len(),
+                    addresses.as_ptr(),
+                    nowhere,
+                    found.as_mut_ptr(),
+                    0,
+                )
+            };
+            if result < 0 {
+                return Err(last_error("cannot ask where pages are"));
+            }
+            elsewhere += found.iter().filter(|&&at| u32::try_from(at) != Ok(node)).count();
+        }
+        Ok(elsewhere)
+    }
+}
+
+impl<T: Plain> Deref for Pages<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `length` values fit the mapping, which lives as long as self; zeroes and whatever
+        // was stored since are valid values of a Plain type; page alignment exceeds T's.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Plain> DerefMut for Pages<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`, and the exclusive borrow of self is the only way to the mapping.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Plain> Drop for Pages<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own and nothing borrows it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The size of a small page.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: asks for a constant.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("the page size is known and positive")
+}
+
+/// The CPUs that the calling thread may use, ascending.
+pub(crate) fn allowed_cpus() -> Result<Vec<usize>, Failure> {
+    let mut mask = CpuMask::default();
+    let bytes = size_of_val(&mask.0);
+    // SAFETY: the kernel writes at most `bytes` bytes of mask, which outlives the call.
+    let written =
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, mask.0.as_mut_ptr()) };
+    if written < 0 {
+        return Err(last_error("cannot read the CPUs of this process"));
+    }
+    Ok((0..CpuMask::CPUS).filter(|cpu| mask.0[cpu / 64] >> (cpu % 64) & 1 == 1).collect())
+}
+
+/// Confines the calling thread to these CPUs.
+pub(crate) fn run_on(cpus: &[usize]) -> Result<(), Failure> {
+    let mut mask = CpuMask::default();
+    for &cpu in cpus {
+        let word = mask.0.get_mut(cpu / 64);
+        *word.ok_or_else(|| {
+            Failure(format!("CPU {cpu}: expected a CPU below {}", CpuMask::CPUS))
+        })? |= 1 << (cpu % 64);
+    }
+    let bytes = size_of_val(&mask.0);
+    // SAFETY: the kernel reads `bytes` bytes of mask, which outlives the call.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, mask.0.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(last_error(&format!("cannot run on CPUs {cpus:?}"))) }
+}
+
+/// As many CPUs as the kernel's largest configuration has.
+#[derive(Clone)]
+struct CpuMask([u64; Self::CPUS / 64]);
+
+impl CpuMask {
+    const CPUS: usize = 8192;
+}
+
+impl Default for CpuMask {
+    fn default() -> Self {
+        Self([0; Self::CPUS / 64])
+    }
+}
+
+fn last_error(attempt: &str) -> Failure {
+    Failure(format!("{attempt}: {}", io::Error::last_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_pages_read_as_zeroes_and_keep_what_is_written() {
+        let mut pages = Pages::<u64>::map(10_000, true).unwrap();
+        assert_eq!(pages.len(), 1250);
+        assert!(pages.iter().all(|&word| word == 0));
+        pages[1249] = 7;
+        assert_eq!(pages.iter().sum::<u64>(), 7);
+    }
+
+    #[test]
+    fn no_machine_maps_everything() {
+        let failure = Pages::<u64>::map(usize::MAX / 2, false).map(|_| ()).unwrap_err();
+        assert!(failure.0.starts_with("cannot map "), "{}", failure.0);
+    }
+
+    #[test]
+    fn populated_pages_are_on_some_node() {
+        let pages = Pages::<u64>::map(64 << 10, true).unwrap();
+        let before = pages.pages_elsewhere(0);
+        pages.populate().unwrap();
+        // Some containers forbid the query; then there is nothing to compare.
+        if let Ok(before) = before {
+            assert_eq!(before, 16);
+            assert!(
+                pages.pages_elsewhere(0).unwrap() == 0 || pages.pages_elsewhere(1).unwrap() == 0
+            );
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused() {
+        let pages = Pages::<u64>::map(4096, true).unwrap();
+        assert!(pages.bind(1023).is_err());
+        assert!(pages.bind(5000).unwrap_err().0.contains("below 1024"));
+    }
+
+    #[test]
+    fn a_thread_runs_where_it_is_told() {
+        let allowed = allowed_cpus().unwrap();
+        let last = *allowed.last().unwrap();
+        std::thread::spawn(move || {
+            run_on(&[last]).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), [last]);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(allowed_cpus().unwrap(), allowed);
+        assert!(run_on(&[9999]).unwrap_err().0.contains("below 8192"));
+        assert!(run_on(&[]).is_err());
+    }
+}

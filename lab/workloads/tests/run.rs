@@ -1,0 +1,152 @@
+//! Every workload, small, as its user starts it: exit code, last line, messages.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Output, Stdio};
+
+fn command(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint-workloads"));
+    command.args(line.split_whitespace());
+    command
+}
+
+fn run(line: &str) -> Output {
+    command(line).output().expect("the program starts")
+}
+
+/// The pairs of the last line; the run must have succeeded.
+fn pairs(line: &str) -> BTreeMap<String, String> {
+    let output = run(line);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{line}: {text}{errors}");
+    let last = text.lines().last().unwrap_or_default();
+    let pair = |word: &str| {
+        let (key, value) = word.split_once('=').expect("words are key=value");
+        (key.to_owned(), value.to_owned())
+    };
+    let pairs: BTreeMap<_, _> = last.split(' ').map(pair).collect();
+    assert_eq!(pairs["result"], "ok", "{last}");
+    assert_eq!(Some(pairs["workload"].as_str()), line.split_whitespace().next());
+    assert!(pairs["seconds"].parse::<f64>().expect("a number") >= 0.0);
+    pairs
+}
+
+/// Fails with code 2 and a message that says what was expected.
+fn refused(line: &str, expected: &str) {
+    let output = run(line);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+    assert!(errors.contains(expected), "{line}: {errors}");
+}
+
+#[test]
+fn kmeans_finds_the_same_centres_with_any_number_of_threads() {
+    let one = pairs("kmeans --threads 1 --size 256K --iterations 3");
+    let three = pairs("kmeans --threads 3 --size 256K --iterations 3 --pin");
+    let rotated = pairs("kmeans --threads 3 --size 256K --iterations 3 --rotate --no-huge-pages");
+    assert_eq!(one["points"], "4096");
+    assert_eq!(one["checksum"], three["checksum"]);
+    assert_eq!(one["checksum"], rotated["checksum"]);
+    let other = pairs("kmeans --threads 1 --size 256K --iterations 3 --seed 2");
+    assert_ne!(one["checksum"], other["checksum"]);
+    pairs("kmeans --threads 2 --size 4096 --iterations 2 --centres 256");
+}
+
+#[test]
+fn stencil_agrees_with_the_analytic_plate() {
+    for seed in 0..4 {
+        pairs(&format!("stencil --threads 3 --size 300K --iterations 25 --seed {seed}"));
+    }
+    assert_eq!(pairs("stencil --threads 40 --size 4096 --iterations 7")["side"], "16");
+}
+
+#[test]
+fn wellplaced_and_bucketsort_are_right() {
+    pairs("wellplaced --threads 3 --size 300K --iterations 5");
+    let sorted = pairs("bucketsort --threads 3 --size 300K --iterations 4");
+    assert_eq!((sorted["keys"].as_str(), sorted["iterations"].as_str()), ("19200", "4"));
+    pairs("bucketsort --threads 1 --size 4096 --iterations 1");
+}
+
+#[test]
+fn a_time_instead_of_rounds_and_a_progress_file() {
+    let path = std::env::temp_dir().join(format!("rondpoint-progress-{}", std::process::id()));
+    let line = "wellplaced --threads 2 --size 64K --seconds 0.05 --progress";
+    let pairs = pairs(&format!("{line} {}", path.display()));
+    assert!(pairs["seconds"].parse::<f64>().expect("a number") >= 0.05);
+    let text = std::fs::read_to_string(&path).expect("the file was written");
+    assert_eq!(text.trim(), pairs["iterations"]);
+    assert_eq!(text.len(), 21);
+    std::fs::remove_file(path).expect("the file can go");
+}
+
+#[test]
+fn the_measuring_programs_measure_something() {
+    let pingpong = pairs("pingpong --handoffs 200 --iterations 2");
+    assert_eq!(pingpong["handoffs"], "400");
+    assert!(pingpong["ns_per_handoff"].parse::<f64>().expect("a number") > 0.0);
+    pairs("pingpong --handoffs 100 --pause --cpus 0,0");
+
+    let chase = pairs("chase --size 256K --rounds 3");
+    assert_eq!((chase["lines"].as_str(), chase["accesses"].as_str()), ("4096", "12288"));
+    assert!(chase["ns_per_access"].parse::<f64>().expect("a number") > 0.0);
+
+    for kernel in ["read", "triad"] {
+        let stream =
+            pairs(&format!("stream --threads 2 --size 384K --iterations 3 --kernel {kernel}"));
+        assert_eq!(stream["bytes"], "393216");
+        assert!(stream["mb_per_s"].parse::<f64>().expect("a number") > 0.0);
+    }
+    assert_eq!(pairs("scan --size 130K")["lines"], "2048");
+    pairs("scan --size 128K --order sequential");
+}
+
+#[test]
+fn a_scan_waits_to_be_counted() {
+    let mut child = command("scan --size 64K --wait")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    let last = lines.next().expect("a line").expect("text");
+    assert!(last.ends_with("result=ok"), "{last}");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// A node that there is can be bound to, unless a container forbids it; then the message says so.
+#[test]
+fn memory_of_a_chosen_node() {
+    for line in
+        ["scan --size 64K --node 0", "chase --size 64K --node 0", "stream --size 64K --mem-node 0"]
+    {
+        let output = run(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => {}
+            Some(2) => assert!(errors.contains("cannot bind memory to node 0"), "{errors}"),
+            other => panic!("{line}: {other:?} {errors}"),
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_sentence() {
+    refused("kmeans --size 12Q", "expected 4096 bytes to 1024G, like 64M");
+    refused("kmeans --threads 0", "0 is not in 1..=1024");
+    refused("kmeans --seconds 1 --iterations 2", "cannot be used with");
+    refused("kmeans --seconds never", "expected a number of seconds above 0");
+    refused("sort", "unrecognized subcommand 'sort'");
+    refused("scan --node 1000", "cannot bind memory to node 1000");
+    refused(
+        "stream --cpu-node 999",
+        "node 999: cannot read /sys/devices/system/node/node999/cpulist",
+    );
+    refused("pingpong --cpus 0", "expected two for each pair, got 1");
+    refused("pingpong --cpus 0,8000", "may not use CPU 8000");
+    refused("wellplaced --size 4K --progress /nowhere/file", "/nowhere/file: No such file");
+    refused("chase --cpu 8191", "cannot run on CPUs [8191]");
+}
