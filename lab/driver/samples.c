@@ -13,14 +13,22 @@
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/nmi.h>
+#include <linux/sched/clock.h>
 
 #include "rondpoint_pmu.h"
 
 typedef int (*overflow_function)(struct perf_event *event, struct perf_sample_data *data,
 				 struct pt_regs *regs);
 
-/* perf_event_overflow(), which the kernel does not export. */
+typedef void (*took_function)(u64 nanoseconds);
+
+/*
+ * perf_event_overflow() and perf_sample_event_took(), which the kernel does not
+ * export.  The second lowers the permitted sample rate when handlers take more
+ * than kernel.perf_cpu_time_max_percent of the CPU; every x86 handler calls it.
+ */
 static overflow_function overflow;
+static took_function sample_event_took;
 
 static unsigned int entry_word(unsigned int cpu, u64 number, unsigned int word)
 {
@@ -133,6 +141,7 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
 	struct rp_cpu *state = this_cpu_ptr(&rp_cpus);
 	unsigned int cpu = smp_processor_id();
 	u64 tail = rp_load(rp_cpu_word(cpu, RP_RING_TAIL));
+	u64 begin = sched_clock();
 	struct perf_event *event;
 
 	/*
@@ -159,6 +168,7 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
 	}
 	state->nmi_may_follow = true;
 	set_frozen(cpu, 0);
+	sample_event_took(sched_clock() - begin);
 	return NMI_HANDLED;
 }
 
@@ -166,31 +176,32 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
  * A kprobe tells where a function is; it is removed again at once.  With indirect
  * branch tracking the probe lies behind the landing mark, which a call must hit.
  */
-static overflow_function find_overflow(void)
+static void *find_function(const char *name)
 {
-	struct kprobe probe = { .symbol_name = "perf_event_overflow" };
+	struct kprobe probe = { .symbol_name = name };
 	unsigned long address;
 
-	if (register_kprobe(&probe))
+	if (register_kprobe(&probe)) {
+		pr_err(RP_NAME ": the kernel has no %s to probe\n", name);
 		return NULL;
+	}
 	address = (unsigned long)probe.addr;
 	unregister_kprobe(&probe);
 #ifdef CONFIG_X86_KERNEL_IBT
 	if (is_endbr(*(u32 *)(address - ENDBR_INSN_SIZE)))
 		address -= ENDBR_INSN_SIZE;
 #endif
-	return (overflow_function)address;
+	return (void *)address;
 }
 
 int rp_samples_start(void)
 {
 	unsigned int cpu, slot;
 
-	overflow = find_overflow();
-	if (!overflow) {
-		pr_err(RP_NAME ": the kernel has no perf_event_overflow to probe\n");
+	overflow = find_function("perf_event_overflow");
+	sample_event_took = find_function("perf_sample_event_took");
+	if (!overflow || !sample_event_took)
 		return -ENOENT;
-	}
 	for_each_possible_cpu(cpu) {
 		/* Generations go on from an earlier load of this module. */
 		for (slot = 0; slot < RP_MAX_SLOTS; slot++)
