@@ -1,0 +1,191 @@
+//! Which threads are away from their data, remembered across intervals.
+//!
+//! The published rule marks a thread the first time it is seen with many remote accesses, with the socket where that was, and never
+//! forgets; with two sockets its home is then the other one. Ours takes the home from the page distribution where there is one, else
+//! excludes one socket after the other, and forgets after a time without remote accesses [inferred].
+
+use super::view::DataHome;
+use crate::{IndexSet, Tid};
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+
+/// Intervals with few remote accesses after which a mark is cleared [inferred: the length of SAM-MPH's history].
+const QUIET_INTERVALS: u8 = 16;
+
+/// How marks are made and lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// As published: the first socket on which the thread was seen remote, for ever.
+    Sticky,
+    /// By page distribution or exclusion, cleared after [`QUIET_INTERVALS`].
+    Forgetting,
+}
+
+/// The mark of one thread.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Away {
+    seen_remote_on: IndexSet,
+    home: Option<usize>,
+    quiet: u8,
+}
+
+impl Away {
+    fn seen_on(socket: usize) -> Self {
+        Self { seen_remote_on: [socket].into_iter().collect(), ..Self::default() }
+    }
+
+    /// Whether the thread's data would be remote from this socket, as far as is known.
+    #[must_use]
+    pub fn is_remote_on(&self, socket: usize) -> bool {
+        match self.home {
+            Some(home) => home != socket,
+            None => self.seen_remote_on.contains(socket),
+        }
+    }
+
+    /// The home, where the pages told it.
+    #[must_use]
+    pub fn home(&self) -> Option<usize> {
+        self.home
+    }
+}
+
+/// The marks of all threads.
+#[derive(Debug, Clone, Default)]
+pub struct Marks {
+    marks: BTreeMap<Tid, Away>,
+}
+
+impl Marks {
+    /// The mark of a thread.
+    #[must_use]
+    pub fn get(&self, tid: Tid) -> Option<&Away> {
+        self.marks.get(&tid)
+    }
+
+    /// Whether the thread is marked and this socket is away from its data.
+    #[must_use]
+    pub fn is_remote_on(&self, tid: Tid, socket: usize) -> bool {
+        self.get(tid).is_some_and(|away| away.is_remote_on(socket))
+    }
+
+    /// Takes in one interval of a thread on a socket; `is_remote` = above the threshold of remote accesses. Gives its mark.
+    pub fn observe(
+        &mut self,
+        memory: Memory,
+        tid: Tid,
+        socket: usize,
+        is_remote: bool,
+        home: DataHome,
+    ) -> Option<&Away> {
+        match memory {
+            Memory::Sticky if is_remote => {
+                Some(self.marks.entry(tid).or_insert_with(|| Away::seen_on(socket)))
+            }
+            Memory::Sticky => self.marks.get(&tid),
+            Memory::Forgetting => self.observe_forgetting(tid, socket, is_remote, home),
+        }
+    }
+
+    /// Drops the marks of threads that ended.
+    pub fn retain(&mut self, is_alive: impl Fn(Tid) -> bool) {
+        self.marks.retain(|&tid, _| is_alive(tid));
+    }
+
+    fn observe_forgetting(
+        &mut self,
+        tid: Tid,
+        socket: usize,
+        is_remote: bool,
+        home: DataHome,
+    ) -> Option<&Away> {
+        // Remote accesses although the data is here, or everywhere: no move of the thread helps.
+        let is_helpless = home == DataHome::Scattered || home == DataHome::Socket(socket);
+        if !is_remote || is_helpless {
+            return self.quiet(tid, home);
+        }
+        let away = self.marks.entry(tid).or_default();
+        away.quiet = 0;
+        away.home = if let DataHome::Socket(home) = home { Some(home) } else { None };
+        away.seen_remote_on.insert(socket);
+        Some(away)
+    }
+
+    fn quiet(&mut self, tid: Tid, home: DataHome) -> Option<&Away> {
+        let Entry::Occupied(mut mark) = self.marks.entry(tid) else { return None };
+        let away = mark.get_mut();
+        away.quiet += 1;
+        // The pages moved: what was learnt about the old place is void.
+        let is_moved =
+            matches!((away.home, home), (Some(old), DataHome::Socket(new)) if old != new);
+        if away.quiet >= QUIET_INTERVALS || is_moved || home == DataHome::Scattered {
+            mark.remove();
+            return None;
+        }
+        Some(mark.into_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Tid = Tid(1);
+
+    #[test]
+    fn the_published_mark_is_the_first_socket_and_stays() {
+        let mut marks = Marks::default();
+        marks.observe(Memory::Sticky, T, 0, true, DataHome::Socket(1));
+        marks.observe(Memory::Sticky, T, 1, true, DataHome::Unknown);
+        for _ in 0..100 {
+            marks.observe(Memory::Sticky, T, 1, false, DataHome::Unknown);
+        }
+        assert!(marks.is_remote_on(T, 0) && !marks.is_remote_on(T, 1));
+    }
+
+    #[test]
+    fn sixteen_quiet_intervals_clear_a_mark_and_noise_starts_anew() {
+        let mut marks = Marks::default();
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        for _ in 0..15 {
+            marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+        }
+        assert!(marks.is_remote_on(T, 0));
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        for _ in 0..15 {
+            marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+        }
+        assert!(marks.is_remote_on(T, 0));
+        marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+        assert_eq!(marks.get(T), None);
+    }
+
+    #[test]
+    fn without_a_page_distribution_sockets_are_excluded_one_by_one() {
+        let mut marks = Marks::default();
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Memory::Forgetting, T, 2, true, DataHome::Unknown);
+        let remote = [0, 1, 2, 3].map(|socket| marks.is_remote_on(T, socket));
+        assert_eq!(remote, [true, false, true, false]);
+    }
+
+    #[test]
+    fn pages_tell_the_home_and_moved_pages_clear_the_mark() {
+        let mut marks = Marks::default();
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Socket(3));
+        let remote = [0, 1, 2, 3].map(|socket| marks.is_remote_on(T, socket));
+        assert_eq!(remote, [true, true, true, false]);
+        marks.observe(Memory::Forgetting, T, 0, false, DataHome::Socket(0));
+        assert_eq!(marks.get(T), None);
+    }
+
+    #[test]
+    fn a_thread_with_scattered_data_is_never_away() {
+        let mut marks = Marks::default();
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Scattered);
+        assert_eq!(marks.get(T), None);
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Scattered);
+        assert_eq!(marks.get(T), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! Phase B: memory-bound threads leave a socket whose memory is near saturation.
+
+use super::decide::{Board, Destination, Move, Phase};
+use super::preset::Spread;
+use super::view::Running;
+use alloc::vec::Vec;
+
+/// Spreads memory-bound threads that neither share data nor know where their data is.
+pub(super) fn spread(board: &mut Board<'_>) {
+    let situation = board.situation;
+    let mut counts: Vec<usize> =
+        situation.state.sums.iter().map(|sums| sums.memory_threads).collect();
+    for source in 0..board.sockets() {
+        let spared = situation.preset.bandwidth_spares_coherence
+            && (situation.state.is_coherent(source, situation.thresholds)
+                || situation.state.is_sharing(source, situation.thresholds));
+        if !situation.state.is_saturated(source, situation.thresholds) || spared {
+            continue;
+        }
+        for target in (0..board.sockets()).filter(|&target| target != source) {
+            let leaving = leaving(board, source, target, &counts);
+            let left = relieve(board, source, target, leaving);
+            counts[source] -= left;
+            counts[target] += left;
+        }
+    }
+}
+
+/// How many threads may leave for `target`.
+fn leaving(board: &Board<'_>, source: usize, target: usize, counts: &[usize]) -> usize {
+    let situation = board.situation;
+    let is_saturated = situation.state.is_saturated(target, situation.thresholds);
+    let fewer = counts[target] + 1 < counts[source];
+    let half_of_difference = if fewer { (counts[source] - counts[target]) / 2 } else { 0 };
+    match situation.preset.spread {
+        Spread::Half if !is_saturated => counts[source] / 2,
+        Spread::Half | Spread::HalfOfDifference => half_of_difference,
+    }
+}
+
+/// Moves up to `leaving` threads; says how many it moved.
+fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) -> usize {
+    let may_leave = |&(cpu, _): &(usize, &Running)| {
+        let flags = board.flags(cpu);
+        flags.memory && !flags.sharing && !flags.marked
+    };
+    let threads: Vec<(usize, &Running)> = board.movable(source).filter(may_leave).collect();
+    let mut left = 0;
+    for (from, running) in threads {
+        if left == leaving {
+            break;
+        }
+        let idle = board.idle(target, running, |_| true).map(|to| (to, Destination::Idle));
+        let exchange = || {
+            // The author's code looks for the partner on the source socket (an index slip), where an exchange changes nothing.
+            board
+                .partner(target, from, running, |flags, _| flags.is_cpu_bound())
+                .map(|to| (to, Destination::CpuBound))
+        };
+        if let Some((to, destination)) = idle.or_else(exchange) {
+            board.commit(Move { phase: Phase::Bandwidth, from, to, destination });
+            left += 1;
+        }
+    }
+    left
+}

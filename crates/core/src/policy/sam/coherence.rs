@@ -1,0 +1,163 @@
+//! Phase C: threads that exchange data across sockets come to one socket.
+
+use super::decide::{Board, Destination, Move, Phase};
+use super::preset::Gathering;
+use super::view::Running;
+use crate::Pid;
+use alloc::vec::Vec;
+
+/// Threads that are taken to share data with each other: those of one process, or all whose process is not known.
+type Group = Option<Pid>;
+
+/// Gathers; true if the interval ends here because a memory-bound thread had to give way.
+pub(super) fn gather(board: &mut Board<'_>) -> bool {
+    let situation = board.situation;
+    let coherent: Vec<usize> = (0..board.sockets())
+        .filter(|&socket| situation.state.is_coherent(socket, situation.thresholds))
+        .collect();
+    match situation.preset.gathering {
+        Gathering::AllToLower => all_to_lower(board, &coherent),
+        Gathering::ProcessToCheaper => processes_to_cheaper(board, &coherent),
+    }
+    board.moves.iter().any(|chosen| chosen.destination == Destination::MemoryBound)
+}
+
+/// The published rule: each flagged socket pulls all coherent threads of the next flagged one.
+fn all_to_lower(board: &mut Board<'_>, coherent: &[usize]) {
+    for pair in coherent.windows(2) {
+        let &[target, source] = pair else { continue };
+        let pull = Pull::plan(board, source, target, |_| true);
+        pull.commit(board);
+    }
+}
+
+/// Ours: each process with coherent threads on both sockets of a pair, in the direction that costs less.
+fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
+    // Where a process was gathered in this interval: it does not leave from there again.
+    let mut gathered: Vec<(usize, Group)> = Vec::new();
+    for (place, &lower) in coherent.iter().enumerate() {
+        let Some((upper, groups)) = coherent[place + 1..].iter().find_map(|&upper| {
+            let groups = common_groups(board, lower, upper);
+            (!groups.is_empty()).then_some((upper, groups))
+        }) else {
+            continue;
+        };
+        for group in groups {
+            let of_group = |running: &Running| running.pid == group;
+            let to_lower = Pull::plan(board, upper, lower, of_group);
+            let to_upper = Pull::plan(board, lower, upper, of_group);
+            let must_stay = |socket| gathered.contains(&(socket, group));
+            let upwards = must_stay(upper) || to_upper.cost() < to_lower.cost();
+            let (pull, target) =
+                if upwards && !must_stay(lower) { (to_upper, upper) } else { (to_lower, lower) };
+            if !pull.moves.is_empty() {
+                gathered.push((target, group));
+            }
+            pull.commit(board);
+        }
+    }
+}
+
+/// Groups with coherent threads on both sockets.
+fn common_groups(board: &Board<'_>, one: usize, other: usize) -> Vec<Group> {
+    let mut here = groups(board, one);
+    let there = groups(board, other);
+    here.retain(|group| there.contains(group));
+    here
+}
+
+fn groups(board: &Board<'_>, socket: usize) -> Vec<Group> {
+    let is_coherent = |(cpu, _): &(usize, &Running)| board.flags(*cpu).coherence;
+    let mut groups: Vec<Group> =
+        board.movable(socket).filter(is_coherent).map(|(_, running)| running.pid).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// The coherent threads of a group on one socket with their destinations on another.
+struct Pull {
+    moves: Vec<Move>,
+    without_destination: usize,
+}
+
+impl Pull {
+    fn plan(
+        board: &mut Board<'_>,
+        source: usize,
+        target: usize,
+        of_group: impl Fn(&Running) -> bool,
+    ) -> Self {
+        let is_candidate = |board: &Board<'_>, cpu: usize, running: &Running| {
+            board.flags(cpu).coherence && of_group(running)
+        };
+        let candidates: Vec<(usize, &Running)> = board
+            .movable(source)
+            .filter(|&(cpu, running)| is_candidate(board, cpu, running))
+            .collect();
+        let mut pull = Self { moves: Vec::with_capacity(candidates.len()), without_destination: 0 };
+        for (from, running) in candidates {
+            match destination(board, from, running, source, target) {
+                Some((to, destination)) => {
+                    // Taken while the plan is made, so that no two threads get one destination.
+                    board.taken[to] = true;
+                    pull.moves.push(Move { phase: Phase::Coherence, from, to, destination });
+                }
+                None => pull.without_destination += 1,
+            }
+        }
+        for planned in &pull.moves {
+            board.taken[planned.to] = false;
+        }
+        pull
+    }
+
+    /// Threads left apart, then compromises, exchanges and moves.
+    fn cost(&self) -> (usize, usize, usize, usize) {
+        let count = |wanted: fn(Destination) -> bool| {
+            self.moves.iter().filter(|m| wanted(m.destination)).count()
+        };
+        let compromises = count(|destination| destination == Destination::MemoryBound);
+        let exchanges = count(|destination| destination != Destination::Idle);
+        (self.without_destination, compromises, exchanges, self.moves.len())
+    }
+
+    fn commit(self, board: &mut Board<'_>) {
+        self.moves.into_iter().for_each(|planned| board.commit(planned));
+    }
+}
+
+/// An idle CPU, else a CPU-bound thread, else a memory-bound one; never a thread that shares data where it is.
+fn destination(
+    board: &Board<'_>,
+    from: usize,
+    running: &Running,
+    source: usize,
+    target: usize,
+) -> Option<(usize, Destination)> {
+    if let Some(to) = board.idle(target, running, |_| true) {
+        return Some((to, Destination::Idle));
+    }
+    let marks = board.situation.marks;
+    let cpu_bound = board.partner(target, from, running, |flags, _| flags.is_cpu_bound());
+    let homeward = || {
+        let goes_home = |other: &Running| {
+            marks.is_remote_on(other.tid, target) && !marks.is_remote_on(other.tid, source)
+        };
+        board
+            .partner(target, from, running, |flags, other| {
+                !flags.sharing && !flags.coherence && goes_home(other)
+            })
+            .filter(|_| board.situation.preset.homeward_exchange)
+    };
+    let memory_bound = || {
+        board.partner(target, from, running, |flags, _| {
+            !flags.sharing && !flags.coherence && !flags.remote
+        })
+    };
+    let found = |kind: Destination| move |to: usize| (to, kind);
+    cpu_bound
+        .map(found(Destination::CpuBound))
+        .or_else(|| homeward().map(found(Destination::Homeward)))
+        .or_else(|| memory_bound().map(found(Destination::MemoryBound)))
+}

@@ -1,0 +1,340 @@
+//! SAM-MPH: whole applications placed by how much they suffer from coherence and whether their threads can share cores.
+//!
+//! Srikanthan et al., USENIX ATC 2016 (abstract) and the authors' code. Stall cycles per coherence event (SPC) say how well an
+//! application tolerates latency, instructions per cycle (IPC) whether it wants cores of its own; a history of 16 intervals keeps the
+//! mapping from oscillating. Low IPC is bound by latency and can share a core; high IPC wants its own.
+
+use super::history::History;
+use super::thresholds::Thresholds;
+use super::view::{Layout, Running, Use};
+use crate::Pid;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Statistics of one application over its intervals.
+#[derive(Debug, Clone, Default)]
+pub struct AppHistory {
+    /// Some thread exchanged much with another socket.
+    coherence: History,
+    /// Some thread exchanged much inside its socket.
+    sharing: History,
+    /// All threads together exchanged very much with other sockets.
+    high_coherence: History,
+    /// All threads together exchanged very much inside their sockets.
+    high_sharing: History,
+    stalls_per_event: Mean,
+    instructions_per_cycle: Mean,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1.0;
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut mean = Mean::default();
+    values.for_each(|value| mean.add(value));
+    mean.value()
+}
+
+impl AppHistory {
+    /// Takes in one interval of the application's running threads.
+    pub fn observe(&mut self, threads: &[&Running], thresholds: &Thresholds) {
+        let was_steady = self.coherence.or(self.sharing).is_steady();
+        let above = |rate: fn(&Running) -> f64| {
+            threads.iter().any(|running| rate(running) > thresholds.coherence)
+        };
+        let high = |rate: fn(&Running) -> f64| {
+            mean(threads.iter().map(|running| rate(running)))
+                .is_some_and(|rate| rate > thresholds.high_coherence)
+        };
+        self.coherence.push(above(|running| running.coherence));
+        self.sharing.push(above(|running| running.sharing));
+        self.high_coherence.push(high(|running| running.coherence));
+        self.high_sharing.push(high(|running| running.sharing));
+        let coherent = threads.iter().filter(|running| running.coherence > thresholds.coherence);
+        if let Some(stalls) = mean(coherent.filter_map(|running| running.stalls_per_coherence)) {
+            self.stalls_per_event.add(stalls);
+        }
+        if let Some(ipc) = mean(threads.iter().filter_map(|running| running.instructions_per_cycle))
+        {
+            self.instructions_per_cycle.add(ipc);
+        }
+        if was_steady && !self.coherence.or(self.sharing).is_steady() {
+            // Another phase: what was learnt of the old one is void.
+            self.stalls_per_event = Mean::default();
+            self.instructions_per_cycle = Mean::default();
+        }
+    }
+}
+
+/// One application as the placement sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppView {
+    /// Its process.
+    pub pid: Pid,
+    /// Its running threads.
+    pub threads: usize,
+    /// The socket where most of them run; the lower one on a tie.
+    pub socket: usize,
+    /// Steady in high coherence, between sockets or inside.
+    pub is_high: bool,
+    /// Steady in coherence, between sockets or inside.
+    pub is_steady: bool,
+    /// Stall cycles per coherence event; `None` if never seen above the threshold in this phase.
+    pub stalls_per_event: Option<f64>,
+    /// Instructions per cycle.
+    pub instructions_per_cycle: Option<f64>,
+}
+
+/// The rule by which an application was placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Rule {
+    /// It suffers most from coherence: one socket for all its threads.
+    HighCoherence,
+    /// It is bound by latency: hardware threads of one socket, or of several where none is large enough.
+    LatencyBound,
+    /// It computes much: physical cores of its own.
+    OwnCores,
+    /// It fits no socket: all CPUs again.
+    Released,
+}
+
+/// Where the threads of one application go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Its process.
+    pub pid: Pid,
+    /// Why.
+    pub rule: Rule,
+    /// Sockets with the number of threads for each; empty for all CPUs.
+    pub sockets: Vec<(usize, usize)>,
+}
+
+/// The histories of all applications.
+#[derive(Debug, Clone, Default)]
+pub struct Apps {
+    histories: BTreeMap<Pid, AppHistory>,
+}
+
+impl Apps {
+    /// Takes in one interval; who does not run keeps its history and gets an empty interval, who ended is forgotten.
+    pub fn observe(
+        &mut self,
+        uses: &[Use],
+        thresholds: &Thresholds,
+        is_alive: impl Fn(Pid) -> bool,
+    ) {
+        let mut running: BTreeMap<Pid, Vec<&Running>> = BTreeMap::new();
+        for thread in uses.iter().filter_map(Use::thread) {
+            if let Some(pid) = thread.pid {
+                running.entry(pid).or_default().push(thread);
+            }
+        }
+        self.histories.retain(|&pid, _| is_alive(pid));
+        for &pid in running.keys() {
+            self.histories.entry(pid).or_default();
+        }
+        for (pid, history) in &mut self.histories {
+            history.observe(running.get(pid).map_or(&[][..], Vec::as_slice), thresholds);
+        }
+    }
+
+    /// The applications with running threads, ascending by pid.
+    #[must_use]
+    pub fn views(&self, layout: &Layout, uses: &[Use]) -> Vec<AppView> {
+        let mut by_socket: BTreeMap<Pid, Vec<usize>> = BTreeMap::new();
+        for (cpu, cpu_use) in uses.iter().enumerate() {
+            let Some((pid, socket)) =
+                cpu_use.thread().and_then(|t| t.pid).zip(layout.socket_of_cpu[cpu])
+            else {
+                continue;
+            };
+            by_socket.entry(pid).or_insert_with(|| vec![0; layout.sockets.len()])[socket] += 1;
+        }
+        let view = |(pid, counts): (Pid, Vec<usize>)| {
+            let history = self.histories.get(&pid)?;
+            let most = *counts.iter().max()?;
+            Some(AppView {
+                pid,
+                threads: counts.iter().sum(),
+                socket: counts.iter().position(|&count| count == most)?,
+                is_high: history.high_coherence.or(history.high_sharing).is_steady(),
+                is_steady: history.coherence.or(history.sharing).is_steady(),
+                stalls_per_event: history.stalls_per_event.value(),
+                instructions_per_cycle: history.instructions_per_cycle.value(),
+            })
+        };
+        by_socket.into_iter().filter_map(view).collect()
+    }
+}
+
+/// Places applications in the order of need, each as a whole where that is possible.
+#[must_use]
+pub fn place(layout: &Layout, apps: &[AppView], thresholds: &Thresholds) -> Vec<Placement> {
+    let mut capacity = Capacity::new(layout);
+    let mut placements: Vec<Placement> = Vec::new();
+    for app in most_stalled(apps, thresholds) {
+        if let Some(socket) = capacity.one_socket(app, Contexts::All) {
+            placements.push(capacity.assign(app, Rule::HighCoherence, vec![(socket, app.threads)]));
+        }
+    }
+    let is_left = |app: &&AppView, placements: &[Placement]| {
+        !placements.iter().any(|done| done.pid == app.pid)
+    };
+    let mut steady: Vec<(&AppView, f64)> = apps
+        .iter()
+        .filter(|app| app.is_steady && app.threads > 1 && is_left(app, &placements))
+        .filter_map(|app| Some((app, app.instructions_per_cycle?)))
+        .collect();
+    steady.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    for (app, ipc) in steady {
+        let (rule, contexts) = if ipc < thresholds.ipc_limit {
+            (Rule::LatencyBound, Contexts::All)
+        } else {
+            (Rule::OwnCores, Contexts::Cores)
+        };
+        if let Some(sockets) = capacity.one_or_spread(app, contexts) {
+            placements.push(capacity.assign(app, rule, sockets));
+        }
+    }
+    for app in apps.iter().filter(|app| is_left(app, &placements)).collect::<Vec<_>>() {
+        if app.threads > capacity.free[app.socket] {
+            placements.push(Placement { pid: app.pid, rule: Rule::Released, sockets: Vec::new() });
+        }
+    }
+    placements
+}
+
+/// Applications steady in high coherence, those that wait longest for it first.
+fn most_stalled<'a>(apps: &'a [AppView], thresholds: &Thresholds) -> Vec<&'a AppView> {
+    let mut stalled: Vec<(&AppView, f64)> = apps
+        .iter()
+        .filter(|app| app.is_high && app.threads > 1)
+        .filter(|app| {
+            app.instructions_per_cycle.is_some_and(|ipc| ipc < thresholds.ipc_limit_high_coherence)
+        })
+        .filter_map(|app| Some((app, app.stalls_per_event.filter(|stalls| *stalls > 0.0)?)))
+        .collect();
+    stalled.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    stalled.into_iter().map(|(app, _)| app).collect()
+}
+
+/// Which CPUs of a socket an application may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contexts {
+    /// All hardware threads.
+    All,
+    /// One a physical core.
+    Cores,
+}
+
+impl Contexts {
+    /// Above so much free room in every socket the fuller ones are filled first: 15 of 20 hardware threads, 8 of 10 cores [author
+    /// code], here as a share.
+    fn roomy_share(self) -> f64 {
+        match self {
+            Self::All => 15.0 / 20.0,
+            Self::Cores => 8.0 / 10.0,
+        }
+    }
+}
+
+/// What is left of each socket.
+struct Capacity<'a> {
+    layout: &'a Layout,
+    /// Hardware threads.
+    free: Vec<usize>,
+    /// Physical cores.
+    cores: Vec<usize>,
+    is_assigned: Vec<bool>,
+}
+
+impl<'a> Capacity<'a> {
+    fn new(layout: &'a Layout) -> Self {
+        Self {
+            layout,
+            free: layout.sockets.iter().map(|socket| socket.cpus.len()).collect(),
+            cores: layout.sockets.iter().map(|socket| socket.cores).collect(),
+            is_assigned: vec![false; layout.sockets.len()],
+        }
+    }
+
+    fn room(&self, socket: usize, contexts: Contexts) -> usize {
+        match contexts {
+            Contexts::All => self.free[socket],
+            Contexts::Cores => self.cores[socket],
+        }
+    }
+
+    /// Its own socket if nobody was put there, else the first empty one, else any: if all its threads fit.
+    fn one_socket(&self, app: &AppView, contexts: Contexts) -> Option<usize> {
+        let fits = |socket: &usize| self.room(*socket, contexts) >= app.threads;
+        let own = Some(app.socket).filter(|&socket| !self.is_assigned[socket]).filter(fits);
+        let empty = || (0..self.free.len()).filter(|&socket| !self.is_assigned[socket]).find(fits);
+        own.or_else(empty).or_else(|| (0..self.free.len()).find(fits))
+    }
+
+    /// One socket, else as many as it takes, if the machine has room at all.
+    fn one_or_spread(&self, app: &AppView, contexts: Contexts) -> Option<Vec<(usize, usize)>> {
+        if let Some(socket) = self.one_socket(app, contexts) {
+            return Some(vec![(socket, app.threads)]);
+        }
+        let mut order: Vec<usize> =
+            (0..self.free.len()).filter(|&socket| self.room(socket, contexts) > 0).collect();
+        let total: usize = order.iter().map(|&socket| self.room(socket, contexts)).sum();
+        if total < app.threads {
+            return None;
+        }
+        // Among equals its own socket comes first.
+        let is_elsewhere = |socket: usize| socket != app.socket;
+        order.sort_by_key(|&socket| (Reverse(self.room(socket, contexts)), is_elsewhere(socket)));
+        let size = |socket: usize| match contexts {
+            Contexts::All => self.layout.sockets[socket].cpus.len(),
+            Contexts::Cores => self.layout.sockets[socket].cores,
+        };
+        let least = *order.last()?;
+        if self.room(least, contexts) as f64 > contexts.roomy_share() * size(least) as f64 {
+            order.sort_by_key(|&socket| (self.room(socket, contexts), is_elsewhere(socket)));
+        }
+        let mut left = app.threads;
+        let mut shares = Vec::new();
+        for socket in order {
+            let share = left.min(self.room(socket, contexts));
+            left -= share;
+            if share > 0 {
+                shares.push((socket, share));
+            }
+        }
+        Some(shares)
+    }
+
+    /// Threads that share cores use up hardware threads; threads with cores of their own use up all of a core [inferred].
+    fn assign(&mut self, app: &AppView, rule: Rule, sockets: Vec<(usize, usize)>) -> Placement {
+        for &(socket, threads) in &sockets {
+            let of_socket = &self.layout.sockets[socket];
+            let threads_per_core = of_socket.cpus.len() / of_socket.cores.max(1);
+            let contexts =
+                if rule == Rule::OwnCores { threads * threads_per_core } else { threads };
+            self.free[socket] = self.free[socket].saturating_sub(contexts);
+            self.cores[socket] = self.cores[socket].saturating_sub(threads);
+            self.is_assigned[socket] = true;
+        }
+        Placement { pid: app.pid, rule, sockets }
+    }
+}

@@ -1,0 +1,99 @@
+//! The variants of SAM as data.
+
+use super::away::Memory;
+use super::thresholds::Basis;
+
+/// Which problem is repaired first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Coherence, then remote accesses, then bandwidth [SAM-slides, with the worked example].
+    CoherenceFirst,
+    /// Remote accesses, then coherence, then bandwidth [author code].
+    RemoteFirst,
+}
+
+/// Whose coherent threads are pulled together, and to where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gathering {
+    /// All coherent threads of two flagged sockets, to the lower numbered one [author code: counters cannot tell who shares].
+    AllToLower,
+    /// Only threads of one process, to the socket that needs the fewest and best moves [inferred].
+    ProcessToCheaper,
+}
+
+/// How many memory-bound threads leave a socket that is short of bandwidth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Half of them where the other socket is not flagged, else half of the difference [author code]. A socket just below the
+    /// threshold is pushed over it, and the threads come back in the next interval.
+    Half,
+    /// Half of the difference [inferred].
+    HalfOfDifference,
+}
+
+/// One variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Where the thresholds come from.
+    pub basis: Basis,
+    /// Priority of the phases.
+    pub order: Order,
+    /// How the marks of threads away from their data are kept.
+    pub memory: Memory,
+    /// Who is gathered, and where.
+    pub gathering: Gathering,
+    /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the author's code excludes it].
+    pub homeward_exchange: bool,
+    /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
+    pub remote_exchange: bool,
+    /// In phase R, leave out threads that share (SAM-MPH).
+    pub remote_spares_sharers: bool,
+    /// In phase B, only on sockets without coherence (not in SAM-MPH).
+    pub bandwidth_spares_coherence: bool,
+    /// How many leave in phase B.
+    pub spread: Spread,
+    /// Place whole applications first (SAM-MPH).
+    pub places_applications: bool,
+}
+
+impl Preset {
+    /// The default: the slides' order, with the defects of the code repaired.
+    pub const SLIDES: Self = Self {
+        name: "slides",
+        basis: Basis::Published,
+        order: Order::CoherenceFirst,
+        memory: Memory::Forgetting,
+        gathering: Gathering::ProcessToCheaper,
+        homeward_exchange: true,
+        remote_exchange: true,
+        remote_spares_sharers: false,
+        bandwidth_spares_coherence: true,
+        spread: Spread::HalfOfDifference,
+        places_applications: false,
+    };
+    /// The order, the marks and the rules of the public code; only its index slip in phase B is not reproduced.
+    pub const AUTHOR: Self = Self {
+        name: "author",
+        order: Order::RemoteFirst,
+        memory: Memory::Sticky,
+        gathering: Gathering::AllToLower,
+        homeward_exchange: false,
+        spread: Spread::Half,
+        ..Self::SLIDES
+    };
+    /// The default with the thresholds of the user-level port.
+    pub const PORT: Self = Self { name: "port", basis: Basis::Port, ..Self::SLIDES };
+    /// SAM-MPH: whole applications first, then the thread phases with its restrictions.
+    pub const MPH: Self = Self {
+        name: "mph",
+        remote_exchange: false,
+        remote_spares_sharers: true,
+        bandwidth_spares_coherence: false,
+        places_applications: true,
+        ..Self::SLIDES
+    };
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::SLIDES, Self::AUTHOR, Self::PORT, Self::MPH];
+}

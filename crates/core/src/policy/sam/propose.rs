@@ -1,0 +1,296 @@
+//! From moves and placements to proposals with their reasons.
+
+use super::REGISTERED;
+use super::decide::{Destination, Move, Phase, Situation};
+use super::mph::{Placement, Rule};
+use super::observe::Sockets;
+use super::view::Running;
+use crate::index_set::CpuSet;
+use crate::model::{Model, Thread};
+use crate::plan::{Action, Proposal, Reason};
+use crate::topology::Topology;
+use crate::units::{Pid, Tid};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Why it proposes something. Rates are events per second of CPU time; nodes are those of the topology.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "reason", rename_all = "kebab-case")
+)]
+pub enum SamReason {
+    /// A thread moves to repair a problem.
+    Move {
+        /// Which problem.
+        phase: Phase,
+        /// What was found at the destination.
+        destination: Destination,
+        /// Whether this is the thread with the problem or the one that makes room for it.
+        side: Side,
+        /// The rate of the thread with the problem that set its flag: COH, RDR or MEM.
+        rate_per_s: f64,
+        /// The threshold that it passed.
+        threshold_per_s: f64,
+        /// Node that this thread leaves.
+        from: usize,
+        /// Node that it joins.
+        to: usize,
+    },
+    /// A whole application is placed (SAM-MPH).
+    Placement {
+        /// By which rule.
+        rule: Rule,
+        /// Node of this thread's CPUs; `None` for all.
+        to: Option<usize>,
+        /// Running threads of the application.
+        threads: usize,
+    },
+}
+
+/// The two sides of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Side {
+    /// The thread with the problem.
+    Mover,
+    /// The thread that changes places with it.
+    Partner {
+        /// The thread with the problem.
+        of: Tid,
+    },
+}
+
+/// All that proposals are made from.
+pub(super) struct View<'a> {
+    pub(super) model: &'a Model,
+    pub(super) topology: &'a Topology,
+    pub(super) sockets: &'a Sockets,
+    /// The thread that runs on each CPU, as an index of the model.
+    pub(super) threads: &'a [Option<usize>],
+    pub(super) situation: Situation<'a>,
+}
+
+impl View<'_> {
+    fn socket(&self, cpu: usize) -> usize {
+        self.situation.layout.socket_of_cpu[cpu].expect("moves are between CPUs of sockets")
+    }
+
+    fn affinity(&self, thread: &Thread, cpus: CpuSet, via: Option<usize>) -> Action {
+        Action::SetAffinity { pid: self.model.apps[thread.app].pid, tid: thread.tid, cpus, via }
+    }
+
+    /// The thread of CPU `from` to CPU `to`: exactly there first, then all CPUs of that socket that it may use.
+    fn step(&self, from: usize, to: usize, reason: SamReason) -> Option<Proposal> {
+        let thread = &self.model.threads[self.threads[from]?];
+        let cpus =
+            self.situation.layout.sockets[self.socket(to)].mask.intersection(&thread.allowed);
+        let action = self.affinity(thread, cpus, Some(to));
+        Some(Proposal { policy: REGISTERED.name, action, reason: Reason::Sam(reason) })
+    }
+}
+
+/// The proposals of moves; an exchange is two.
+pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
+    let mut proposals = Vec::with_capacity(2 * moves.len());
+    for chosen in moves {
+        let Some(mover) = view.situation.uses[chosen.from].thread() else { continue };
+        let reason = |side, from, to| {
+            let (rate_per_s, threshold_per_s) = rate(view, mover, chosen.phase);
+            let node = |cpu| view.sockets.node(view.socket(cpu));
+            let (from, to) = (node(from), node(to));
+            let Move { phase, destination, .. } = *chosen;
+            SamReason::Move { phase, destination, side, rate_per_s, threshold_per_s, from, to }
+        };
+        proposals.extend(view.step(
+            chosen.from,
+            chosen.to,
+            reason(Side::Mover, chosen.from, chosen.to),
+        ));
+        if chosen.destination != Destination::Idle {
+            let side = Side::Partner { of: mover.tid };
+            proposals.extend(view.step(
+                chosen.to,
+                chosen.from,
+                reason(side, chosen.to, chosen.from),
+            ));
+        }
+    }
+    proposals
+}
+
+fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
+    let thresholds = view.situation.thresholds;
+    match phase {
+        Phase::Coherence => (mover.coherence, thresholds.coherence),
+        Phase::Remote => (mover.remote, thresholds.remote),
+        Phase::Bandwidth => (mover.memory, thresholds.memory_thread),
+    }
+}
+
+/// What was last asked for, so that it is not asked for again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Assignments {
+    by_app: BTreeMap<Pid, BTreeMap<Tid, CpuSet>>,
+}
+
+impl Assignments {
+    pub(super) fn retain(&mut self, is_alive: impl Fn(Pid) -> bool) {
+        self.by_app.retain(|&pid, _| is_alive(pid));
+    }
+}
+
+/// The proposals of placements; threads that already have their mask and are inside it get none.
+pub(super) fn placements(
+    view: &View<'_>,
+    placements: &[Placement],
+    assigned: &mut Assignments,
+) -> Vec<Proposal> {
+    let mut proposals = Vec::new();
+    for placement in placements {
+        let before = assigned.by_app.remove(&placement.pid);
+        if placement.rule == Rule::Released && before.is_none() {
+            continue;
+        }
+        let before = before.unwrap_or_default();
+        let mut now = BTreeMap::new();
+        for (thread, socket) in targets(view, placement) {
+            let cpus = mask(view, thread, placement, socket);
+            let is_new = before.get(&thread.tid) != Some(&cpus);
+            if !cpus.is_empty() && (is_new || !cpus.contains(thread.cpu)) {
+                let reason = SamReason::Placement {
+                    rule: placement.rule,
+                    to: socket.map(|socket| view.sockets.node(socket)),
+                    threads: placement.sockets.iter().map(|(_, threads)| threads).sum(),
+                };
+                let action = view.affinity(thread, cpus.clone(), None);
+                proposals.push(Proposal {
+                    policy: REGISTERED.name,
+                    action,
+                    reason: Reason::Sam(reason),
+                });
+            }
+            now.insert(thread.tid, cpus);
+        }
+        if placement.rule != Rule::Released {
+            assigned.by_app.insert(placement.pid, now);
+        }
+    }
+    proposals
+}
+
+fn mask(view: &View<'_>, thread: &Thread, placement: &Placement, socket: Option<usize>) -> CpuSet {
+    let Some(socket) = socket else {
+        let usable = |cpu: &usize| !view.topology.cpu(*cpu).isolated;
+        return thread.allowed.iter().filter(usable).collect();
+    };
+    let socket = &view.situation.layout.sockets[socket];
+    let cpus = if placement.rule == Rule::OwnCores { &socket.core_mask } else { &socket.mask };
+    cpus.intersection(&thread.allowed)
+}
+
+/// The threads of a placed application with their sockets.
+///
+/// One socket takes all threads, those that sleep included. Over several sockets only running threads are spread: as many stay
+/// where they are as the share of their socket lets.
+fn targets<'a>(view: &View<'a>, placement: &Placement) -> Vec<(&'a Thread, Option<usize>)> {
+    let Some(app) = view.model.app(placement.pid) else { return Vec::new() };
+    let threads = view.model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());
+    match placement.sockets.as_slice() {
+        [] => threads.map(|thread| (thread, None)).collect(),
+        &[(socket, _)] => threads.map(|thread| (thread, Some(socket))).collect(),
+        shares => spread(view, shares, threads.collect()),
+    }
+}
+
+fn spread<'a>(
+    view: &View<'a>,
+    shares: &[(usize, usize)],
+    threads: Vec<&'a Thread>,
+) -> Vec<(&'a Thread, Option<usize>)> {
+    let mut left: BTreeMap<usize, usize> = shares.iter().copied().collect();
+    let is_running = |thread: &&Thread| {
+        let on_cpu = view.threads[thread.cpu].map(|index| view.model.threads[index].tid);
+        on_cpu == Some(thread.tid)
+    };
+    let (mut stay, mut go) = (Vec::new(), Vec::new());
+    for thread in threads.into_iter().filter(is_running) {
+        let socket = view.situation.layout.socket_of_cpu[thread.cpu];
+        match socket
+            .and_then(|socket| Some((socket, left.get_mut(&socket).filter(|left| **left > 0)?)))
+        {
+            Some((socket, left)) => {
+                *left -= 1;
+                stay.push((thread, Some(socket)));
+            }
+            None => go.push(thread),
+        }
+    }
+    for thread in go {
+        let target = shares
+            .iter()
+            .map(|(socket, _)| *socket)
+            .find(|socket| left.get(socket).is_some_and(|n| *n > 0));
+        let Some(socket) = target else { break };
+        left.entry(socket).and_modify(|left| *left -= 1);
+        stay.push((thread, Some(socket)));
+    }
+    stay
+}
+
+impl fmt::Display for SamReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Move { phase, destination, side, rate_per_s, threshold_per_s, from, to } => {
+                let (rate, limit) = (rate_per_s / 1e6, threshold_per_s / 1e6);
+                match side {
+                    Side::Mover => write!(
+                        f,
+                        "{phase} {rate:.2} M/s above {limit:.2}, {from}→{to} to {destination}"
+                    ),
+                    Side::Partner { of } => {
+                        write!(f, "changes places with {of} ({phase}), {from}→{to}")
+                    }
+                }
+            }
+            Self::Placement { rule, to: Some(to), threads } => {
+                write!(f, "{rule}: {threads} threads, node {to}")
+            }
+            Self::Placement { rule, to: None, .. } => write!(f, "{rule}"),
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coherence => "coherence between sockets",
+            Self::Remote => "remote memory",
+            Self::Bandwidth => "memory bandwidth",
+        })
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "an idle CPU",
+            Self::CpuBound => "the place of a CPU-bound thread",
+            Self::Homeward => "the place of a thread that goes home",
+            Self::MemoryBound => "the place of a memory-bound thread",
+        })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HighCoherence => "stalls on coherence, one socket",
+            Self::LatencyBound => "bound by latency, may share cores",
+            Self::OwnCores => "computes, wants cores of its own",
+            Self::Released => "fits no socket, all CPUs again",
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! Phase R: threads with many remote accesses go to the socket of their data.
+
+use super::decide::{Board, Destination, Move, Phase};
+use super::view::Running;
+use alloc::vec::Vec;
+
+/// Sends threads home; true if the interval ends here because one was.
+pub(super) fn send_home(board: &mut Board<'_>) -> bool {
+    let before = board.moves.len();
+    exchange_pairs(board);
+    send_the_others(board);
+    board.moves.len() > before
+}
+
+/// A thread of this socket that is away from its data and may be moved for it.
+fn is_away(board: &Board<'_>, cpu: usize) -> bool {
+    let flags = board.flags(cpu);
+    let spared = board.situation.preset.remote_spares_sharers
+        && (flags.coherence || flags.sharing && has_company(board, cpu));
+    flags.remote && !spared
+}
+
+/// Whether another running thread belongs to the same process; a thread alone shares with nobody.
+fn has_company(board: &Board<'_>, cpu: usize) -> bool {
+    let pid = board.thread(cpu).and_then(|running| running.pid);
+    let others = board.situation.uses.iter().filter_map(|cpu_use| cpu_use.thread());
+    pid.is_none() || others.filter(|running| running.pid == pid).count() > 1
+}
+
+/// Whether a socket may be the thread's home.
+fn may_be_home(board: &Board<'_>, running: &Running, socket: usize) -> bool {
+    board.situation.marks.get(running.tid).is_some_and(|away| !away.is_remote_on(socket))
+}
+
+/// R1: two threads, each on the socket of the other's data, change places.
+fn exchange_pairs(board: &mut Board<'_>) {
+    for one in 0..board.sockets() {
+        for other in one + 1..board.sockets() {
+            for (from, running) in away_threads(board, one) {
+                if !may_be_home(board, running, other) {
+                    continue;
+                }
+                let candidates = board.movable(other).filter(|&(cpu, _)| is_away(board, cpu));
+                let partner = candidates
+                    .filter(|&(to, partner)| {
+                        may_be_home(board, partner, one)
+                            && running.may_use(to)
+                            && partner.may_use(from)
+                    })
+                    .map(|(to, _)| to)
+                    .next();
+                if let Some(to) = partner {
+                    board.commit(Move {
+                        phase: Phase::Remote,
+                        from,
+                        to,
+                        destination: Destination::Homeward,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data here.
+fn send_the_others(board: &mut Board<'_>) {
+    for socket in 0..board.sockets() {
+        for (from, running) in away_threads(board, socket) {
+            let homes: Vec<usize> = (0..board.sockets())
+                .filter(|&home| home != socket && may_be_home(board, running, home))
+                .collect();
+            let destination =
+                homes.into_iter().find_map(|home| destination(board, from, running, socket, home));
+            if let Some((to, destination)) = destination {
+                board.commit(Move { phase: Phase::Remote, from, to, destination });
+            }
+        }
+    }
+}
+
+fn away_threads<'a>(board: &Board<'a>, socket: usize) -> Vec<(usize, &'a Running)> {
+    if board.situation.state.sums[socket].remote_threads == 0 {
+        return Vec::new();
+    }
+    board.movable(socket).filter(|&(cpu, _)| is_away(board, cpu)).collect()
+}
+
+fn destination(
+    board: &Board<'_>,
+    from: usize,
+    running: &Running,
+    source: usize,
+    home: usize,
+) -> Option<(usize, Destination)> {
+    // While fewer threads run than there are cores, each gets a core of its own; the author's code means this and always does it.
+    let socket = &board.situation.layout.sockets[home];
+    let whole_cores = board.situation.state.sums[home].active < socket.cores;
+    let wanted = |cpu: usize| !whole_cores || board.situation.layout.is_first_of_core[cpu];
+    if let Some(to) = board.idle(home, running, wanted) {
+        return Some((to, Destination::Idle));
+    }
+    if !board.situation.preset.remote_exchange {
+        return None;
+    }
+    let marks = board.situation.marks;
+    let partner = board.partner(home, from, running, |flags, other| {
+        flags.is_cpu_bound() && !marks.is_remote_on(other.tid, source)
+    });
+    partner.map(|to| (to, Destination::CpuBound))
+}

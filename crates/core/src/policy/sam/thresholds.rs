@@ -1,0 +1,120 @@
+//! Above which rate a thread or a socket has a problem: the published values and their scaling to another machine.
+
+use super::view::Layout;
+
+/// Clock of the machine of the two-socket values: Xeon E5-2660 v2, in MHz [SAM-slides].
+const TWO_SOCKET_CLOCK_MHZ: f64 = 2_200.0;
+/// Clock of the machine of the four-socket values, in MHz [SAM-MPH author code].
+const FOUR_SOCKET_CLOCK_MHZ: f64 = 1_900.0;
+/// Logical CPUs of a socket on both machines: ten cores with two hardware threads.
+const LOGICAL_CPUS: f64 = 20.0;
+
+/// Events per second (of the thread's CPU time), and cycles and instructions where a name says so.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Thresholds {
+    /// Coherence between and inside sockets: one value for a thread and for the sum over a socket.
+    pub coherence: f64,
+    /// Last-level cache misses of all threads of a socket.
+    pub memory_socket: f64,
+    /// The same of one thread: the socket's value over its logical CPUs.
+    pub memory_thread: f64,
+    /// Requests to remote memory of one thread.
+    pub remote: f64,
+    /// Coherence that is high, mean over an application's threads (SAM-MPH).
+    pub high_coherence: f64,
+    /// Instructions per cycle below which an application is bound by latency and may share a core (SAM-MPH).
+    pub ipc_limit: f64,
+    /// Instructions per cycle above which stalls on coherence do not matter (SAM-MPH).
+    pub ipc_limit_high_coherence: f64,
+}
+
+impl Thresholds {
+    /// Two sockets of 20 logical CPUs at 2.2 GHz [author code; "as in the paper" by its README]; the high value is the port's.
+    pub const TWO_SOCKET: Self = Self {
+        coherence: 550_000.0,
+        memory_socket: 75_000_000.0,
+        memory_thread: 3_750_000.0,
+        remote: 2_700_000.0,
+        high_coherence: 1_100_000.0,
+        ipc_limit: 0.7,
+        ipc_limit_high_coherence: 1.4,
+    };
+    /// Four sockets of 20 logical CPUs at 1.9 GHz [SAM-MPH author code].
+    pub const FOUR_SOCKET: Self = Self {
+        coherence: 450_000.0,
+        memory_socket: 30_000_000.0,
+        memory_thread: 1_500_000.0,
+        high_coherence: 800_000.0,
+        ..Self::TWO_SOCKET
+    };
+    /// The user-level port on two sockets [third-party code].
+    pub const PORT_TWO_SOCKET: Self =
+        Self { memory_socket: 100_000_000.0, memory_thread: 5_000_000.0, ..Self::TWO_SOCKET };
+    /// The user-level port on four sockets [third-party code].
+    pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
+
+    /// The values for another clock and another number of logical CPUs a socket.
+    ///
+    /// Rates of a thread are events per cycle and follow the clock; the sum of a socket follows the number of its CPUs too. The
+    /// coherence sum does not: it is one pair of threads that communicates, on a socket of any size.
+    #[must_use]
+    pub fn scaled(self, clock: f64, logical_cpus: f64) -> Self {
+        Self {
+            coherence: self.coherence * clock,
+            memory_socket: self.memory_socket * clock * logical_cpus / LOGICAL_CPUS,
+            memory_thread: self.memory_socket * clock / LOGICAL_CPUS,
+            remote: self.remote * clock,
+            high_coherence: self.high_coherence * clock,
+            ..self
+        }
+    }
+}
+
+/// Which published values a machine starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// The authors' two- or four-socket values, by the number of sockets.
+    Published,
+    /// The user-level port's.
+    Port,
+}
+
+impl Basis {
+    /// The thresholds for a machine: those of the machine with as many sockets, scaled to its clock (that machine's where it is not
+    /// known) and CPUs.
+    #[must_use]
+    pub fn for_machine(self, layout: &Layout, clock_hz: Option<f64>) -> Thresholds {
+        let (values, basis_mhz) = match (self, layout.sockets.len() > 2) {
+            (Self::Published, false) => (Thresholds::TWO_SOCKET, TWO_SOCKET_CLOCK_MHZ),
+            (Self::Published, true) => (Thresholds::FOUR_SOCKET, FOUR_SOCKET_CLOCK_MHZ),
+            (Self::Port, false) => (Thresholds::PORT_TWO_SOCKET, TWO_SOCKET_CLOCK_MHZ),
+            (Self::Port, true) => (Thresholds::PORT_FOUR_SOCKET, FOUR_SOCKET_CLOCK_MHZ),
+        };
+        let clock = clock_hz.map_or(1.0, |hz| hz / 1e6 / basis_mhz);
+        values.scaled(clock, layout.mean_cpus_of_a_socket())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_machine_gets_the_published_values() {
+        let layout = Layout::regular(2, 10, 2);
+        let thresholds = Basis::Published.for_machine(&layout, Some(2.2e9));
+        assert_eq!(thresholds, Thresholds::TWO_SOCKET);
+        let layout = Layout::regular(4, 10, 2);
+        let thresholds = Basis::Published.for_machine(&layout, Some(1.9e9));
+        assert_eq!(thresholds, Thresholds::FOUR_SOCKET);
+    }
+
+    #[test]
+    fn half_the_clock_and_a_tenth_of_the_cpus_scale_the_sum_by_both() {
+        let thresholds = Basis::Published.for_machine(&Layout::regular(2, 1, 2), Some(1.1e9));
+        assert_eq!(thresholds.memory_socket, 3_750_000.0);
+        assert_eq!(thresholds.memory_thread, 1_875_000.0);
+        assert_eq!(thresholds.coherence, 275_000.0);
+        assert_eq!(thresholds.remote, 1_350_000.0);
+    }
+}

@@ -1,0 +1,143 @@
+//! What SAM looks at: the sockets of the machine and, for each CPU, the one thread that runs there.
+
+use crate::{CpuSet, Pid, Tid};
+use alloc::vec::Vec;
+
+/// The CPUs of a machine by socket; a socket is what has one memory controller (a node with CPUs).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// The sockets.
+    pub sockets: Vec<Socket>,
+    /// The socket of each CPU; `None` for a CPU of none.
+    pub socket_of_cpu: Vec<Option<usize>>,
+    /// Whether a CPU is the first hardware thread of its core.
+    pub is_first_of_core: Vec<bool>,
+}
+
+/// The CPUs of one socket.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Socket {
+    /// First hardware threads of all cores, then the others: the order in which an idle CPU is taken.
+    pub cpus: Vec<usize>,
+    /// How many of them are first threads: the physical cores.
+    pub cores: usize,
+    /// All of them as a mask.
+    pub mask: CpuSet,
+    /// The first hardware threads as a mask.
+    pub core_mask: CpuSet,
+}
+
+impl Layout {
+    /// From `(socket, is first of its core)` of each CPU.
+    #[must_use]
+    pub fn new(cpus: impl IntoIterator<Item = Option<(usize, bool)>>) -> Self {
+        let mut layout = Self::default();
+        for (cpu, place) in cpus.into_iter().enumerate() {
+            layout.socket_of_cpu.push(place.map(|(socket, _)| socket));
+            layout.is_first_of_core.push(place.is_some_and(|(_, first)| first));
+            let Some((socket, first)) = place else { continue };
+            if layout.sockets.len() <= socket {
+                layout.sockets.resize_with(socket + 1, Socket::default);
+            }
+            let socket = &mut layout.sockets[socket];
+            socket.mask.insert(cpu);
+            if first {
+                socket.cpus.insert(socket.cores, cpu);
+                socket.cores += 1;
+                socket.core_mask.insert(cpu);
+            } else {
+                socket.cpus.push(cpu);
+            }
+        }
+        layout
+    }
+
+    /// Sockets of equal size, CPUs numbered socket by socket: the first threads of its cores, then the second ones.
+    #[must_use]
+    pub fn regular(sockets: usize, cores: usize, threads_per_core: usize) -> Self {
+        let of_socket =
+            |socket| (0..cores * threads_per_core).map(move |cpu| Some((socket, cpu < cores)));
+        Self::new((0..sockets).flat_map(of_socket))
+    }
+
+    /// CPUs of the machine.
+    #[must_use]
+    pub fn cpu_count(&self) -> usize {
+        self.socket_of_cpu.len()
+    }
+
+    /// Logical CPUs of a socket, mean over the sockets.
+    #[must_use]
+    pub fn mean_cpus_of_a_socket(&self) -> f64 {
+        let cpus: usize = self.sockets.iter().map(|socket| socket.cpus.len()).sum();
+        cpus as f64 / self.sockets.len().max(1) as f64
+    }
+}
+
+/// Where a thread's data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DataHome {
+    /// Nobody looked.
+    #[default]
+    Unknown,
+    /// Spread (interleaved, say): no socket is home.
+    Scattered,
+    /// Mostly on one socket.
+    Socket(usize),
+}
+
+/// A managed thread that runs on a CPU, with its rates in events per second of CPU time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Running {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process, where known.
+    pub pid: Option<Pid>,
+    /// Inter-socket coherence (COH): misses served by the cache of another socket.
+    pub coherence: f64,
+    /// Coherence inside the socket (SNP): private-cache misses that neither hit nor missed the last-level cache.
+    pub sharing: f64,
+    /// Memory accesses (MEM): last-level cache misses.
+    pub memory: f64,
+    /// Remote memory accesses (RDR).
+    pub remote: f64,
+    /// Instructions per cycle, where known (SAM-MPH).
+    pub instructions_per_cycle: Option<f64>,
+    /// Stall cycles per inter-socket coherence event, where known (SAM-MPH).
+    pub stalls_per_coherence: Option<f64>,
+    /// Where its pages are.
+    pub home: DataHome,
+    /// The CPUs that it may use; `None` for any.
+    pub allowed: Option<CpuSet>,
+}
+
+impl Running {
+    /// Whether the thread may run on a CPU.
+    #[must_use]
+    pub fn may_use(&self, cpu: usize) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.contains(cpu))
+    }
+}
+
+/// What a CPU does.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Use {
+    /// Nothing: a thread may be put here.
+    #[default]
+    Idle,
+    /// Something that is not ours to move: a stranger's thread, or the decision itself.
+    Reserved,
+    /// A managed thread; the one that used the CPU most, others queued behind it are not seen.
+    Thread(Running),
+}
+
+impl Use {
+    /// The managed thread.
+    #[must_use]
+    pub fn thread(&self) -> Option<&Running> {
+        match self {
+            Self::Thread(running) => Some(running),
+            Self::Idle | Self::Reserved => None,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! From a model to proposals: what is seen of the threads, masks, reasons.
+
+use expect_test::{Expect, expect};
+use rondpoint_core::model::{App, Model, Thread};
+use rondpoint_core::observation::Exemption;
+use rondpoint_core::policy::sam::{Preset, Sam};
+use rondpoint_core::topology::{Topology, synthetic};
+use rondpoint_core::{Bytes, Pid, Policy, Random, Tid};
+use std::fmt::Write;
+
+/// One process a line: `1: 0 coh, 4 coh` (pid, then a thread a comma: its CPU and its problems), perhaps `@1` (all memory on node 1)
+/// before the colon.
+fn model(topology: &Topology, text: &str) -> Model {
+    let mut model = Model::empty(topology.node_count());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (head, threads) = line.split_once(':').expect("a colon");
+        let (pid, home) =
+            head.split_once('@').map_or((head, None), |(pid, home)| (pid, home.parse().ok()));
+        let pid: u32 = pid.parse().expect("a pid");
+        let first = model.threads.len();
+        for (place, words) in threads.split(',').enumerate() {
+            let mut words = words.split_whitespace();
+            let cpu = words.next().and_then(|cpu| cpu.parse().ok()).expect("a CPU");
+            let tid = Tid(10 * pid + place as u32);
+            let mut thread = Thread::new(tid, model.apps.len(), cpu, topology.all_cpus());
+            words.for_each(|word| set(&mut thread, word));
+            model.threads.push(thread);
+        }
+        let mut app = App::new(Pid(pid), first..model.threads.len());
+        let bytes = |node| Bytes::from_gib(u64::from(Some(node) == home));
+        app.memory = home.map(|_: usize| (0..topology.node_count()).map(bytes).collect());
+        model.apps.push(app);
+    }
+    model.check(topology).expect("a model without contradictions");
+    model
+}
+
+fn set(thread: &mut Thread, word: &str) {
+    let rates = &mut thread.rates;
+    match word {
+        "coh" => rates.coherence_remote_per_s = Some(3e6),
+        "snp" => rates.coherence_local_per_s = Some(3e6),
+        "mem" => rates.memory_per_s = Some(10e6),
+        "rdr" => rates.remote_dram_per_s = Some(9e6),
+        "stalled" => (rates.stalls_per_coherence, rates.ipc) = (Some(300.0), Some(0.4)),
+        "asleep" => thread.cpu_share = 0.0,
+        "exempt" => thread.exempt = Some(Exemption::RealTime),
+        _ => panic!("unknown word {word}"),
+    }
+}
+
+fn step(policy: &mut Sam, topology: &Topology, text: &str) -> String {
+    let mut out = String::new();
+    for proposal in policy.propose(&model(topology, text), topology, &mut Random::new(0)) {
+        writeln!(out, "{}: {}", proposal.action, proposal.reason).expect("text");
+    }
+    out
+}
+
+fn check(machine: &str, text: &str, expected: Expect) {
+    let topology = synthetic::parse(machine).expect("a machine");
+    expected.assert_eq(&step(&mut Sam::new(Preset::SLIDES), &topology, text));
+}
+
+#[test]
+fn a_coherent_thread_is_put_on_an_exact_cpu_and_may_use_its_node() {
+    check(
+        "node:2 core:2 pu:2 mhz:2200",
+        "1: 0 coh, 4 coh",
+        expect![[r#"
+        thread 11 of 1 to CPU 2, then CPUs 0-3: coherence between sockets 3.00 M/s above 0.55, 1→0 to an idle CPU
+    "#]],
+    );
+}
+
+#[test]
+fn an_exchange_is_two_proposals() {
+    check(
+        "node:2 core:1 mhz:2200",
+        "1@1: 0 rdr\n 2: 1",
+        expect![[r#"
+        thread 10 of 1 to CPU 1, then CPUs 1: remote memory 9.00 M/s above 2.70, 0→1 to the place of a CPU-bound thread
+        thread 20 of 2 to CPU 0, then CPUs 0: changes places with 10 (remote memory), 1→0
+    "#]],
+    );
+}
+
+#[test]
+fn processes_that_do_not_share_are_not_gathered() {
+    check("node:2 core:2 pu:2 mhz:2200", "1: 0 coh\n 2: 4 coh", expect![]);
+}
+
+#[test]
+fn exempt_threads_keep_their_cpu_and_sleeping_ones_do_not() {
+    check("node:2 core:1 mhz:2200", "1@1: 0 rdr\n 2: 1 exempt", expect![]);
+    check(
+        "node:2 core:1 mhz:2200",
+        "1@1: 0 rdr\n 2: 1 asleep",
+        expect![[r#"
+        thread 10 of 1 to CPU 1, then CPUs 1: remote memory 9.00 M/s above 2.70, 0→1 to an idle CPU
+    "#]],
+    );
+}
+
+#[test]
+fn memory_on_a_node_without_cpus_is_nobodys_home() {
+    let mut description = synthetic::describe("node:3 core:2 mhz:2200").expect("a machine");
+    description.cpus.truncate(4);
+    let topology = Topology::new(description).expect("node 2 has only memory");
+    let mut policy = Sam::new(Preset::SLIDES);
+    assert_eq!(step(&mut policy, &topology, "1@2: 0 rdr"), "");
+    assert_eq!(step(&mut policy, &topology, "1@1: 0 rdr").lines().count(), 1);
+}
+
+#[test]
+fn nothing_known_means_nothing_proposed() {
+    check("node:2 core:2 mhz:2200", "1: 0, 1, 2, 3", expect![]);
+}
+
+#[test]
+fn mph_places_an_application_once_it_is_steady_and_asks_once() {
+    let topology = synthetic::parse("node:2 core:2 pu:2 mhz:1900").expect("a machine");
+    let mut policy = Sam::new(Preset::MPH);
+    let apart = "1: 0 coh stalled, 4 coh stalled, 5 asleep";
+    let first: Vec<String> = (0..3).map(|_| step(&mut policy, &topology, apart)).collect();
+    assert_eq!(first.concat(), "", "a flicker so far");
+    expect![[r#"
+        thread 10 of 1 to CPUs 0-3: stalls on coherence, one socket: 2 threads, node 0
+        thread 11 of 1 to CPUs 0-3: stalls on coherence, one socket: 2 threads, node 0
+        thread 12 of 1 to CPUs 0-3: stalls on coherence, one socket: 2 threads, node 0
+    "#]]
+    .assert_eq(&step(&mut policy, &topology, apart));
+    assert_eq!(step(&mut policy, &topology, "1: 0 snp stalled, 1 snp stalled, 2 asleep"), "");
+}
