@@ -78,14 +78,15 @@ impl Clock {
         cpu.instructions + (progress - cpu.mark)
     }
 
-    /// Adds the instructions since the last fold to the vCPU's clock, which is returned.
+    /// Adds the instructions since the last fold to the vCPU's clock; returns how many.
     pub(crate) fn fold(&mut self, vcpu: usize, progress: u64) -> u64 {
         let now = self.now_ps(vcpu, progress);
         let cpu = &mut self.vcpus[vcpu];
-        cpu.instructions += progress - cpu.mark;
+        let executed = progress - cpu.mark;
+        cpu.instructions += executed;
         cpu.base_ps = now;
         cpu.mark = progress;
-        now
+        executed
     }
 
     /// Charges time in which the vCPU executed nothing.
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn instructions_and_stalls_move_a_vcpu() {
         let (mut clock, progress) = two();
-        clock.fold(0, progress[0] + 30);
+        assert_eq!(clock.fold(0, progress[0] + 30), 30);
         clock.stall(0, 5 * NS);
         assert_eq!(clock.now_ps(0, progress[0] + 40), 45 * NS);
         assert_eq!(clock.instructions(0, progress[0] + 40), 40);
@@ -172,11 +173,11 @@ mod tests {
     #[test]
     fn the_machine_waits_for_the_slowest() {
         let (mut clock, progress) = two();
-        let ahead = clock.fold(0, progress[0] + 500);
-        let behind = clock.fold(1, progress[1] + 99);
-        assert_eq!(clock.close_quantum(ahead.min(behind)), None);
-        let behind = clock.fold(1, progress[1] + 101);
-        assert_eq!(clock.close_quantum(ahead.min(behind)), Some(100 * NS));
+        let slowest = |clock: &Clock, second| clock.now_ps(0, progress[0] + 500).min(second);
+        let behind = clock.now_ps(1, progress[1] + 99);
+        assert_eq!(clock.close_quantum(slowest(&clock, behind)), None);
+        let behind = clock.now_ps(1, progress[1] + 101);
+        assert_eq!(clock.close_quantum(slowest(&clock, behind)), Some(100 * NS));
         assert_eq!(clock.machine_ps(), 100 * NS);
         assert_eq!(clock.horizon_ps(), 200 * NS);
     }

@@ -12,17 +12,19 @@ use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use rondpoint_lab_model::{Served, Source};
+
 use crate::clock::Clock;
 use crate::qemu::{self, AccelOps, CpuState, PluginId, Qemu, Word};
-use crate::traffic::Traffic;
+use crate::traffic::{Arrival, Traffic};
 
 /// One vCPU as QEMU knows it.
 pub(crate) struct Vcpu {
     pub(crate) state: *mut CpuState,
     /// The word that generated code raises by one for each instruction.
     pub(crate) progress: *mut u64,
-    /// Time spent halted, ps.
-    pub(crate) idle_ps: u64,
+    /// Up to here the vCPU's time is in its counters, ps.
+    accounted_ps: u64,
 }
 
 /// Everything the callbacks share.
@@ -114,7 +116,7 @@ impl Lab {
         // Without this, per-vCPU inline operations corrupt the guest under thread=single
         // (QEMU 10.0 generates code for one scoreboard entry only).
         (self.qemu.cpu_init_flags)(state, true);
-        self.vcpus.push(Vcpu { state, progress: null_mut(), idle_ps: 0 });
+        self.vcpus.push(Vcpu { state, progress: null_mut(), accounted_ps: 0 });
         for (index, vcpu) in self.vcpus.iter_mut().enumerate() {
             let word = (self.qemu.scoreboard_find)(self.word.scoreboard, index as c_uint);
             vcpu.progress = word.cast();
@@ -136,10 +138,20 @@ impl Lab {
         unsafe { *self.vcpus[vcpu].progress = progress };
     }
 
-    /// The vCPU's clock, with everything that it has executed.
+    /// The vCPU's clock, with everything that it has executed and all that it waited for.
     pub(crate) fn fold(&mut self, vcpu: usize) -> u64 {
         let progress = self.progress(vcpu);
-        self.clock.fold(vcpu, progress)
+        let executed = self.clock.fold(vcpu, progress);
+        if self.traffic.is_modelled() {
+            let now = self.clock.now_ps(vcpu, progress);
+            let instructions = self.clock.instructions(vcpu, progress);
+            let owed = self.traffic.hardware.settle(vcpu, now, instructions);
+            self.clock.stall(vcpu, owed);
+        }
+        let now = self.clock.now_ps(vcpu, progress);
+        self.traffic.executed(vcpu, executed, now - self.vcpus[vcpu].accounted_ps);
+        self.vcpus[vcpu].accounted_ps = now;
+        now
     }
 
     /// The vCPU's time, without folding.
@@ -188,8 +200,9 @@ impl Lab {
 
     /// Generated code called back: the vCPU used up what it was armed with.
     pub(crate) fn limit_reached(&mut self, vcpu: usize) {
-        let now = self.fold(vcpu);
-        if now >= self.clock.horizon_ps() {
+        self.fold(vcpu);
+        self.sample_execution(vcpu);
+        if self.now_ps(vcpu) >= self.clock.horizon_ps() {
             let slowest = self.slowest_running(vcpu);
             if let Some(elapsed_ps) = self.clock.close_quantum(slowest) {
                 self.traffic.end_quantum(elapsed_ps, &self.clock);
@@ -201,11 +214,52 @@ impl Lab {
         self.arm(vcpu);
     }
 
+    /// An access that the model or a sampling slot must see.
+    #[inline(never)]
+    pub(crate) fn arrive(&mut self, vcpu: usize, arrival: &Arrival, hit: bool) {
+        let served = if hit {
+            self.traffic.first_level_hit()
+        } else {
+            self.traffic.miss(vcpu, arrival)
+        };
+        let now_ps = arrival.access.now_ps + served.stall_ps;
+        let samples = self.traffic.sample(vcpu, &served, arrival, now_ps);
+        self.interrupt_for(vcpu, samples);
+        self.stall(vcpu, served.stall_ps + samples * self.traffic.sample_cost_ps());
+    }
+
+    /// Slots that count instructions or cycles get their turn where no access comes by.
+    fn sample_execution(&mut self, vcpu: usize) {
+        let arrival = Arrival::none(self.now_ps(vcpu));
+        let served = Served {
+            stall_ps: 0,
+            latency_ps: 0,
+            source: Source::Outside,
+            transfer_from: None,
+        };
+        let samples = self.traffic.sample(vcpu, &served, &arrival, arrival.access.now_ps);
+        self.interrupt_for(vcpu, samples);
+        self.clock.stall(vcpu, samples * self.traffic.sample_cost_ps());
+    }
+
+    /// Raises the non-maskable interrupt with which samples announce themselves.
+    fn interrupt_for(&mut self, vcpu: usize, samples: u64) {
+        if samples > 0 {
+            let state = self.vcpus[vcpu].state;
+            (self.qemu.queue_work)(state, raise_nmi, 0);
+            (self.qemu.cpu_exit)(state);
+        }
+    }
+
     /// What the guest's time-stamp counter shows, ns: the vCPU's own time.
-    fn ticks_ns(&self) -> u64 {
+    fn ticks_ns(&mut self) -> u64 {
         let machine = self.clock.machine_ps();
-        let current = current_cpu().and_then(|state| self.index_of(state));
-        current.map_or(machine, |vcpu| self.now_ps(vcpu).max(machine)) / 1000
+        let Some(vcpu) = current_cpu().and_then(|state| self.index_of(state)) else {
+            return machine / 1000;
+        };
+        let now = self.fold(vcpu);
+        self.arm(vcpu);
+        now.max(machine) / 1000
     }
 
     /// What devices see, ns: the asking vCPU's time, but never past the horizon, for which timers
@@ -231,7 +285,7 @@ impl Lab {
         let sender = sender.and_then(|state| self.index_of(state)).filter(|&sender| sender != vcpu);
         let at = sender.map_or(0, |sender| self.now_ps(sender)).max(self.clock.machine_ps());
         self.fold(vcpu);
-        self.vcpus[vcpu].idle_ps += self.clock.wake(vcpu, at);
+        self.vcpus[vcpu].accounted_ps += self.clock.wake(vcpu, at);
         self.arm(vcpu);
     }
 }
@@ -248,6 +302,12 @@ fn current_cpu() -> Option<*mut CpuState> {
     // SAFETY: the address of a thread-local of this thread, valid as long as the thread.
     let state = unsafe { *address };
     (!state.is_null()).then_some(state)
+}
+
+/// Raises an NMI on the vCPU that took a sample. Called with the big lock held.
+extern "C" fn raise_nmi(state: *mut CpuState, _: u64) {
+    let qemu = lab().qemu;
+    qemu.raise_nmi(state);
 }
 
 /// Runs QEMU's timers up to the machine's clock. Called with the big lock held.

@@ -12,13 +12,25 @@
 mod clock;
 mod decode;
 mod lab;
+mod layout;
 mod qemu;
+mod report;
+mod sampler;
+mod settings;
+mod shared;
 mod traffic;
 mod translate;
 
 use std::ffi::{c_char, c_int};
 
+use clock::Clock;
 use qemu::{Info, PluginId, Qemu};
+use report::Reporter;
+use rondpoint_lab_model::Hardware;
+use rondpoint_machine::Machine;
+use settings::Settings;
+use shared::Shared;
+use traffic::Traffic;
 
 /// The plugin API that this plugin was written for; QEMU compares it with its own.
 #[unsafe(no_mangle)]
@@ -51,11 +63,20 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 fn install(id: PluginId, info: &Info, arguments: &[(String, String)]) -> Result<(), String> {
-    let _ = arguments;
-    let qemu = Qemu::load()?;
-    let vcpus = usize::try_from(info.smp_vcpus).map_err(|_| "no vCPUs".to_owned())?;
-    let clock = clock::Clock::new(vcpus, BOOT_PS_PER_INSTRUCTION, 20_000_000);
-    lab::install(qemu, id, clock, traffic::Traffic::new(4_348))?;
+    let settings = Settings::read(arguments)?;
+    let machine = Machine::load(&settings.machine).map_err(|error| error.to_string())?;
+    if usize::try_from(info.smp_vcpus) != Ok(machine.cpu_count()) {
+        let (vcpus, cpus) = (info.smp_vcpus, machine.cpu_count());
+        return Err(format!("QEMU has {vcpus} vCPUs, but {} has {cpus}", machine.name));
+    }
+    let hardware =
+        Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
+    let shared = settings.shared.as_deref().map(Shared::map).transpose()?;
+    let quantum_ps = machine.lab.quantum_ns * 1000;
+    let clock = Clock::new(machine.cpu_count(), BOOT_PS_PER_INSTRUCTION, quantum_ps);
+    let reporter = Reporter::new(settings.report);
+    let traffic = Traffic::new(&machine, hardware, shared, reporter);
+    lab::install(Qemu::load()?, id, clock, traffic)?;
     translate::register();
     Ok(())
 }

@@ -28,6 +28,8 @@ pub(crate) const STORES: c_int = 2;
 pub(crate) const GREATER_OR_EQUAL: c_int = 7;
 /// `QEMU_PLUGIN_INLINE_ADD_U64`.
 pub(crate) const ADD: c_int = 0;
+/// `QEMU_PLUGIN_MEM_VALUE_U64`.
+pub(crate) const VALUE_U64: c_int = 3;
 /// `QEMU_CLOCK_VIRTUAL` (`include/qemu/timer.h`).
 pub(crate) const CLOCK_VIRTUAL: c_int = 1;
 /// `QEMU_TIMER_ATTR_ALL`.

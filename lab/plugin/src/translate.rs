@@ -9,10 +9,15 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
 
+use rondpoint_lab_model::Access;
+
 use crate::clock::CALL_BACK_AT;
 use crate::decode::{LONGEST, Special, classify};
-use crate::lab::lab;
-use crate::qemu::{ADD, GREATER_OR_EQUAL, LOADS, MemInfo, NO_REGISTERS, PluginId, STORES};
+use crate::lab::{Lab, lab};
+use crate::qemu::{
+    ADD, GREATER_OR_EQUAL, LOADS, MemInfo, NO_REGISTERS, PluginId, STORES, VALUE_U64,
+};
+use crate::traffic::Arrival;
 
 /// PAUSE on a machine of today, ps: about 40 cycles at 2.5 GHz and more on newer cores; without a
 /// charge the kernel's delay loops would take for ever in modelled time.
@@ -55,7 +60,7 @@ extern "C" fn translate(_: PluginId, block: *mut c_void) {
         CALL_BACK_AT,
         null_mut(),
     );
-    let modelled = lab.traffic.is_modelled();
+    let woven_in = lab.traffic.is_woven_in();
     for index in 0..instructions {
         let instruction = (qemu.block_instruction)(block, index);
         let mut bytes = [0; LONGEST];
@@ -65,7 +70,7 @@ extern "C" fn translate(_: PluginId, block: *mut c_void) {
             let datum = special as usize as *mut c_void;
             (qemu.on_instruction)(instruction, special_callback(special), NO_REGISTERS, datum);
         }
-        if modelled {
+        if woven_in {
             let datum = (qemu.instruction_address)(instruction) as *mut c_void;
             (qemu.on_memory)(instruction, load, NO_REGISTERS, LOADS, datum);
             (qemu.on_memory)(instruction, store, NO_REGISTERS, STORES, datum);
@@ -100,7 +105,7 @@ extern "C" fn flush(vcpu: c_uint, _: *mut c_void) {
 /// The modelled part begins: translated code goes, and comes back with the model woven in.
 extern "C" fn model_on(_: c_uint, _: *mut c_void) {
     let lab = lab();
-    if lab.traffic.is_modelled() {
+    if lab.traffic.is_woven_in() {
         return;
     }
     for vcpu in 0..lab.vcpus.len() {
@@ -126,18 +131,23 @@ extern "C" fn model_off(_: c_uint, _: *mut c_void) {
 
 extern "C" fn read_counters(vcpu: c_uint, _: *mut c_void) {
     let lab = lab();
-    let cost = lab.traffic.read_counters(vcpu as usize);
+    let now_ps = lab.fold(vcpu as usize);
+    lab.arm(vcpu as usize);
+    let cost = lab.traffic.read_counters(vcpu as usize, now_ps);
     lab.stall(vcpu as usize, cost);
 }
 
 extern "C" fn load_slots(vcpu: c_uint, _: *mut c_void) {
     let lab = lab();
+    lab.fold(vcpu as usize);
+    lab.arm(vcpu as usize);
     let cost = lab.traffic.load_slots(vcpu as usize);
     lab.stall(vcpu as usize, cost);
 }
 
 extern "C" fn read_nodes(_: c_uint, _: *mut c_void) {
-    lab().traffic.export_nodes();
+    let lab = lab();
+    lab.traffic.export_nodes(lab.clock.machine_ps());
 }
 
 extern "C" fn load(vcpu: c_uint, info: MemInfo, address: u64, instruction: *mut c_void) {
@@ -149,6 +159,49 @@ extern "C" fn store(vcpu: c_uint, info: MemInfo, address: u64, instruction: *mut
 }
 
 #[inline(always)]
-fn access(vcpu: usize, info: MemInfo, address: u64, store: bool, instruction: *mut c_void) {
-    let _ = (vcpu, info, address, store, instruction);
+fn access(vcpu: usize, info: MemInfo, vaddr: u64, store: bool, instruction: *mut c_void) {
+    let lab = lab();
+    if !lab.traffic.is_modelled() {
+        return;
+    }
+    let hit = lab.traffic.hardware.first_level_hit(vcpu, vaddr, store);
+    if hit {
+        let quiet = &mut lab.traffic.quiet_hits[vcpu];
+        *quiet -= 1;
+        if *quiet > 0 {
+            return;
+        }
+    }
+    locate(lab, vcpu, info, vaddr, store, instruction, hit);
+}
+
+/// Finds the physical address, and what was loaded, and hands the access on.
+#[inline(never)]
+fn locate(
+    lab: &mut Lab,
+    vcpu: usize,
+    info: MemInfo,
+    vaddr: u64,
+    store: bool,
+    instruction: *mut c_void,
+    hit: bool,
+) {
+    let qemu = lab.qemu;
+    let location = (qemu.physical)(info, vaddr);
+    // Ports and device registers are not modelled; a lost translation cannot be.
+    if location.is_null() || (qemu.physical_is_io)(location) {
+        return;
+    }
+    let value = if store { None } else { Some((qemu.loaded_value)(info)) };
+    let progress = lab.progress(vcpu);
+    let access = Access {
+        vaddr,
+        paddr: (qemu.physical_address)(location),
+        store,
+        loaded: value.filter(|value| value.kind == VALUE_U64).map(|value| value.low),
+        now_ps: lab.clock.now_ps(vcpu, progress),
+        instructions: lab.clock.instructions(vcpu, progress),
+    };
+    let arrival = Arrival { access, ip: instruction as u64 };
+    lab.arrive(vcpu, &arrival, hit);
 }

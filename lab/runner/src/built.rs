@@ -10,7 +10,7 @@ pub(crate) const RUNNER: &str = "rondpoint-lab";
 /// The QEMU plugin, a shared library for `-plugin`.
 pub(crate) const PLUGIN: &str = "librondpoint_lab_plugin.so";
 /// The guest's PMU driver, a module of the guest kernel in `setup.toml`.
-pub(crate) const DRIVER: &str = "driver.ko";
+pub(crate) const DRIVER: &str = "rondpoint_pmu.ko";
 /// PID 1 of the guest, statically linked.
 pub(crate) const INIT: &str = "rondpoint-lab-init";
 /// Our workloads, one program with a subcommand each, statically linked.

@@ -1,3 +1,48 @@
-//! The lab's command: boots emulated machines and runs programs in them.
+//! `rondpoint-lab`: boots emulated NUMA machines and runs programs in them.
+//!
+//! This file only reads the command line. Exit codes: 0 done, 1 a run or a check failed, 2 bad usage or input.
 
-fn main() {}
+mod built;
+mod cache;
+mod configuration;
+mod initramfs;
+mod installed;
+mod lab;
+mod machine_arguments;
+mod program;
+mod render;
+mod result;
+mod run;
+mod shell;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Run programs on emulated NUMA machines; every figure is emulated, from a modelled hardware.
+#[derive(Parser)]
+#[command(name = "rondpoint-lab", bin_name = "rondpoint lab", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program under several memory placements and compare them
+    Run(run::Arguments),
+    /// An interactive guest with perf, numactl and the lab's workloads
+    Shell(shell::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Shell(arguments) => shell::run(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("rondpoint-lab: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,79 @@
+//! What the hardware model measured while the job's program ran: the plugin writes it as JSON, the
+//! runner reads it. Everything in it is a fact of the modelled machine; ratios are the reader's.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Lines by `[accessing node][holding node]`.
+pub type Matrix = Vec<Vec<u64>>;
+
+/// The modelled part of a run. Times are guest time, in ns; a line is 64 bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measurement {
+    /// When the modelled part began.
+    pub begin_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// By vCPU.
+    pub vcpus: Vec<VcpuMeasurement>,
+    /// Lines that loads and stores read from DRAM.
+    pub demand_lines: Matrix,
+    /// Lines that prefetchers read from DRAM.
+    pub prefetch_lines: Matrix,
+    /// Modified lines written back to DRAM, by the node whose caches gave them up.
+    pub writeback_lines: Matrix,
+    /// Lines that came out of another cache, `[accessing][owner]`.
+    pub transfer_lines: Matrix,
+    /// Sum of the latencies of `demand_lines`, ps.
+    pub demand_latency_ps: u64,
+    /// Memory controllers, by node; `None` for a node without memory.
+    pub controllers: Vec<Option<PipeMeasurement>>,
+    /// Directed links, in the machine file's order.
+    pub links: Vec<PipeMeasurement>,
+    /// The same in slices of time, so that a reader can see phases.
+    pub slices: Vec<Slice>,
+}
+
+/// One vCPU over the modelled part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VcpuMeasurement {
+    /// Its node.
+    pub node: usize,
+    /// Time not halted.
+    pub busy_ns: u64,
+    /// Event counts by name; times in core cycles, as the event's name says.
+    pub events: BTreeMap<String, u64>,
+}
+
+/// A controller or link over the modelled part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipeMeasurement {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Requests that waited here.
+    pub requests: u64,
+    /// Sum of their waits, ps.
+    pub queue_ps: u64,
+    /// Capacity, bytes per second of guest time.
+    pub bytes_per_s: f64,
+}
+
+/// What happened between the end of the slice before and `end_ns`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slice {
+    /// End of the slice.
+    pub end_ns: u64,
+    /// Instructions of all vCPUs.
+    pub instructions: u64,
+    /// Lines read from DRAM, demand and prefetch.
+    pub dram_lines: Matrix,
+    /// Demand lines among them.
+    pub demand_lines: u64,
+    /// Sum of the latencies of demand lines, ps.
+    pub demand_latency_ps: u64,
+}

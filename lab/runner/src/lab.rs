@@ -1,0 +1,74 @@
+//! The lab as it stands on this machine: what setup fetched and what was built.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_machine::Machine;
+
+use crate::built::Built;
+use crate::installed::{Installed, cache_folder};
+
+/// Machine files that the lab brings along, so that a name is enough.
+const MACHINES: &[(&str, &str)] = &[
+    ("asymsched-8", include_str!("../../../machines/asymsched-8.toml")),
+    ("carrefour-a", include_str!("../../../machines/carrefour-a.toml")),
+    ("carrefour-b", include_str!("../../../machines/carrefour-b.toml")),
+    ("chiplet-cxl", include_str!("../../../machines/chiplet-cxl.toml")),
+    ("nmass-2", include_str!("../../../machines/nmass-2.toml")),
+    ("sam-2", include_str!("../../../machines/sam-2.toml")),
+];
+
+/// Everything that a run needs but the program.
+pub(crate) struct Lab {
+    pub(crate) installed: Installed,
+    pub(crate) built: Built,
+    /// The folder of the built parts.
+    pub(crate) folder: PathBuf,
+    /// The cache folder.
+    pub(crate) cache: PathBuf,
+}
+
+impl Lab {
+    /// Finds setup and parts; the error says which command provides what is missing.
+    pub(crate) fn open() -> Result<Self> {
+        let cache = cache_folder(|name| env::var(name).ok())?;
+        let installed = Installed::load(&cache)?;
+        let program = env::current_exe().context("where this program lies")?;
+        let folder = program.parent().map(Path::to_owned).unwrap_or_default();
+        let built = Built::find(&folder)?;
+        Ok(Self { installed, built, folder, cache })
+    }
+
+    /// The machine of that name or file, scaled for the lab.
+    pub(crate) fn machine(&self, name: &str) -> Result<Machine> {
+        Ok(full_machine(name)?.for_lab()?)
+    }
+}
+
+/// The machine of that name or file, in its real size.
+pub(crate) fn full_machine(name: &str) -> Result<Machine> {
+    if let Some((_, text)) = MACHINES.iter().find(|(known, _)| *known == name) {
+        return Ok(Machine::parse(text, name)?);
+    }
+    let path = Path::new(name);
+    if !path.is_file() {
+        let known: Vec<&str> = MACHINES.iter().map(|(known, _)| *known).collect();
+        bail!("{name}: neither a machine file nor one of {}", known.join(", "));
+    }
+    Ok(Machine::load(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_that_comes_along_can_be_emulated() {
+        for (name, _) in MACHINES {
+            let machine = full_machine(name).expect("parses").for_lab().expect(name);
+            assert_eq!(machine.name, *name);
+        }
+        assert!(full_machine("no-such-machine").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! What one run says: the figures of Carrefour's Table 1 and a few more, from the model's counts.
+
+use rondpoint_core::Matrix;
+use rondpoint_core::model::{Deviation, Traffic, imbalance_percent};
+use rondpoint_core::Nanos;
+use rondpoint_lab_init::{Ending, Event, Measurement, PipeMeasurement};
+use rondpoint_machine::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::vm::Record;
+
+/// Bytes of a cache line.
+const LINE_BYTES: f64 = 64.0;
+
+/// One run of the program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunResult {
+    pub(crate) seed: u64,
+    /// Guest seconds from the program's start to its end.
+    pub(crate) seconds: f64,
+    pub(crate) ending: Ending,
+    /// MB drawn from DRAM, demand and prefetch, `[accessing node][holding node]`.
+    pub(crate) traffic_mb: Vec<Vec<f64>>,
+    /// Local access ratio (LAR), percent.
+    pub(crate) local_percent: Option<f64>,
+    /// Controller imbalance (MC-IMB), population standard deviation, percent.
+    pub(crate) controller_imbalance_percent: Option<f64>,
+    /// Mean use of the directed links, percent of capacity.
+    pub(crate) link_use_percent: Option<f64>,
+    /// Standard deviation of the links' use, percent of the mean.
+    pub(crate) link_imbalance_percent: Option<f64>,
+    /// Mean latency of demand reads from DRAM, core cycles (slow motion does not change them).
+    pub(crate) latency_cycles: Option<f64>,
+    /// Reads from DRAM per microsecond of guest time.
+    pub(crate) requests_per_us: f64,
+    /// Instructions per cycle of all vCPUs together.
+    pub(crate) instructions_per_cycle: Option<f64>,
+    /// Pages that the kernel migrated for automatic NUMA balancing.
+    pub(crate) pages_balanced: u64,
+    /// Pages that the kernel migrated for any reason.
+    pub(crate) pages_moved: u64,
+    pub(crate) max_rss_mib: f64,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Reads the run's record. The error says why there is nothing to report.
+pub(crate) fn summarise(seed: u64, machine: &Machine, record: &Record) -> Result<RunResult, String> {
+    let refused = record.events.iter().find_map(|event| match event {
+        Event::Refused { reason } => Some(reason.clone()),
+        _ => None,
+    });
+    if let Some(reason) = refused {
+        return Err(reason);
+    }
+    let finished = record.events.iter().find_map(|event| match event {
+        Event::Finished { elapsed_ns, ending, max_rss_kib, vmstat } => {
+            Some((*elapsed_ns, *ending, *max_rss_kib, vmstat))
+        }
+        _ => None,
+    });
+    let (elapsed_ns, ending, max_rss_kib, vmstat) =
+        finished.ok_or("the guest did not say how the program ended")?;
+    let measurement = record.measurement.as_ref().ok_or("the plugin measured nothing")?;
+    let traffic = traffic(measurement);
+    let topology = machine.topology();
+    let links: Vec<f64> = link_use(measurement, elapsed_ns);
+    let counter = |name: &str| vmstat.get(name).copied().unwrap_or(0);
+    Ok(RunResult {
+        seed,
+        seconds: elapsed_ns as f64 / 1e9,
+        ending,
+        traffic_mb: megabytes(measurement),
+        local_percent: traffic.as_ref().and_then(Traffic::local_percent),
+        controller_imbalance_percent: traffic
+            .as_ref()
+            .and_then(|traffic| traffic.imbalance_percent(Deviation::Population, &topology)),
+        link_use_percent: mean(&links),
+        link_imbalance_percent: imbalance_percent(&links, Deviation::Population),
+        latency_cycles: latency_cycles(measurement, machine),
+        requests_per_us: traffic.as_ref().map_or(0.0, Traffic::total_per_us),
+        instructions_per_cycle: instructions_per_cycle(measurement),
+        pages_balanced: counter("numa_pages_migrated"),
+        pages_moved: counter("pgmigrate_success"),
+        max_rss_mib: max_rss_kib as f64 / 1024.0,
+        stdout: String::from_utf8_lossy(&record.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&record.stderr).into_owned(),
+    })
+}
+
+/// Lines read from DRAM, demand and prefetch.
+fn lines(measurement: &Measurement, accessing: usize, holding: usize) -> f64 {
+    let demand = measurement.demand_lines[accessing][holding];
+    (demand + measurement.prefetch_lines[accessing][holding]) as f64
+}
+
+fn traffic(measurement: &Measurement) -> Option<Traffic> {
+    let nodes = measurement.demand_lines.len();
+    let counts = Matrix::from_fn(nodes, |n, m| lines(measurement, n, m));
+    Traffic::from_counts(&counts, Nanos(measurement.end_ns - measurement.begin_ns))
+}
+
+fn megabytes(measurement: &Measurement) -> Vec<Vec<f64>> {
+    let nodes = measurement.demand_lines.len();
+    let cell = |n, m| lines(measurement, n, m) * LINE_BYTES / 1e6;
+    (0..nodes).map(|n| (0..nodes).map(|m| cell(n, m)).collect()).collect()
+}
+
+fn link_use(measurement: &Measurement, elapsed_ns: u64) -> Vec<f64> {
+    let seconds = elapsed_ns as f64 / 1e9;
+    let share = |link: &PipeMeasurement| 100.0 * link.bytes as f64 / (link.bytes_per_s * seconds);
+    measurement.links.iter().map(share).collect()
+}
+
+fn latency_cycles(measurement: &Measurement, machine: &Machine) -> Option<f64> {
+    let requests: u64 = measurement.demand_lines.iter().flatten().sum();
+    let mean_ns = measurement.demand_latency_ps as f64 / 1e3 / requests as f64;
+    (requests > 0).then(|| mean_ns / machine.cycle_ns())
+}
+
+fn instructions_per_cycle(measurement: &Measurement) -> Option<f64> {
+    let sum = |name: &str| -> u64 {
+        measurement.vcpus.iter().filter_map(|vcpu| vcpu.events.get(name)).sum()
+    };
+    let cycles = sum("cycles");
+    (cycles > 0).then(|| sum("instructions") as f64 / cycles as f64)
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}

@@ -1,0 +1,62 @@
+//! `rondpoint-lab shell`: an interactive guest.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use rondpoint_lab_init::{JOB_PATH, Job, MemoryPolicy};
+
+use crate::configuration;
+use crate::lab::Lab;
+use crate::program;
+use crate::vm::Boot;
+
+/// What `shell` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The machine to emulate: a file, or the name of one that the lab brings
+    #[arg(long, value_name = "FILE", default_value = "carrefour-a")]
+    machine: String,
+    /// Programs to bring along, with their libraries
+    #[arg(long = "program", value_name = "PROGRAM")]
+    programs: Vec<String>,
+}
+
+/// Boots the guest on this terminal. Leave it with `exit`; Ctrl-A x ends the emulator.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let lab = Lab::open()?;
+    let machine = lab.machine(&arguments.machine)?;
+    let mut guest = configuration::base(&lab.installed, &lab.built)?;
+    guest.add_file(&lab.built.workloads, "/bin/rondpoint-workloads")?;
+    guest.add_file(&lab.built.product, "/bin/rondpoint")?;
+    for tool in ["perf", "numactl", "numastat", "migratepages", "numad"] {
+        let command = program::bring_tool(configuration::tool(&lab.installed, tool)?, &mut guest)?;
+        let script = format!("#!/bin/sh\nexec {} \"$@\"\n", command.join(" "));
+        guest.add_script(script, &format!("/bin/{tool}"));
+    }
+    for program in &arguments.programs {
+        program::bring(&program::find(program, &lab.folder)?, &mut guest)?;
+    }
+    let job = Job {
+        command: Vec::new(),
+        environment: Default::default(),
+        policy: MemoryPolicy::FirstTouch,
+        numa_balancing: true,
+        daemon: Vec::new(),
+        start_offset_ns: 0,
+        modelled: true,
+    };
+    guest.add_bytes(serde_json::to_vec(&job)?, JOB_PATH);
+    let archive = guest.archive()?;
+    eprintln!("booting {}; leave with exit, or Ctrl-A x", machine.name);
+    let boot = Boot {
+        installed: &lab.installed,
+        built: &lab.built,
+        machine: &machine,
+        initramfs: &archive,
+        seed: 1,
+        limit: Duration::MAX,
+    };
+    boot.interactive()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,173 @@
+//! One boot of the emulated machine, from power-on to power-off.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_lab_init::{Event, Measurement};
+use rondpoint_machine::Machine;
+
+use crate::built::Built;
+use crate::installed::Installed;
+use crate::machine_arguments::{arguments, memory_map};
+
+/// Size of the memory that plugin and guest driver share (`lab/driver/layout.h`, `RP_BAR_BYTES`).
+const SHARED_BYTES: u64 = 16 << 20;
+/// How often we look whether QEMU has ended.
+const POLL: Duration = Duration::from_millis(20);
+/// Lines of the console that an error quotes.
+const CONSOLE_LINES: usize = 12;
+
+/// What is needed to boot: programs, the machine as the lab scales it, and its file system.
+pub(crate) struct Boot<'a> {
+    pub(crate) installed: &'a Installed,
+    pub(crate) built: &'a Built,
+    /// Already scaled: [`Machine::for_lab`].
+    pub(crate) machine: &'a Machine,
+    pub(crate) initramfs: &'a [u8],
+    /// Seeds the guest's random numbers: address layout, hash seeds.
+    pub(crate) seed: u64,
+    /// Host time after which the run is given up.
+    pub(crate) limit: Duration,
+}
+
+/// What came out of a boot.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) events: Vec<Event>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    /// `None` when the modelled part never began.
+    pub(crate) measurement: Option<Measurement>,
+}
+
+impl Boot<'_> {
+    /// Boots, waits for power-off, and collects what the guest and the plugin left.
+    pub(crate) fn run(&self) -> Result<Record> {
+        let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
+        let mut command = self.command(folder.path())?;
+        for (port, name) in ["console", "report", "stdout", "stderr"].iter().enumerate() {
+            let path = folder.path().join(name);
+            command.args(["-chardev", &format!("file,id=port{port},path={}", escaped(&path))]);
+            command.args(["-serial", &format!("chardev:port{port}")]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(folder.path().join("qemu"))?);
+        let started = Instant::now();
+        let mut child = Running(command.spawn().context("cannot start QEMU")?);
+        let status = loop {
+            if let Some(status) = child.0.try_wait()? {
+                break status;
+            }
+            if started.elapsed() > self.limit {
+                bail!("gave up after {} s of host time{}", self.limit.as_secs(), quote(folder.path()));
+            }
+            std::thread::sleep(POLL);
+        };
+        if !status.success() {
+            bail!("QEMU ended with {status}{}", quote(folder.path()));
+        }
+        collect(folder.path())
+    }
+
+    /// Boots with the guest's console on this terminal.
+    pub(crate) fn interactive(&self) -> Result<()> {
+        let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
+        let mut command = self.command(folder.path())?;
+        command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
+        let status = command.status().context("cannot start QEMU")?;
+        if !status.success() {
+            bail!("QEMU ended with {status}");
+        }
+        Ok(())
+    }
+
+    fn command(&self, folder: &Path) -> Result<Command> {
+        let initramfs = folder.join("initramfs");
+        fs::write(&initramfs, self.initramfs)?;
+        let machine = folder.join("machine.toml");
+        fs::write(&machine, self.machine.to_toml())?;
+        let shared = folder.join("shared");
+        File::create(&shared)?.set_len(SHARED_BYTES)?;
+
+        let mut command = Command::new(&self.installed.host.qemu);
+        let text = |name| std::env::var(name).unwrap_or_default();
+        command.envs(self.installed.environment(&text("PATH"), &text("LD_LIBRARY_PATH")));
+        for firmware in &self.installed.host.firmware {
+            command.arg("-L").arg(firmware);
+        }
+        command.args(["-M", "q35,hpet=on", "-accel", "tcg,thread=single,tb-size=512", "-cpu", "max"]);
+        command.args(arguments(self.machine));
+        command.arg("-kernel").arg(&self.installed.kernel.image);
+        command.arg("-initrd").arg(&initramfs);
+        command.args(["-append", KERNEL_LINE]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-seed", &self.seed.to_string(), "-rtc", "clock=vm,base=2026-01-01"]);
+        let backend = format!("memory-backend-file,id=shared,share=on,size={SHARED_BYTES},mem-path=");
+        command.args(["-object", &format!("{backend}{}", escaped(&shared))]);
+        command.args(["-device", "ivshmem-plain,memdev=shared"]);
+        let mut plugin = escaped(&self.built.plugin);
+        plugin.push_str(&format!(",machine={},shared={}", escaped(&machine), escaped(&shared)));
+        plugin.push_str(&format!(",report={}", escaped(&folder.join("measurement"))));
+        for region in memory_map(self.machine) {
+            plugin.push_str(&format!(",memory={}:{}:{}", region.start, region.bytes, region.node));
+        }
+        command.args(["-plugin", &plugin]);
+        Ok(command)
+    }
+}
+
+/// `tsc=reliable`: modelled time is the same on all vCPUs, which the kernel cannot find out by itself.
+/// `mitigations=off`: emulation has no speculation to defend against, and the defences flush the
+/// first-level filter at each system call. `nowatchdog`: the watchdogs would take a PMU counter.
+const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nowatchdog rdinit=/init";
+
+/// QEMU that is ended when we give up on it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has usually ended by itself; then both do nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// QEMU's option syntax doubles commas.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+fn collect(folder: &Path) -> Result<Record> {
+    let read = |name: &str| fs::read(folder.join(name)).unwrap_or_default();
+    let mut events = Vec::new();
+    for line in String::from_utf8_lossy(&read("report")).lines().filter(|line| !line.is_empty()) {
+        let event = serde_json::from_str(line)
+            .with_context(|| format!("the guest reported {line:?}{}", quote(folder)))?;
+        events.push(event);
+    }
+    if events.last() != Some(&Event::Done) {
+        bail!("the guest went down before its job was done{}", quote(folder));
+    }
+    let measurement = match fs::read(folder.join("measurement")) {
+        Ok(bytes) => Some(serde_json::from_slice(&bytes).context("the plugin's measurement")?),
+        Err(_) => None,
+    };
+    Ok(Record { events, stdout: read("stdout"), stderr: read("stderr"), measurement })
+}
+
+/// The end of the console and what QEMU said, for an error message.
+fn quote(folder: &Path) -> String {
+    let mut text = String::new();
+    for name in ["console", "qemu"] {
+        let bytes = fs::read(folder.join(name)).unwrap_or_default();
+        let shown = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = shown.lines().filter(|line| !line.trim().is_empty()).collect();
+        for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+            text.push_str(&format!("\n  {name}: {}", line.trim_end()));
+        }
+    }
+    text
+}
