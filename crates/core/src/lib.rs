@@ -15,7 +15,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod accounts;
+pub mod controller;
+pub mod guard;
+pub mod host;
 pub mod index_set;
+pub mod ledger;
 pub mod limits;
 pub mod matrix;
 pub mod model;
@@ -25,6 +30,7 @@ pub mod policy;
 pub mod random;
 pub mod reference;
 pub mod topology;
+pub mod trial;
 pub mod units;
 
 pub use index_set::{CpuSet, IndexSet, NodeSet};

@@ -19,3 +19,13 @@ const _: () = assert!(DENSE_NODES <= MAX_NODES);
 const _: () = assert!(MAX_TRACKED_PAGES < u32::MAX as usize, "pages are indexed with 32 bits");
 /// Treated pages that Carrefour remembers for one application: as many as it can treat in 17 s at 30,000 a second.
 pub const MAX_REMEMBERED_PAGES: usize = 1 << 19;
+/// Moves of pages and threads that the guard remembers: more than the byte budget of eight nodes allows in half a window.
+pub const MAX_REMEMBERED_MOVES: usize = 1 << 20;
+/// Entries of the ledger that hold pages to be put back; the oldest are settled first.
+pub const MAX_LEDGER_ENTRIES: usize = 1 << 16;
+/// Windows of one trial at most: then it is judged and a new one begins.
+pub const MAX_TRIAL_WINDOWS: usize = 12;
+/// Windows before and after that a verdict needs.
+pub const MIN_TRIAL_WINDOWS: usize = 3;
+
+const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);

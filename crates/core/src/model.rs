@@ -31,7 +31,7 @@ pub struct Model {
     pub elapsed: Nanos,
     /// Which rung of the sensing ladder fed it, and how far to trust it.
     pub sensing: Sensing,
-    /// DRAM traffic of the whole machine.
+    /// DRAM traffic of the whole machine; of all managed applications together where the machine cannot be counted.
     pub traffic: Option<Traffic>,
     /// Mean latency of a DRAM access over the machine, in cycles.
     pub latency_cycles: Option<f64>,
@@ -86,6 +86,8 @@ pub enum TrafficSource {
     Samples,
     /// It is the only managed application: the machine's.
     Machine,
+    /// Its NUMA hint faults: the proportions are right, the rate is that of the faults and not of DRAM requests.
+    HintFaults,
 }
 
 /// One managed process over the interval.

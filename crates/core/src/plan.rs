@@ -2,9 +2,10 @@
 
 mod reason;
 
-pub use reason::{Reason, Refusal};
+pub use reason::{Reason, Refusal, Undo};
 
 use crate::index_set::CpuSet;
+use crate::ledger::Inverse;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::vec::Vec;
 use core::fmt;
@@ -69,6 +70,30 @@ pub enum Action {
         /// The new rate.
         sampling: Sampling,
     },
+}
+
+/// Kinds of actions, for what was undone and for locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Kind {
+    /// Page moves of one mechanism.
+    Pages(Mechanism),
+    /// Replication, on or off.
+    Replication,
+    /// Affinity of threads.
+    Affinity,
+    /// Memory of a whole process.
+    Bulk,
+    /// Sampling rate.
+    Sampling,
+}
+
+impl Kind {
+    /// Whether it moves or copies single pages.
+    #[must_use]
+    pub fn moves_pages(self) -> bool {
+        matches!(self, Self::Pages(_) | Self::Replication)
+    }
 }
 
 /// Which of Carrefour's and AsymSched's page mechanisms.
@@ -153,6 +178,8 @@ pub struct Plan {
     pub number: u64,
     /// Admitted.
     pub steps: Vec<Proposal>,
+    /// The inverse of each step, to be written down before anything is applied.
+    pub inverses: Vec<Inverse>,
     /// Proposed and refused, for reports.
     pub refused: Vec<Refused>,
 }
@@ -229,6 +256,31 @@ impl Action {
             Self::SetSampling { pid, .. } => *pid,
         }
     }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::MovePages { mechanism, .. } => Kind::Pages(*mechanism),
+            Self::Replicate { .. } | Self::Unreplicate { .. } => Kind::Replication,
+            Self::SetAffinity { .. } => Kind::Affinity,
+            Self::MoveProcessMemory { .. } => Kind::Bulk,
+            Self::SetSampling { .. } => Kind::Sampling,
+        }
+    }
+}
+
+impl PageCounts {
+    /// Adds other counts.
+    pub fn add(&mut self, other: &Self) {
+        self.moved += other.moved;
+        self.in_place += other.in_place;
+        self.absent += other.absent;
+        self.busy += other.busy;
+        self.no_memory += other.no_memory;
+        self.failed += other.failed;
+        self.collapsed += other.collapsed;
+    }
 }
 
 impl PageMove {
@@ -253,12 +305,12 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MovePages { pid, mechanism, pages } => {
-                write!(f, "move {} pages of {pid} ({mechanism}):", pages.len())?;
+                write!(f, "move {} of {pid} ({mechanism}):", Many(pages.len()))?;
                 by_route(f, pages)
             }
-            Self::Replicate { pid, pages } => write!(f, "replicate {} pages of {pid}", pages.len()),
+            Self::Replicate { pid, pages } => write!(f, "replicate {} of {pid}", Many(pages.len())),
             Self::Unreplicate { pid, pages } => {
-                write!(f, "unreplicate {} pages of {pid}", pages.len())
+                write!(f, "unreplicate {} of {pid}", Many(pages.len()))
             }
             Self::SetAffinity { pid, tid, cpus, via: None } => {
                 write!(f, "thread {tid} of {pid} to CPUs {cpus}")
@@ -283,6 +335,15 @@ impl fmt::Display for Action {
                 }
             }
         }
+    }
+}
+
+/// `1 page`, `2 pages`.
+struct Many(usize);
+
+impl fmt::Display for Many {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} page{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 

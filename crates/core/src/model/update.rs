@@ -8,7 +8,9 @@ use self::samples::{SampleSums, add_samples, finish_traffic};
 use super::{App, Model, Pages, Rung, Sensing, Thread, Traffic};
 use crate::limits::{MAX_TRACKED_PAGES, MIN_RUNNING_SHARE};
 use crate::matrix::Matrix;
-use crate::observation::{Counter, Event, Observation, ProcessObservation, ThreadObservation};
+use crate::observation::{
+    Counter, Event, Observation, ProcessObservation, Samples, ThreadObservation,
+};
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, Nanos, Tid};
 use alloc::vec;
@@ -36,6 +38,21 @@ impl Model {
         current: &Observation,
         settings: &UpdateSettings,
     ) -> Self {
+        let samples = [current.samples.as_ref(), current.hint_faults.as_ref()];
+        Self::between(topology, previous, current, samples, settings)
+    }
+
+    /// The same with samples (and hint faults) that were collected over more than one observation.
+    #[must_use]
+    pub fn between(
+        topology: &Topology,
+        previous: &Observation,
+        current: &Observation,
+        samples: [Option<&Samples>; 2],
+        settings: &UpdateSettings,
+    ) -> Self {
+        let [samples, faults] =
+            samples.map(|source| source.filter(|source| !source.list.is_empty()));
         let elapsed = Nanos(current.at.since(previous.at).0.max(1));
         let mut model = Self {
             at: current.at,
@@ -51,15 +68,13 @@ impl Model {
             let earlier = find_process(previous, process);
             add_process(&mut model, topology, earlier, process, elapsed, &mut quality);
         }
-        let samples = current.samples.as_ref().filter(|samples| !samples.list.is_empty());
-        let faults = current.hint_faults.as_ref().filter(|samples| !samples.list.is_empty());
         let mut sampled = SampleSums::new(model.apps.len(), topology.node_count());
         for source in [samples, faults].into_iter().flatten() {
             add_samples(&mut model, topology, source, &mut sampled);
         }
         finish_traffic(&mut model, current, previous, &sampled, elapsed);
         model.link_use = link_use(topology, previous, current, &model);
-        model.sensing = quality.sensing(&model, current);
+        model.sensing = quality.sensing(&model, samples, faults.is_some());
         model
     }
 }
@@ -90,14 +105,12 @@ impl Quality {
 
     /// Confidence: what the rung can tell, less what was lost or not counted. The rungs' values order them and put kernel
     /// statistics below the guard's limit; they are our choice, not measured.
-    fn sensing(&self, model: &Model, current: &Observation) -> Sensing {
-        let samples = current.samples.as_ref().filter(|samples| !samples.list.is_empty());
-        let hint_faults =
-            current.hint_faults.as_ref().is_some_and(|samples| !samples.list.is_empty());
+    fn sensing(&self, model: &Model, samples: Option<&Samples>, hint_faults: bool) -> Sensing {
         let rung = match samples {
             Some(_) => Rung::Samples,
-            None if self.counted || model.traffic.is_some() => Rung::Counters,
+            None if self.counted && model.traffic.is_some() => Rung::Counters,
             None if hint_faults => Rung::HintFaults,
+            None if self.counted => Rung::Counters,
             None => Rung::Statistics,
         };
         let lost_share = samples.map_or(0.0, |samples| {

@@ -90,6 +90,8 @@ pub enum Refusal {
     },
     /// Calls per second are used up.
     CallBudget,
+    /// It is so already.
+    AlreadyThere,
     /// It moved too recently.
     Residence {
         /// How long it has to stay yet.
@@ -105,6 +107,8 @@ pub enum Refusal {
         /// How long it stays refused.
         left: Nanos,
     },
+    /// The process has not been watched for long enough to tell afterwards whether it helped.
+    TooEarly,
     /// A trial of this process is running: no other change until it is judged.
     TrialRunning,
     /// Another action has the process (bulk migration wins).
@@ -120,6 +124,22 @@ pub enum Refusal {
     Conflict,
     /// The action does not make sense on this topology (a CPU or node that is not there, an empty list).
     Malformed,
+}
+
+impl Reason {
+    /// Whether a thread may be moved before its residence is over: only to bring sharers together (SAM's phase C).
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        false
+    }
+}
+
+impl Refusal {
+    /// Whether two refusals differ in their numbers at most.
+    #[must_use]
+    pub fn same_cause(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other)
+    }
 }
 
 impl fmt::Display for Reason {
@@ -156,9 +176,11 @@ impl fmt::Display for Refusal {
             Self::NoMemory { node, free } => write!(f, "node {node} has {free} free"),
             Self::ByteBudget { node, left } => write!(f, "budget of node {node}: {left} left"),
             Self::CallBudget => write!(f, "calls per second used up"),
+            Self::AlreadyThere => write!(f, "it is so already"),
             Self::Residence { left } => write!(f, "stays {left} more"),
             Self::PingPong { moves } => write!(f, "moved {moves} times in the window"),
             Self::Undone { left } => write!(f, "was undone, refused for {left}"),
+            Self::TooEarly => write!(f, "not watched for long enough yet"),
             Self::TrialRunning => write!(f, "a trial is running"),
             Self::Locked => write!(f, "another action has the process"),
             Self::TimeBudget { spent, allowed } => {

@@ -329,7 +329,11 @@ impl Policy for Carrefour {
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes {
-            let Some(step) = plan.steps.get(outcome.step).filter(|step| step.policy == NAME) else {
+            let Some(step) = plan
+                .steps
+                .get(outcome.step)
+                .filter(|step| step.policy == NAME && !matches!(step.reason, Reason::Undo(_)))
+            else {
                 continue;
             };
             let Some(state) = step.action.pid().and_then(|pid| self.apps.get_mut(&pid)) else {

@@ -37,7 +37,7 @@ pub(crate) fn model(text: &str) -> (Topology, Model) {
             "app" => add_app(&mut model, &topology, rest),
             "own" => {
                 model.apps.last_mut().expect("an app").traffic =
-                    Some(load(rest, topology.node_count()))
+                    Some(load(rest, topology.node_count()));
             }
             "pages" => add_pages(&mut model, rest, &mut next_page),
             _ => panic!("unknown line: {line}"),
@@ -103,7 +103,7 @@ fn add_pages(model: &mut Model, text: &str, next_page: &mut u64) {
                     let stores: u16 = stores.parse().expect("a number");
                     let node = first_node(accesses);
                     (0..stores).for_each(|_| {
-                        drop(model.pages.record(app, address, shift, home, node, true))
+                        model.pages.record(app, address, shift, home, node, true);
                     });
                 }
                 None => {
@@ -111,7 +111,7 @@ fn add_pages(model: &mut Model, text: &str, next_page: &mut u64) {
                     let node = node.parse().expect("a node");
                     let times: u32 = times.parse().expect("a number");
                     (0..times).for_each(|_| {
-                        drop(model.pages.record(app, address, shift, home, node, false))
+                        model.pages.record(app, address, shift, home, node, false);
                     });
                 }
             }

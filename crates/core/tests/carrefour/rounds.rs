@@ -22,7 +22,7 @@ fn learn(policy: &mut Carrefour, steps: Vec<Proposal>, moved: u64) {
         frozen: Nanos(0),
     };
     let outcomes: Vec<Outcome> = steps.iter().enumerate().map(outcome).collect();
-    policy.learn(&Plan { number: 1, steps, refused: Vec::new() }, &outcomes);
+    policy.learn(&Plan { number: 1, steps, ..Plan::default() }, &outcomes);
 }
 
 /// Two rounds on the same model, the first with `moved` pages: what the second says.
@@ -116,7 +116,7 @@ fn a_page_that_collapsed_six_times_is_never_replicated_again() {
     assert_eq!(round(None), "replicate 501 pages of 1; ");
     // Five collapses are borne; the page is replicated already and not asked for again.
     assert_eq!(round(Some(5)), "replicate 500 pages of 1; ");
-    assert_eq!(round(Some(6)), "unreplicate 1 pages of 1; replicate 500 pages of 1; ");
+    assert_eq!(round(Some(6)), "unreplicate 1 page of 1; replicate 500 pages of 1; ");
     assert_eq!(round(None), "replicate 500 pages of 1; ");
 }
 
@@ -136,7 +136,7 @@ fn where_the_kernel_cannot_replicate_pages_are_interleaved_from_then_on() {
         spent: Nanos(0),
         frozen: Nanos(0),
     };
-    policy.learn(&Plan { number: 1, steps, refused: Vec::new() }, &[outcome]);
+    policy.learn(&Plan { number: 1, steps, ..Plan::default() }, &[outcome]);
     let second = render(&proposals(&mut policy, text, 2));
     assert!(second.contains("500 of them only read: replication would take them"), "{second}");
 }

@@ -3,7 +3,7 @@
 use super::rates::sum;
 use super::{find_process, find_thread};
 use crate::matrix::Matrix;
-use crate::model::{Model, PageId, Touch, Traffic, TrafficSource};
+use crate::model::{App, Model, PageId, Touch, Traffic, TrafficSource};
 use crate::observation::{AddressSample, Event, Observation, Samples, Source, UNKNOWN_NODE};
 use crate::topology::Topology;
 use crate::units::{Nanos, Pid, Tid};
@@ -13,12 +13,17 @@ use alloc::vec::Vec;
 /// What samples add up to for each application.
 pub(super) struct SampleSums {
     dram: Vec<Matrix<f64>>,
+    faults: Vec<Matrix<f64>>,
     latency: Vec<(f64, u64)>,
 }
 
 impl SampleSums {
     pub(super) fn new(apps: usize, nodes: usize) -> Self {
-        Self { dram: vec![Matrix::filled(nodes, 0.0); apps], latency: vec![(0.0, 0); apps] }
+        Self {
+            dram: vec![Matrix::filled(nodes, 0.0); apps],
+            faults: vec![Matrix::filled(nodes, 0.0); apps],
+            latency: vec![(0.0, 0); apps],
+        }
     }
 }
 
@@ -71,7 +76,9 @@ pub(super) fn add_samples(
         );
         let from_memory = matches!(sample.source, Source::Dram | Source::HintFault);
         if from_memory && known {
-            sums.dram[app][(node, holder)] += f64::from(u8::from(sample.source == Source::Dram));
+            let sums =
+                if sample.source == Source::Dram { &mut sums.dram } else { &mut sums.faults };
+            sums[app][(node, holder)] += 1.0;
             let accesses = &mut model.threads[thread].accesses_by_node;
             accesses.get_or_insert_with(|| vec![0; topology.node_count()])[holder] += 1;
         }
@@ -119,6 +126,9 @@ pub(super) fn finish_traffic(
             app.traffic =
                 Some(Traffic::new(sums.dram[index].map(|count| per_us * count / sampled)));
             app.traffic_source = TrafficSource::Samples;
+        } else if total(&sums.faults[index]) > 0.0 {
+            app.traffic = Traffic::from_counts(&sums.faults[index], elapsed);
+            app.traffic_source = TrafficSource::HintFaults;
         }
     }
     model.latency_cycles = (latency.1 > 0).then(|| latency.0 / latency.1 as f64);
@@ -128,6 +138,24 @@ pub(super) fn finish_traffic(
         app.traffic = Some(machine.clone());
         app.traffic_source = TrafficSource::Machine;
     }
+    if model.traffic.is_none() {
+        model.traffic = sum_of_apps(model);
+    }
+}
+
+/// Where the machine cannot be counted: what the managed applications draw together, if all are known in the same unit.
+fn sum_of_apps(model: &Model) -> Option<Traffic> {
+    let faults = |app: &App| app.traffic_source == TrafficSource::HintFaults;
+    let unit = faults(model.apps.first()?);
+    let mut sum: Option<Matrix<f64>> = None;
+    for app in &model.apps {
+        let own = &app.traffic.as_ref().filter(|_| faults(app) == unit)?.requests_per_us;
+        sum = Some(match sum {
+            Some(sum) => Matrix::from_fn(own.size(), |n, m| sum[(n, m)] + own[(n, m)]),
+            None => own.clone(),
+        });
+    }
+    sum.map(Traffic::new)
 }
 
 fn total(matrix: &Matrix<f64>) -> f64 {

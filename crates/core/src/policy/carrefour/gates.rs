@@ -2,10 +2,13 @@
 
 use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
 use super::reason::SamplingCause;
-use crate::model::{App, Model};
+use crate::model::{App, Model, TrafficSource};
 use crate::reference::CARREFOUR_A;
 use crate::topology::Topology;
 use crate::units::Bytes;
+
+/// CPU use below which the paper drops a program [Carrefour table 2].
+const MIN_CPU_PERCENT: f64 = 33.0;
 
 /// Mechanisms that are on for an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +82,12 @@ impl Gates {
             }
         };
         let above = limit.unwrap_or(scaled);
-        if !exceeds(per_us, above, preset.traffic.inclusive) {
+        if app.traffic_source == TrafficSource::HintFaults {
+            // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use below 33 %) is left alone.
+            if app.cpu_percent < MIN_CPU_PERCENT {
+                return Err(SamplingCause::LittleTraffic { per_us, above });
+            }
+        } else if !exceeds(per_us, above, preset.traffic.inclusive) {
             return Err(SamplingCause::LittleTraffic { per_us, above });
         }
         if let (Some(below), Some(ipc)) = (preset.ipc_below, lowest_ipc(model, app))

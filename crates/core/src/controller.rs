@@ -1,0 +1,293 @@
+//! One step: observation in, plan out. The only place that puts the stages in order.
+//!
+//! Everything that varies enters through [`Input`]: the same inputs, settings and seed give the same plans, live, simulated or replayed.
+
+use crate::accounts::Accounts;
+use crate::guard::{Guard, GuardSettings, Scene};
+use crate::ledger::Ledger;
+use crate::model::{Model, UpdateSettings};
+use crate::observation::{Observation, Samples};
+use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
+use crate::policy::Policy;
+use crate::random::Random;
+use crate::topology::Topology;
+use crate::trial::{Judged, Trials, Verdict};
+use crate::units::{Nanos, Pid};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What a controller is made with.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Settings {
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Budgets and rules.
+    pub guard: GuardSettings,
+}
+
+/// What enters a step.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Input {
+    /// The machine now.
+    pub observation: Observation,
+    /// What became of the last plan.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What a step gives.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Step {
+    /// What to do now; its inverses are to be written down first.
+    pub plan: Plan,
+    /// Trials that ended.
+    pub judged: Vec<Judged>,
+    /// The window since the last observation; `None` at the first.
+    pub window: Option<Model>,
+}
+
+/// A policy and what it has seen since it last decided.
+struct Slot {
+    policy: Box<dyn Policy>,
+    since: Observation,
+    samples: Samples,
+    hint_faults: Samples,
+}
+
+/// The controller.
+pub struct Controller {
+    topology: Topology,
+    slots: Vec<Slot>,
+    guard: Guard,
+    ledger: Ledger,
+    accounts: Accounts,
+    trials: Trials,
+    random: Random,
+    previous: Option<Observation>,
+    tracked_pages: BTreeMap<Option<Pid>, usize>,
+    last_plan: Plan,
+    plans: u64,
+}
+
+impl Controller {
+    /// A controller that has seen nothing. Policies decide in the given order: the first has priority.
+    #[must_use]
+    pub fn new(topology: Topology, policies: Vec<Box<dyn Policy>>, settings: Settings) -> Self {
+        let slot = |policy| Slot {
+            policy,
+            since: Observation::default(),
+            samples: Samples::default(),
+            hint_faults: Samples::default(),
+        };
+        Self {
+            guard: Guard::new(settings.guard, topology.node_count()),
+            topology,
+            slots: policies.into_iter().map(slot).collect(),
+            ledger: Ledger::default(),
+            accounts: Accounts::default(),
+            trials: Trials::default(),
+            random: Random::new(settings.seed),
+            previous: None,
+            tracked_pages: BTreeMap::new(),
+            last_plan: Plan::default(),
+            plans: 0,
+        }
+    }
+
+    /// One step: learn, look, judge, propose, admit, write down.
+    pub fn step(&mut self, input: Input) -> Step {
+        self.learn(&input.outcomes);
+        let observation = input.observation;
+        let Some(previous) = self.previous.take() else {
+            self.slots.iter_mut().for_each(|slot| slot.since = bare(&observation));
+            self.previous = Some(observation);
+            return Step::default();
+        };
+        self.slots.iter_mut().for_each(|slot| slot.collect(&observation));
+        let (proposals, mut window) = self.propose(&previous, &observation);
+        let window = window.take().unwrap_or_else(|| {
+            let samples = [observation.samples.as_ref(), observation.hint_faults.as_ref()];
+            Model::between(
+                &self.topology,
+                &previous,
+                &observation,
+                samples,
+                &UpdateSettings { tracked_pages: 0 },
+            )
+        });
+        self.forget_gone(&window);
+        let judged = self.trials.observe(&window);
+        let undo = self.undo(&judged, window.at);
+        let plan = self.admit(undo, proposals, &window);
+        self.previous = Some(observation);
+        Step { plan, judged, window: Some(window) }
+    }
+
+    /// The machine that it manages.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What was done and spent.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// What is changed at this moment, for putting it back at the end.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Time between two steps: the shortest period of a policy.
+    #[must_use]
+    pub fn period(&self) -> Nanos {
+        self.slots.iter().map(|slot| slot.policy.period()).min().unwrap_or(Nanos::from_secs(1))
+    }
+
+    fn learn(&mut self, outcomes: &[Outcome]) {
+        let plan = core::mem::take(&mut self.last_plan);
+        self.accounts.enter(&plan, outcomes);
+        self.slots.iter_mut().for_each(|slot| slot.policy.learn(&plan, outcomes));
+    }
+
+    /// Asks each policy whose period is over. Also gives the model of the last window, if one was made for that.
+    fn propose(
+        &mut self,
+        previous: &Observation,
+        current: &Observation,
+    ) -> (Vec<Proposal>, Option<Model>) {
+        let tracked_pages = self
+            .tracked_pages
+            .values()
+            .copied()
+            .max()
+            .unwrap_or(UpdateSettings::default().tracked_pages);
+        let settings = UpdateSettings { tracked_pages };
+        let mut proposals = Vec::new();
+        let mut models: Vec<(Nanos, Model)> = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_due(current.at)) {
+            let since = slot.since.at;
+            if !models.iter().any(|(of, _)| *of == since) {
+                let samples = [Some(&slot.samples), Some(&slot.hint_faults)];
+                models.push((
+                    since,
+                    Model::between(&self.topology, &slot.since, current, samples, &settings),
+                ));
+            }
+            let model = models.iter().find(|(of, _)| *of == since).map(|(_, model)| model);
+            if let Some(model) = model {
+                proposals.extend(slot.policy.propose(model, &self.topology, &mut self.random));
+            }
+            slot.start_over(current);
+        }
+        let window = models.into_iter().find(|(since, _)| *since == previous.at);
+        (proposals, window.map(|(_, model)| model))
+    }
+
+    /// Turns bad verdicts into proposals that undo, and settles the others.
+    fn undo(&mut self, judged: &[Judged], now: Nanos) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        for trial in judged {
+            if trial.verdict != Verdict::Worse {
+                self.ledger.settle(trial.pid, &trial.plans);
+                continue;
+            }
+            trial.kinds.iter().for_each(|kind| self.guard.note_failure(trial.pid, *kind, now));
+            let (change, noise) =
+                trial.comparison.combined.map_or((0.0, 0.0), |c| (c.change, c.noise));
+            let plan = trial.plans.first().copied().unwrap_or(0);
+            let undo = |action| Proposal {
+                policy: trial.policy,
+                action,
+                reason: Reason::Undo(Undo { plan, change, noise }),
+            };
+            proposals.extend(self.ledger.undo(trial.pid, &trial.plans).into_iter().map(undo));
+        }
+        proposals
+    }
+
+    fn admit(&mut self, undo: Vec<Proposal>, proposals: Vec<Proposal>, window: &Model) -> Plan {
+        let running = self.trials.running();
+        let unready = self.trials.unready();
+        let scene = Scene {
+            model: window,
+            topology: &self.topology,
+            accounts: &self.accounts,
+            trials: &running,
+            unready: &unready,
+            ledger: &self.ledger,
+        };
+        let proposals = undo.into_iter().chain(proposals).collect();
+        let (steps, refused): (Vec<Proposal>, Vec<Refused>) = self.guard.admit(proposals, &scene);
+        self.plans += 1;
+        let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
+        plan.inverses = self.ledger.enter(&plan, window);
+        self.trials.begin(&plan);
+        self.note_sampling(&plan);
+        self.last_plan = plan.clone();
+        plan
+    }
+
+    fn note_sampling(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            match &step.action {
+                Action::SetSampling { pid, sampling: Sampling::Every { tracked_pages, .. } } => {
+                    self.tracked_pages.insert(*pid, *tracked_pages);
+                }
+                Action::SetSampling { pid, sampling: Sampling::Off } => {
+                    self.tracked_pages.remove(pid);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn forget_gone(&mut self, window: &Model) {
+        self.guard.forget_gone(window);
+        self.ledger.forget_gone(window);
+        self.accounts.forget_gone(window);
+        self.tracked_pages.retain(|pid, _| pid.is_none_or(|pid| window.app(pid).is_some()));
+    }
+}
+
+impl Slot {
+    fn is_due(&self, now: Nanos) -> bool {
+        now.since(self.since.at) >= self.policy.period()
+    }
+
+    /// Keeps the samples that came since the last observation.
+    fn collect(&mut self, observation: &Observation) {
+        for (kept, new) in [
+            (&mut self.samples, &observation.samples),
+            (&mut self.hint_faults, &observation.hint_faults),
+        ] {
+            let Some(new) = new else { continue };
+            kept.list.extend_from_slice(&new.list);
+            kept.lost += new.lost;
+            kept.throttled |= new.throttled;
+            kept.period = new.period;
+        }
+    }
+
+    fn start_over(&mut self, current: &Observation) {
+        self.since = bare(current);
+        self.samples = Samples::default();
+        self.hint_faults = Samples::default();
+    }
+}
+
+/// An observation without its samples.
+fn bare(observation: &Observation) -> Observation {
+    Observation {
+        at: observation.at,
+        node_traffic: observation.node_traffic.clone(),
+        link_bytes: observation.link_bytes.clone(),
+        free_memory: observation.free_memory.clone(),
+        processes: observation.processes.clone(),
+        samples: None,
+        hint_faults: None,
+    }
+}

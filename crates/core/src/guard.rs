@@ -1,0 +1,397 @@
+//! The guard admits proposals or refuses them with a typed reason. It alone knows budgets, cool-downs, what a task is allowed, who is
+//! not to be touched and what was undone; no policy can get around it.
+//!
+//! Order of a step: undoing first, then proposals as they came. A proposal may be admitted in part (pages over the budget, CPUs that
+//! the thread is not allowed); the refused part is reported. When in doubt it changes nothing.
+
+mod budget;
+mod history;
+mod pages;
+mod settings;
+
+pub use settings::GuardSettings;
+
+use self::budget::Budget;
+use self::history::{History, Subject};
+use crate::accounts::Accounts;
+use crate::index_set::CpuSet;
+use crate::ledger::Ledger;
+use crate::model::{App, Model, Thread};
+use crate::observation::Exemption;
+use crate::plan::{Action, Kind, NodeMove, Proposal, Reason, Refusal, Refused, Sampling};
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos, Pid, Tid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// The guard's memory.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    settings: GuardSettings,
+    bytes: Vec<Budget>,
+    calls: Budget,
+    history: History,
+    failures: BTreeMap<(Pid, Kind), Failure>,
+    started: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Failure {
+    times: u32,
+    until: Nanos,
+}
+
+/// What the guard looks at in a step.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// The state of the machine.
+    pub model: &'a Model,
+    /// The machine.
+    pub topology: &'a Topology,
+    /// What was spent so far.
+    pub accounts: &'a Accounts,
+    /// Processes with a running trial, and the policy whose it is.
+    pub trials: &'a BTreeMap<Pid, &'static str>,
+    /// Processes that have not been watched for long enough to tell later whether an action helped.
+    pub unready: &'a BTreeSet<Pid>,
+    /// What we changed.
+    pub ledger: &'a Ledger,
+}
+
+/// A step's verdicts as they grow.
+#[derive(Default)]
+struct Verdicts {
+    admitted: Vec<Proposal>,
+    refused: Vec<Refused>,
+    moved_threads: BTreeSet<Tid>,
+    moved_pages: BTreeSet<(Pid, u64)>,
+    promised: BTreeMap<usize, u64>,
+}
+
+impl Verdicts {
+    fn refuse(&mut self, proposal: Proposal, refusal: Refusal) {
+        self.refused.push(Refused { proposal, refusal });
+    }
+}
+
+impl Guard {
+    /// A guard with full budgets.
+    #[must_use]
+    pub fn new(settings: GuardSettings, node_count: usize) -> Self {
+        let bytes =
+            alloc::vec![Budget::new(settings.bytes_per_s_per_node as f64, Nanos(0)); node_count];
+        let calls = Budget::new(f64::from(settings.calls_per_s), Nanos(0));
+        Self {
+            settings,
+            bytes,
+            calls,
+            history: History::default(),
+            failures: BTreeMap::new(),
+            started: false,
+        }
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> &GuardSettings {
+        &self.settings
+    }
+
+    /// Admits or refuses each proposal.
+    pub fn admit(
+        &mut self,
+        proposals: Vec<Proposal>,
+        scene: &Scene<'_>,
+    ) -> (Vec<Proposal>, Vec<Refused>) {
+        let now = scene.model.at;
+        self.pass_time(now);
+        let mut verdicts = Verdicts::default();
+        let bulk: BTreeSet<Pid> = proposals.iter().filter_map(bulk_of).collect();
+        for proposal in proposals {
+            if matches!(proposal.reason, Reason::Undo(_)) {
+                self.admit_undo(proposal, scene, &mut verdicts);
+                continue;
+            }
+            match self.check_subject(&proposal, scene, &bulk) {
+                Ok(()) => self.admit_one(proposal, scene, &mut verdicts),
+                Err(refusal) => verdicts.refuse(proposal, refusal),
+            }
+        }
+        (verdicts.admitted, verdicts.refused)
+    }
+
+    /// Remembers that a kind of action on a process was undone; the same is refused for a while that doubles each time.
+    pub fn note_failure(&mut self, pid: Pid, kind: Kind, now: Nanos) {
+        let failure = self.failures.entry((pid, kind)).or_insert(Failure { times: 0, until: now });
+        let doubled = self.settings.back_off.0.saturating_mul(1 << failure.times.min(20));
+        failure.times += 1;
+        failure.until = now + Nanos(doubled);
+    }
+
+    /// Failures of a process so far.
+    #[must_use]
+    pub fn failures(&self, pid: Pid) -> u32 {
+        self.failures
+            .iter()
+            .filter(|((of, _), _)| *of == pid)
+            .map(|(_, failure)| failure.times)
+            .sum()
+    }
+
+    /// Forgets what concerns processes that are gone.
+    pub fn forget_gone(&mut self, model: &Model) {
+        self.failures.retain(|(pid, _), _| model.app(*pid).is_some());
+    }
+
+    fn pass_time(&mut self, now: Nanos) {
+        if !self.started {
+            // The first step starts with full budgets, whatever the host's clock says.
+            self.started = true;
+            self.bytes.iter_mut().for_each(|budget| budget.refill(now));
+        }
+        self.bytes.iter_mut().for_each(|budget| budget.refill(now));
+        self.calls.refill(now);
+        self.history.forget_old(now, &self.settings);
+    }
+
+    /// What concerns the whole proposal: permission, trust, exemptions, trials, locks, failures, time.
+    fn check_subject(
+        &self,
+        proposal: &Proposal,
+        scene: &Scene<'_>,
+        bulk: &BTreeSet<Pid>,
+    ) -> Result<(), Refusal> {
+        if let Action::SetSampling { .. } = proposal.action {
+            return Ok(()); // it changes what we read, not where anything is
+        }
+        if !self.settings.act {
+            return Err(Refusal::ObserveOnly);
+        }
+        let (confidence, needed) = (scene.model.sensing.confidence, self.settings.min_confidence);
+        if confidence < needed {
+            return Err(Refusal::LowConfidence { confidence, needed });
+        }
+        let pid = proposal.action.pid().ok_or(Refusal::Malformed)?;
+        let app = scene.model.app(pid).ok_or(Refusal::Unknown)?;
+        self.check_exempt(app)?;
+        if scene.unready.contains(&pid) {
+            return Err(Refusal::TooEarly);
+        }
+        if scene.trials.get(&pid).is_some_and(|policy| *policy != proposal.policy) {
+            return Err(Refusal::TrialRunning);
+        }
+        let kind = proposal.action.kind();
+        if bulk.contains(&pid) && kind.moves_pages() {
+            return Err(Refusal::Locked);
+        }
+        self.check_failures(pid, kind, scene.model.at)?;
+        self.check_time(app, scene)
+    }
+
+    fn check_exempt(&self, app: &App) -> Result<(), Refusal> {
+        if let Some(exemption) = app.exempt {
+            return Err(Refusal::Exempt { exemption });
+        }
+        if self.settings.opted_out.contains(app.pid.0 as usize) {
+            return Err(Refusal::Exempt { exemption: Exemption::OptedOut });
+        }
+        if self.failures(app.pid) >= self.settings.max_failures {
+            return Err(Refusal::Exempt { exemption: Exemption::GivenUp });
+        }
+        Ok(())
+    }
+
+    fn check_failures(&self, pid: Pid, kind: Kind, now: Nanos) -> Result<(), Refusal> {
+        match self.failures.get(&(pid, kind)) {
+            Some(failure) if now < failure.until => {
+                Err(Refusal::Undone { left: failure.until.since(now) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_time(&self, app: &App, scene: &Scene<'_>) -> Result<(), Refusal> {
+        let spent = scene.accounts.spent(app.pid);
+        let share = (app.run_time(scene.model).0 as f64 * self.settings.mover_share) as u64;
+        let allowed = Nanos(share).max(self.settings.mover_allowance);
+        if spent > allowed {
+            return Err(Refusal::TimeBudget { spent, allowed });
+        }
+        Ok(())
+    }
+
+    fn admit_one(&mut self, proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
+        match &proposal.action {
+            Action::SetSampling { .. } => self.admit_sampling(proposal, scene, verdicts),
+            Action::SetAffinity { .. } => self.admit_affinity(proposal, scene, verdicts),
+            Action::MoveProcessMemory { .. } => self.admit_bulk(proposal, scene, verdicts),
+            Action::MovePages { .. } | Action::Replicate { .. } | Action::Unreplicate { .. } => {
+                self.admit_pages(proposal, scene, verdicts);
+            }
+        }
+    }
+
+    /// Undoing needs the subject to be there and nothing else: budgets and cool-downs were paid when it was done.
+    fn admit_undo(&mut self, proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
+        match proposal.action.pid().and_then(|pid| scene.model.app(pid)) {
+            Some(_) => verdicts.admitted.push(proposal),
+            None => verdicts.refuse(proposal, Refusal::Unknown),
+        }
+    }
+
+    /// A sampling rate within the budget of samples per second and CPU.
+    fn admit_sampling(
+        &mut self,
+        mut proposal: Proposal,
+        scene: &Scene<'_>,
+        verdicts: &mut Verdicts,
+    ) {
+        if let Action::SetSampling { sampling: Sampling::Every { cycles, .. }, .. } =
+            &mut proposal.action
+            && let Some(clock_hz) = scene.topology.clock_hz()
+        {
+            let least =
+                libm::ceil(clock_hz / f64::from(self.settings.samples_per_s_per_cpu.max(1)));
+            *cycles = (*cycles).max(least as u64);
+        }
+        verdicts.admitted.push(proposal);
+    }
+
+    fn admit_affinity(
+        &mut self,
+        mut proposal: Proposal,
+        scene: &Scene<'_>,
+        verdicts: &mut Verdicts,
+    ) {
+        let urgent = proposal.reason.is_urgent();
+        let Action::SetAffinity { pid, tid, cpus, via } = &mut proposal.action else { return };
+        match self.check_affinity(*pid, *tid, cpus, urgent, scene, verdicts) {
+            Err(refusal) => verdicts.refuse(proposal, refusal),
+            Ok(allowed) => {
+                *via = via.filter(|cpu| allowed.contains(*cpu));
+                *cpus = allowed;
+                self.calls.take(1.0);
+                self.history.moved(Subject::Thread(*tid), scene.model.at, &self.settings);
+                verdicts.moved_threads.insert(*tid);
+                verdicts.admitted.push(proposal);
+            }
+        }
+    }
+
+    /// The part of a mask that a thread may have.
+    fn check_affinity(
+        &self,
+        pid: Pid,
+        tid: Tid,
+        cpus: &CpuSet,
+        urgent: bool,
+        scene: &Scene<'_>,
+        verdicts: &Verdicts,
+    ) -> Result<CpuSet, Refusal> {
+        let thread = thread_of(scene.model, pid, tid).ok_or(Refusal::Unknown)?;
+        if let Some(exemption) = thread.exempt {
+            return Err(Refusal::Exempt { exemption });
+        }
+        let usable =
+            |cpu: &usize| *cpu < scene.topology.cpu_count() && !scene.topology.cpu(*cpu).isolated;
+        let allowed: CpuSet = cpus.intersection(&thread.allowed).iter().filter(usable).collect();
+        if allowed.is_empty() {
+            return Err(Refusal::NoAllowedCpu);
+        }
+        if scene.ledger.mask(tid) == Some(&allowed) {
+            return Err(Refusal::AlreadyThere);
+        }
+        if verdicts.moved_threads.contains(&tid) {
+            return Err(Refusal::Conflict);
+        }
+        if self.calls.left() < 1.0 {
+            return Err(Refusal::CallBudget);
+        }
+        self.history.may_move(Subject::Thread(tid), scene.model.at, &self.settings, urgent)?;
+        Ok(allowed)
+    }
+
+    /// Bulk migration: each source once, allowed targets with room. It may put the nodes' budgets into debt, which then keeps
+    /// everything else still until it is paid.
+    fn admit_bulk(&mut self, mut proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
+        let may_freeze = self.settings.freeze;
+        let Action::MoveProcessMemory { pid, nodes, freeze, .. } = &mut proposal.action else {
+            return;
+        };
+        *freeze &= may_freeze;
+        match self.check_bulk(*pid, nodes, scene) {
+            Err(refusal) => verdicts.refuse(proposal, refusal),
+            Ok(charges) => {
+                for (node, bytes) in charges {
+                    self.bytes[node].take(bytes.0 as f64);
+                }
+                self.calls.take(1.0);
+                verdicts.admitted.push(proposal);
+            }
+        }
+    }
+
+    /// What each node will send or receive.
+    fn check_bulk(
+        &self,
+        pid: Pid,
+        nodes: &[NodeMove],
+        scene: &Scene<'_>,
+    ) -> Result<Vec<(usize, Bytes)>, Refusal> {
+        let app = scene.model.app(pid).ok_or(Refusal::Unknown)?;
+        let count = scene.topology.node_count();
+        let sources: BTreeSet<usize> = nodes.iter().map(|node| node.from).collect();
+        if nodes.is_empty()
+            || sources.len() != nodes.len()
+            || nodes
+                .iter()
+                .any(|node| node.from >= count || node.to >= count || node.from == node.to)
+        {
+            return Err(Refusal::Malformed);
+        }
+        if self.calls.left() < 1.0 {
+            return Err(Refusal::CallBudget);
+        }
+        let resident = |node: usize| app.memory.as_ref().map_or(Bytes(0), |memory| memory[node]);
+        let mut charges = Vec::new();
+        for node in nodes {
+            if !app.may_use_node(node.to) {
+                return Err(Refusal::NodeNotAllowed { node: node.to });
+            }
+            for side in [node.from, node.to] {
+                if self.bytes[side].left() <= 0.0 {
+                    return Err(Refusal::ByteBudget { node: side, left: Bytes(0) });
+                }
+                charges.push((side, resident(node.from)));
+            }
+            // What leaves the target in the same action makes room there.
+            let leaves = if sources.contains(&node.to) { resident(node.to) } else { Bytes(0) };
+            let free = self.free(scene, node.to);
+            if resident(node.from) > free + leaves {
+                return Err(Refusal::NoMemory { node: node.to, free });
+            }
+        }
+        Ok(charges)
+    }
+
+    /// Free memory of a node beyond the reserve; all of it where nothing is known.
+    fn free(&self, scene: &Scene<'_>, node: usize) -> Bytes {
+        let memory = scene.topology.memory(node);
+        let reserve = Bytes((memory.0 as f64 * self.settings.reserve_share) as u64);
+        scene.model.free_memory.as_ref().map_or(memory, |free| free[node]) - reserve
+    }
+}
+
+fn bulk_of(proposal: &Proposal) -> Option<Pid> {
+    match proposal.action {
+        Action::MoveProcessMemory { pid, .. } => Some(pid),
+        _ => None,
+    }
+}
+
+fn thread_of(model: &Model, pid: Pid, tid: Tid) -> Option<&Thread> {
+    let app = model.app(pid)?;
+    let threads = model.threads_of(app);
+    let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;
+    Some(&threads[place])
+}

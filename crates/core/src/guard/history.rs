@@ -1,0 +1,82 @@
+//! When each page and thread was moved, for residence and against going back and forth.
+
+use super::settings::GuardSettings;
+use crate::limits::MAX_REMEMBERED_MOVES;
+use crate::plan::Refusal;
+use crate::units::{Nanos, Pid, Tid};
+use alloc::collections::BTreeMap;
+
+/// Something that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// A page by its process and first address.
+    Page(Pid, u64),
+    /// A thread.
+    Thread(Tid),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Moves {
+    last: Nanos,
+    count: u32,
+    window_start: Nanos,
+}
+
+/// Moves of the last window.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct History {
+    moves: BTreeMap<Subject, Moves>,
+    swept: Nanos,
+}
+
+impl History {
+    /// Forgets what is older than the window, once per window.
+    pub(super) fn forget_old(&mut self, now: Nanos, settings: &GuardSettings) {
+        if now.since(self.swept) >= settings.window {
+            self.moves.retain(|_, moves| now.since(moves.last) < settings.window);
+            self.swept = now;
+        }
+    }
+
+    /// Whether a subject may move now. `urgent` skips residence, never the bound on moves.
+    pub(super) fn may_move(
+        &self,
+        subject: Subject,
+        now: Nanos,
+        settings: &GuardSettings,
+        urgent: bool,
+    ) -> Result<(), Refusal> {
+        let Some(moves) = self.moves.get(&subject) else {
+            // A memory that is full cannot promise the bound for a subject that it would not remember.
+            return match self.moves.len() < MAX_REMEMBERED_MOVES {
+                true => Ok(()),
+                false => Err(Refusal::Residence { left: settings.window }),
+            };
+        };
+        let residence = match subject {
+            Subject::Page(..) => settings.page_residence,
+            Subject::Thread(_) => settings.thread_residence,
+        };
+        let stayed = now.since(moves.last);
+        if stayed < residence && !urgent {
+            return Err(Refusal::Residence { left: residence.since(stayed) });
+        }
+        if now.since(moves.window_start) < settings.window
+            && moves.count >= settings.max_moves_per_window
+        {
+            return Err(Refusal::PingPong { moves: moves.count });
+        }
+        Ok(())
+    }
+
+    /// Remembers a move.
+    pub(super) fn moved(&mut self, subject: Subject, now: Nanos, settings: &GuardSettings) {
+        let fresh = Moves { last: now, count: 0, window_start: now };
+        let moves = self.moves.entry(subject).or_insert(fresh);
+        if now.since(moves.window_start) >= settings.window {
+            *moves = fresh;
+        }
+        moves.count += 1;
+        moves.last = now;
+    }
+}

@@ -1,0 +1,140 @@
+//! Admission of page moves and replication, page by page.
+
+use super::history::Subject;
+use super::{Guard, Scene, Verdicts};
+use crate::model::App;
+use crate::plan::{Action, PageMove, Proposal, Refusal};
+use crate::units::{Bytes, Pid};
+use alloc::vec::Vec;
+
+impl Guard {
+    /// Admits the pages that may move; the others are refused in groups of one cause.
+    pub(super) fn admit_pages(
+        &mut self,
+        proposal: Proposal,
+        scene: &Scene<'_>,
+        verdicts: &mut Verdicts,
+    ) {
+        if self.calls.left() < 1.0 {
+            return verdicts.refuse(proposal, Refusal::CallBudget);
+        }
+        let Some((pid, pages)) = pages_of(&proposal.action) else { return };
+        let Some(app) = scene.model.app(pid) else {
+            return verdicts.refuse(proposal, Refusal::Unknown);
+        };
+        if pages.is_empty() {
+            return verdicts.refuse(proposal, Refusal::Malformed);
+        }
+        let copies = !matches!(proposal.action, Action::MovePages { .. });
+        let mut admitted = Vec::with_capacity(pages.len());
+        let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
+        for page in pages {
+            match self.check_page(app, page, copies, scene, verdicts) {
+                Ok(()) => {
+                    self.take_page(app.pid, page, copies, scene, verdicts);
+                    admitted.push(*page);
+                }
+                Err(refusal) => add_refused(&mut refused, refusal, *page),
+            }
+        }
+        for (refusal, pages) in refused {
+            verdicts.refuse(with_pages(&proposal, pages), refusal);
+        }
+        if !admitted.is_empty() {
+            self.calls.take(1.0);
+            verdicts.admitted.push(with_pages(&proposal, admitted));
+        }
+    }
+
+    fn check_page(
+        &self,
+        app: &App,
+        page: &PageMove,
+        copies: bool,
+        scene: &Scene<'_>,
+        verdicts: &Verdicts,
+    ) -> Result<(), Refusal> {
+        let (from, to) = (usize::from(page.from), usize::from(page.to));
+        let count = scene.topology.node_count();
+        if from >= count || to >= count || (!copies && from == to) {
+            return Err(Refusal::Malformed);
+        }
+        if !app.may_use_node(to) {
+            return Err(Refusal::NodeNotAllowed { node: to });
+        }
+        let promised = verdicts.promised.get(&to).copied().unwrap_or(0);
+        let free = self.free(scene, to) - Bytes(promised);
+        if page.bytes() > free {
+            return Err(Refusal::NoMemory { node: to, free });
+        }
+        for node in [from, to] {
+            let left = self.bytes[node].left();
+            if left < page.bytes().0 as f64 {
+                return Err(Refusal::ByteBudget { node, left: Bytes(left.max(0.0) as u64) });
+            }
+        }
+        if verdicts.moved_pages.contains(&(app.pid, page.address)) {
+            return Err(Refusal::Conflict);
+        }
+        self.history.may_move(
+            Subject::Page(app.pid, page.address),
+            scene.model.at,
+            &self.settings,
+            false,
+        )
+    }
+
+    /// Charges a page: a move costs both nodes, a copy costs every node that has controllers.
+    fn take_page(
+        &mut self,
+        pid: Pid,
+        page: &PageMove,
+        copies: bool,
+        scene: &Scene<'_>,
+        verdicts: &mut Verdicts,
+    ) {
+        let bytes = page.bytes().0;
+        let mut charge = |node: usize| {
+            self.bytes[node].take(bytes as f64);
+            *verdicts.promised.entry(node).or_insert(0) += bytes;
+        };
+        if copies {
+            scene.topology.controllers().iter().for_each(&mut charge);
+        } else {
+            charge(usize::from(page.to));
+            self.bytes[usize::from(page.from)].take(bytes as f64);
+        }
+        verdicts.moved_pages.insert((pid, page.address));
+        self.history.moved(Subject::Page(pid, page.address), scene.model.at, &self.settings);
+    }
+}
+
+fn pages_of(action: &Action) -> Option<(Pid, &[PageMove])> {
+    match action {
+        Action::MovePages { pid, pages, .. }
+        | Action::Replicate { pid, pages }
+        | Action::Unreplicate { pid, pages } => Some((*pid, pages)),
+        _ => None,
+    }
+}
+
+/// The same proposal for other pages.
+fn with_pages(proposal: &Proposal, list: Vec<PageMove>) -> Proposal {
+    let action = match &proposal.action {
+        Action::MovePages { pid, mechanism, .. } => {
+            Action::MovePages { pid: *pid, mechanism: *mechanism, pages: list }
+        }
+        Action::Replicate { pid, .. } => Action::Replicate { pid: *pid, pages: list },
+        Action::Unreplicate { pid, .. } => Action::Unreplicate { pid: *pid, pages: list },
+        other => other.clone(),
+    };
+    Proposal { policy: proposal.policy, action, reason: proposal.reason.clone() }
+}
+
+/// Groups by cause; the numbers of the first page of a group stand for it.
+fn add_refused(groups: &mut Vec<(Refusal, Vec<PageMove>)>, refusal: Refusal, page: PageMove) {
+    match groups.iter_mut().find(|(of, _)| of.same_cause(&refusal)) {
+        Some((_, pages)) => pages.push(page),
+        None => groups.push((refusal, alloc::vec![page])),
+    }
+}

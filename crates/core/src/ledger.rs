@@ -1,0 +1,164 @@
+//! What we changed and how to put it back. Every step of a plan has its inverse here before it is applied.
+//!
+//! Affinities come back exactly: each thread's first mask is kept until it is gone. Pages come back by best effort, and only until the
+//! change has stood its trial.
+
+use crate::index_set::CpuSet;
+use crate::limits::MAX_LEDGER_ENTRIES;
+use crate::model::Model;
+use crate::plan::{Action, NodeMove, PageMove, Plan};
+use crate::units::{Pid, Tid};
+use alloc::collections::BTreeMap;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// How to undo one step.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Inverse {
+    /// Plan of the step.
+    pub plan: u64,
+    /// Index of the step in it.
+    pub step: usize,
+    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we end).
+    pub action: Option<Action>,
+    /// Whether that restores the first state exactly.
+    pub exact: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Mask {
+    pid: Pid,
+    first: CpuSet,
+    now: CpuSet,
+}
+
+/// Everything that is changed at this moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ledger {
+    masks: BTreeMap<Tid, Mask>,
+    open: VecDeque<Inverse>,
+}
+
+impl Ledger {
+    /// Enters a plan before it is applied and gives the inverse of each step, for the host to write down first.
+    pub fn enter(&mut self, plan: &Plan, model: &Model) -> Vec<Inverse> {
+        let mut inverses = Vec::with_capacity(plan.steps.len());
+        for (step, proposal) in plan.steps.iter().enumerate() {
+            let (action, exact) = self.invert(&proposal.action, model);
+            let inverse = Inverse { plan: plan.number, step, action, exact };
+            if inverse.action.is_some() {
+                self.open.push_back(inverse.clone());
+            }
+            inverses.push(inverse);
+        }
+        while self.open.len() > MAX_LEDGER_ENTRIES {
+            self.open.pop_front();
+        }
+        inverses
+    }
+
+    fn invert(&mut self, action: &Action, model: &Model) -> (Option<Action>, bool) {
+        match action {
+            Action::SetAffinity { pid, tid, cpus, .. } => {
+                let allowed =
+                    || model.app(*pid).and_then(|app| allowed_of(model, app.threads.clone(), *tid));
+                let mask = self.masks.entry(*tid).or_insert_with(|| {
+                    let first = allowed().unwrap_or_default();
+                    Mask { pid: *pid, now: first.clone(), first }
+                });
+                let before = core::mem::replace(&mut mask.now, cpus.clone());
+                (Some(Action::SetAffinity { pid: *pid, tid: *tid, cpus: before, via: None }), true)
+            }
+            Action::MovePages { pid, mechanism, pages } => {
+                let pages = pages.iter().map(turned).collect();
+                (Some(Action::MovePages { pid: *pid, mechanism: *mechanism, pages }), false)
+            }
+            Action::Replicate { pid, pages } => {
+                (Some(Action::Unreplicate { pid: *pid, pages: pages.clone() }), false)
+            }
+            Action::MoveProcessMemory { pid, nodes, freeze, memory } => {
+                let back =
+                    nodes.iter().map(|node| NodeMove { from: node.to, to: node.from }).collect();
+                (
+                    Some(Action::MoveProcessMemory {
+                        pid: *pid,
+                        nodes: back,
+                        freeze: *freeze,
+                        memory: *memory,
+                    }),
+                    false,
+                )
+            }
+            Action::Unreplicate { .. } => (None, false),
+            Action::SetSampling { .. } => (None, true),
+        }
+    }
+
+    /// The actions that undo what these plans did to a process, last change first; they leave the ledger.
+    pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
+        let of = |inverse: &Inverse| {
+            plans.contains(&inverse.plan)
+                && inverse.action.as_ref().and_then(Action::pid) == Some(pid)
+        };
+        let mut actions: Vec<Action> = self
+            .open
+            .iter()
+            .filter(|inverse| of(inverse))
+            .filter_map(|inverse| inverse.action.clone())
+            .collect();
+        self.open.retain(|inverse| !of(inverse));
+        actions.reverse();
+        actions
+    }
+
+    /// A change has stood its trial: its pages stay where they are. Masks stay in the ledger.
+    pub fn settle(&mut self, pid: Pid, plans: &[u64]) {
+        self.open.retain(|inverse| {
+            !plans.contains(&inverse.plan)
+                || inverse.action.as_ref().and_then(Action::pid) != Some(pid)
+        });
+    }
+
+    /// Every thread back to its first mask: for the end of the manager.
+    #[must_use]
+    pub fn restore(&self) -> Vec<Action> {
+        let changed = self.masks.iter().filter(|(_, mask)| mask.now != mask.first);
+        changed
+            .map(|(tid, mask)| Action::SetAffinity {
+                pid: mask.pid,
+                tid: *tid,
+                cpus: mask.first.clone(),
+                via: None,
+            })
+            .collect()
+    }
+
+    /// The mask that we gave to a thread, if any.
+    #[must_use]
+    pub fn mask(&self, tid: Tid) -> Option<&CpuSet> {
+        self.masks.get(&tid).map(|mask| &mask.now)
+    }
+
+    /// Forgets threads and processes that are gone.
+    pub fn forget_gone(&mut self, model: &Model) {
+        self.open.retain(|inverse| {
+            inverse.action.as_ref().and_then(Action::pid).is_none_or(|pid| model.app(pid).is_some())
+        });
+        self.masks.retain(|tid, mask| {
+            model
+                .app(mask.pid)
+                .is_some_and(|app| allowed_of(model, app.threads.clone(), *tid).is_some())
+        });
+    }
+}
+
+fn allowed_of(model: &Model, threads: core::ops::Range<usize>, tid: Tid) -> Option<CpuSet> {
+    let threads = &model.threads[threads];
+    let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;
+    Some(threads[place].allowed.clone())
+}
+
+fn turned(page: &PageMove) -> PageMove {
+    PageMove { from: page.to, to: page.from, ..*page }
+}

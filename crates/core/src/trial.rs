@@ -1,0 +1,167 @@
+//! The check window: an action is a trial until it has been shown not to harm.
+//!
+//! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before stays fixed;
+//! further actions of the same policy join it, those of others have to wait. Three windows after the last action (or after
+//! [`MAX_TRIAL_WINDOWS`]) it is judged:
+//! - a change of phase (threads, CPU use, misses per instruction) voids it;
+//! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
+//! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises.
+
+mod measure;
+
+pub use measure::{Comparison, Measure, Verdict};
+
+use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
+use crate::model::Model;
+use crate::plan::{Action, Kind, Plan, Reason};
+use crate::units::{Nanos, Pid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// A trial that ended.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Judged {
+    /// Process.
+    pub pid: Pid,
+    /// Whose actions.
+    pub policy: &'static str,
+    /// Plans that took part.
+    pub plans: Vec<u64>,
+    /// What was done.
+    pub kinds: Vec<Kind>,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Before and after.
+    pub comparison: Comparison,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Trial {
+    policy: &'static str,
+    plans: Vec<u64>,
+    kinds: BTreeSet<Kind>,
+    before: Vec<Measure>,
+    after: Vec<Measure>,
+    quiet: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Watched {
+    started: Nanos,
+    history: Vec<Measure>,
+    trial: Option<Trial>,
+}
+
+/// The trials of all processes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Trials {
+    apps: BTreeMap<Pid, Watched>,
+}
+
+impl Trials {
+    /// Takes in one window and judges what is due.
+    pub fn observe(&mut self, window: &Model) -> Vec<Judged> {
+        self.apps.retain(|pid, watched| {
+            window.app(*pid).is_some_and(|app| app.started == watched.started)
+        });
+        let mut judged = Vec::new();
+        for app in &window.apps {
+            let watched = self.apps.entry(app.pid).or_default();
+            watched.started = app.started;
+            watched.take_in(Measure::of(window, app));
+            judged.extend(watched.judge(app.pid));
+        }
+        judged
+    }
+
+    /// An admitted plan opens trials or joins those that run.
+    pub fn begin(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            if matches!(step.reason, Reason::Undo(_))
+                || matches!(step.action, Action::SetSampling { .. })
+            {
+                continue;
+            }
+            let Some(watched) = step.action.pid().and_then(|pid| self.apps.get_mut(&pid)) else {
+                continue;
+            };
+            let history = &mut watched.history;
+            let trial = watched.trial.get_or_insert_with(|| Trial {
+                policy: step.policy,
+                plans: Vec::new(),
+                kinds: BTreeSet::new(),
+                before: core::mem::take(history),
+                after: Vec::new(),
+                quiet: 0,
+            });
+            if trial.plans.last() != Some(&plan.number) {
+                trial.plans.push(plan.number);
+            }
+            trial.kinds.insert(step.action.kind());
+            trial.quiet = 0;
+        }
+    }
+
+    /// Processes with a running trial, and whose it is.
+    #[must_use]
+    pub fn running(&self) -> BTreeMap<Pid, &'static str> {
+        let running =
+            |(pid, watched): (&Pid, &Watched)| Some((*pid, watched.trial.as_ref()?.policy));
+        self.apps.iter().filter_map(running).collect()
+    }
+
+    /// Processes that were not watched for long enough to act on them.
+    #[must_use]
+    pub fn unready(&self) -> BTreeSet<Pid> {
+        let unready = |watched: &Watched| {
+            watched.trial.is_none() && watched.history.len() < MIN_TRIAL_WINDOWS
+        };
+        self.apps.iter().filter(|(_, watched)| unready(watched)).map(|(pid, _)| *pid).collect()
+    }
+}
+
+impl Watched {
+    /// A window goes to the trial or, without one, to the history. The first window after an action holds the action's own cost and
+    /// is left out.
+    fn take_in(&mut self, measure: Measure) {
+        match &mut self.trial {
+            None => {
+                self.history.push(measure);
+                if self.history.len() > MAX_TRIAL_WINDOWS / 2 {
+                    self.history.remove(0);
+                }
+            }
+            Some(trial) => {
+                trial.quiet += 1;
+                trial.after.push(measure);
+            }
+        }
+    }
+
+    fn judge(&mut self, pid: Pid) -> Option<Judged> {
+        let settled = |trial: &Trial| {
+            trial.quiet > MIN_TRIAL_WINDOWS || trial.after.len() >= MAX_TRIAL_WINDOWS
+        };
+        let trial = self.trial.take_if(|trial| settled(trial))?;
+        // The windows since the last action, without its own; at least the last three.
+        let windows = (trial.quiet - 1).max(MIN_TRIAL_WINDOWS);
+        let after = &trial.after[trial.after.len() - windows..];
+        let moved_memory = trial.kinds.iter().any(|kind| *kind != Kind::Affinity);
+        let comparison = Comparison::between(&trial.before, after);
+        let verdict = comparison.verdict(moved_memory);
+        if matches!(verdict, Verdict::Better | Verdict::Unclear) {
+            self.history = after.to_vec(); // what holds now is what the next trial is measured against
+            let over = self.history.len().saturating_sub(MAX_TRIAL_WINDOWS / 2);
+            self.history.drain(..over);
+        }
+        Some(Judged {
+            pid,
+            policy: trial.policy,
+            plans: trial.plans,
+            kinds: trial.kinds.into_iter().collect(),
+            verdict,
+            comparison,
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! What a window says about a process's progress, and how two groups of windows compare.
+
+use crate::model::{App, Model, Thread};
+use alloc::vec::Vec;
+
+/// One window of one process. What was not sensed is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Measure {
+    /// The application's own count of work per second.
+    pub progress_per_s: Option<f64>,
+    /// Instructions per second, all threads.
+    pub instructions_per_s: Option<f64>,
+    /// Instructions per second of the slowest busy thread.
+    pub slowest_per_s: Option<f64>,
+    /// Mean latency of a DRAM access in cycles.
+    pub latency_cycles: Option<f64>,
+    /// Share of the cycles in which its threads did not wait for memory.
+    pub unstalled_share: Option<f64>,
+    /// Local access ratio in percent: used only where none of the others is known.
+    pub local_percent: Option<f64>,
+    /// Busy threads.
+    pub threads: f64,
+    /// CPU time in percent.
+    pub cpu_percent: f64,
+    /// Last-level cache misses per 1000 instructions.
+    pub mpki: Option<f64>,
+}
+
+/// A thread counts as busy with at least this share of the busiest thread's CPU time: one that only waits for the others is no
+/// measure of progress (our choice).
+const BUSY_SHARE: f64 = 0.25;
+/// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that falls away).
+const PHASE_CHANGE: f64 = 0.3;
+/// A change of misses per instruction by more is another phase, unless threads were moved, which changes it by itself.
+const PHASE_CHANGE_MISSES: f64 = 0.5;
+/// Student's t for 95 % with three windows on both sides (4 degrees of freedom); more windows only make it too careful.
+const T_95: f64 = 2.776;
+/// Below this nothing is called a change, however little the windows vary.
+const LEAST_NOISE: f64 = 0.01;
+
+impl Measure {
+    /// Measures an application in a window.
+    #[must_use]
+    pub fn of(window: &Model, app: &App) -> Self {
+        let threads = window.threads_of(app);
+        let busiest = threads.iter().map(|thread| thread.cpu_share).fold(0.0, f64::max);
+        let busy: Vec<&Thread> = threads
+            .iter()
+            .filter(|thread| busiest > 0.0 && thread.cpu_share >= BUSY_SHARE * busiest)
+            .collect();
+        let rates = |rate: fn(&Thread) -> Option<f64>| {
+            busy.iter().filter_map(|thread| rate(thread)).collect::<Vec<f64>>()
+        };
+        let instructions = rates(|thread| thread.rates.instructions_per_s);
+        let stalls = rates(|thread| thread.rates.stall_share);
+        let misses = rates(|thread| Some(thread.rates.mpki? * thread.rates.instructions_per_s?));
+        let sum = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>());
+        let mpki = sum(&misses)
+            .zip(sum(&instructions))
+            .filter(|(_, all)| *all > 0.0)
+            .map(|(misses, all)| misses / all);
+        Self {
+            progress_per_s: app.progress_per_s,
+            instructions_per_s: sum(&instructions),
+            slowest_per_s: instructions.iter().copied().min_by(f64::total_cmp),
+            latency_cycles: app.latency_cycles,
+            unstalled_share: sum(&stalls).map(|all| 1.0 - all / stalls.len() as f64),
+            local_percent: app.traffic.as_ref().and_then(crate::model::Traffic::local_percent),
+            threads: busy.len() as f64,
+            cpu_percent: app.cpu_percent,
+            mpki,
+        }
+    }
+}
+
+/// What a trial turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Verdict {
+    /// Better by more than the noise, and not by instructions alone.
+    Better,
+    /// Worse by more than the noise.
+    Worse,
+    /// Neither.
+    Unclear,
+    /// The program does something else now: no comparison.
+    PhaseChange,
+}
+
+/// A relative change and the noise that it has to exceed; 0.1 = 10 % better.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Change {
+    /// Relative, positive = better.
+    pub change: f64,
+    /// Half width of the 95 % interval of the difference, relative.
+    pub noise: f64,
+}
+
+/// Before and after.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Comparison {
+    /// The application's own progress.
+    pub progress: Option<Change>,
+    /// Instructions per second.
+    pub instructions: Option<Change>,
+    /// The slowest thread.
+    pub slowest: Option<Change>,
+    /// Latency (a fall is better).
+    pub latency: Option<Change>,
+    /// Share of cycles not stalled.
+    pub unstalled: Option<Change>,
+    /// Local access ratio.
+    pub local: Option<Change>,
+    /// What the verdict was made from; `None` if nothing could be measured.
+    pub combined: Option<Change>,
+    /// Relative change of busy threads, CPU use and misses per instruction, the largest; for a phase change.
+    pub phase: f64,
+    /// Relative change of misses per instruction.
+    pub misses: f64,
+}
+
+impl Comparison {
+    /// Compares two groups of windows.
+    #[must_use]
+    pub fn between(before: &[Measure], after: &[Measure]) -> Self {
+        let change = |value: fn(&Measure) -> Option<f64>| change(before, after, value);
+        let progress = change(|m| m.progress_per_s);
+        let instructions = change(|m| m.instructions_per_s);
+        let slowest = change(|m| m.slowest_per_s);
+        let latency = change(|m| m.latency_cycles).map(|c| Change { change: -c.change, ..c });
+        let unstalled = change(|m| m.unstalled_share);
+        let local = change(|m| m.local_percent);
+        let parts: Vec<Change> =
+            [instructions, slowest, latency, unstalled].into_iter().flatten().collect();
+        let relative =
+            |value: fn(&Measure) -> Option<f64>| change(value).map_or(0.0, |c| c.change.abs());
+        Self {
+            progress,
+            instructions,
+            slowest,
+            latency,
+            unstalled,
+            local,
+            combined: progress.or_else(|| mean(&parts)).or(local),
+            phase: relative(|m| Some(m.threads)).max(relative(|m| Some(m.cpu_percent))),
+            misses: relative(|m| m.mpki),
+        }
+    }
+
+    /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory was moved.
+    #[must_use]
+    pub fn verdict(&self, moved_memory: bool) -> Verdict {
+        if self.phase > PHASE_CHANGE || (moved_memory && self.misses > PHASE_CHANGE_MISSES) {
+            return Verdict::PhaseChange;
+        }
+        let Some(combined) = self.combined else { return Verdict::Unclear };
+        if combined.change < -combined.noise {
+            return Verdict::Worse;
+        }
+        let confirms =
+            [self.progress, self.slowest, self.latency, self.unstalled, self.local_alone()];
+        let better = confirms.iter().flatten().any(|part| part.change > part.noise);
+        let worse = confirms.iter().flatten().any(|part| part.change < -part.noise);
+        match combined.change > combined.noise && better && !worse {
+            true => Verdict::Better,
+            false => Verdict::Unclear,
+        }
+    }
+
+    /// The local ratio, where nothing else is known.
+    fn local_alone(&self) -> Option<Change> {
+        let others = [self.progress, self.instructions, self.slowest, self.latency, self.unstalled];
+        self.local.filter(|_| others.iter().all(Option::is_none))
+    }
+}
+
+/// Change of a value known in every window of both groups.
+fn change(
+    before: &[Measure],
+    after: &[Measure],
+    value: fn(&Measure) -> Option<f64>,
+) -> Option<Change> {
+    let before: Vec<f64> = before.iter().map(value).collect::<Option<_>>()?;
+    let after: Vec<f64> = after.iter().map(value).collect::<Option<_>>()?;
+    let (mean_before, error_before) = mean_and_error(&before)?;
+    let (mean_after, error_after) = mean_and_error(&after)?;
+    if mean_before <= 0.0 {
+        return None;
+    }
+    let noise = T_95 * libm::sqrt(error_before + error_after) / mean_before;
+    Some(Change { change: (mean_after - mean_before) / mean_before, noise: noise.max(LEAST_NOISE) })
+}
+
+/// Mean, and square of its standard error.
+fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
+    let count = values.len() as f64;
+    if values.is_empty() {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    Some((mean, squares / (count - 1.0).max(1.0) / count))
+}
+
+/// The mean of changes; their noises add as if they were one measurement, because they are not independent.
+fn mean(parts: &[Change]) -> Option<Change> {
+    let count = parts.len() as f64;
+    (!parts.is_empty()).then(|| Change {
+        change: parts.iter().map(|part| part.change).sum::<f64>() / count,
+        noise: parts.iter().map(|part| part.noise).sum::<f64>() / count,
+    })
+}

@@ -1,0 +1,334 @@
+//! The guard: each refusal by a test that fails without it; text out.
+
+mod properties;
+mod scene;
+
+use expect_test::{Expect, expect};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::observation::Exemption;
+use rondpoint_core::plan::{Kind, Mechanism};
+use rondpoint_core::{Bytes, Nanos, NodeSet};
+use scene::{Stage, affinity, bulk, move_pages, replicate, sampling};
+
+fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
+    expected.assert_eq(&stage.admit(proposals));
+}
+
+#[test]
+fn nothing_is_done_before_somebody_allows_it() {
+    let mut stage = Stage::with(GuardSettings::default());
+    check(
+        &mut stage,
+        vec![move_pages(1, &[(0x1000, 0, 1)]), affinity(1, 1, "0-3"), sampling(1, 65_000)],
+        expect![[r#"
+            admit sample 1: every 1150000 cycles, 30000 pages tracked
+            refuse move 1 page of 1 (co-location): 1 × 0→1: only observing
+            refuse thread 1 of 1 to CPUs 0-3: only observing
+        "#]],
+    );
+}
+
+#[test]
+fn low_confidence_gives_an_empty_plan() {
+    let mut stage = Stage::new();
+    stage.model.sensing.confidence = 0.3;
+    check(
+        &mut stage,
+        vec![move_pages(1, &[(0x1000, 0, 1)])],
+        expect![[r#"
+            refuse move 1 page of 1 (co-location): 1 × 0→1: confidence 0.30, 0.50 needed
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_exempt_unknown_or_opted_out_is_not_touched() {
+    let mut stage = Stage::with(GuardSettings {
+        opted_out: [2].into_iter().collect(),
+        ..GuardSettings::acting()
+    });
+    stage.model.apps[0].exempt = Some(Exemption::OwnMemoryPolicy);
+    check(
+        &mut stage,
+        vec![
+            move_pages(1, &[(0x1000, 0, 1)]),
+            move_pages(2, &[(0x1000, 0, 1)]),
+            move_pages(9, &[(0x1000, 0, 1)]),
+            affinity(3, 31, "0"),
+            affinity(3, 99, "0"),
+            affinity(3, 30, "0"),
+        ],
+        expect![[r#"
+            admit thread 30 of 3 to CPUs 0
+            refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: OwnMemoryPolicy
+            refuse move 1 page of 2 (co-location): 1 × 0→1: not to be touched: OptedOut
+            refuse move 1 page of 9 (co-location): 1 × 0→1: no such process or thread
+            refuse thread 31 of 3 to CPUs 0: not to be touched: RealTime
+            refuse thread 99 of 3 to CPUs 0: no such process or thread
+        "#]],
+    );
+}
+
+#[test]
+fn a_mask_is_cut_to_what_the_thread_may_use() {
+    let mut stage = Stage::new();
+    stage.model.threads[0].allowed = (0..6).collect();
+    stage.isolate(5);
+    check(
+        &mut stage,
+        vec![affinity(1, 10, "4-7"), affinity(1, 11, "99"), affinity(2, 20, "5")],
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 4
+            refuse thread 11 of 1 to CPUs 99: no CPU of the mask is allowed to the thread
+            refuse thread 20 of 2 to CPUs 5: no CPU of the mask is allowed to the thread
+        "#]],
+    );
+    check(
+        &mut stage,
+        vec![affinity(1, 10, "4,6")],
+        expect![[r#"
+            refuse thread 10 of 1 to CPUs 4,6: it is so already
+        "#]],
+    );
+}
+
+#[test]
+fn a_thread_stays_where_it_was_put_and_does_not_go_back_and_forth() {
+    let mut stage = Stage::new();
+    let mut at = |seconds: u64, cpus: &str| {
+        stage.model.at = Nanos::from_secs(100 + seconds);
+        stage.admit(vec![affinity(1, 10, cpus)])
+    };
+    assert_eq!(at(0, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
+    assert_eq!(at(3, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: stays 2000.0 ms more\n");
+    assert_eq!(at(5, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
+    assert_eq!(at(10, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
+    assert_eq!(at(15, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: moved 3 times in the window\n");
+    assert_eq!(at(30, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
+}
+
+#[test]
+fn one_step_moves_a_thread_or_page_once_and_the_first_policy_wins() {
+    check(
+        &mut Stage::new(),
+        vec![
+            affinity(1, 10, "0-3"),
+            affinity(1, 10, "4-7"),
+            move_pages(1, &[(0x1000, 0, 1)]),
+            move_pages(1, &[(0x1000, 0, 2), (0x2000, 0, 2)]),
+        ],
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 0-3
+            admit move 1 page of 1 (co-location): 1 × 0→1
+            admit move 1 page of 1 (co-location): 1 × 0→2
+            refuse thread 10 of 1 to CPUs 4-7: a policy of higher priority moved it
+            refuse move 1 page of 1 (co-location): 1 × 0→2: a policy of higher priority moved it
+        "#]],
+    );
+}
+
+#[test]
+fn pages_beyond_the_budget_of_a_node_wait() {
+    let mut stage =
+        Stage::with(GuardSettings { bytes_per_s_per_node: 10 * 4096, ..GuardSettings::acting() });
+    let pages: Vec<(u64, u16, u16)> = (0..20)
+        .map(|page| (page << 12, if page < 12 { 0 } else { 3 }, if page < 12 { 1 } else { 2 }))
+        .collect();
+    check(
+        &mut stage,
+        vec![move_pages(1, &pages)],
+        expect![[r#"
+            admit move 18 pages of 1 (co-location): 10 × 0→1, 8 × 3→2
+            refuse move 2 pages of 1 (co-location): 2 × 0→1: budget of node 0: 0 B left
+        "#]],
+    );
+    stage.model.at += Nanos::from_millis(200);
+    check(
+        &mut stage,
+        vec![move_pages(2, &pages)],
+        expect![[r#"
+            admit move 6 pages of 2 (co-location): 2 × 0→1, 4 × 3→2
+            refuse move 14 pages of 2 (co-location): 10 × 0→1, 4 × 3→2: budget of node 0: 0 B left
+        "#]],
+    );
+}
+
+#[test]
+fn a_page_moves_once_in_five_seconds() {
+    let mut stage = Stage::new();
+    let mut at = |seconds: u64, from, to| {
+        stage.model.at = Nanos::from_secs(100 + seconds);
+        stage.admit(vec![move_pages(1, &[(0x1000, from, to)])])
+    };
+    assert!(at(0, 0, 1).starts_with("admit"));
+    assert!(at(4, 1, 0).ends_with("stays 1000.0 ms more\n"));
+    assert!(at(5, 1, 0).starts_with("admit"));
+    assert!(at(10, 0, 1).starts_with("admit"));
+    assert!(at(15, 1, 0).ends_with("moved 3 times in the window\n"));
+}
+
+#[test]
+fn pages_go_only_where_the_process_may_have_memory_and_there_is_room() {
+    let mut stage = Stage::new();
+    stage.model.apps[0].allowed_nodes = Some([0, 1].into_iter().collect::<NodeSet>());
+    stage.set_free(&[1 << 30, (16 << 30) / 50 + 8192, 0, 1 << 30]);
+    check(
+        &mut stage,
+        vec![move_pages(
+            1,
+            &[
+                (0x1000, 0, 3),
+                (0x2000, 0, 1),
+                (0x3000, 0, 1),
+                (0x4000, 0, 1),
+                (0x5000, 0, 9),
+                (0x6000, 1, 1),
+            ],
+        )],
+        expect![[r#"
+            admit move 2 pages of 1 (co-location): 2 × 0→1
+            refuse move 1 page of 1 (co-location): 1 × 0→3: node 3 is not allowed to the process
+            refuse move 1 page of 1 (co-location): 1 × 0→1: node 1 has 0 B free
+            refuse move 2 pages of 1 (co-location): 1 × 0→9, 1 × 1→1: no such CPU or node, or nothing to do
+        "#]],
+    );
+}
+
+#[test]
+fn replication_charges_every_node() {
+    let mut stage =
+        Stage::with(GuardSettings { bytes_per_s_per_node: 2 * 4096, ..GuardSettings::acting() });
+    check(
+        &mut stage,
+        vec![
+            replicate(1, &[(0x1000, 0), (0x2000, 0), (0x3000, 0)]),
+            move_pages(1, &[(0x9000, 1, 2)]),
+        ],
+        expect![[r#"
+            admit replicate 2 pages of 1
+            refuse replicate 1 page of 1: budget of node 0: 0 B left
+            refuse move 1 page of 1 (co-location): 1 × 1→2: budget of node 1: 0 B left
+        "#]],
+    );
+}
+
+#[test]
+fn bulk_migration_locks_the_process_and_makes_room_for_itself() {
+    let mut stage = Stage::new();
+    stage.model.apps[0].memory = Some(vec![Bytes(3 << 30), Bytes(2 << 30), Bytes(0), Bytes(0)]);
+    stage.set_free(&[1 << 30, 2 << 30, 1 << 30, 8 << 30]);
+    check(
+        &mut stage,
+        vec![
+            move_pages(1, &[(0x1000, 0, 1)]),
+            bulk(1, &[(0, 1), (1, 0)], true),
+            bulk(2, &[(0, 0)], false),
+            bulk(3, &[(0, 1), (0, 2)], false),
+        ],
+        expect![[r#"
+            admit move 5120.0 MiB of 1: 0→1 1→0
+            refuse move 1 page of 1 (co-location): 1 × 0→1: another action has the process
+            refuse move 5120.0 MiB of 2: 0→0: no such CPU or node, or nothing to do
+            refuse move 5120.0 MiB of 3: 0→1 0→2: no such CPU or node, or nothing to do
+        "#]],
+    );
+    // 5 GiB at 256 MiB/s: both nodes are in debt for 20 s and everything else waits.
+    stage.model.at += Nanos::from_secs(10);
+    check(
+        &mut stage,
+        vec![move_pages(2, &[(0x1000, 0, 1), (0x2000, 2, 3)])],
+        expect![[r#"
+            admit move 1 page of 2 (co-location): 1 × 2→3
+            refuse move 1 page of 2 (co-location): 1 × 0→1: budget of node 0: 0 B left
+        "#]],
+    );
+    let mut full = Stage::new();
+    full.model.apps[0].memory = Some(vec![Bytes(3 << 30), Bytes(0), Bytes(0), Bytes(0)]);
+    full.set_free(&[1 << 30, 1 << 30, 1 << 30, 1 << 30]);
+    check(
+        &mut full,
+        vec![bulk(1, &[(0, 1)], false)],
+        expect![[r#"
+            refuse move 5120.0 MiB of 1: 0→1: node 1 has 696.3 MiB free
+        "#]],
+    );
+}
+
+#[test]
+fn another_policy_waits_for_the_verdict_and_nobody_acts_unwatched() {
+    let mut stage = Stage::new();
+    stage.trials.insert(rondpoint_core::Pid(1), "sam");
+    stage.unready.insert(rondpoint_core::Pid(2));
+    check(
+        &mut stage,
+        vec![
+            move_pages(1, &[(0x1000, 0, 1)]),
+            move_pages(2, &[(0x1000, 0, 1)]),
+            move_pages(3, &[(0x1000, 0, 1)]),
+        ],
+        expect![[r#"
+            admit move 1 page of 3 (co-location): 1 × 0→1
+            refuse move 1 page of 1 (co-location): 1 × 0→1: a trial is running
+            refuse move 1 page of 2 (co-location): 1 × 0→1: not watched for long enough yet
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_undone_waits_longer_each_time_and_in_the_end_for_ever() {
+    let mut stage = Stage::new();
+    let kind = Kind::Pages(Mechanism::CoLocation);
+    let mut at = |seconds: u64, fails: bool| {
+        let now = Nanos::from_secs(100 + seconds);
+        stage.model.at = now;
+        if fails {
+            stage.guard.note_failure(rondpoint_core::Pid(1), kind, now);
+        }
+        stage.admit(vec![move_pages(1, &[(seconds << 12, 0, 1)]), affinity(1, 10, "0-3")])
+    };
+    assert!(at(0, true).contains("(co-location): 1 × 0→1: was undone, refused for 5000.0 ms\n"));
+    assert!(at(5, false).starts_with("admit move"));
+    assert!(at(6, true).contains("was undone, refused for 10.0 s\n"));
+    assert!(at(15, false).contains("was undone, refused for 1000.0 ms\n"));
+    assert!(at(16, false).starts_with("admit move"));
+    let given_up = at(17, true);
+    assert_eq!(given_up.matches("GivenUp").count(), 2, "{given_up}");
+}
+
+#[test]
+fn movers_stop_when_they_used_their_share_of_the_run_time() {
+    let mut stage = Stage::new();
+    stage.model.apps[0].started = Nanos::from_secs(80); // 20 s of run time allow 1 s
+    stage.spend(1, Nanos::from_millis(1_001));
+    check(
+        &mut stage,
+        vec![move_pages(1, &[(0x1000, 0, 1)])],
+        expect![[r#"
+            refuse move 1 page of 1 (co-location): 1 × 0→1: movers spent 1001.0 ms, 1000.0 ms allowed
+        "#]],
+    );
+    stage.model.at = Nanos::from_secs(101);
+    assert!(stage.admit(vec![move_pages(1, &[(0x1000, 0, 1)])]).starts_with("admit"));
+}
+
+#[test]
+fn calls_and_samples_have_a_budget() {
+    let mut stage = Stage::with(GuardSettings { calls_per_s: 2, ..GuardSettings::acting() });
+    check(
+        &mut stage,
+        vec![
+            affinity(1, 10, "0"),
+            affinity(1, 11, "0"),
+            affinity(2, 20, "0"),
+            sampling(1, 65_000),
+            sampling(1, 5_000_000),
+        ],
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 0
+            admit thread 11 of 1 to CPUs 0
+            admit sample 1: every 1150000 cycles, 30000 pages tracked
+            admit sample 1: every 5000000 cycles, 30000 pages tracked
+            refuse thread 20 of 2 to CPUs 0: calls per second used up
+        "#]],
+    );
+}
