@@ -8,27 +8,63 @@ use crate::LINE_BYTES;
 /// No line: above every line that memory may have.
 pub(crate) const EMPTY: u32 = u32::MAX;
 
+/// Which set a line belongs to.
+#[derive(Debug)]
+pub(crate) struct Sets {
+    count: u32,
+    /// `count - 1` if that is a mask: a division costs more than the rest of a look-up.
+    mask: Option<u32>,
+}
+
+impl Sets {
+    /// The sets of a cache of `bytes` bytes; their number need not be a power of two.
+    pub(crate) fn new(bytes: u64, ways: u32) -> Sets {
+        let count = (bytes / (u64::from(ways) * LINE_BYTES)) as u32;
+        assert!(count > 0, "checked when the hardware is built");
+        Sets { count, mask: count.is_power_of_two().then(|| count - 1) }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, line: u32) -> usize {
+        match self.mask {
+            Some(mask) => (line & mask) as usize,
+            None => (line % self.count) as usize,
+        }
+    }
+}
+
+/// Where `line` is in a set. Looks at all of it: that is faster than stopping early, since it needs
+/// no branch per way.
+#[inline]
+pub(crate) fn way_of(set: &[u32], line: u32) -> Option<usize> {
+    let mut found = usize::MAX;
+    for (way, &held) in set.iter().enumerate() {
+        found = if held == line { way } else { found };
+    }
+    (found != usize::MAX).then_some(found)
+}
+
 #[derive(Debug)]
 pub(crate) struct Cache {
-    sets: u32,
+    sets: Sets,
     ways: usize,
     lines: Box<[u32]>,
 }
 
 impl Cache {
-    /// A cache of `bytes` bytes; the number of sets need not be a power of two.
     pub(crate) fn new(bytes: u64, ways: u32) -> Cache {
-        let sets = (bytes / (u64::from(ways) * LINE_BYTES)) as u32;
-        assert!(sets > 0, "checked when the hardware is built");
-        let lines = vec![EMPTY; sets as usize * ways as usize].into_boxed_slice();
+        let sets = Sets::new(bytes, ways);
+        let lines = vec![EMPTY; sets.count() * ways as usize].into_boxed_slice();
         Cache { sets, ways: ways as usize, lines }
     }
 
     #[inline]
     fn set(&mut self, line: u32) -> &mut [u32] {
-        let index =
-            if self.sets.is_power_of_two() { line & (self.sets - 1) } else { line % self.sets };
-        let start = index as usize * self.ways;
+        let start = self.sets.of(line) * self.ways;
         &mut self.lines[start..start + self.ways]
     }
 
@@ -39,7 +75,7 @@ impl Cache {
         if set[0] == line {
             return true;
         }
-        match set.iter().position(|&held| held == line) {
+        match way_of(set, line) {
             Some(way) => {
                 set.copy_within(0..way, 1);
                 set[0] = line;
@@ -73,7 +109,7 @@ impl Cache {
     /// Takes `line` out; false if it is not here.
     pub(crate) fn remove(&mut self, line: u32) -> bool {
         let set = self.set(line);
-        match set.iter().position(|&held| held == line) {
+        match way_of(set, line) {
             Some(way) => {
                 set.copy_within(way + 1.., way);
                 set[set.len() - 1] = EMPTY;

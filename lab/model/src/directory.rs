@@ -5,9 +5,6 @@
 //! a vCPU that owns a line is its only holder; a last-level cache that owns a line is the only
 //! last-level cache with it, and only vCPUs of its domain hold it too.
 
-/// Lines of one lazily allocated piece: 2 MiB of memory.
-const CHUNK: usize = 1 << 15;
-
 /// vCPUs and cache domains that an entry has room for.
 pub(crate) const MAX_HOLDERS: usize = 28;
 const MASK: u64 = (1 << MAX_HOLDERS) - 1;
@@ -64,41 +61,35 @@ impl Entry {
     }
 }
 
-/// The records of all lines; memory is taken 256 KiB at a time where lines are first cached.
+/// The records of all lines. One zeroed allocation, an eighth of the guest's memory: the host
+/// gives it real pages only where lines were cached, and a look-up is one load.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    chunks: Vec<Option<Box<[Entry]>>>,
+    /// Entries as words, so that the allocation needs no writing.
+    entries: Box<[u64]>,
 }
 
 impl Directory {
     /// A directory for lines below `end_line`.
     pub(crate) fn new(end_line: u32) -> Directory {
-        Directory { chunks: vec![None; (end_line as usize).div_ceil(CHUNK)] }
+        Directory { entries: vec![0; end_line as usize].into_boxed_slice() }
     }
 
     #[inline]
     pub(crate) fn get(&self, line: u32) -> Entry {
-        match &self.chunks[line as usize / CHUNK] {
-            Some(chunk) => chunk[line as usize % CHUNK],
-            None => Entry::default(),
-        }
+        Entry(self.entries[line as usize])
     }
 
     #[inline]
     pub(crate) fn set(&mut self, line: u32, entry: Entry) {
-        let chunk = &mut self.chunks[line as usize / CHUNK];
-        let chunk = chunk.get_or_insert_with(|| vec![Entry::default(); CHUNK].into_boxed_slice());
-        chunk[line as usize % CHUNK] = entry;
+        self.entries[line as usize] = entry.0;
     }
 
     /// All lines that some cache holds.
     #[cfg(test)]
     pub(crate) fn lines(&self) -> impl Iterator<Item = (u32, Entry)> {
-        let chunks = self.chunks.iter().enumerate();
-        let entries = chunks.flat_map(|(index, chunk)| {
-            let entries = chunk.iter().flat_map(|chunk| chunk.iter().enumerate());
-            entries.map(move |(offset, &entry)| ((index * CHUNK + offset) as u32, entry))
-        });
+        let entries = self.entries.iter().zip(0u32..);
+        let entries = entries.map(|(&entry, line)| (line, Entry(entry)));
         entries.filter(|&(_, entry)| entry != Entry::default())
     }
 }
@@ -125,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_line_that_was_never_set_is_in_no_cache() {
-        let mut directory = Directory::new(3 * CHUNK as u32);
-        let line = 2 * CHUNK as u32 + 5;
+        let mut directory = Directory::new(1000);
+        let line = 705;
         directory.set(line, Entry::new(2, 0, Owner::Cpu(1)));
         assert_eq!(directory.get(line).owner(), Owner::Cpu(1));
         assert_eq!(directory.get(line - 1), Entry::default());

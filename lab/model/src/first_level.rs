@@ -5,14 +5,13 @@
 //! leave a mark in the filter instead, and replacement is by second chance on that mark
 //! (pseudo-LRU): a line in steady use stays although only the filter sees its use.
 
-use crate::LINE_BYTES;
-use crate::cache::EMPTY;
+use crate::cache::{EMPTY, Sets, way_of};
 use crate::filter::Filter;
 
 #[derive(Debug)]
 pub(crate) struct FirstLevel {
     pub(crate) filter: Filter,
-    sets: u32,
+    sets: Sets,
     ways: usize,
     /// Physical lines, set by set.
     lines: Box<[u32]>,
@@ -24,31 +23,23 @@ pub(crate) struct FirstLevel {
 
 impl FirstLevel {
     pub(crate) fn new(bytes: u64, ways: u32) -> FirstLevel {
-        let sets = (bytes / (u64::from(ways) * LINE_BYTES)) as u32;
-        assert!(sets > 0, "checked when the hardware is built");
-        let count = sets as usize * ways as usize;
+        let sets = Sets::new(bytes, ways);
+        let count = sets.count() * ways as usize;
         FirstLevel {
             filter: Filter::new(),
-            sets,
             ways: ways as usize,
             lines: vec![EMPTY; count].into_boxed_slice(),
             virtual_lines: vec![0; count].into_boxed_slice(),
-            hands: vec![0; sets as usize].into_boxed_slice(),
+            hands: vec![0; sets.count()].into_boxed_slice(),
+            sets,
         }
-    }
-
-    #[inline]
-    fn set(&self, line: u32) -> usize {
-        let sets = self.sets;
-        (if sets.is_power_of_two() { line & (sets - 1) } else { line % sets }) as usize
     }
 
     /// The slot that holds `line`.
     #[inline]
     pub(crate) fn find(&self, line: u32) -> Option<usize> {
-        let start = self.set(line) * self.ways;
-        let set = &self.lines[start..start + self.ways];
-        set.iter().position(|&held| held == line).map(|way| start + way)
+        let start = self.sets.of(line) * self.ways;
+        way_of(&self.lines[start..start + self.ways], line).map(|way| start + way)
     }
 
     #[inline]
@@ -72,7 +63,7 @@ impl FirstLevel {
     /// Takes in `line`, which is not here. The victim needs no answer: the second level has it.
     #[inline]
     pub(crate) fn insert(&mut self, line: u32, virtual_line: u64) -> usize {
-        let set = self.set(line);
+        let set = self.sets.of(line);
         let start = set * self.ways;
         let mut way = usize::from(self.hands[set]);
         for _ in 0..self.ways {

@@ -169,7 +169,8 @@ impl Network {
     }
 
     fn clear_windows(&mut self) {
-        let empty = Window { elapsed_ps: self.elapsed_ps, ..Window::default() };
+        let (elapsed_ps, usual_ps) = (self.elapsed_ps, self.window_ps);
+        let empty = Window { elapsed_ps, usual_ps, ..Window::default() };
         self.controller_windows.fill(empty);
         self.link_windows.fill(empty);
         self.limit_windows.fill(empty);

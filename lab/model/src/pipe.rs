@@ -13,12 +13,10 @@
 //! integration changes the backlog by `(ρ − 1) · step`; near equilibrium that multiplies its error by
 //! `1 − step / L`, which oscillates when the window is much longer than the latency. Hence a
 //! step of at most half the mean latency (under-relaxation), and utilisation is averaged over
-//! two windows.
+//! two windows. A window that is longer than usual (the machine was idle) counts for as many.
 
 /// How much of the mean latency one integration step may cover.
 const RELAXATION: f64 = 0.5;
-/// Share of the latest window in the averages that the burst term sees.
-const SMOOTHING: f64 = 0.5;
 /// The longest backlog, in mean unloaded latencies: 32 CPUs × 32 outstanding misses wait shorter.
 const BACKLOG_LIMIT: f64 = 1000.0;
 
@@ -42,6 +40,8 @@ pub(crate) struct Pipe {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Window {
     pub(crate) elapsed_ps: u64,
+    /// The usual length.
+    pub(crate) usual_ps: u64,
     pub(crate) bytes: u64,
     /// Requests that waited for their data.
     pub(crate) requests: u64,
@@ -77,15 +77,18 @@ impl Pipe {
         self.queue_ps += window.requests as f64 * self.delay_ps();
         let elapsed = window.elapsed_ps as f64;
         let load = window.bytes as f64 / (self.bytes_per_ps * elapsed);
-        self.utilisation += SMOOTHING * (load.min(1.0) - self.utilisation);
-        self.under_way += SMOOTHING * (window.latency_ps / elapsed - self.under_way);
+        let usual = window.usual_ps as f64;
+        let newest = elapsed / (elapsed + usual);
+        self.utilisation += newest * (load.min(1.0) - self.utilisation);
+        self.under_way += newest * (window.latency_ps / elapsed - self.under_way);
         let (step, limit) = if window.requests == 0 {
             // Nobody waits, so nothing can oscillate: the backlog drains as time passes.
             (elapsed, self.backlog_ps)
         } else {
             let mean = window.latency_ps / window.requests as f64;
             let unloaded = (mean - self.delay_ps()).max(1.0);
-            (elapsed.min(RELAXATION * mean), BACKLOG_LIMIT * unloaded)
+            let windows = (elapsed / usual).max(1.0);
+            (elapsed.min(RELAXATION * mean * windows), BACKLOG_LIMIT * unloaded)
         };
         self.backlog_ps = (self.backlog_ps + (load - 1.0) * step).clamp(0.0, limit.max(0.0));
     }
@@ -129,6 +132,7 @@ mod tests {
             let requests = (outstanding * window_ps as f64 / latency).round();
             pipe.close(&Window {
                 elapsed_ps: window_ps,
+                usual_ps: window_ps,
                 bytes: (requests * LINE) as u64,
                 requests: requests as u64,
                 latency_ps: requests * latency,
@@ -155,10 +159,19 @@ mod tests {
         let mut pipe = Pipe::new(1000.0, 100.0);
         settle(&mut pipe, 100.0, 50_000.0, 20_000_000);
         assert!(pipe.delay_ps() > 1_000_000.0);
-        for _ in 0..50 {
-            pipe.close(&Window { elapsed_ps: 20_000_000, ..Window::default() });
-        }
-        assert!(pipe.delay_ps() < 1.0, "{}", pipe.delay_ps());
+        let mut slowly = pipe.clone();
+        let idle = Window { elapsed_ps: 20_000_000, usual_ps: 20_000_000, ..Window::default() };
+        (0..50).for_each(|_| slowly.close(&idle));
+        assert!(slowly.delay_ps() < 1.0, "{}", slowly.delay_ps());
+        // The same time in one window, with one request left over.
+        pipe.close(&Window {
+            elapsed_ps: 1_000_000_000,
+            bytes: 64,
+            requests: 1,
+            latency_ps: 1e6,
+            ..idle
+        });
+        assert!(pipe.delay_ps() < 2000.0, "{}", pipe.delay_ps());
     }
 
     #[test]
