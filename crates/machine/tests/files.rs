@@ -17,7 +17,8 @@ fn load(name: &str) -> Machine {
 fn all() -> Vec<Machine> {
     let entries = std::fs::read_dir(folder()).unwrap();
     let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter_map(|file| file.strip_suffix(".toml").map(str::to_owned))
         .collect();
     names.sort();
     assert!(names.len() >= 5, "{names:?}");
@@ -110,4 +111,23 @@ fn the_modern_machine_has_small_domains_and_memory_without_cpus() {
     let lab = machine.for_lab().unwrap();
     assert_eq!((lab.cpu_count(), lab.domain_count()), (8, 4));
     assert_eq!(lab.domain_of_cpu(2), 1);
+}
+
+#[test]
+fn the_format_in_the_readme_is_a_machine() {
+    let text = std::fs::read_to_string(folder().join("README.md")).unwrap();
+    let (_, example) = text.split_once("```toml\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    // The example has two links of a ring; the others close it.
+    let closed = example.replacen(
+        "links = [",
+        "links = [\n{ between = [2, 3], bandwidth_mb_s = 1 },\n{ between = [3, 0], bandwidth_mb_s = 1 },",
+        1,
+    );
+    let machine = Machine::parse(&closed, "README.md").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(machine.hops(1, 2), 3);
+    assert_eq!(machine.latency_ns[2][1], 87.0 + 15.0);
+    for matrix in ["distances", "bandwidth_mb_s", "latency_ns", "routes"] {
+        assert!(example.contains(&format!("{matrix} = [")), "{matrix}");
+    }
 }
