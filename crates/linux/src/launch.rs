@@ -1,5 +1,5 @@
-//! Starting a program the way `env` does: by name along PATH, exit status 126 for what is there but
-//! cannot be run, 127 for what cannot be found.
+//! Starting a program the way `env` does: by name along PATH, a file without a known format through
+//! the shell, exit status 126 for what is there but cannot be run, 127 for what cannot be found.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -43,15 +43,25 @@ fn attempts(command: &[OsString], path: Option<&OsStr>) -> io::Result<Vec<Attemp
         command.iter().map(|argument| text(argument.as_bytes())).collect();
     let arguments = arguments?;
     if program.as_bytes().contains(&b'/') {
-        return Ok(vec![Attempt { path: arguments[0].clone(), arguments }]);
+        return Ok(with_shell(arguments[0].clone(), &arguments).into());
     }
     let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
-    std::env::split_paths(path)
-        .map(|directory| {
-            let place = directory.join(program);
-            Ok(Attempt { path: text(place.as_os_str().as_bytes())?, arguments: arguments.clone() })
-        })
-        .collect()
+    let mut attempts = Vec::new();
+    for directory in std::env::split_paths(path) {
+        let place = text(directory.join(program).as_os_str().as_bytes())?;
+        attempts.extend(with_shell(place, &arguments));
+    }
+    Ok(attempts)
+}
+
+/// A file, and the same file as a script of the shell where the kernel does not know its format.
+fn with_shell(path: CString, arguments: &[CString]) -> [Attempt; 2] {
+    let script = [c"sh".to_owned(), path.clone()];
+    let script = script.into_iter().chain(arguments[1..].iter().cloned()).collect();
+    [
+        Attempt { path, arguments: arguments.to_vec(), is_fallback: false },
+        Attempt { path: c"/bin/sh".to_owned(), arguments: script, is_fallback: true },
+    ]
 }
 
 /// The exit status that tells why a program could not be run, as `env` has it.
@@ -66,7 +76,8 @@ mod tests {
 
     fn paths(command: &str, path: Option<&str>) -> String {
         let attempts = attempts(&[OsString::from(command)], path.map(OsStr::new)).unwrap();
-        let paths = attempts.iter().map(|attempt| attempt.path.to_str().unwrap());
+        let files = attempts.iter().filter(|attempt| !attempt.is_fallback);
+        let paths = files.map(|attempt| attempt.path.to_str().unwrap());
         paths.collect::<Vec<_>>().join(" ")
     }
 

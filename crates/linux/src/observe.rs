@@ -235,6 +235,12 @@ impl Observer {
         &self.notes
     }
 
+    /// The process that is watched with what descends from it.
+    #[must_use]
+    pub fn first(&self) -> Pid {
+        self.tasks.first()
+    }
+
     /// The machine.
     #[must_use]
     pub fn machine(&self) -> &Discovered {
@@ -440,7 +446,9 @@ fn numa_statistics(root: &Root) -> Result<BTreeMap<String, u64>, LinuxError> {
     let path = root.in_proc("vmstat");
     let bytes = root::read_optional(&path)?.unwrap_or_default();
     let mut all = vmstat::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-    all.retain(|name, _| name.starts_with("numa_") || name.starts_with("pgmigrate"));
+    // numa_hit and numa_local grow with every allocation and say nothing about a program.
+    let kept = ["numa_hint", "numa_pages_migrated", "numa_pte", "numa_miss", "pgmigrate"];
+    all.retain(|name, _| kept.iter().any(|kept| name.starts_with(kept)));
     Ok(all)
 }
 

@@ -50,6 +50,14 @@ impl Metric {
         metric(name)
     }
 
+    /// All names, as events.toml and the command line have them.
+    #[must_use]
+    pub fn names() -> Vec<String> {
+        let all: std::collections::BTreeSet<String> =
+            table().into_iter().flat_map(|entry| entry.core.into_keys()).collect();
+        all.into_iter().collect()
+    }
+
     /// Its name, with the node's number where it has one.
     #[must_use]
     pub fn name(self) -> String {

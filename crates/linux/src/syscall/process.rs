@@ -31,6 +31,8 @@ pub struct Attempt {
     pub path: CString,
     /// All arguments, the zeroth included.
     pub arguments: Vec<CString>,
+    /// Tried only where the kernel did not know the format of the file just tried (ENOEXEC).
+    pub is_fallback: bool,
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -55,7 +57,7 @@ pub fn fork(attempts: &[Attempt], environment: &[CString], mask: &Signals) -> io
     let (failure, report) = pipe()?;
     let environment = pointers(environment);
     let prepared: Vec<_> =
-        attempts.iter().map(|attempt| (&attempt.path, pointers(&attempt.arguments))).collect();
+        attempts.iter().map(|attempt| (attempt, pointers(&attempt.arguments))).collect();
     // SAFETY: between fork and execve the child calls only async-signal-safe functions on memory
     // prepared before, so other threads of the parent cannot deadlock it.
     let process = unsafe { libc::fork() };
@@ -70,11 +72,15 @@ pub fn fork(attempts: &[Attempt], environment: &[CString], mask: &Signals) -> io
             }
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());
-            for (path, arguments) in &prepared {
-                libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+            let mut now = libc::ENOENT;
+            for (attempt, arguments) in &prepared {
+                if attempt.is_fallback && now != libc::ENOEXEC {
+                    continue;
+                }
+                libc::execve(attempt.path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
                 // As execvp(3): a file that is there but may not be run is worth telling more than
                 // one that is not there.
-                let now = *libc::__errno_location();
+                now = *libc::__errno_location();
                 if !matches!(now, libc::ENOENT | libc::ENOTDIR) {
                     errno = now;
                 }
@@ -124,6 +130,20 @@ impl Waiting {
 /// ECHILD where it is none of ours.
 pub fn wait(process: i32) -> io::Result<End> {
     wait_with(process, 0).map(|end| end.expect("a blocking wait returns an end"))
+}
+
+/// Whether a child has ended; it can still be looked at and waited for.
+///
+/// # Errors
+/// ECHILD where it is none of ours.
+pub fn has_ended(process: i32) -> io::Result<bool> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let id = libc::id_t::try_from(process).map_err(io::Error::other)?;
+    // SAFETY: the kernel writes one siginfo_t, which lives through the call; all-zero is valid.
+    retry(|| i64::from(unsafe { libc::waitid(libc::P_PID, id, info.as_mut_ptr(), options) }))?;
+    // SAFETY: zeroed memory is a valid siginfo_t, and its process number stays 0 where none ended.
+    Ok(unsafe { info.assume_init().si_pid() } == process)
 }
 
 /// How a child ended, `None` while it runs.
@@ -204,7 +224,7 @@ mod tests {
     fn shell(script: &str) -> Vec<Attempt> {
         let text = |part: &str| CString::new(part).unwrap();
         let arguments = vec![text("sh"), text("-c"), text(script)];
-        vec![Attempt { path: text("/bin/sh"), arguments }]
+        vec![Attempt { path: text("/bin/sh"), arguments, is_fallback: false }]
     }
 
     fn forked(attempts: &[Attempt]) -> Waiting {
@@ -216,6 +236,7 @@ mod tests {
         let waiting = forked(&shell("exit 7"));
         let process = waiting.process;
         assert_eq!(ended(process).unwrap(), None);
+        assert!(!has_ended(process).unwrap());
         assert_eq!(waiting.start().unwrap(), process);
         assert_eq!(wait(process).unwrap(), End::Exited(7));
         assert_eq!(wait(process).unwrap_err().raw_os_error(), Some(libc::ECHILD));
@@ -226,6 +247,7 @@ mod tests {
         let process = forked(&shell("kill -9 $$")).start().unwrap();
         let watch = watch_end(process).unwrap();
         assert_eq!(signal::wait_readable(&[watch.as_fd()], 10_000).unwrap(), [true]);
+        assert!(has_ended(process).unwrap());
         assert_eq!(wait(process).unwrap(), End::Killed(9));
         assert_eq!(kill(process, 0).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
@@ -233,7 +255,11 @@ mod tests {
     #[test]
     fn what_cannot_be_executed_says_why() {
         let text = |part: &str| CString::new(part).unwrap();
-        let attempt = |path: &str| Attempt { path: text(path), arguments: vec![text("x")] };
+        let attempt = |path: &str| Attempt {
+            path: text(path),
+            arguments: vec![text("x")],
+            is_fallback: false,
+        };
         let error = forked(&[attempt("/nonexistent")]).start().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
         let error = forked(&[attempt("/etc/passwd"), attempt("/nonexistent")]).start().unwrap_err();

@@ -1,0 +1,104 @@
+//! `rondpoint observe`: runs or joins a program and shows its memory traffic. Changes nothing.
+//!
+//! The program keeps its input, output, terminal and signals. What this command says goes to stderr,
+//! or to the file of `--output`.
+
+mod history;
+mod render;
+mod report;
+mod watch;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rondpoint_linux::perf::generation::Metric;
+
+/// Exit status of a failure of ours, as `env` and `timeout` have it.
+pub(crate) const OWN_FAILURE: u8 = 125;
+
+/// Shortest interval: below it, reading the counters would be most of what is seen.
+const SHORTEST_INTERVAL_S: f64 = 0.01;
+const LONGEST_INTERVAL_S: f64 = 86_400.0;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint observe -- ./app --its-own-flags
+  rondpoint observe --json --output traffic.jsonl --interval 0.5 -- ./app
+  rondpoint observe --pid 4711
+
+Terms:
+  LAR      local access ratio: DRAM accesses to the own node, of all
+  MC-IMB   imbalance of the memory controllers: standard deviation over mean of their loads;
+           173 % when one of four does everything, 0 % when all do the same
+  MAPTU    DRAM accesses per microsecond
+  MRR      reads among the DRAM accesses
+
+The program's own input, output and signals pass through, and its exit status is this command's:
+128+n when signal n killed it, 125 when rondpoint failed, 126 and 127 as env(1) has them.")]
+pub(crate) struct Arguments {
+    /// JSON, one object a line: a start, one per interval, a summary
+    #[arg(long)]
+    json: bool,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    interval: Duration,
+
+    /// Take one address sample every N accesses (default: the processor's table)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    sample_period: Option<u64>,
+
+    /// Count exactly these, for example `dram_node,llc_misses`; few events are not multiplexed
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = metric)]
+    events: Option<Vec<Metric>>,
+
+    /// Write to FILE instead of stderr
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Only the summary, no table for each interval
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// Use the links and bandwidths of this machine file; sysfs knows none
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+
+    /// Join a running process and what it starts, until it ends or ^C
+    #[arg(long, short, value_name = "PID", conflicts_with = "command",
+          value_parser = clap::value_parser!(u32).range(1..=0x3fff_ffff))]
+    pid: Option<u32>,
+
+    /// The program to run and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present = "pid")]
+    command: Vec<OsString>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let range = SHORTEST_INTERVAL_S..=LONGEST_INTERVAL_S;
+    match text.parse::<f64>() {
+        Ok(seconds) if range.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!(
+            "expected seconds from {SHORTEST_INTERVAL_S} to {LONGEST_INTERVAL_S}, such as 0.5"
+        )),
+    }
+}
+
+fn metric(text: &str) -> Result<Metric, String> {
+    Metric::named(text)
+        .ok_or_else(|| format!("no such event; known: {}", Metric::names().join(", ")))
+}
+
+/// Runs the command and says with which status to end.
+pub(crate) fn main(arguments: Arguments) -> ExitCode {
+    match watch::run(&arguments) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("rondpoint observe: {error:#}");
+            ExitCode::from(OWN_FAILURE)
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `rondpoint observe` from outside: what it runs behaves as if run alone, and its end is told.
+//!
+//! These tests run on any machine, with a PMU or without: only what every machine shows is asserted.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn observe(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.arg("observe").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn shell(script: &str) -> Output {
+    observe(&["--quiet", "--", "sh", "-c", script]).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The report of a script as JSON lines, written to a file so that the program's stderr stays apart.
+fn report(options: &[&str], script: &str) -> (Output, Vec<Value>) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report");
+    let mut command = observe(options);
+    command.arg("--json").arg("--output").arg(&file).args(["--", "sh", "-c", script]);
+    let output = command.output().unwrap();
+    let lines = fs::read_to_string(&file).unwrap();
+    (output, lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+#[test]
+fn input_output_and_status_pass_through() {
+    let mut command = observe(&["--quiet", "--output", "/dev/null", "--"]);
+    command.args(["sh", "-c", "read word; echo \"out $word\"; echo err >&2; exit 7"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"in\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("out in\n".into(), "err\n".into()));
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
+fn a_program_killed_by_a_signal_gives_128_and_its_number() {
+    let output = shell("kill -KILL $$");
+    assert_eq!(output.status.code(), Some(128 + 9));
+    assert!(text(&output.stderr).contains("killed by signal 9"), "{}", text(&output.stderr));
+    assert_eq!(shell("kill -SEGV $$").status.code(), Some(128 + 11));
+}
+
+#[test]
+fn what_cannot_be_found_or_run_gives_127_and_126() {
+    let output = observe(&["--", "no-such-program-anywhere"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("cannot run no-such-program-anywhere: No such file"));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plain");
+    fs::write(&file, "exit 5\n").unwrap();
+    let plain = file.to_str().unwrap();
+    assert_eq!(observe(&["--", plain]).output().unwrap().status.code(), Some(126));
+    assert_eq!(observe(&["--", "/"]).output().unwrap().status.code(), Some(126));
+    // A text file that may be executed is a script, as execvp(3) has it.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(observe(&["--", plain]).output().unwrap().status.code(), Some(5));
+}
+
+#[test]
+fn a_failure_of_ours_gives_125_and_help_gives_0() {
+    let refuse = |arguments: &[&str], expected: &str| {
+        let output = observe(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty());
+    };
+    refuse(&[], "required arguments were not provided");
+    refuse(&["--interval", "0", "--", "true"], "expected seconds from 0.01");
+    refuse(&["--interval", "nan", "--", "true"], "expected seconds from 0.01");
+    refuse(&["--sample-period", "0", "--", "true"], "--sample-period");
+    refuse(&["--events", "colour", "--", "true"], "no such event; known: cycles, dram_latency");
+    refuse(&["--pid", "0"], "--pid");
+    refuse(&["--pid", "1073741823"], "process 1073741823: No such process");
+    refuse(&["--pid", "1", "--", "true"], "cannot be used with");
+    refuse(&["--output", "/no/such/place", "--", "true"], "writing /no/such/place: No such file");
+    refuse(&["--machine", "/no/such/file", "--", "true"], "/no/such/file");
+    let output = observe(&["--help"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("MC-IMB"));
+}
+
+#[test]
+fn another_commands_bad_usage_gives_2() {
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_rondpoint")).args(arguments).output().unwrap()
+    };
+    assert_eq!(run(&["no-such-command"]).status.code(), Some(2));
+    assert_eq!(run(&[]).status.code(), Some(2));
+    assert_eq!(run(&["--version"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_storm_of_forks_is_survived_and_all_of_them_end() {
+    let script = "for i in $(seq 300); do true & (exit 3) & done; wait; echo done";
+    let (output, lines) = report(&["--interval", "0.02"], script);
+    assert_eq!((text(&output.stdout), output.status.code()), ("done\n".into(), Some(0)));
+    assert_eq!(lines.last().unwrap()["kind"], "summary");
+}
+
+#[test]
+fn a_program_that_ends_at_once_is_summed_up() {
+    let (output, lines) = report(&[], "exit 0");
+    assert_eq!(output.status.code(), Some(0));
+    let kinds: Vec<&str> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["start", "summary"]);
+    assert_eq!(lines[1]["exit_status"], 0);
+}
+
+#[test]
+fn children_that_are_killed_and_children_that_outlive_are_no_problem() {
+    let (output, lines) = report(
+        &["--interval", "0.05"],
+        "sleep 30 & kill -9 $!; wait $!; (exec sleep 0.2) & exec sleep 0.1",
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert!(lines.len() >= 3, "a start, an interval and a summary: {lines:?}");
+}
+
+#[test]
+fn each_line_is_an_object_with_the_same_fields() {
+    let (_, lines) = report(&["--interval", "0.05"], "sleep 0.3");
+    assert_eq!(lines[0]["schema"], 1);
+    assert!(!lines[0]["nodes"].as_array().unwrap().is_empty());
+    let interval = lines.iter().find(|line| line["kind"] == "interval").expect("an interval");
+    let summary = lines.last().unwrap();
+    for (name, _) in interval.as_object().unwrap() {
+        assert!(summary.get(name).is_some(), "the summary has no {name}");
+    }
+    let elapsed = summary["elapsed_s"].as_f64().unwrap();
+    assert!((0.3..30.0).contains(&elapsed), "{elapsed}");
+}
+
+#[test]
+fn a_signal_for_us_reaches_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let ready = directory.path().join("ready");
+    // The loop of short sleeps lets the shell run its trap soon.
+    let script = format!(
+        "trap 'echo caught; exit 9' TERM; : > {}; while :; do sleep 0.05; done",
+        ready.display()
+    );
+    let mut command = observe(&["--quiet", "--output", "/dev/null", "--", "sh", "-c", &script]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    while !ready.exists() {
+        std::thread::yield_now();
+    }
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("caught\n".into(), Some(9)));
+}
+
+#[test]
+fn a_running_process_is_joined_until_it_ends_and_left_alone() {
+    let mut sleeper = Command::new("sleep").arg("0.5").spawn().unwrap();
+    let output = observe(&["--quiet", "--pid", &sleeper.id().to_string()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("whole run: observed"), "{}", text(&output.stderr));
+    assert!(sleeper.wait().unwrap().signal().is_none());
+}
+
+#[test]
+fn an_interrupt_ends_the_watch_and_not_the_process() {
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report");
+    let mut command = observe(&["--json", "--interval", "0.01", "--output"]);
+    command.arg(&file).args(["--pid", &sleeper.id().to_string()]);
+    let mut watch = command.spawn().unwrap();
+    while !fs::read_to_string(&file).unwrap_or_default().contains("\"interval\"") {
+        std::thread::yield_now();
+    }
+    Command::new("kill").args(["-INT", &watch.id().to_string()]).status().unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+    assert!(fs::read_to_string(&file).unwrap().contains("\"summary\""));
+    assert!(sleeper.try_wait().unwrap().is_none(), "it sleeps on");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn a_report_that_nobody_reads_does_not_disturb_the_program() {
+    let mut command = observe(&["--interval", "0.01", "--", "sh", "-c", "sleep 0.2; echo fine"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("fine\n".into(), Some(0)));
+}
+
+#[test]
+fn what_the_machine_lacks_is_said_in_one_sentence_each() {
+    let (_, lines) = report(&[], "true");
+    let nodes = lines[0]["nodes"].as_array().unwrap().len();
+    let notes: Vec<&str> =
+        lines[0]["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    assert_eq!(nodes == 1, notes.iter().any(|note| note.contains("one memory node")), "{notes:?}");
+    if lines[0]["counted"].as_array().unwrap().is_empty() {
+        assert!(notes.len() > usize::from(nodes == 1), "no counters and no word about it");
+    }
+}
+
+#[test]
+fn the_lab_and_the_simulator_are_looked_for_beside_us() {
+    for (command, program) in [("lab", "rondpoint-lab"), ("simulate", "rondpoint-sim")] {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("rondpoint");
+        fs::copy(env!("CARGO_BIN_EXE_rondpoint"), &own).unwrap();
+        let run = || {
+            Command::new(&own).args([command, "--help", "-x"]).env("PATH", "/bin").output().unwrap()
+        };
+        let output = run();
+        assert_eq!(output.status.code(), Some(127));
+        let expected = format!("{program} is neither beside rondpoint nor along PATH");
+        assert!(text(&output.stderr).contains(&expected));
+        let other = directory.path().join(program);
+        fs::write(&other, "#!/bin/sh\necho \"$@\"; exit 4\n").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+        let output = run();
+        assert_eq!((text(&output.stdout), output.status.code()), ("--help -x\n".into(), Some(4)));
+    }
+}
