@@ -106,6 +106,9 @@ fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
         fs::read_dir(&sources).with_context(|| format!("{}: cannot list", sources.display()))?
     {
         let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            continue;
+        }
         provide(&entry.path(), &folder.join(entry.file_name()))?;
     }
     let text = |name| env::var(name).unwrap_or_default();
@@ -125,10 +128,7 @@ fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
             String::from_utf8_lossy(&output.stderr).trim_end()
         );
     }
-    let modules = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut modules =
-        modules.filter(|path| path.extension().is_some_and(|extension| extension == "ko"));
-    modules.next().with_context(|| format!("{}: make built no module", folder.display()))
+    Ok(folder.join(built::DRIVER))
 }
 
 /// Copies a file unless the same is there already, so that its time tells when it changed.

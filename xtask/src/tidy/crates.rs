@@ -23,13 +23,18 @@ const CRATES: [Room; 12] = [
     Room {
         folder: "lab/plugin",
         licence: COPYLEFT,
-        may_use: &["rondpoint-machine", "rondpoint-lab-model"],
+        may_use: &["rondpoint-machine", "rondpoint-lab-init", "rondpoint-lab-model"],
     },
     Room { folder: "lab/init", licence: PERMISSIVE, may_use: &[] },
     Room {
         folder: "lab/runner",
         licence: PERMISSIVE,
-        may_use: &["rondpoint-core", "rondpoint-machine", "rondpoint-lab-model"],
+        may_use: &[
+            "rondpoint-core",
+            "rondpoint-machine",
+            "rondpoint-lab-init",
+            "rondpoint-lab-model",
+        ],
     },
     Room { folder: "lab/workloads", licence: PERMISSIVE, may_use: &[] },
     Room { folder: "xtask", licence: PERMISSIVE, may_use: &[] },

@@ -14,8 +14,7 @@ const LONGEST_FILE: usize = 500;
 const LONG_MARK: &str = "long:";
 
 /// Names that say nothing about what is inside.
-const EMPTY_NAMES: [&str; 8] =
-    ["util", "utils", "common", "helper", "helpers", "manager", "misc", "shared"];
+const EMPTY_NAMES: [&str; 7] = ["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 /// Registries and mirrors, which the user chooses. Split, so that this file does not name them either.
 const HOSTS: [[&str; 2]; 8] = [
@@ -30,7 +29,7 @@ const HOSTS: [[&str; 2]; 8] = [
 ];
 
 /// Folders of one person's machine.
-const HOMES: [[&str; 2]; 4] = [["/ho", "me/"], ["/ro", "ot/"], ["/Us", "ers/"], ["/wo", "rk/"]];
+const HOMES: [[&str; 2]; 4] = [["/ho", "me/"], ["/ro", "ot/."], ["/Us", "ers/"], ["/wo", "rk/"]];
 
 /// Written by a tool, or the text of a licence.
 fn is_foreign(file: &SourceFile) -> bool {
