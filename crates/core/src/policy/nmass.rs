@@ -88,6 +88,11 @@ pub struct NMassReason {
     pub due: Due,
 }
 
+/// Pressure that the memory of a node bears on this machine, MPKI.
+pub(super) fn threshold_mpki(topology: &Topology) -> f64 {
+    Preset::PUBLISHED.for_topology(topology).threshold_mpki
+}
+
 impl NMass {
     /// A policy that knows no process yet.
     #[must_use]

@@ -66,6 +66,11 @@ pub struct Sam {
     assigned: Assignments,
 }
 
+/// Misses per second that the memory of a socket bears on this machine.
+pub(super) fn memory_limit_per_s(topology: &Topology) -> f64 {
+    Basis::Published.for_machine(&Sockets::new(topology).layout, topology.clock_hz()).memory_socket
+}
+
 impl Sam {
     /// A policy that has seen nothing yet.
     #[must_use]

@@ -1,8 +1,25 @@
-//! threads that share data onto one node, unless they would fight for its resources
+//! Thread clustering by sharing: threads that share data onto one node, unless they would fight for its resources.
+//!
+//! What Carrefour assumes has run before it. Kamali's variant as Carrefour describes it (default): sharers come together only if the
+//! node's memory bears them and the balance of the load is kept. The sets of threads per page and their constants are those of the
+//! experimental code of Carrefour's authors (preset `author`); `tam` groups by signatures and always gathers.
+
+mod clusters;
+mod observe;
+mod pairs;
+mod placement;
+mod preset;
+mod signature;
+
+pub use clusters::{Cluster, clusters};
+pub use pairs::{Pair, pairs};
+pub use placement::{Role, Sharer, Shift, place};
+pub use preset::{Detection, Hold, Oversized, Preset};
 
 use super::{Policy, Registered};
+use crate::index_set::CpuSet;
 use crate::model::Model;
-use crate::plan::Proposal;
+use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
 use alloc::boxed::Box;
@@ -13,13 +30,21 @@ use core::fmt;
 pub(super) const REGISTERED: Registered = Registered {
     name: "sharing",
     about: "threads that share data onto one node, unless they would fight for its resources",
-    presets: &[],
-    make: |preset| preset.is_none().then(|| Box::new(Sharing::default()) as Box<dyn Policy>),
+    presets: &["kamali", "author", "tam"],
+    make: |name| {
+        let preset =
+            Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
+        Some(Box::new(Sharing::new(preset)) as Box<dyn Policy>)
+    },
 };
 
 /// State of the policy.
-#[derive(Debug, Clone, Default)]
-pub struct Sharing {}
+#[derive(Debug, Clone)]
+pub struct Sharing {
+    preset: Preset,
+    /// The last round moved threads: this one is the pages'.
+    is_page_round: bool,
+}
 
 /// Why it proposes something.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,16 +53,89 @@ pub struct Sharing {}
     derive(serde::Serialize),
     serde(tag = "reason", rename_all = "kebab-case")
 )]
-pub enum SharingReason {}
+pub enum SharingReason {
+    /// The thread joins those with which it shares data.
+    Join {
+        /// Threads in the group.
+        threads: usize,
+        /// Common samples (or similarity) of the weakest pair that holds the group together.
+        weakest: u32,
+        /// Node where it ran.
+        from: usize,
+        /// Node of the group.
+        to: usize,
+    },
+    /// The thread makes room for a group.
+    MakeRoom {
+        /// Node where it ran.
+        from: usize,
+        /// Node that has room.
+        to: usize,
+    },
+}
+
+impl Sharing {
+    /// A policy that has moved nothing yet.
+    #[must_use]
+    pub fn new(preset: Preset) -> Self {
+        Self { preset, is_page_round: false }
+    }
+
+    fn proposal(&self, shift: Shift, cpu: usize, model: &Model, topology: &Topology) -> Proposal {
+        let thread = &model.threads[shift.thread as usize];
+        let usable = |cpus: &CpuSet| {
+            cpus.iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect::<CpuSet>()
+        };
+        let on_node = usable(&topology.cpus_of_node(shift.to).intersection(&thread.allowed));
+        let Shift { from, to, .. } = shift;
+        let reason = match shift.role {
+            Role::Member { group, weakest } => {
+                SharingReason::Join { threads: group, weakest, from, to }
+            }
+            Role::Displaced => SharingReason::MakeRoom { from, to },
+        };
+        let cpus = match self.preset.hold {
+            Hold::Node => on_node,
+            Hold::Release => usable(&thread.allowed),
+        };
+        let pid = model.apps[thread.app].pid;
+        Proposal {
+            policy: REGISTERED.name,
+            action: Action::SetAffinity { pid, tid: thread.tid, cpus, via: Some(cpu) },
+            reason: Reason::Sharing(reason),
+        }
+    }
+}
 
 impl Policy for Sharing {
-    fn propose(&mut self, _: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
-        Vec::new()
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        if core::mem::take(&mut self.is_page_round) {
+            return Vec::new();
+        }
+        let groups = observe::groups(model, topology, &self.preset);
+        let threads = observe::sharers(model, topology);
+        let shifts = place(&threads, &observe::cores(topology), groups, &self.preset);
+        let mut exact = observe::ExactCpus::new(model, topology, &shifts);
+        let proposals: Vec<Proposal> = shifts
+            .into_iter()
+            .filter_map(|shift| Some(self.proposal(shift, exact.take(shift)?, model, topology)))
+            .collect();
+        // If no thread moved, the pages' round is now.
+        self.is_page_round = self.preset.alternates && !proposals.is_empty();
+        proposals
     }
 }
 
 impl fmt::Display for SharingReason {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Join { threads, weakest, from, to } => {
+                write!(
+                    f,
+                    "shares data in a group of {threads} (at least {weakest} in common), {from}→{to}"
+                )
+            }
+            Self::MakeRoom { from, to } => write!(f, "makes room for a group, {from}→{to}"),
+        }
     }
 }

@@ -1,0 +1,128 @@
+//! Groups of threads that share data, and how to take one apart where it shares least.
+//!
+//! Merging is transitive. A group keeps the strongest pairs that hold it together (a maximum spanning tree): taking out the weakest of
+//! them splits the group where it shares least.
+
+use super::pairs::Pair;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Threads that share data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Threads, ascending.
+    pub threads: Vec<u32>,
+    /// The pairs that hold it together, most samples first: one less than threads.
+    pairs: Vec<Pair>,
+}
+
+/// The groups of at least two threads that `pairs` (most samples first) connect, largest first, then by lowest thread.
+#[must_use]
+pub fn clusters(pairs: &[Pair], threads: usize) -> Vec<Cluster> {
+    let mut forest = Forest::new(threads);
+    let kept: Vec<Pair> =
+        pairs.iter().copied().filter(|pair| forest.merge(pair.lower, pair.upper)).collect();
+    let members: Vec<u32> = (0..threads as u32).collect();
+    forest.groups(&members, &kept)
+}
+
+impl Cluster {
+    /// Takes out the pair with the fewest common samples; parts of a single thread are no cluster any more and are left out.
+    #[must_use]
+    pub fn split(mut self) -> Vec<Self> {
+        self.pairs.pop();
+        let size = self.threads.last().map_or(0, |&last| last as usize + 1);
+        let mut forest = Forest::new(size);
+        self.pairs.iter().for_each(|pair| {
+            forest.merge(pair.lower, pair.upper);
+        });
+        forest.groups(&self.threads, &self.pairs)
+    }
+
+    /// Common samples of the weakest pair that holds it together.
+    #[must_use]
+    pub fn weakest(&self) -> u32 {
+        self.pairs.last().map_or(0, |pair| pair.samples)
+    }
+}
+
+/// Union-find with path halving.
+struct Forest {
+    parents: Vec<u32>,
+}
+
+impl Forest {
+    fn new(threads: usize) -> Self {
+        Self { parents: (0..threads as u32).collect() }
+    }
+
+    fn root(&mut self, thread: u32) -> u32 {
+        let mut thread = thread as usize;
+        while self.parents[thread] as usize != thread {
+            self.parents[thread] = self.parents[self.parents[thread] as usize];
+            thread = self.parents[thread] as usize;
+        }
+        thread as u32
+    }
+
+    /// Joins two groups under the lower root; false if they were one.
+    fn merge(&mut self, one: u32, other: u32) -> bool {
+        let (one, other) = (self.root(one), self.root(other));
+        self.parents[one.max(other) as usize] = one.min(other);
+        one != other
+    }
+
+    fn groups(&mut self, members: &[u32], pairs: &[Pair]) -> Vec<Cluster> {
+        let mut place_of_root = vec![usize::MAX; self.parents.len()];
+        let mut groups: Vec<Cluster> = Vec::new();
+        for &thread in members {
+            let root = self.root(thread) as usize;
+            if place_of_root[root] == usize::MAX {
+                place_of_root[root] = groups.len();
+                groups.push(Cluster { threads: Vec::new(), pairs: Vec::new() });
+            }
+            groups[place_of_root[root]].threads.push(thread);
+        }
+        for &pair in pairs {
+            let root = self.root(pair.lower) as usize;
+            groups[place_of_root[root]].pairs.push(pair);
+        }
+        groups.retain(|group| group.threads.len() > 1);
+        groups.sort_by_key(|group| core::cmp::Reverse(group.threads.len()));
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    fn pair(lower: u32, upper: u32, samples: u32) -> Pair {
+        Pair { lower, upper, samples }
+    }
+
+    fn names(clusters: &[Cluster]) -> String {
+        let names: Vec<String> =
+            clusters.iter().map(|cluster| format!("{:?}", cluster.threads)).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn merging_is_transitive_and_the_largest_comes_first() {
+        let pairs = [pair(4, 5, 20), pair(0, 1, 9), pair(1, 2, 8), pair(0, 2, 7)];
+        assert_eq!(names(&clusters(&pairs, 7)), "[0, 1, 2] [4, 5]");
+        assert_eq!(names(&clusters(&[], 7)), "");
+    }
+
+    #[test]
+    fn a_cluster_comes_apart_where_it_shares_least() {
+        let pairs = [pair(0, 1, 20), pair(2, 3, 15), pair(1, 2, 6), pair(0, 2, 5)];
+        let all = clusters(&pairs, 4);
+        assert_eq!(all[0].weakest(), 6);
+        let parts = all[0].clone().split();
+        assert_eq!(names(&parts), "[0, 1] [2, 3]");
+        assert_eq!(names(&parts[1].clone().split()), "", "single threads are no cluster");
+    }
+}

@@ -1,0 +1,164 @@
+//! From the model to what clustering looks at: threads with their node, load and data, and who touched which page.
+
+use super::clusters::{Cluster, clusters};
+use super::pairs::{Pair, pairs};
+use super::placement::{Sharer, Shift};
+use super::preset::{Detection, Preset};
+use super::signature::{Signature, founders};
+use crate::index_set::CpuSet;
+use crate::model::{Model, Thread};
+use crate::policy::{nmass, sam};
+use crate::topology::Topology;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Share of the cycles in stalls on remote caches from which Tam's variant acts [recalled].
+const TAM_STALL_SHARE: f64 = 0.20;
+
+/// All threads of the model, in its order.
+pub(super) fn sharers(model: &Model, topology: &Topology) -> Vec<Sharer> {
+    let limits = Limits::new(topology);
+    let isolated = (0..topology.cpu_count()).filter(|&cpu| topology.cpu(cpu).isolated).collect();
+    let usable: Vec<CpuSet> = (0..topology.node_count())
+        .map(|node| topology.cpus_of_node(node).difference(&isolated))
+        .collect();
+    let sharer = |thread: &Thread| {
+        let is_exempt = model.apps[thread.app].exempt.or(thread.exempt).is_some();
+        Sharer {
+            node: topology.node_of_cpu(thread.cpu),
+            demand: thread.cpu_share,
+            pressure: limits.pressure(thread),
+            accesses: thread.accesses_by_node.clone().unwrap_or_default(),
+            may_use: usable.iter().map(|cpus| cpus.intersects(&thread.allowed)).collect(),
+            is_fixed: is_exempt,
+        }
+    };
+    model.threads.iter().map(sharer).collect()
+}
+
+/// What the memory of a node bears: SAM's misses per second, or N-MASS's MPKI where rates are not known.
+struct Limits {
+    misses_per_s: f64,
+    mpki: f64,
+}
+
+impl Limits {
+    fn new(topology: &Topology) -> Self {
+        let (misses_per_s, mpki) =
+            (sam::memory_limit_per_s(topology), nmass::threshold_mpki(topology));
+        Self { misses_per_s, mpki }
+    }
+
+    /// The thread's share of it. A thread of which nothing is known takes none.
+    fn pressure(&self, thread: &Thread) -> f64 {
+        let by_rate =
+            thread.rates.memory_per_s.map(|rate| rate * thread.cpu_share / self.misses_per_s);
+        by_rate.or(thread.rates.mpki.map(|mpki| mpki / self.mpki)).unwrap_or(0.0)
+    }
+}
+
+/// Physical cores of each node, isolated CPUs left out.
+pub(super) fn cores(topology: &Topology) -> Vec<usize> {
+    let of_node = |node: usize| {
+        let mut cores: Vec<usize> = topology
+            .cpus_of_node(node)
+            .iter()
+            .map(|cpu| topology.cpu(cpu))
+            .filter(|cpu| !cpu.isolated)
+            .map(|cpu| cpu.core)
+            .collect();
+        cores.sort_unstable();
+        cores.dedup();
+        cores.len()
+    };
+    (0..topology.node_count()).map(of_node).collect()
+}
+
+/// The groups that the preset's detection finds.
+pub(super) fn groups(model: &Model, topology: &Topology, preset: &Preset) -> Vec<Cluster> {
+    let pairs = match preset.detection {
+        Detection::CommonSamples { minimum } => {
+            let touches: Vec<(u32, u32)> =
+                model.touches.iter().map(|touch| (touch.page.0, touch.thread)).collect();
+            pairs(&touches, model.pages.len(), minimum)
+        }
+        Detection::Signatures { similarity, one_of } if stalls_enough(model, topology) => {
+            similar(model, similarity, one_of)
+        }
+        Detection::Signatures { .. } => Vec::new(),
+    };
+    clusters(&pairs, model.threads.len())
+}
+
+fn similar(model: &Model, similarity: u64, one_of: u32) -> Vec<Pair> {
+    let mut signatures = vec![Signature::default(); model.threads.len()];
+    for touch in model.touches.iter().filter(|touch| touch.remote).step_by(one_of.max(1) as usize) {
+        signatures[touch.thread as usize].add(u64::from(touch.page.0));
+    }
+    let pair = |(founder, thread, alike): (u32, u32, u64)| Pair {
+        lower: founder.min(thread),
+        upper: founder.max(thread),
+        samples: u32::try_from(alike).unwrap_or(u32::MAX),
+    };
+    let mut pairs: Vec<Pair> = founders(&signatures, similarity).into_iter().map(pair).collect();
+    pairs.sort_unstable_by_key(|pair| (core::cmp::Reverse(pair.samples), pair.lower, pair.upper));
+    pairs
+}
+
+/// Whether some thread waits for remote caches in more than a fifth of its cycles; unknown counts as yes.
+fn stalls_enough(model: &Model, topology: &Topology) -> bool {
+    let share = |thread: &Thread| {
+        let rates = &thread.rates;
+        Some(rates.stalls_per_coherence? * rates.coherence_remote_per_s? / topology.clock_hz()?)
+    };
+    let mut known = model.threads.iter().filter_map(share).peekable();
+    known.peek().is_none() || known.any(|share| share > TAM_STALL_SHARE)
+}
+
+/// Exact CPUs for threads that change their node: first hardware threads of cores first, of these the cores with the least load.
+pub(super) struct ExactCpus<'a> {
+    model: &'a Model,
+    /// CPUs of each node, best first.
+    free: Vec<Vec<usize>>,
+}
+
+impl<'a> ExactCpus<'a> {
+    pub(super) fn new(model: &'a Model, topology: &Topology, shifts: &[Shift]) -> Self {
+        let mut load = vec![0.0; topology.cpu_count()];
+        for (index, thread) in model.threads.iter().enumerate() {
+            let leaves = shifts.binary_search_by_key(&(index as u32), |shift| shift.thread).is_ok();
+            load[thread.cpu] += if leaves { 0.0 } else { thread.cpu_share };
+        }
+        let mut core_load =
+            vec![0.0; topology.cpus().iter().map(|cpu| cpu.core + 1).max().unwrap_or(0)];
+        topology.cpus().iter().zip(&load).for_each(|(cpu, load)| core_load[cpu.core] += load);
+        let of_node = |node: usize| {
+            let cpus =
+                topology.cpus_of_node(node).iter().filter(|&cpu| !topology.cpu(cpu).isolated);
+            let mut ordered: Vec<(usize, f64, usize)> = cpus
+                .map(|cpu| (place_in_core(topology, cpu), core_load[topology.cpu(cpu).core], cpu))
+                .collect();
+            ordered.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            ordered.into_iter().map(|(_, _, cpu)| cpu).collect()
+        };
+        Self { model, free: (0..topology.node_count()).map(of_node).collect() }
+    }
+
+    /// The best CPU that is left on the target and allowed; with none left, any.
+    pub(super) fn take(&mut self, shift: Shift) -> Option<usize> {
+        let allowed = &self.model.threads[shift.thread as usize].allowed;
+        let free = &mut self.free[shift.to];
+        let place = free.iter().position(|&cpu| allowed.contains(cpu))?;
+        let cpu = free.remove(place);
+        // To the end: whoever comes when all were given gets it again.
+        free.push(cpu);
+        Some(cpu)
+    }
+}
+
+/// How many hardware threads of the same core come before a CPU.
+fn place_in_core(topology: &Topology, cpu: usize) -> usize {
+    let of_node = topology.cpus_of_node(topology.node_of_cpu(cpu));
+    let before = of_node.iter().take_while(|&other| other < cpu);
+    before.filter(|&other| topology.cpu(other).core == topology.cpu(cpu).core).count()
+}

@@ -1,0 +1,272 @@
+//! Where groups of sharers go: to the node that serves most of their accesses, if neither CPUs nor memory suffer.
+//!
+//! The balance of the load is never given up for a group: no node gets more threads than cores or more demand than the busiest node
+//! had, unless it still has CPU time to spare. Threads without a group make room.
+
+use super::clusters::Cluster;
+use super::preset::{Oversized, Preset};
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Groups taken apart in one round at most; later ones wait for the next.
+const MAX_SPLITS: usize = 1024;
+/// A thread below this share of a CPU needs no core of its own [inferred].
+const RUNNING: f64 = 0.10;
+
+/// A thread as the placement sees it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Sharer {
+    /// The node where it runs.
+    pub node: usize,
+    /// CPU time per wall time, 0..=1.
+    pub demand: f64,
+    /// Share of a node's memory limit that it takes: its MPKI or its misses per second over what a node bears.
+    pub pressure: f64,
+    /// Sampled accesses by the node that served them.
+    pub accesses: Vec<u32>,
+    /// Whether it may be moved to each node; empty for anywhere.
+    pub may_use: Vec<bool>,
+    /// Its CPU and memory count, but it stays.
+    pub is_fixed: bool,
+}
+
+impl Sharer {
+    fn is_running(&self) -> bool {
+        self.demand >= RUNNING
+    }
+
+    fn may_go(&self, node: usize) -> bool {
+        !self.is_fixed && self.may_use.get(node).copied().unwrap_or(self.may_use.is_empty())
+    }
+}
+
+/// Why a thread changes its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It joins the others of its group.
+    Member {
+        /// Threads in the group.
+        group: usize,
+        /// Common samples of the weakest pair that holds it together.
+        weakest: u32,
+    },
+    /// It makes room.
+    Displaced,
+}
+
+/// A thread that changes its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shift {
+    /// Index of the thread.
+    pub thread: u32,
+    /// Where it ran.
+    pub from: usize,
+    /// Where it shall run.
+    pub to: usize,
+    /// Why.
+    pub role: Role,
+}
+
+/// Gives groups nodes, the largest first; `cores` is what each node has (zero: no CPUs).
+#[must_use]
+pub fn place(
+    threads: &[Sharer],
+    cores: &[usize],
+    clusters: Vec<Cluster>,
+    preset: &Preset,
+) -> Vec<Shift> {
+    let mut floor = Floor::new(threads, cores, preset);
+    let mut queue: VecDeque<Cluster> = clusters.into();
+    let mut splits = 0;
+    while let Some(cluster) = queue.pop_front() {
+        let is_placed =
+            floor.preferences(&cluster).into_iter().any(|node| floor.place(&cluster, node));
+        if !is_placed && preset.oversized == Oversized::Split && splits < MAX_SPLITS {
+            splits += 1;
+            queue.extend(cluster.split());
+        }
+    }
+    floor.shifts()
+}
+
+/// Load of one node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    threads: usize,
+    demand: f64,
+    pressure: f64,
+}
+
+struct Floor<'a> {
+    threads: &'a [Sharer],
+    cores: &'a [usize],
+    preset: &'a Preset,
+    node: Vec<usize>,
+    role: Vec<Option<Role>>,
+    loads: Vec<Load>,
+    /// Threads by node, ascending; kept up to date.
+    on_node: Vec<Vec<u32>>,
+    /// Demand per core that no node may pass: that of the busiest at the start, or all cores busy.
+    busiest: f64,
+}
+
+impl<'a> Floor<'a> {
+    fn new(threads: &'a [Sharer], cores: &'a [usize], preset: &'a Preset) -> Self {
+        let mut floor = Self {
+            threads,
+            cores,
+            preset,
+            node: threads.iter().map(|thread| thread.node).collect(),
+            role: vec![None; threads.len()],
+            loads: vec![Load::default(); cores.len()],
+            on_node: vec![Vec::new(); cores.len()],
+            busiest: 1.0,
+        };
+        for (index, thread) in threads.iter().enumerate() {
+            floor.add(index as u32, thread.node, 1.0);
+        }
+        let loads = (0..cores.len()).map(|node| floor.demand_per_core(node));
+        floor.busiest = loads.fold(1.0, f64::max);
+        floor
+    }
+
+    fn demand_per_core(&self, node: usize) -> f64 {
+        if self.cores[node] == 0 { 0.0 } else { self.loads[node].demand / self.cores[node] as f64 }
+    }
+
+    /// Adds (`sign` 1) or takes away (−1) a thread.
+    fn add(&mut self, thread: u32, node: usize, sign: f64) {
+        let sharer = &self.threads[thread as usize];
+        let load = &mut self.loads[node];
+        load.demand += sign * sharer.demand;
+        load.pressure += sign * sharer.pressure;
+        let list = &mut self.on_node[node];
+        let place = list.partition_point(|&other| other < thread);
+        if sign > 0.0 {
+            load.threads += usize::from(sharer.is_running());
+            list.insert(place, thread);
+        } else {
+            load.threads -= usize::from(sharer.is_running());
+            list.remove(place);
+        }
+    }
+
+    fn shift(&mut self, thread: u32, to: usize) {
+        let from = self.node[thread as usize];
+        self.add(thread, from, -1.0);
+        self.add(thread, to, 1.0);
+        self.node[thread as usize] = to;
+    }
+
+    /// Nodes for a group: most accesses served, then most members there already, then least demand, then the lower one.
+    fn preferences(&self, cluster: &Cluster) -> Vec<usize> {
+        let mut served = vec![0_u64; self.cores.len()];
+        let mut members = vec![0_usize; self.cores.len()];
+        for &thread in &cluster.threads {
+            let sharer = &self.threads[thread as usize];
+            members[self.node[thread as usize]] += 1;
+            for (sum, &count) in served.iter_mut().zip(&sharer.accesses) {
+                *sum += u64::from(count);
+            }
+        }
+        let mut nodes: Vec<usize> =
+            (0..self.cores.len()).filter(|&node| self.cores[node] > 0).collect();
+        nodes.sort_by(|&a, &b| {
+            let by_use = (served[b], members[b]).cmp(&(served[a], members[a]));
+            by_use.then(self.demand_per_core(a).total_cmp(&self.demand_per_core(b)))
+        });
+        nodes
+    }
+
+    /// Puts a group on a node if the node can hold it; else leaves everything as it was.
+    fn place(&mut self, cluster: &Cluster, node: usize) -> bool {
+        let stays = |thread: u32| self.node[thread as usize] == node;
+        let may_join = |&thread: &u32| stays(thread) || self.threads[thread as usize].may_go(node);
+        if !cluster.threads.iter().all(may_join) {
+            return false;
+        }
+        let before: Vec<(u32, usize)> =
+            cluster.threads.iter().map(|&thread| (thread, self.node[thread as usize])).collect();
+        let roles: Vec<Option<Role>> =
+            cluster.threads.iter().map(|&t| self.role[t as usize]).collect();
+        let role = Role::Member { group: cluster.threads.len(), weakest: cluster.weakest() };
+        for &thread in &cluster.threads {
+            self.shift(thread, node);
+            self.role[thread as usize] = Some(role);
+        }
+        let mut displaced: Vec<(u32, usize)> = Vec::new();
+        let is_held = self.make_room(node, &mut displaced) && self.can_bear(node);
+        if !is_held {
+            displaced.into_iter().rev().for_each(|(thread, home)| {
+                self.role[thread as usize] = None;
+                self.shift(thread, home);
+            });
+            for ((thread, home), role) in before.into_iter().zip(roles) {
+                self.shift(thread, home);
+                self.role[thread as usize] = role;
+            }
+        }
+        is_held
+    }
+
+    /// Sends threads without a group elsewhere until the node has a core for each thread and no more demand than allowed.
+    fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
+        while self.is_crowded(node) {
+            let Some((thread, to)) = self.displaceable(node) else { return false };
+            displaced.push((thread, node));
+            self.role[thread as usize] = Some(Role::Displaced);
+            self.shift(thread, to);
+        }
+        true
+    }
+
+    fn is_crowded(&self, node: usize) -> bool {
+        let without_core = self.loads[node].threads > self.cores[node];
+        without_core && self.preset.spares_node || self.demand_per_core(node) > self.busiest
+    }
+
+    /// The thread whose leaving costs least, and the least busy node that can take it: first those that have less of their data here,
+    /// then those that press most on memory.
+    fn displaceable(&self, node: usize) -> Option<(u32, usize)> {
+        let here =
+            |thread: u32| self.threads[thread as usize].accesses.get(node).copied().unwrap_or(0);
+        let pressure = |thread: u32| self.threads[thread as usize].pressure;
+        let mut candidates: Vec<u32> = self.on_node[node]
+            .iter()
+            .copied()
+            .filter(|&thread| self.role[thread as usize].is_none())
+            .collect();
+        candidates
+            .sort_by(|&a, &b| here(a).cmp(&here(b)).then(pressure(b).total_cmp(&pressure(a))));
+        candidates.into_iter().find_map(|thread| Some((thread, self.room_for(thread, node)?)))
+    }
+
+    fn room_for(&self, thread: u32, leaving: usize) -> Option<usize> {
+        let sharer = &self.threads[thread as usize];
+        let fits = |&node: &usize| {
+            let load = self.loads[node];
+            let demand = (load.demand + sharer.demand) / self.cores[node] as f64;
+            let pressure = load.pressure + sharer.pressure;
+            let spared = load.threads < self.cores[node] && pressure < 1.0;
+            demand <= self.busiest && (spared || !self.preset.spares_node)
+        };
+        (0..self.cores.len())
+            .filter(|&node| node != leaving && self.cores[node] > 0 && sharer.may_go(node))
+            .filter(fits)
+            .min_by(|&a, &b| self.demand_per_core(a).total_cmp(&self.demand_per_core(b)))
+    }
+
+    fn can_bear(&self, node: usize) -> bool {
+        !self.preset.spares_node || self.loads[node].pressure < 1.0
+    }
+
+    fn shifts(&self) -> Vec<Shift> {
+        let shift = |(thread, sharer): (usize, &Sharer)| {
+            let (from, to) = (sharer.node, self.node[thread]);
+            let role = self.role[thread].filter(|_| from != to)?;
+            Some(Shift { thread: thread as u32, from, to, role })
+        };
+        self.threads.iter().enumerate().filter_map(shift).collect()
+    }
+}

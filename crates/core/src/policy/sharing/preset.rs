@@ -1,0 +1,84 @@
+//! The variants of clustering by sharing as data.
+
+/// How groups are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detection {
+    /// Common samples on pages [Carrefour's authors, experimental code].
+    CommonSamples {
+        /// Common samples from which two threads belong together.
+        minimum: u32,
+    },
+    /// Similar signatures of remote accesses [Tam et al.; recalled].
+    Signatures {
+        /// Dot product from which a thread joins a group.
+        similarity: u64,
+        /// Of so many remote accesses one is taken.
+        one_of: u32,
+    },
+}
+
+/// What happens to a group that a node cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Oversized {
+    /// It is split where it shares least [inferred].
+    Split,
+    /// It is left alone [Carrefour's authors, experimental code].
+    Skip,
+}
+
+/// How long a thread is held on its new node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Its mask is the node's CPUs [inferred: the kernel's balancing would take it away again].
+    Node,
+    /// Put there, then its old mask again [Carrefour's authors, experimental code].
+    Release,
+}
+
+/// One variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// How groups are found.
+    pub detection: Detection,
+    /// What a node cannot hold.
+    pub oversized: Oversized,
+    /// How a moved thread is held.
+    pub hold: Hold,
+    /// Whether a group goes only where every thread has a core and the memory bears it [Kamali, as Carrefour describes it]; the
+    /// balance of CPU demand counts in any case.
+    pub spares_node: bool,
+    /// Alternate with rounds that leave threads alone, so that pages can follow [Carrefour's authors, experimental code].
+    pub alternates: bool,
+}
+
+impl Preset {
+    /// The default: sharers together unless they would fight for the node, groups split where they must be.
+    pub const KAMALI: Self = Self {
+        name: "kamali",
+        detection: Detection::CommonSamples { minimum: 5 },
+        oversized: Oversized::Split,
+        hold: Hold::Node,
+        spares_node: true,
+        alternates: false,
+    };
+    /// The rules of the experimental code of Carrefour's authors.
+    pub const AUTHOR: Self = Self {
+        name: "author",
+        oversized: Oversized::Skip,
+        hold: Hold::Release,
+        spares_node: false,
+        alternates: true,
+        ..Self::KAMALI
+    };
+    /// Tam et al.: signatures, and sharers always together.
+    pub const TAM: Self = Self {
+        name: "tam",
+        detection: Detection::Signatures { similarity: 40_000, one_of: 10 },
+        spares_node: false,
+        ..Self::KAMALI
+    };
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::KAMALI, Self::AUTHOR, Self::TAM];
+}
