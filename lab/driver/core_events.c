@@ -250,6 +250,15 @@ static ssize_t max_precise_show(struct device *device, struct device_attribute *
 }
 static DEVICE_ATTR_RO(max_precise);
 
+/* 1: user and kernel level are counted apart (exclude_user, exclude_kernel). */
+static ssize_t levels_show(struct device *device, struct device_attribute *attribute, char *page)
+{
+	bool apart = rp_load(RP_HEADER_FEATURES_MASK) & RP_FEATURE_USER_MASK;
+
+	return sysfs_emit(page, "%d\n", apart);
+}
+static DEVICE_ATTR_RO(levels);
+
 static ssize_t data_source_show(struct device *device, struct device_attribute *attribute,
 				char *page)
 {
@@ -260,6 +269,7 @@ static DEVICE_ATTR_RO(data_source);
 static struct attribute *caps_attributes[] = {
 	&dev_attr_counters.attr,
 	&dev_attr_max_precise.attr,
+	&dev_attr_levels.attr,
 	&dev_attr_data_source.attr,
 	NULL,
 };
