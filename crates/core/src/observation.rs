@@ -44,6 +44,8 @@ pub struct ProcessObservation {
     pub threads: Vec<ThreadObservation>,
     /// DRAM requests of its threads by `[accessing][holding]`.
     pub node_traffic: Option<Matrix<Counter>>,
+    /// Counts of the whole process, children that are not managed by themselves included, where they are not taken per thread.
+    pub counters: Counters,
     /// Cache lines fetched from the caches of another node by `[accessing][owning]`.
     pub cache_traffic: Option<Matrix<Counter>>,
     /// Resident memory by node now.

@@ -198,6 +198,12 @@ fn add_process(
         }
         model.threads.push(thread);
     }
+    if let Some(earlier) = earlier {
+        let mut of_process =
+            |event| quality.events(earlier.counters.get(event), process.counters.get(event));
+        refills.add(of_process(Event::RefillsModified), of_process(Event::Refills));
+        reads.add(of_process(Event::DramReads), of_process(Event::DramReadsAndWrites));
+    }
     let mut app = App::new(process.pid, first..model.threads.len());
     let per_second = |later: Option<f64>, before: Option<f64>| {
         Some((later? - before?).max(0.0) / elapsed.seconds())

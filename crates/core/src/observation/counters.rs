@@ -98,6 +98,10 @@ pub enum Event {
     DramReads,
     /// DRAM reads and writes, where countable per thread.
     DramReadsAndWrites,
+    /// Latencies of all demand DRAM requests added up, in cycles.
+    DramLatencyCycles,
+    /// Those requests.
+    DramRequests,
 }
 
 /// The counters of one thread, by event.

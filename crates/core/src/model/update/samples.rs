@@ -14,7 +14,8 @@ use alloc::vec::Vec;
 pub(super) struct SampleSums {
     dram: Vec<Matrix<f64>>,
     faults: Vec<Matrix<f64>>,
-    latency: Vec<(f64, u64)>,
+    /// Cycles and samples.
+    latency: Vec<(f64, f64)>,
 }
 
 impl SampleSums {
@@ -22,7 +23,7 @@ impl SampleSums {
         Self {
             dram: vec![Matrix::filled(nodes, 0.0); apps],
             faults: vec![Matrix::filled(nodes, 0.0); apps],
-            latency: vec![(0.0, 0); apps],
+            latency: vec![(0.0, 0.0); apps],
         }
     }
 }
@@ -84,7 +85,7 @@ pub(super) fn add_samples(
         }
         if sample.source == Source::Dram && sample.latency_cycles > 0 {
             sums.latency[app].0 += f64::from(sample.latency_cycles);
-            sums.latency[app].1 += 1;
+            sums.latency[app].1 += 1.0;
         }
         if let Some(page) = page {
             model.touches.push(touch(page, thread, sample, from_memory && known && holder != node));
@@ -107,10 +108,12 @@ pub(super) fn finish_traffic(
     elapsed: Nanos,
 ) {
     let all_samples: f64 = sums.dram.iter().map(total).sum();
-    let mut latency = (0.0, 0);
+    let mut latency = (0.0, 0.0);
     for (index, app) in model.apps.iter_mut().enumerate() {
-        let (cycles, count) = sums.latency[index];
-        app.latency_cycles = (count > 0).then(|| cycles / count as f64);
+        // Counted latency is exact and sampled latency is not: a process that has the first needs no second.
+        let (cycles, count) =
+            counted_latency(current, previous, app.pid).unwrap_or(sums.latency[index]);
+        app.latency_cycles = (count > 0.0).then(|| cycles / count);
         latency = (latency.0 + cycles, latency.1 + count);
         if app.traffic.is_some() {
             continue;
@@ -131,7 +134,7 @@ pub(super) fn finish_traffic(
             app.traffic_source = TrafficSource::HintFaults;
         }
     }
-    model.latency_cycles = (latency.1 > 0).then(|| latency.0 / latency.1 as f64);
+    model.latency_cycles = (latency.1 > 0.0).then(|| latency.0 / latency.1);
     if let ([app], Some(machine)) = (&mut model.apps[..], &model.traffic)
         && app.traffic.is_none()
     {
@@ -160,6 +163,15 @@ fn sum_of_apps(model: &Model) -> Option<Traffic> {
 
 fn total(matrix: &Matrix<f64>) -> f64 {
     matrix.rows().flatten().sum()
+}
+
+/// Cycles and requests that the process counted, if both were.
+fn counted_latency(current: &Observation, previous: &Observation, pid: Pid) -> Option<(f64, f64)> {
+    let place = current.processes.binary_search_by_key(&pid, |process| process.pid).ok()?;
+    let process = &current.processes[place];
+    let earlier = find_process(previous, process)?;
+    let events = |event| Some(process.counters.since(&earlier.counters, event)?.events);
+    events(Event::DramLatencyCycles).zip(events(Event::DramRequests))
 }
 
 /// DRAM requests that the threads of a process counted, local and remote.
