@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::{external, observe};
+use crate::{decide, external, observe};
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
@@ -29,6 +29,8 @@ struct Arguments {
 enum Command {
     /// Show the memory traffic of a program between the nodes, live and in sum; changes nothing
     Observe(observe::Arguments),
+    /// Say what a policy would do with a model from a file; changes nothing
+    Decide(decide::Arguments),
     /// Simulate machines and workloads (runs rondpoint-sim)
     #[command(disable_help_flag = true)]
     Simulate(Rest),
@@ -53,6 +55,7 @@ pub(crate) fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Observe(arguments) => observe::main(arguments),
+        Command::Decide(arguments) => decide::main(&arguments),
         Command::Simulate(rest) => external::run("rondpoint-sim", &rest.arguments),
         Command::Lab(rest) => external::run("rondpoint-lab", &rest.arguments),
     }

@@ -5,6 +5,7 @@
 //! a program that cannot be run, 127 for one that is not found.
 
 mod cli;
+mod decide;
 mod external;
 mod observe;
 

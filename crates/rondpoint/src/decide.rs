@@ -1,0 +1,269 @@
+//! `rondpoint decide`: feeds a model from a file to any policy and prints the plan with its reasons; for tests, teaching and bug
+//! reports. It reads two files and changes nothing. The model's format is in `docs/decide.md`.
+
+mod build;
+mod wire;
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use rondpoint_core::accounts::Accounts;
+use rondpoint_core::guard::{Guard, GuardSettings, Scene};
+use rondpoint_core::ledger::Ledger;
+use rondpoint_core::plan::{PageCounts, StepResult};
+use rondpoint_core::policy::{POLICIES, by_name};
+use rondpoint_core::{Action, Model, Nanos, Outcome, Plan, Policy, Proposal, Random, Topology};
+use rondpoint_machine::Machine;
+
+/// Exit status of bad usage or input.
+const BAD_INPUT: u8 = 2;
+/// Version of the printed JSON.
+const JSON_VERSION: u32 = 1;
+
+/// Say what a policy would do with a model from a file
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Machine file, as in `machines/`
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// Model file (docs/decide.md), `-` for standard input; several are intervals one after the other
+    #[arg(long, value_name = "FILE", required = true)]
+    model: Vec<PathBuf>,
+    /// Policies in order of priority; NAME:PRESET chooses a preset
+    #[arg(long, value_name = "POLICY[,POLICY]", required = true, value_delimiter = ',')]
+    policy: Vec<String>,
+    /// Preset, where there is one policy
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Use the machine as the lab scales it
+    #[arg(long)]
+    lab: bool,
+    /// Show what the policies propose, before the guard's budgets and rules
+    #[arg(long)]
+    unguarded: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command; bad input is said on standard error and ends with status 2.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    match run(arguments) {
+        Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE, // nobody reads it
+        },
+        Err(error) => {
+            eprintln!("rondpoint decide: {error:#}");
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+/// A chosen policy.
+struct Chosen {
+    name: String,
+    policy: Box<dyn Policy>,
+}
+
+/// Everything that is kept from one interval to the next.
+struct Session {
+    topology: Topology,
+    policies: Vec<Chosen>,
+    random: Random,
+    guard: Option<Guard>,
+    ledger: Ledger,
+    accounts: Accounts,
+    plans: u64,
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<String> {
+    let machine = load_machine(arguments)?;
+    let topology = machine.topology();
+    let guard =
+        (!arguments.unguarded).then(|| Guard::new(GuardSettings::acting(), topology.node_count()));
+    let mut session = Session {
+        policies: choose(&arguments.policy, arguments.preset.as_deref())?,
+        random: Random::new(arguments.seed),
+        guard,
+        ledger: Ledger::default(),
+        accounts: Accounts::default(),
+        plans: 0,
+        topology,
+    };
+    // All models are read before the first plan: bad input leaves nothing half done.
+    let models = arguments.model.iter().map(|path| read_model(path, &session.topology));
+    let models = models.collect::<anyhow::Result<Vec<Model>>>()?;
+    let plans: Vec<Plan> = models.iter().map(|model| session.decide(model)).collect();
+    match arguments.json {
+        true => json(arguments, &machine, &plans),
+        false => Ok(render(arguments, &machine, &session, &plans)),
+    }
+}
+
+fn load_machine(arguments: &Arguments) -> anyhow::Result<Machine> {
+    let machine = Machine::load(&arguments.machine)?;
+    match arguments.lab {
+        true => Ok(machine.for_lab()?),
+        false => Ok(machine),
+    }
+}
+
+/// Policies by `NAME` or `NAME:PRESET`.
+fn choose(names: &[String], preset: Option<&str>) -> anyhow::Result<Vec<Chosen>> {
+    if preset.is_some() && names.len() > 1 {
+        bail!("--preset is for one policy; with several, write --policy NAME:PRESET,NAME:PRESET");
+    }
+    let choose_one = |word: &String| {
+        let (name, own_preset) = match word.split_once(':') {
+            Some((name, preset)) => (name, Some(preset)),
+            None => (word.as_str(), preset),
+        };
+        let Some(registered) = by_name(name) else {
+            let known: Vec<&str> = POLICIES.iter().map(|policy| policy.name).collect();
+            bail!("--policy {name}: no such policy, expected one of {}", known.join(", "));
+        };
+        let Some(policy) = (registered.make)(own_preset) else {
+            let preset = own_preset.unwrap_or_default();
+            match registered.presets {
+                [] => bail!("--preset {preset}: {name} has no presets"),
+                presets => bail!("--preset {preset}: {name} has {}", presets.join(", ")),
+            }
+        };
+        Ok(Chosen { name: word.clone(), policy })
+    };
+    names.iter().map(choose_one).collect()
+}
+
+fn read_model(path: &Path, topology: &Topology) -> anyhow::Result<Model> {
+    let name = path.display();
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("cannot read the model from standard input")?;
+    } else {
+        text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read model file {name}"))?;
+    }
+    build::parse(&text, topology).with_context(|| format!("{name}"))
+}
+
+impl Session {
+    /// One interval: learn from the last plan as if all of it had been done, propose, admit.
+    fn decide(&mut self, model: &Model) -> Plan {
+        let mut proposals: Vec<Proposal> = Vec::new();
+        for chosen in &mut self.policies {
+            proposals.extend(chosen.policy.propose(model, &self.topology, &mut self.random));
+        }
+        let (steps, refused) = match &mut self.guard {
+            None => (proposals, Vec::new()),
+            Some(guard) => {
+                let (trials, unready) = (Default::default(), Default::default());
+                let scene = Scene {
+                    model,
+                    topology: &self.topology,
+                    accounts: &self.accounts,
+                    trials: &trials,
+                    unready: &unready,
+                    ledger: &self.ledger,
+                };
+                guard.admit(proposals, &scene)
+            }
+        };
+        self.plans += 1;
+        let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
+        plan.inverses = self.ledger.enter(&plan, model);
+        let outcomes: Vec<Outcome> =
+            plan.steps.iter().enumerate().map(|(step, one)| done(&plan, step, one)).collect();
+        self.accounts.enter(&plan, &outcomes);
+        self.policies.iter_mut().for_each(|chosen| chosen.policy.learn(&plan, &outcomes));
+        plan
+    }
+}
+
+/// The outcome of a step that a perfect host would report.
+fn done(plan: &Plan, step: usize, proposal: &Proposal) -> Outcome {
+    let result = match &proposal.action {
+        Action::MovePages { pages, .. }
+        | Action::Replicate { pages, .. }
+        | Action::Unreplicate { pages, .. } => {
+            let moved = pages.iter().map(|page| page.bytes().0 >> 12).sum();
+            StepResult::Pages(PageCounts { moved, ..PageCounts::default() })
+        }
+        _ => StepResult::Done,
+    };
+    Outcome { plan: plan.number, step, result, spent: Nanos(0), frozen: Nanos(0) }
+}
+
+fn render(arguments: &Arguments, machine: &Machine, session: &Session, plans: &[Plan]) -> String {
+    let names: Vec<&str> = session.policies.iter().map(|chosen| chosen.name.as_str()).collect();
+    let mut text = format!(
+        "{}: {} nodes, {} CPUs; policy {}; seed {}\n",
+        machine.name,
+        session.topology.node_count(),
+        session.topology.cpu_count(),
+        names.join(", "),
+        arguments.seed
+    );
+    for (plan, path) in plans.iter().zip(&arguments.model) {
+        text += &format!("\nplan {} for {}\n", plan.number, path.display());
+        if plan.steps.is_empty() {
+            text += "  nothing to do\n";
+        }
+        for (place, step) in plan.steps.iter().enumerate() {
+            text += &format!(
+                "  {}. {}\n     {}: {}\n",
+                place + 1,
+                step.action,
+                step.policy,
+                step.reason
+            );
+        }
+        for refused in &plan.refused {
+            text += &format!("  refused: {}\n     {}\n", refused.proposal.action, refused.refusal);
+        }
+    }
+    text
+}
+
+fn json(arguments: &Arguments, machine: &Machine, plans: &[Plan]) -> anyhow::Result<String> {
+    let step = |proposal: &Proposal| {
+        let mut value = serde_json::to_value(proposal)?;
+        value["text"] = proposal.action.to_string().into();
+        value["because"] = proposal.reason.to_string().into();
+        Ok(value)
+    };
+    let mut printed = Vec::new();
+    for (plan, path) in plans.iter().zip(&arguments.model) {
+        let steps = plan.steps.iter().map(step).collect::<anyhow::Result<Vec<_>>>()?;
+        let refused = plan.refused.iter().map(|one| {
+            let mut value = step(&one.proposal)?;
+            value["refused"] = one.refusal.to_string().into();
+            Ok(value)
+        });
+        printed.push(serde_json::json!({
+            "number": plan.number,
+            "model": path.display().to_string(),
+            "steps": steps,
+            "refused": refused.collect::<anyhow::Result<Vec<_>>>()?,
+            "inverses": serde_json::to_value(&plan.inverses)?,
+        }));
+    }
+    let all = serde_json::json!({
+        "version": JSON_VERSION,
+        "machine": machine.name,
+        "policies": arguments.policy,
+        "seed": arguments.seed,
+        "plans": printed,
+    });
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
+}
+
+#[cfg(test)]
+mod tests;
