@@ -18,7 +18,8 @@ pub(crate) fn tiny(vendor: Vendor) -> Machine {
     machine.name = "tiny".to_owned();
     let cache = |bytes, ways, latency_ns| Cache { bytes, ways, latency_ns };
     machine.caches = Caches {
-        l1: cache(8 * 64, 2, 1.0),
+        // A set of the first level may fall into one set of the second, all of it spared.
+        l1: cache(8 * 64, 4, 1.0),
         l2: cache(16 * 64, 4, 4.0),
         llc: cache(24 * 64, 4, 15.0),
     };

@@ -15,10 +15,13 @@
 //! step of at most half the mean latency (under-relaxation), and utilisation is averaged over
 //! two windows. A window that is longer than usual (the machine was idle) counts for as many.
 
+use crate::LINE_BYTES;
+
 /// How much of the mean latency one integration step may cover.
 const RELAXATION: f64 = 0.5;
-/// The longest backlog, in mean unloaded latencies: 32 CPUs × 32 outstanding misses wait shorter.
-const BACKLOG_LIMIT: f64 = 1000.0;
+/// The longest backlog, in lines: 28 vCPUs with 32 misses and 16 streams 32 lines ahead each have
+/// fewer under way. Only a pipe whose requesters do not wait for it could get here.
+const BACKLOG_LINES: f64 = 16_384.0;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Pipe {
@@ -82,15 +85,16 @@ impl Pipe {
         self.utilisation += newest * (load.min(1.0) - self.utilisation);
         self.under_way += newest * (window.latency_ps / elapsed - self.under_way);
         let (step, limit) = if window.requests == 0 {
-            // Nobody waits, so nothing can oscillate: the backlog drains as time passes.
+            // Nobody waits, so nothing can oscillate: the backlog drains as time passes. Nor does
+            // it grow: who writes back without waiting is not held up by it.
             (elapsed, self.backlog_ps)
         } else {
             let mean = window.latency_ps / window.requests as f64;
-            let unloaded = (mean - self.delay_ps()).max(1.0);
             let windows = (elapsed / usual).max(1.0);
-            (elapsed.min(RELAXATION * mean * windows), BACKLOG_LIMIT * unloaded)
+            let lines_ps = BACKLOG_LINES * LINE_BYTES as f64 / self.bytes_per_ps;
+            (elapsed.min(RELAXATION * mean * windows), lines_ps)
         };
-        self.backlog_ps = (self.backlog_ps + (load - 1.0) * step).clamp(0.0, limit.max(0.0));
+        self.backlog_ps = (self.backlog_ps + (load - 1.0) * step).clamp(0.0, limit);
     }
 
     pub(crate) fn total_bytes(&self) -> u64 {

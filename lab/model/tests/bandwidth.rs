@@ -42,6 +42,17 @@ fn every_controller_of_every_machine_reaches_its_bandwidth() {
 }
 
 #[test]
+fn a_memory_only_node_gives_what_its_link_carries() {
+    let machine = lab_machine("chiplet-cxl");
+    let link = machine.links.iter().position(|link| (link.from, link.to) == (2, 0));
+    let mut driver = everybody_from(machine, 2);
+    let run = driver.measure(10 * MS);
+    let link = link.expect("the expander's link");
+    within("link", run.link_mb_s[link], driver.machine.links[link].bandwidth_mb_s, 5.0);
+    within("controller", run.controller_mb_s[2], run.link_mb_s[link], 1.0);
+}
+
+#[test]
 fn the_eight_node_matrix_comes_back() {
     let machine = lab_machine("asymsched-8");
     let nodes = machine.nodes.len();

@@ -3,7 +3,7 @@
 mod driver;
 
 use driver::{Driver, LINE, SPAN, chase, lab_machine, scan, within};
-use rondpoint_lab_model::{Event, Kind};
+use rondpoint_lab_model::{Access, Event, Kind};
 
 #[test]
 fn a_chase_shows_the_machine_files_latency_for_every_distance() {
@@ -134,4 +134,32 @@ fn a_list_whose_nodes_are_read_key_first_is_still_a_chase() {
     });
     let time = driver.finish() / 10_000.0;
     within("ns a node", time, driver.machine.latency_ns[0][0], 5.0);
+}
+
+#[test]
+fn a_stall_is_owed_once_whoever_asks_for_it() {
+    let machine = lab_machine("sam-2");
+    let miss = |address, now_ps, instructions| Access {
+        vaddr: address,
+        paddr: address,
+        store: false,
+        loaded: None,
+        now_ps,
+        instructions,
+    };
+    let instruction_ps = machine.cycle_ns() * machine.core.cycles_per_instruction * 1e3;
+    let later = 1000u32;
+    let then_ps = (f64::from(later) * instruction_ps) as u64;
+    let run = |settles: bool| {
+        let mut driver = Driver::with(machine.clone());
+        let hardware = &mut driver.hardware;
+        let first = hardware.access(0, miss(0, 0, 0)).stall_ps;
+        let owed = if settles { hardware.settle(0, then_ps, u64::from(later)) } else { 0 };
+        let now_ps = then_ps + first + owed;
+        first + owed + hardware.access(0, miss(1 << 20, now_ps, u64::from(later))).stall_ps
+    };
+    assert_eq!(run(true), run(false));
+    // A window of 84 instructions hides that much of the latency, no more.
+    let hidden = f64::from(machine.core.reorder_window) * instruction_ps;
+    within("stall", run(true) as f64, machine.latency_ns[0][0] * 1e3 - hidden, 1.0);
 }
