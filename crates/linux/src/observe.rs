@@ -69,7 +69,7 @@ pub struct Look {
 
 /// What is counted unless asked otherwise: the traffic matrix, what makes it cost, and coherence.
 /// The rest would only thin it out, because counters are few.
-const DEFAULT_METRICS: [Metric; 7] = [
+const DEFAULT_METRICS: [Metric; 8] = [
     Metric::Instructions,
     Metric::Cycles,
     Metric::RemoteHitm,
@@ -77,6 +77,7 @@ const DEFAULT_METRICS: [Metric; 7] = [
     Metric::LlcMisses,
     Metric::DramLatencyCycles,
     Metric::DramRequests,
+    Metric::Writebacks,
 ];
 
 impl Observer {
@@ -312,6 +313,7 @@ impl Observer {
             processes.iter_mut().find(|process| process.pid == self.tasks.first())
         {
             process.node_traffic = counters::node_traffic(&self.last, topology);
+            process.counters = counters::of_process(&self.last);
         }
         let (samples, hint_faults) = split(samples);
         let observation = Observation {

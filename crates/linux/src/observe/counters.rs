@@ -7,14 +7,14 @@
 
 use std::os::fd::AsFd;
 
-use rondpoint_core::observation::Counter;
+use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Matrix, Nanos, Topology};
 
 use crate::LinuxError;
 use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use crate::perf::event::OpenEvent;
 use crate::perf::generation::Metric;
-use crate::perf::pmu::Event;
+use crate::perf::pmu;
 use crate::syscall::perf::Target;
 
 /// When inherited events begin to count.
@@ -65,7 +65,7 @@ pub fn prepare(attr: &mut Attr, start: Start) {
 /// # Errors
 /// What the kernel says about the first task that is there.
 pub fn open_on_tasks(
-    event: &Event,
+    event: &pmu::Event,
     tasks: &[u32],
     cpu: u32,
     start: Start,
@@ -92,7 +92,7 @@ impl TreeCounters {
     pub fn open(
         tasks: &[u32],
         topology: &Topology,
-        events: &[(Metric, Event)],
+        events: &[(Metric, pmu::Event)],
         start: Start,
     ) -> Result<(Self, Vec<LinuxError>), LinuxError> {
         let mut cpus = Vec::new();
@@ -114,7 +114,7 @@ impl TreeCounters {
     fn add(
         &mut self,
         metric: Metric,
-        event: &Event,
+        event: &pmu::Event,
         tasks: &[u32],
         topology: &Topology,
         start: Start,
@@ -145,10 +145,10 @@ impl TreeCounters {
     }
 }
 
-fn clock() -> Event {
+fn clock() -> pmu::Event {
     let mut attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
     attr.exclude_kernel_and_hypervisor();
-    Event { name: "task-clock".to_string(), attr, cpus: None }
+    pmu::Event { name: "task-clock".to_string(), attr, cpus: None }
 }
 
 fn sum(events: &[OpenEvent]) -> Result<(u64, u64), LinuxError> {
@@ -197,6 +197,61 @@ pub fn total(readings: &[CpuReading], metric: Metric) -> Option<Counter> {
         Some(reading.counts[place].1)
     };
     readings.iter().filter_map(of).reduce(added)
+}
+
+/// The sums over all CPUs under the names that the model knows.
+#[must_use]
+pub fn of_process(readings: &[CpuReading]) -> Counters {
+    let same = [
+        (Metric::Instructions, Event::Instructions),
+        (Metric::Cycles, Event::Cycles),
+        (Metric::LocalDram, Event::LocalDram),
+        (Metric::RemoteDram, Event::RemoteDram),
+        (Metric::RemoteHitm, Event::RemoteHitm),
+        (Metric::RemoteForward, Event::RemoteForward),
+        (Metric::LlcHits, Event::LlcHits),
+        (Metric::LlcMisses, Event::LlcMisses),
+        (Metric::PrivateMisses, Event::PrivateMisses),
+        (Metric::StallCycles, Event::StallCycles),
+        (Metric::DramLatencyCycles, Event::DramLatencyCycles),
+        (Metric::DramRequests, Event::DramRequests),
+    ];
+    let mut counters: Counters = same
+        .into_iter()
+        .filter_map(|(metric, event)| Some((event, total(readings, metric)?)))
+        .collect();
+    if let Some((reads, writes)) = lines_read(readings).zip(total(readings, Metric::Writebacks)) {
+        counters.set(Event::DramReads, reads);
+        counters.set(Event::DramReadsAndWrites, scaled_sum(reads, writes));
+    }
+    counters
+}
+
+/// Lines read from all memory: counted as such, else by the node that holds them.
+fn lines_read(readings: &[CpuReading]) -> Option<Counter> {
+    let counts = readings.iter().flat_map(|reading| &reading.counts);
+    let by_node = counts.filter(|(metric, _)| matches!(metric, Metric::DramNode(_)));
+    let by_node: Vec<(Metric, Counter)> = by_node.copied().collect();
+    let nodes: std::collections::BTreeSet<Metric> = by_node.iter().map(|(node, _)| *node).collect();
+    let sums = nodes.into_iter().filter_map(|node| total(readings, node));
+    total(readings, Metric::DramReads).or_else(|| sums.reduce(scaled_sum))
+}
+
+/// Adds counts of different events over the same time: what one of them missed while it was off its
+/// counter is filled in, so that the sum stands for the whole time.
+fn scaled_sum(one: Counter, other: Counter) -> Counter {
+    let whole = |counter: Counter| match counter.running.0 {
+        0 => 0,
+        running => {
+            let scaled = u128::from(counter.value) * u128::from(counter.enabled.0);
+            u64::try_from(scaled / u128::from(running)).unwrap_or(u64::MAX)
+        }
+    };
+    let enabled = one.enabled.max(other.enabled);
+    let value = whole(one).saturating_add(whole(other));
+    // Zero, not the whole, where one of them never counted: the sum says nothing then.
+    let counted = one.running.0 > 0 && other.running.0 > 0;
+    Counter { value, enabled, running: if counted { enabled } else { Nanos(0) } }
 }
 
 /// DRAM requests by `[accessing][holding]`: counted by target node where the machine can, else from
@@ -283,6 +338,22 @@ mod tests {
         assert_eq!(matrix[(0, 1)], counter(7, 20, 15));
         assert_eq!(matrix[(1, 0)], counter(9, 4, 4));
         assert_eq!(total(&readings, Metric::DramNode(1)), Some(counter(9, 24, 19)));
+    }
+
+    #[test]
+    fn reads_and_writes_stand_for_the_same_time() {
+        let readings = [reading(
+            0,
+            &[
+                (Metric::Writebacks, counter(10, 100, 50)),
+                (Metric::DramNode(0), counter(30, 100, 25)),
+                (Metric::DramNode(1), counter(60, 100, 100)),
+            ],
+        )];
+        let counters = of_process(&readings);
+        assert_eq!(counters.get(Event::DramReads), Some(counter(180, 100, 100)));
+        assert_eq!(counters.get(Event::DramReadsAndWrites), Some(counter(200, 100, 100)));
+        assert_eq!(counters.get(Event::Instructions), None);
     }
 
     #[test]
