@@ -73,7 +73,8 @@ impl Hardware {
         self.clean_supplier(cpu, entry, home)
     }
 
-    /// A cache that holds the line clean and is nearer than DRAM.
+    /// A cache that answers for a clean line: one of the node if it is nearer than DRAM, one of
+    /// another node where the protocol has a forwarder (it answers although DRAM might be nearer).
     fn clean_supplier(&self, cpu: usize, entry: Entry, home: usize) -> Supplier {
         let (node, own) = (self.cpus[cpu].node, self.cpus[cpu].domain);
         let groups = &self.groups;
@@ -97,9 +98,6 @@ impl Hardware {
         }
         if self.forwards_clean {
             for &other in &groups.nearest[node] {
-                if self.network.unloaded_transfer_ps(node, other) >= dram_ps {
-                    break;
-                }
                 if let Some(domain) = held(other) {
                     return clean(other, domain);
                 }

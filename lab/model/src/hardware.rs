@@ -63,8 +63,8 @@ pub struct Hardware {
     pub(crate) network: Network,
     pub(crate) groups: Groups,
     pub(crate) latencies: Latencies,
-    /// A cache of another node answers for a clean line it holds (MESIF). Intel's do; on the
-    /// others DRAM answers.
+    /// A cache of another node answers for a clean line it holds. Intel's do (MESIF, which is what
+    /// `remote_fwd` counts there; one holder is the forwarder, here any will do); elsewhere DRAM does.
     pub(crate) forwards_clean: bool,
 }
 

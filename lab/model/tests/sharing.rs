@@ -95,23 +95,31 @@ fn a_modified_line_tells_whom_it_was_taken_from() {
 
 #[test]
 fn clean_lines_are_forwarded_between_nodes_on_intel_only() {
-    for (name, forwarded) in [("sam-2", true), ("carrefour-a", false)] {
+    let forwarded = Source::CacheRemote { dirty: false, node: 0 };
+    for (name, expected) in [("sam-2", forwarded), ("carrefour-a", Source::Dram { node: 0 })] {
         let mut driver = Driver::new(name);
         let far = driver.cpu_of(1);
-        // Held by node 0, home on node 1 for the third argument's sake: DRAM must be farther.
-        touch(&mut driver.hardware, far, 0, false);
-        let address = SPAN / 2;
-        touch(&mut driver.hardware, 0, address, false);
-        let served = touch(&mut driver.hardware, far, address, false).expect("a miss");
-        let expected = if forwarded
-            && driver.machine.transfer_ns.remote_ns[1][0] < driver.machine.latency_ns[1][0]
-        {
-            Source::CacheRemote { dirty: false, node: 0 }
-        } else {
-            Source::Dram { node: 0 }
-        };
+        touch(&mut driver.hardware, 0, SPAN / 2, false);
+        let served = touch(&mut driver.hardware, far, SPAN / 2, false).expect("a miss");
         assert_eq!(served.source, expected, "{name}");
+        assert_eq!(served.transfer_from, None, "{name}: nobody had it modified");
     }
+}
+
+#[test]
+fn a_line_modified_inside_a_domain_stays_modified_in_its_last_level() {
+    let mut driver = Driver::new("sam-2");
+    let hardware = &mut driver.hardware;
+    touch(hardware, 0, 0, true);
+    let served = touch(hardware, 1, 0, false).expect("a miss");
+    assert_eq!(served.source, Source::CacheSameNode { dirty: true, other_domain: false });
+    assert_eq!(hardware.counters(1).get(Event::Writebacks), 0);
+    // Another node's read sends it home; then everybody has it clean.
+    let far = driver.machine.first_cpu(1);
+    let served = touch(hardware, far, 0, false).expect("a miss");
+    assert_eq!(served.source, Source::CacheRemote { dirty: true, node: 0 });
+    assert_eq!(served.transfer_from, None, "a last-level cache is no vCPU");
+    assert_eq!(hardware.counters(far).get(Event::Writebacks), 1);
 }
 
 #[test]
