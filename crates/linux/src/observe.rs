@@ -5,29 +5,29 @@
 //! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
 
 pub mod counters;
+pub mod kernel;
 pub mod sampler;
 pub mod tasks;
+mod uncore;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use rondpoint_core::observation::{Counter, Observation, Samples};
-use rondpoint_core::{Bytes, Matrix, Nanos, Pid, Tid, Topology};
+use rondpoint_core::observation::{Observation, Samples};
+use rondpoint_core::{Nanos, Pid, Tid};
 
 use crate::LinuxError;
-use crate::parse::zoneinfo::{self, PhysicalMap};
-use crate::parse::{fields, meminfo, vmstat};
-use crate::perf::event::{OpenEvent, advice};
-use crate::perf::generation::{Available, Generation, LinkEnds, Metric};
+use crate::perf::event::advice;
+use crate::perf::generation::{Available, Generation, Metric};
 use crate::perf::pmu::{Event, Pmus};
-use crate::root::{self, Root};
-use crate::syscall::memory::page_bytes;
-use crate::syscall::perf::Target;
+use crate::root::Root;
 use crate::syscall::time::since_boot_ns;
 use crate::topology::Discovered;
 use counters::{CpuReading, Start, TreeCounters};
+use kernel::{free_memory, numa_statistics, paranoid_level, physical_map};
 use sampler::{Kind, Plan, Sampler, TaskNews, Translation};
 use tasks::Tasks;
+use uncore::Uncore;
 
 /// What is to be sensed.
 #[derive(Debug, Clone, Default)]
@@ -45,9 +45,7 @@ pub struct Observer {
     tasks: Tasks,
     counters: Option<TreeCounters>,
     sampler: Option<Sampler>,
-    uncore: Vec<(usize, usize, OpenEvent)>,
-    /// For each link of the topology, what counts its bytes.
-    links: Vec<Vec<OpenEvent>>,
+    uncore: Uncore,
     generation: String,
     names: BTreeMap<Tid, String>,
     notes: Vec<String>,
@@ -108,8 +106,7 @@ impl Observer {
             machine,
             counters: None,
             sampler: None,
-            uncore: Vec::new(),
-            links: Vec::new(),
+            uncore: Uncore::default(),
             generation: available.generation.clone(),
             names: BTreeMap::new(),
             notes: Vec::new(),
@@ -129,7 +126,7 @@ impl Observer {
         }
         observer.open_counters(&tasks, &available, start, settings);
         observer.open_sampler(&tasks, &available, start, settings)?;
-        observer.open_uncore(&available);
+        observer.uncore = Uncore::open(&available, &observer.machine.topology);
         if observer.machine.topology.node_count() == 1 {
             observer.notes.push(
                 "this machine has one memory node: every access is local, there is no traffic \
@@ -204,30 +201,6 @@ impl Observer {
             Err(_) => {}
         }
         Ok(())
-    }
-
-    /// Counts of whole nodes and links need the right to watch everybody; without it there are none.
-    fn open_uncore(&mut self, available: &Available) {
-        let topology = &self.machine.topology;
-        let mut traffic = Vec::new();
-        for (kernel_node, event) in &available.dram_to_node {
-            let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
-            let Ok(opened) = open_on_cpus(event, topology) else { return };
-            let accessing = |(cpu, open)| (topology.node_of_cpu(cpu), holding, open);
-            traffic.extend(opened.into_iter().map(accessing));
-        }
-        let mut links = Vec::new();
-        for link in topology.links() {
-            let kernel = |node: usize| topology.kernel_node(node);
-            let ends = LinkEnds { from: kernel(link.from), to: kernel(link.to) };
-            let counted = available.links.iter().find(|(found, _)| *found == ends);
-            let opened = counted.and_then(|(_, event)| open_on_cpus(event, topology).ok());
-            links.extend(opened.map(|opened| opened.into_iter().map(|(_, open)| open).collect()));
-        }
-        if links.len() == topology.links().len() {
-            self.links = links;
-        }
-        self.uncore = traffic;
     }
 
     /// Sentences on what cannot be seen here, and why.
@@ -318,8 +291,8 @@ impl Observer {
         let (samples, hint_faults) = split(samples);
         let observation = Observation {
             at: Nanos(since_boot_ns()),
-            node_traffic: self.machine_traffic()?,
-            link_bytes: self.link_bytes()?,
+            node_traffic: self.uncore.traffic(topology)?,
+            link_bytes: self.uncore.link_bytes()?,
             free_memory: free_memory(&self.root, topology)?,
             processes,
             samples,
@@ -332,67 +305,6 @@ impl Observer {
             bad_records: news.bad_records,
         })
     }
-
-    fn link_bytes(&self) -> Result<Option<Vec<Counter>>, LinuxError> {
-        if self.links.is_empty() {
-            return Ok(None);
-        }
-        self.links
-            .iter()
-            .map(|events| {
-                events
-                    .iter()
-                    .map(read_counter)
-                    .try_fold(Counter::default(), |sum, counter| Ok(counters::added(sum, counter?)))
-            })
-            .collect::<Result<Vec<Counter>, LinuxError>>()
-            .map(Some)
-    }
-
-    fn machine_traffic(&self) -> Result<Option<Matrix<Counter>>, LinuxError> {
-        if self.uncore.is_empty() {
-            return Ok(None);
-        }
-        let nodes = self.machine.topology.node_count();
-        let mut matrix = Matrix::filled(nodes, Counter::default());
-        for (accessing, holding, event) in &self.uncore {
-            let counter = read_counter(event)?;
-            let cell = &mut matrix[(*accessing, *holding)];
-            *cell = counters::added(*cell, counter);
-        }
-        Ok(Some(matrix))
-    }
-}
-
-/// Opens an event of a unit outside the cores on the CPUs that its unit names, and starts it.
-fn open_on_cpus(event: &Event, topology: &Topology) -> Result<Vec<(usize, OpenEvent)>, LinuxError> {
-    let mut opened = Vec::new();
-    for &cpu in event.cpus.iter().flatten() {
-        let Some(index) = topology.cpu_of_kernel_id(cpu) else { continue };
-        let open =
-            OpenEvent::open(&event.name, &event.attr, Target { task: -1, cpu: cpu as i32 }, None)?;
-        open.enable().map_err(|source| LinuxError::Call {
-            call: "ioctl(PERF_EVENT_IOC_ENABLE)",
-            attempted: event.name.clone(),
-            source,
-        })?;
-        opened.push((index, open));
-    }
-    Ok(opened)
-}
-
-fn read_counter(event: &OpenEvent) -> Result<Counter, LinuxError> {
-    let counts = event.read(1).map_err(|source| LinuxError::Call {
-        call: "read",
-        attempted: "an event of a whole node".to_string(),
-        source,
-    })?;
-    let count = counts.first().copied().unwrap_or_default();
-    Ok(Counter {
-        value: count.value,
-        enabled: Nanos(count.enabled_ns),
-        running: Nanos(count.running_ns),
-    })
 }
 
 fn is_default(metric: Metric, available: &Available) -> bool {
@@ -412,59 +324,10 @@ fn split(samples: Option<(Kind, Samples)>) -> (Option<Samples>, Option<Samples>)
     }
 }
 
-/// `kernel.perf_event_paranoid`.
-#[must_use]
-pub fn paranoid_level(root: &Root) -> Option<i64> {
-    let bytes = root::read_optional(&root.in_proc("sys/kernel/perf_event_paranoid")).ok()??;
-    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
-}
-
-/// From physical addresses to nodes, by the spans of the zones.
-///
-/// # Errors
-/// `/proc/zoneinfo` is malformed; where it may not be read there are simply no spans.
-pub fn physical_map(root: &Root) -> Result<PhysicalMap, LinuxError> {
-    let path = root.in_proc("zoneinfo");
-    let bytes = root::read_optional(&path).ok().flatten().unwrap_or_default();
-    let spans = zoneinfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-    Ok(PhysicalMap::new(spans, page_bytes() as u64))
-}
-
-fn free_memory(root: &Root, topology: &Topology) -> Result<Option<Vec<Bytes>>, LinuxError> {
-    let mut free = Vec::new();
-    for node in 0..topology.node_count() {
-        let number = topology.kernel_node(node);
-        let path = root.in_sys(format!("devices/system/node/node{number}/meminfo"));
-        let Some(bytes) = root::read_optional(&path)? else { return Ok(None) };
-        let memory =
-            meminfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-        free.push(Bytes(memory.free_bytes.min(topology.memory(node).0)));
-    }
-    Ok(Some(free))
-}
-
-/// The lines of `/proc/vmstat` that concern NUMA.
-fn numa_statistics(root: &Root) -> Result<BTreeMap<String, u64>, LinuxError> {
-    let path = root.in_proc("vmstat");
-    let bytes = root::read_optional(&path)?.unwrap_or_default();
-    let mut all = vmstat::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-    // numa_hit and numa_local grow with every allocation and say nothing about a program.
-    let kept = ["numa_hint", "numa_pages_migrated", "numa_pte", "numa_miss", "pgmigrate"];
-    all.retain(|name, _| kept.iter().any(|kept| name.starts_with(kept)));
-    Ok(all)
-}
-
-/// Whether the kernel's own NUMA balancing is on; `None` where the kernel has none.
-#[must_use]
-pub fn numa_balancing(root: &Root) -> Option<bool> {
-    let bytes = root::read_optional(&root.in_proc("sys/kernel/numa_balancing")).ok()??;
-    fields::single_number(&bytes).ok().map(|mode| mode != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syscall::memory::Anonymous;
+    use crate::syscall::memory::{Anonymous, page_bytes};
     use crate::topology;
 
     fn own_process() -> Pid {

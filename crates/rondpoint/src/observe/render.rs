@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use rondpoint_core::Topology;
+use rondpoint_core::model::{Rung, TrafficSource};
 use rondpoint_core::units::LINE_BYTES;
 
 use super::report::{Interval, Line, Start, Summary, ThreadLine, TrafficLine};
@@ -58,14 +59,17 @@ fn put_summary(text: &mut String, summary: &Summary, topology: &Topology) {
 fn put_interval(text: &mut String, interval: &Interval, topology: &Topology) {
     put_program(text, interval);
     if let Some(rates) = &interval.program.accesses_per_us {
-        put_matrix(text, "program, MB/s", rates, topology);
+        match interval.program_source {
+            Some(TrafficSource::HintFaults) => put_matrix(text, "faults/s", 1e6, rates, topology),
+            _ => put_matrix(text, "program, MB/s", LINE_BYTES as f64, rates, topology),
+        }
     }
     put_ratios(text, "program", &interval.program);
     if let Some(machine) = &interval.machine {
         if interval.program.accesses_per_us.is_none()
             && let Some(rates) = &machine.accesses_per_us
         {
-            put_matrix(text, "machine, MB/s", rates, topology);
+            put_matrix(text, "machine, MB/s", LINE_BYTES as f64, rates, topology);
         }
         put_ratios(text, "machine", machine);
     }
@@ -84,10 +88,10 @@ fn put_program(text: &mut String, interval: &Interval) {
     let threads = count(interval.thread_count, "thread", "threads");
     let cpu = interval.cpu_s.map_or(String::new(), |seconds| format!(", {seconds:.2} CPU s"));
     let rung = match interval.sensing.rung {
-        rondpoint_core::model::Rung::Samples => "address samples",
-        rondpoint_core::model::Rung::Counters => "counters",
-        rondpoint_core::model::Rung::HintFaults => "page faults",
-        rondpoint_core::model::Rung::Statistics => "kernel statistics",
+        Rung::Samples => "address samples",
+        Rung::Counters => "counters",
+        Rung::HintFaults => "page faults",
+        Rung::Statistics => "kernel statistics",
     };
     let confidence = interval.sensing.confidence;
     let _ =
@@ -95,7 +99,13 @@ fn put_program(text: &mut String, interval: &Interval) {
 }
 
 /// Rows access, columns hold. A hundred nodes still make a table; nobody has to read it.
-fn put_matrix(text: &mut String, title: &str, rates: &[Vec<f64>], topology: &Topology) {
+fn put_matrix(
+    text: &mut String,
+    title: &str,
+    per_access: f64,
+    rates: &[Vec<f64>],
+    topology: &Topology,
+) {
     let name = |node: usize| format!("node{}", topology.kernel_node(node));
     let _ = write!(text, "{title:<14}");
     for holding in 0..rates.len() {
@@ -108,7 +118,7 @@ fn put_matrix(text: &mut String, title: &str, rates: &[Vec<f64>], topology: &Top
         }
         let _ = write!(text, "{:>14}", name(accessing));
         for rate in row {
-            let _ = write!(text, "{:>10.1}", rate * LINE_BYTES as f64);
+            let _ = write!(text, "{:>10.1}", rate * per_access);
         }
         text.push('\n');
     }

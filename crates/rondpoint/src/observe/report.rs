@@ -97,7 +97,7 @@ pub(crate) struct Sensing {
 /// DRAM traffic and what follows from it.
 #[derive(Debug, Serialize, Default)]
 pub(crate) struct TrafficLine {
-    /// Accesses per microsecond, `[accessing][holding]`.
+    /// Accesses per microsecond, `[accessing][holding]`; page faults where those are the source.
     pub(crate) accesses_per_us: Option<Vec<Vec<f64>>>,
     pub(crate) maptu: Option<f64>,
     pub(crate) lar_percent: Option<f64>,
@@ -181,6 +181,12 @@ impl Interval {
         let mut program = traffic_line(app.and_then(|app| app.traffic.as_ref()), topology);
         program.mrr_percent = app.and_then(|app| app.read_percent);
         program.latency_cycles = model.latency_cycles;
+        // Faults come at the rate of the kernel's scanner, not of the program's accesses.
+        if app.is_some_and(|app| app.traffic_source == TrafficSource::HintFaults) {
+            program.maptu = None;
+        }
+        // Where the machine is not counted the model's traffic is the program's once more.
+        let machine = model.traffic.as_ref().filter(|_| look.observation.node_traffic.is_some());
         let links = model.link_use_and_imbalance_percent();
         Self {
             at_s: look.observation.at.since(first.observation.at).seconds(),
@@ -198,7 +204,7 @@ impl Interval {
             thread_count: model.threads.len(),
             program,
             program_source: app.filter(|app| app.traffic.is_some()).map(|app| app.traffic_source),
-            machine: model.traffic.as_ref().map(|traffic| traffic_line(Some(traffic), topology)),
+            machine: machine.map(|traffic| traffic_line(Some(traffic), topology)),
             link_use: model.link_use.clone(),
             link_imbalance_percent: links.map(|(_, imbalance)| imbalance),
             free_memory_bytes: bytes(model.free_memory.as_deref()),
