@@ -38,6 +38,9 @@ const T_95: f64 = 2.776;
 /// Below this nothing is called a change, however little the windows vary.
 const LEAST_NOISE: f64 = 0.01;
 
+/// A fall of instructions beyond the noise by more is clear (our choice).
+const CLEAR_FALL: f64 = 0.05;
+
 impl Measure {
     /// Measures an application in a window.
     #[must_use]
@@ -156,17 +159,28 @@ impl Comparison {
             return Verdict::PhaseChange;
         }
         let Some(combined) = self.combined else { return Verdict::Unclear };
-        if combined.change < -combined.noise {
+        if combined.change < -combined.noise || self.all_threads_slower() {
             return Verdict::Worse;
         }
-        let confirms =
-            [self.progress, self.slowest, self.latency, self.unstalled, self.local_alone()];
+        let confirms = match self.progress {
+            Some(_) => [self.progress, None, None, None],
+            None => [self.slowest, self.latency, self.unstalled, self.local_alone()],
+        };
         let better = confirms.iter().flatten().any(|part| part.change > part.noise);
         let worse = confirms.iter().flatten().any(|part| part.change < -part.noise);
         match combined.change > combined.noise && better && !worse {
             true => Verdict::Better,
             false => Verdict::Unclear,
         }
+    }
+
+    /// Less spinning at barriers lowers the sum of instructions, but never those of the slowest thread, for which the others wait: if
+    /// both fall, the program is slower, whatever latency and stalls say. An own count of progress knows better.
+    fn all_threads_slower(&self) -> bool {
+        let fell = |part: Option<Change>| {
+            part.is_some_and(|part| part.change < -(part.noise + CLEAR_FALL))
+        };
+        self.progress.is_none() && fell(self.instructions) && fell(self.slowest)
     }
 
     /// The local ratio, where nothing else is known.
@@ -211,4 +225,86 @@ fn mean(parts: &[Change]) -> Option<Change> {
         change: parts.iter().map(|part| part.change).sum::<f64>() / count,
         noise: parts.iter().map(|part| part.noise).sum::<f64>() / count,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows from `instructions slowest latency stalls progress`, `-` for what is not known.
+    fn windows(text: &str) -> Vec<Measure> {
+        let window = |line: &str| {
+            let numbers: Vec<Option<f64>> =
+                line.split_whitespace().map(|word| word.parse().ok()).collect();
+            Measure {
+                instructions_per_s: numbers[0],
+                slowest_per_s: numbers[1],
+                latency_cycles: numbers[2],
+                unstalled_share: numbers[3].map(|stalled| 1.0 - stalled),
+                progress_per_s: numbers[4],
+                threads: 4.0,
+                cpu_percent: 400.0,
+                ..Measure::default()
+            }
+        };
+        text.split('/').map(window).collect()
+    }
+
+    fn check(before: &str, after: &str, expected: Verdict) {
+        let comparison = Comparison::between(&windows(before), &windows(after));
+        assert_eq!(comparison.verdict(true), expected, "{comparison:?}");
+    }
+
+    #[test]
+    fn a_change_within_the_windows_own_noise_is_none() {
+        check(
+            "100 20 500 - - / 110 22 550 - - / 90 18 450 - -",
+            "108 21 480 - - / 95 19 470 - - / 112 23 490 - -",
+            Verdict::Unclear,
+        );
+        check(
+            "100 20 500 - - / 101 20 501 - - / 99 20 499 - -",
+            "108 21 480 - - / 107 21 481 - - / 109 21 479 - -",
+            Verdict::Better,
+        );
+    }
+
+    #[test]
+    fn more_instructions_alone_are_no_success_and_fewer_may_be_one() {
+        let before = "100 20 500 0.5 - / 101 20 501 0.5 - / 99 20 499 0.5 -";
+        check(before, "150 20 500 0.5 - / 151 20 501 0.5 - / 149 20 499 0.5 -", Verdict::Unclear);
+        // Less spinning: the sum falls, the slowest thread and the latency improve.
+        check(before, "80 25 300 0.3 - / 81 25 301 0.3 - / 79 25 299 0.3 -", Verdict::Better);
+    }
+
+    #[test]
+    fn all_threads_slower_is_worse_whatever_the_latency_says() {
+        let before = "100 20 500 0.9 - / 101 20 501 0.9 - / 99 20 499 0.9 -";
+        check(before, "70 14 300 0.5 - / 71 14 301 0.5 - / 69 14 299 0.5 -", Verdict::Worse);
+    }
+
+    #[test]
+    fn the_applications_own_progress_decides_where_it_tells_one() {
+        let before = "100 20 500 0.5 10 / 101 20 501 0.5 10 / 99 20 499 0.5 10";
+        check(before, "50 10 900 0.9 12 / 51 10 901 0.9 12 / 49 10 899 0.9 12", Verdict::Better);
+        check(before, "100 20 400 0.5 12 / 101 20 401 0.5 12 / 99 20 399 0.5 12", Verdict::Better);
+        check(before, "150 30 400 0.3 8 / 151 30 401 0.3 8 / 149 30 399 0.3 8", Verdict::Worse);
+    }
+
+    #[test]
+    fn without_any_measure_nothing_is_confirmed_or_undone() {
+        check(
+            "- - - - - / - - - - - / - - - - -",
+            "- - - - - / - - - - - / - - - - -",
+            Verdict::Unclear,
+        );
+    }
+
+    #[test]
+    fn fewer_busy_threads_are_another_phase() {
+        let before = windows("100 20 500 - - / 101 20 501 - - / 99 20 499 - -");
+        let mut after = before.clone();
+        after.iter_mut().for_each(|window| window.threads = 2.0);
+        assert_eq!(Comparison::between(&before, &after).verdict(false), Verdict::PhaseChange);
+    }
 }

@@ -1,0 +1,160 @@
+//! The whole loop on a small simulated host: it repairs, converges, undoes harm, and is the same for the same seed.
+
+mod world;
+
+use rondpoint_core::controller::{Controller, Settings};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::host::run;
+use rondpoint_core::plan::Refusal;
+use rondpoint_core::policy::{Policy, by_name};
+use rondpoint_core::trial::{Judged, Verdict};
+use rondpoint_core::{Action, CpuSet, Model, Plan, Proposal, Random, Reason, Tid, Topology};
+use world::{PID, Twist, World};
+
+struct Run {
+    world: World,
+    controller: Controller,
+    judged: Vec<Judged>,
+}
+
+fn manage(policy: Box<dyn Policy>, twist: Twist, windows: u64, guard: GuardSettings) -> Run {
+    let mut world = World::new(1_000, windows, twist);
+    let settings = Settings { seed: 3, guard };
+    let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
+    let mut judged = Vec::new();
+    match run(&mut world, &mut controller, |step, _| judged.extend(step.judged.clone())) {
+        Ok(()) => Run { world, controller, judged },
+    }
+}
+
+fn carrefour(twist: Twist, windows: u64) -> Run {
+    let policy = (by_name("carrefour").expect("built in").make)(None).expect("the default");
+    manage(policy, twist, windows, GuardSettings::acting())
+}
+
+fn moves(plan: &Plan) -> usize {
+    let pages = |step: &Proposal| match &step.action {
+        Action::MovePages { pages, .. } => pages.len(),
+        _ => 0,
+    };
+    plan.steps.iter().map(pages).sum()
+}
+
+#[test]
+fn pages_spread_until_the_controllers_are_even_and_then_rest() {
+    let run = carrefour(Twist::default(), 40);
+    let shares = run.world.shares();
+    assert!(shares.iter().all(|share| (0.1..0.35).contains(share)), "{shares:?}");
+    // Once the imbalance is repaired nothing moves any more.
+    let last_move = run.world.plans.iter().rposition(|plan| moves(plan) > 0).expect("some moves");
+    assert!(last_move < 10, "still moving in window {last_move}");
+    assert_eq!(
+        run.judged.first().map(|trial| trial.verdict),
+        Some(Verdict::Better),
+        "{:?}",
+        run.judged
+    );
+    let planned: usize = run.world.plans.iter().map(moves).sum();
+    assert_eq!(run.controller.accounts().of(PID).interleaved.moved, planned as u64);
+}
+
+#[test]
+fn nothing_is_done_before_three_windows_were_seen() {
+    let run = carrefour(Twist::default(), 12);
+    let first = run.world.plans.iter().position(|plan| moves(plan) > 0).expect("some moves");
+    assert_eq!(first, 3, "window 0 has no rates, windows 1 to 3 are the three before");
+    let early = run.world.plans[1].refused.iter().any(|one| one.refusal == Refusal::TooEarly);
+    assert!(early, "it was wanted and refused");
+}
+
+#[test]
+fn what_makes_it_worse_is_undone_page_by_page_and_finally_left_alone() {
+    let run = carrefour(Twist { moves_hurt: true, ..Twist::default() }, 120);
+    assert_eq!(
+        run.judged.first().map(|trial| trial.verdict),
+        Some(Verdict::Worse),
+        "{:?}",
+        run.judged
+    );
+    assert_eq!(run.world.shares(), [1.0, 0.0, 0.0, 0.0], "all pages are back");
+    let undone =
+        |plan: &&Plan| plan.steps.iter().any(|step| matches!(step.reason, Reason::Undo(_)));
+    let times = run.world.plans.iter().filter(undone).count();
+    assert!((1..=3).contains(&times), "undone {times} times");
+    let quiet = run.world.plans[80..].iter().all(|plan| moves(plan) == 0);
+    assert!(quiet, "left alone after three failures");
+}
+
+#[test]
+fn a_phase_change_voids_the_trial() {
+    let run = carrefour(Twist { phase_change_at: Some(6), ..Twist::default() }, 14);
+    assert_eq!(
+        run.judged.first().map(|trial| trial.verdict),
+        Some(Verdict::PhaseChange),
+        "{:?}",
+        run.judged
+    );
+}
+
+#[test]
+fn instructions_alone_confirm_nothing() {
+    let run = carrefour(Twist { spins: true, ..Twist::default() }, 20);
+    let first = run.judged.first().expect("a verdict");
+    assert!(first.comparison.instructions.is_some_and(|change| change.change > 0.3), "{first:?}");
+    assert_ne!(first.verdict, Verdict::Better, "{first:?}");
+}
+
+#[test]
+fn refused_pages_and_a_process_that_ends_are_outcomes() {
+    let busy = carrefour(Twist { pages_busy: true, ..Twist::default() }, 20);
+    let account = busy.controller.accounts().of(PID);
+    assert_eq!(account.interleaved.moved, 0);
+    assert!(account.interleaved.busy > 0);
+    let ended = carrefour(Twist { exits_at: Some(5), ..Twist::default() }, 12);
+    assert_eq!(ended.controller.accounts().iter().count(), 0, "its account is closed");
+    assert!(ended.world.plans[6..].iter().all(|plan| plan.steps.is_empty()));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_plans() {
+    let (one, other) = (carrefour(Twist::default(), 15), carrefour(Twist::default(), 15));
+    assert_eq!(one.world.plans, other.world.plans);
+}
+
+#[test]
+fn observing_changes_nothing() {
+    let policy = (by_name("carrefour").expect("built in").make)(None).expect("the default");
+    let run = manage(policy, Twist::default(), 12, GuardSettings::default());
+    assert_eq!(run.world.shares(), [1.0, 0.0, 0.0, 0.0]);
+    assert!(run.judged.is_empty());
+}
+
+/// Wants everything everywhere: masks outside the machine and what is allowed.
+struct Reckless;
+
+impl Policy for Reckless {
+    fn propose(&mut self, model: &Model, _: &Topology, random: &mut Random) -> Vec<Proposal> {
+        let wish = |thread: &rondpoint_core::model::Thread| {
+            let cpus: CpuSet = (0..3).map(|_| random.below(24)).collect();
+            let action = Action::SetAffinity { pid: PID, tid: thread.tid, cpus, via: Some(23) };
+            Proposal { policy: "reckless", action, reason: Reason::Other("no reason".to_string()) }
+        };
+        model.threads.iter().map(wish).collect()
+    }
+}
+
+#[test]
+fn a_reckless_policy_cannot_leave_the_machine_and_restoring_undoes_it() {
+    let run = manage(Box::new(Reckless), Twist::default(), 60, GuardSettings::acting());
+    let all = run.world.topology.all_cpus();
+    assert!(!run.world.masks.is_empty());
+    assert!(run.world.masks.values().all(|mask| !mask.is_empty() && mask.is_subset(&all)));
+    let mut masks = run.world.masks.clone();
+    for action in run.controller.ledger().restore() {
+        if let Action::SetAffinity { tid, cpus, .. } = action {
+            masks.insert(tid, cpus);
+        }
+    }
+    let restored: Vec<(&Tid, &CpuSet)> = masks.iter().filter(|(_, mask)| **mask != all).collect();
+    assert!(restored.is_empty(), "{restored:?}");
+}
