@@ -11,8 +11,9 @@ use crate::{LINE_SHIFT, PAGE_BYTES};
 const CONFIRMED: u8 = 2;
 /// A stream still follows when this many lines are skipped, because they hit the first level.
 const REACH: i64 = 2;
-/// Lines on their way that are remembered, by the low bits of the line: one page's worth.
-const PENDING: usize = 64;
+/// Pairs of places for lines on their way. Streams of arrays that begin on pages run in step, so the
+/// place must depend on more than the line's offset in its page.
+const PENDING: usize = 256;
 const LINES_PER_PAGE: u64 = PAGE_BYTES >> LINE_SHIFT;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,9 +44,17 @@ pub(crate) struct Prefetcher {
     /// The stream that followed last: tried first.
     latest: usize,
     clock: u32,
-    pending_lines: [u32; PENDING],
-    pending_ready_ps: [u64; PENDING],
+    pending: Box<[[Pending; 2]; PENDING]>,
 }
+
+/// A line on its way, or one that has arrived and was not asked for yet.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    ready_ps: u64,
+    line: u32,
+}
+
+const NOTHING: Pending = Pending { ready_ps: 0, line: u32::MAX };
 
 impl Prefetcher {
     pub(crate) fn new(streams: u32, depth: u32) -> Prefetcher {
@@ -54,8 +63,7 @@ impl Prefetcher {
             depth: u64::from(depth),
             latest: 0,
             clock: 0,
-            pending_lines: [u32::MAX; PENDING],
-            pending_ready_ps: [0; PENDING],
+            pending: Box::new([[NOTHING; 2]; PENDING]),
         }
     }
 
@@ -112,24 +120,29 @@ impl Prefetcher {
             Stream { last: line, ahead: line, direction: 0, confirmed: 0, used: clock };
     }
 
-    /// Remembers that `line` (physical) is on its way.
+    /// Remembers that `line` (physical) is on its way, in place of one that arrives sooner.
     #[inline]
     pub(crate) fn sent(&mut self, line: u32, ready_ps: u64) {
-        let index = line as usize % PENDING;
-        self.pending_lines[index] = line;
-        self.pending_ready_ps[index] = ready_ps;
+        let places = &mut self.pending[place(line)];
+        let sooner = usize::from(places[1].ready_ps < places[0].ready_ps);
+        places[sooner] = Pending { ready_ps, line };
     }
 
     /// When the prefetched `line` arrives, or arrived; said to the first demand access only.
     #[inline]
     pub(crate) fn take(&mut self, line: u32) -> Option<u64> {
-        let index = line as usize % PENDING;
-        if self.pending_lines[index] != line {
-            return None;
-        }
-        self.pending_lines[index] = u32::MAX;
-        Some(self.pending_ready_ps[index])
+        let places = &mut self.pending[place(line)];
+        let found = places.iter_mut().find(|pending| pending.line == line)?;
+        let ready_ps = found.ready_ps;
+        *found = NOTHING;
+        Some(ready_ps)
     }
+}
+
+/// Multiplicative hashing (Knuth, volume 3, section 6.4): the golden ratio's bits, the top eight.
+#[inline]
+fn place(line: u32) -> usize {
+    (line.wrapping_mul(0x9e37_79b1) >> 24) as usize
 }
 
 #[inline]
@@ -199,6 +212,17 @@ mod tests {
         assert_eq!(prefetcher.take(6), None);
         assert_eq!(prefetcher.take(70), Some(500));
         assert_eq!(prefetcher.take(70), None);
+    }
+
+    #[test]
+    fn streams_in_step_do_not_forget_each_others_lines() {
+        // Four arrays that begin on pages, ten lines of each under way.
+        let mut prefetcher = Prefetcher::new(4, 10);
+        let lines =
+            || (0..10).flat_map(|offset| [3, 77, 1000, 70_000].map(|page| page * 64 + offset));
+        lines().for_each(|line| prefetcher.sent(line, 1000 + u64::from(line)));
+        let known = lines().filter(|&line| prefetcher.take(line) == Some(1000 + u64::from(line)));
+        assert!(known.count() >= 39);
     }
 
     #[test]
