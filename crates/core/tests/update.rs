@@ -1,0 +1,304 @@
+//! From two observations to a model: rates, multiplexing, homes, and what is left when a sensor is missing.
+
+use rondpoint_core::model::{Rung, TrafficSource, UpdateSettings};
+use rondpoint_core::observation::{
+    AddressSample, Counter, Counters, Event, Observation, ProcessObservation, Samples, Source,
+    ThreadObservation, UNKNOWN_NODE,
+};
+use rondpoint_core::topology::{Description, Link, Route, synthetic};
+use rondpoint_core::{CpuSet, Matrix, Model, Nanos, Pid, Tid, Topology};
+
+fn machine() -> Topology {
+    synthetic::parse("node:2 core:2 mhz:2200").expect("a machine")
+}
+
+fn thread(tid: u32, cpu_ms: u64, counts: &[(Event, Counter)]) -> ThreadObservation {
+    ThreadObservation {
+        tid: Tid(tid),
+        cpu: 0,
+        cpu_time: Nanos::from_millis(cpu_ms),
+        allowed: CpuSet::first(4),
+        exempt: None,
+        counters: counts.iter().copied().collect::<Counters>(),
+    }
+}
+
+fn observation(at_ms: u64, processes: Vec<ProcessObservation>) -> Observation {
+    Observation { at: Nanos::from_millis(at_ms), processes, ..Observation::default() }
+}
+
+fn process(pid: u32, threads: Vec<ThreadObservation>) -> ProcessObservation {
+    ProcessObservation { pid: Pid(pid), threads, ..ProcessObservation::default() }
+}
+
+fn update(topology: &Topology, before: &Observation, after: &Observation) -> Model {
+    let model = Model::update(topology, before, after, &UpdateSettings::default());
+    model.check(topology).expect("every model from observations is sound");
+    model
+}
+
+/// Two intervals of one thread: half a second of CPU in one second, counters from zero.
+fn rates(counts: &[(Event, u64)]) -> rondpoint_core::model::ThreadRates {
+    let exact = |&(event, value): &(Event, u64)| (event, Counter::exact(value));
+    let zero: Vec<(Event, Counter)> =
+        counts.iter().map(|(event, _)| (*event, Counter::exact(0))).collect();
+    let counts: Vec<(Event, Counter)> = counts.iter().map(exact).collect();
+    let before = observation(1_000, vec![process(1, vec![thread(1, 0, &zero)])]);
+    let after = observation(2_000, vec![process(1, vec![thread(1, 500, &counts)])]);
+    update(&machine(), &before, &after).threads[0].rates
+}
+
+#[test]
+fn sams_rates_are_events_over_reference_cycles_times_the_clock() {
+    // 1.1e9 reference cycles at 2.2 GHz are half a second of CPU time in either round.
+    let rates = rates(&[
+        (Event::ReferenceCycles, 1_100_000_000),
+        (Event::ReferenceCyclesRound2, 550_000_000),
+        (Event::RemoteForward, 100_000),
+        (Event::RemoteHitm, 50_000),
+        (Event::PrivateMisses, 9_000_000),
+        (Event::LlcHits, 5_000_000),
+        (Event::LlcLoadMisses, 3_000_000),
+        (Event::LlcMisses, 3_500_000),
+        (Event::LlcPrefetchMisses, 500_000),
+        (Event::RemoteDram, 1_000_000),
+        (Event::LocalDram, 3_000_000),
+    ]);
+    assert_eq!(
+        rates.coherence_remote_per_s,
+        Some(600_000.0),
+        "round 2 ran for a quarter of a second"
+    );
+    assert_eq!(
+        rates.coherence_local_per_s,
+        Some(2_000_000.0),
+        "9 − 5 − 3 million in half a second"
+    );
+    assert_eq!(rates.memory_per_s, Some(8_000_000.0), "demand and prefetch misses");
+    assert_eq!(rates.remote_dram_per_s, Some(2_000_000.0));
+    assert_eq!(rates.local_dram_share, Some(0.75));
+}
+
+#[test]
+fn without_reference_cycles_the_schedulers_cpu_time_counts() {
+    let rates = rates(&[
+        (Event::LlcMisses, 2_000_000),
+        (Event::Instructions, 1_000_000_000),
+        (Event::Cycles, 2_000_000_000),
+    ]);
+    assert_eq!(rates.memory_per_s, Some(4_000_000.0));
+    assert_eq!(rates.mpki, Some(2.0));
+    assert_eq!((rates.ipc, rates.cpi()), (Some(0.5), Some(2.0)));
+    assert_eq!(rates.instructions_per_s, Some(1e9), "progress is per second of wall time");
+    assert_eq!(rates.coherence_remote_per_s, None, "not counted is not zero");
+}
+
+#[test]
+fn a_negative_snp_is_zero_and_a_direct_count_goes_first() {
+    let negative = rates(&[(Event::PrivateMisses, 10), (Event::LlcHits, 8), (Event::LlcMisses, 5)]);
+    assert_eq!(negative.coherence_local_per_s, Some(0.0));
+    let direct = [
+        (Event::PrivateMisses, 10),
+        (Event::LlcHits, 0),
+        (Event::LlcMisses, 0),
+        (Event::SnoopLocal, 3),
+    ];
+    assert_eq!(rates(&direct).coherence_local_per_s, Some(6.0));
+}
+
+#[test]
+fn stalls_per_coherence_event_and_stall_share() {
+    let rates =
+        rates(&[(Event::StallCycles, 600), (Event::Cycles, 1_000), (Event::RemoteHitm, 20)]);
+    assert_eq!((rates.stall_share, rates.stalls_per_coherence), (Some(0.6), Some(30.0)));
+}
+
+#[test]
+fn a_counter_that_ran_too_little_is_not_believed_and_lowers_confidence() {
+    let counter =
+        |value, running| Counter { value, enabled: Nanos(1_000), running: Nanos(running) };
+    let interval = |running| {
+        let before = observation(
+            0,
+            vec![process(1, vec![thread(1, 0, &[(Event::LlcMisses, Counter::default())])])],
+        );
+        let after = observation(
+            1_000,
+            vec![process(1, vec![thread(1, 1_000, &[(Event::LlcMisses, counter(100, running))])])],
+        );
+        update(&machine(), &before, &after)
+    };
+    let half = interval(500);
+    assert_eq!(half.threads[0].rates.memory_per_s, Some(200.0));
+    assert_eq!(half.sensing.running_share, 0.5);
+    assert!(half.sensing.confidence < interval(1_000).sensing.confidence);
+    assert_eq!(interval(149).threads[0].rates.memory_per_s, None);
+}
+
+#[test]
+fn a_thread_or_process_that_is_new_or_another_one_has_no_rates() {
+    let counts = [(Event::LlcMisses, Counter::exact(100))];
+    let mut before = observation(0, vec![process(1, vec![thread(1, 0, &counts)])]);
+    let after = observation(
+        1_000,
+        vec![process(1, vec![thread(1, 900, &counts), thread(2, 900, &counts)])],
+    );
+    let model = update(&machine(), &before, &after);
+    assert_eq!(model.threads[0].rates.memory_per_s, Some(0.0));
+    assert_eq!(model.threads[1].rates.memory_per_s, None);
+    assert_eq!(
+        model.threads[1].cpu_share, 0.0,
+        "its CPU time before it was seen is not this interval's"
+    );
+    before.processes[0].started = Nanos(7);
+    assert_eq!(
+        update(&machine(), &before, &after).threads[0].rates.memory_per_s,
+        None,
+        "a reused pid"
+    );
+}
+
+fn traffic(rows: &[[u64; 2]; 2]) -> Option<Matrix<Counter>> {
+    Some(Matrix::from_fn(2, |n, m| Counter::exact(rows[n][m])))
+}
+
+#[test]
+fn counted_traffic_is_requests_per_microsecond() {
+    let mut before = observation(0, vec![process(1, Vec::new())]);
+    let mut after = observation(1_000, vec![process(1, Vec::new())]);
+    before.node_traffic = traffic(&[[0, 0], [0, 0]]);
+    after.node_traffic = traffic(&[[30_000_000, 10_000_000], [60_000_000, 0]]);
+    let model = update(&machine(), &before, &after);
+    let machine_traffic = model.traffic.as_ref().expect("counted");
+    assert_eq!(machine_traffic.total_per_us(), 100.0);
+    assert_eq!(machine_traffic.local_percent(), Some(30.0));
+    let app = &model.apps[0];
+    assert_eq!(app.traffic, model.traffic, "the only application has the machine's");
+    assert_eq!(app.traffic_source, TrafficSource::Machine);
+    assert_eq!(model.sensing.rung, Rung::Counters);
+}
+
+fn sample(pid: u32, cpu: u16, node: u16, page: u64, source: Source) -> AddressSample {
+    AddressSample {
+        pid: Pid(pid),
+        tid: Tid(pid),
+        cpu,
+        node,
+        address: (page << 12) + 8,
+        latency_cycles: 300,
+        page_shift: 12,
+        source,
+        store: false,
+    }
+}
+
+#[test]
+fn sampled_traffic_has_the_samples_proportions_and_the_counted_rate() {
+    let counts = |local, remote| {
+        [(Event::LocalDram, Counter::exact(local)), (Event::RemoteDram, Counter::exact(remote))]
+    };
+    let two = |cpu_ms, counts: &[(Event, Counter)]| {
+        vec![process(1, vec![thread(1, cpu_ms, counts)]), process(2, vec![thread(2, cpu_ms, &[])])]
+    };
+    let before = observation(0, two(0, &counts(0, 0)));
+    let mut after = observation(1_000, two(1_000, &counts(10_000_000, 30_000_000)));
+    let dram = |cpu, node, page| sample(1, cpu, node, page, Source::Dram);
+    after.samples = Some(Samples {
+        list: vec![
+            dram(0, 0, 1),
+            dram(0, 1, 2),
+            dram(0, 1, 3),
+            dram(3, 1, 2),
+            sample(1, 0, UNKNOWN_NODE, 9, Source::FirstLevel),
+        ],
+        ..Samples::default()
+    });
+    let model = update(&machine(), &before, &after);
+    let app = &model.apps[0];
+    assert_eq!(app.traffic_source, TrafficSource::Samples);
+    let found = app.traffic.as_ref().expect("sampled");
+    assert_eq!(found.requests_per_us.rows().collect::<Vec<_>>(), [[10.0, 20.0], [0.0, 10.0]]);
+    assert_eq!(app.latency_cycles, Some(300.0));
+    assert_eq!(model.apps[1].traffic, None);
+    assert_eq!(model.threads[0].accesses_by_node, Some(vec![1, 3]));
+    assert_eq!(model.threads[0].home(), Some(1));
+    let pages: Vec<(u64, Option<usize>, u32)> =
+        model.pages.iter().map(|page| (page.address >> 12, page.home, page.total())).collect();
+    assert_eq!(pages, [(1, Some(0), 1), (2, Some(1), 2), (3, Some(1), 1), (9, None, 1)]);
+    assert_eq!(model.touches.iter().filter(|touch| touch.remote).count(), 2);
+    assert_eq!((model.sensing.rung, model.sensing.confidence), (Rung::Samples, 1.0));
+}
+
+#[test]
+fn hint_faults_tell_proportions_and_say_so() {
+    let before = observation(0, vec![process(1, vec![thread(1, 0, &[])])]);
+    let mut after = observation(1_000, vec![process(1, vec![thread(1, 1_000, &[])])]);
+    let fault = |cpu, page| AddressSample {
+        latency_cycles: 0,
+        ..sample(1, cpu, 0, page, Source::HintFault)
+    };
+    after.hint_faults = Some(Samples {
+        list: vec![fault(0, 1), fault(2, 1), fault(2, 2), fault(3, 2)],
+        ..Samples::default()
+    });
+    let model = update(&machine(), &before, &after);
+    let app = &model.apps[0];
+    assert_eq!(app.traffic_source, TrafficSource::HintFaults);
+    assert_eq!(
+        app.traffic.as_ref().and_then(rondpoint_core::model::Traffic::local_percent),
+        Some(25.0)
+    );
+    assert_eq!(model.traffic, app.traffic, "the machine is what its applications show");
+    assert_eq!((model.sensing.rung, model.sensing.confidence), (Rung::HintFaults, 0.7));
+}
+
+#[test]
+fn lost_and_throttled_samples_lower_confidence_and_nothing_gives_nothing() {
+    let before = observation(0, vec![process(1, vec![thread(1, 0, &[])])]);
+    let mut after = observation(1_000, vec![process(1, vec![thread(1, 1_000, &[])])]);
+    assert_eq!(update(&machine(), &before, &after).sensing.rung, Rung::Statistics);
+    assert!(update(&machine(), &before, &after).sensing.confidence < 0.5);
+    after.samples = Some(Samples {
+        list: vec![sample(1, 0, 1, 1, Source::Dram)],
+        lost: 3,
+        throttled: true,
+        period: None,
+    });
+    let sensing = update(&machine(), &before, &after).sensing;
+    assert_eq!((sensing.lost_share, sensing.confidence), (0.75, 0.2));
+}
+
+#[test]
+fn samples_of_strangers_and_impossible_cpus_are_dropped() {
+    let before = observation(0, vec![process(1, vec![thread(1, 0, &[])])]);
+    let mut after = observation(1_000, vec![process(1, vec![thread(1, 1_000, &[])])]);
+    let list = vec![
+        sample(9, 0, 0, 1, Source::Dram),
+        sample(1, 99, 0, 1, Source::Dram),
+        sample(1, 0, 77, 1, Source::Dram),
+    ];
+    after.samples = Some(Samples { list, ..Samples::default() });
+    let model = update(&machine(), &before, &after);
+    assert_eq!(model.pages.len(), 1, "a page on a node that is not there has no home");
+    assert_eq!(model.pages.iter().next().and_then(|page| page.home), None);
+}
+
+#[test]
+fn link_use_follows_the_declared_routes() {
+    let mut description: Description = synthetic::describe("node:2 core:2").expect("a machine");
+    description.links = vec![
+        Link { from: 0, to: 1, bytes_per_s: 6.4e9 },
+        Link { from: 1, to: 0, bytes_per_s: 3.2e9 },
+    ];
+    let route = |links: &[usize]| Route { links: links.to_vec() };
+    description.routes = Some(vec![vec![route(&[]), route(&[1])], vec![route(&[0]), route(&[])]]);
+    let topology = Topology::new(description).expect("a machine");
+    let mut before = observation(0, Vec::new());
+    let mut after = observation(1_000, Vec::new());
+    before.node_traffic = traffic(&[[0, 0], [0, 0]]);
+    // Node 0 reads 10 M lines of node 1: 640 MB/s over link 1 → 0.
+    after.node_traffic = traffic(&[[50_000_000, 10_000_000], [0, 0]]);
+    let model = update(&topology, &before, &after);
+    assert_eq!(model.link_use, Some(vec![0.0, 0.2]));
+    assert_eq!(model.link_use_and_imbalance_percent(), Some((10.0, 100.0)));
+}
