@@ -228,8 +228,18 @@ impl Lab {
         self.stall(vcpu, served.stall_ps + samples * self.traffic.sample_cost_ps());
     }
 
-    /// Slots that count instructions or cycles get their turn where no access comes by.
-    fn sample_execution(&mut self, vcpu: usize) {
+    /// The vCPU was seen at the other privilege level; what it did before belongs to the old one.
+    #[inline(never)]
+    pub(crate) fn switch_level(&mut self, vcpu: usize, kernel: bool) {
+        self.fold(vcpu);
+        self.sample_execution(vcpu);
+        self.arm(vcpu);
+        self.traffic.switch_level(vcpu, kernel);
+    }
+
+    /// Slots that count instructions or cycles get their turn where no access comes by, and all
+    /// slots learn of the first-level hits that they were not asked about.
+    pub(crate) fn sample_execution(&mut self, vcpu: usize) {
         let arrival = Arrival::none(self.now_ps(vcpu));
         let served = Served {
             stall_ps: 0,

@@ -13,6 +13,7 @@ mod clock;
 mod decode;
 mod lab;
 mod layout;
+mod levels;
 mod qemu;
 mod report;
 mod sampler;

@@ -59,12 +59,15 @@ impl Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
     pub(crate) slots: Vec<Slot>,
+    /// The driver is handling samples: nothing counts until it is done.
+    pub(crate) frozen: bool,
 }
 
 impl Sampler {
     /// Looks at the slots of `cpu` in shared memory: takes up those that are new, lets go of those
     /// that were switched off. `seen` tells an event's present count.
     pub(crate) fn load(&mut self, shared: &Shared, cpu: usize, seen: impl Fn(usize) -> u64) {
+        self.frozen = shared.get(cpu_block(cpu) + at::CPU_FROZEN) != 0;
         let count = shared.get(at::HEADER_SLOTS).min(at::MAX_SLOTS as u64) as usize;
         for index in 0..count {
             let base = slot_base(cpu, index);

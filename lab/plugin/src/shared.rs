@@ -86,7 +86,7 @@ impl Shared {
         self.set(at::HEADER_READ_COST_PS, ps(machine.pmu.read_cost_ns));
         self.set(at::HEADER_SAMPLE_COST_PS, ps(machine.pmu.sample_cost_ns));
         self.set(at::HEADER_SAMPLED_EVENTS_MASK, (1 << events) - 1);
-        self.set(at::HEADER_FEATURES_MASK, 0);
+        self.set(at::HEADER_FEATURES_MASK, (at::FEATURE_USER_MASK | at::FEATURE_IP_MASK) as u64);
         for cpu in 0..machine.cpu_count() {
             self.set(at::HEADER_CPU_NODE + cpu, machine.node_of_cpu(cpu) as u64);
         }

@@ -6,6 +6,7 @@ use rondpoint_machine::Machine;
 
 use crate::clock::Clock;
 use crate::layout as at;
+use crate::levels::Levels;
 use crate::report::Reporter;
 use crate::sampler::{Sample, Sampler, Slot, append, period};
 use crate::shared::{Shared, cpu_block};
@@ -38,6 +39,7 @@ pub(crate) struct Traffic {
     sample_cost_ps: u64,
     read_cost_ps: u64,
     samplers: Vec<Sampler>,
+    pub(crate) levels: Levels,
     /// By vCPU: first-level hits that may pass before a slot has to look at one.
     pub(crate) quiet_hits: Vec<u64>,
     shared: Option<Shared>,
@@ -50,6 +52,16 @@ impl Arrival {
         let access =
             Access { vaddr: 0, paddr: 0, store: false, loaded: None, now_ps, instructions: 0 };
         Self { access, ip: 0 }
+    }
+
+    /// Whether `event`, one of those on accesses, counts this one. No access has no instruction.
+    fn is_counted_by(&self, event: Option<Event>) -> bool {
+        let counted = match event {
+            Some(Event::Loads) => !self.access.store,
+            Some(Event::Stores) => self.access.store,
+            _ => true,
+        };
+        counted && self.ip != 0
     }
 }
 
@@ -73,6 +85,7 @@ impl Traffic {
             sample_cost_ps: (machine.pmu.sample_cost_ns * 1e3) as u64,
             read_cost_ps: (machine.pmu.read_cost_ns * 1e3) as u64,
             samplers: (0..cpus).map(|_| Sampler::default()).collect(),
+            levels: Levels::new(cpus),
             quiet_hits: vec![u64::MAX; cpus],
             shared,
             reporter,
@@ -136,13 +149,21 @@ impl Traffic {
 
     /// Lets the vCPU's slots count what happened since they last looked. Returns how many samples
     /// were taken; each asks for an NMI and costs time.
-    pub(crate) fn sample(&mut self, vcpu: usize, served: &Served, arrival: &Arrival, now_ps: u64) -> u64 {
+    pub(crate) fn sample(
+        &mut self,
+        vcpu: usize,
+        served: &Served,
+        arrival: &Arrival,
+        now_ps: u64,
+    ) -> u64 {
         if self.samplers[vcpu].slots.is_empty() {
             return 0;
         }
         let Some(shared) = &self.shared else { return 0 };
-        let kernel = arrival.ip >> 63 == 1;
+        let kernel = self.levels.is_kernel(vcpu);
+        let frozen = self.samplers[vcpu].frozen;
         let latency_cycles = self.cycles(served.latency_ps);
+        let first_level = self.cycles(self.hardware.first_level_latency_ps());
         let own = self.hardware.node_of_cpu(vcpu);
         let mut taken = 0;
         for index in 0..self.samplers[vcpu].slots.len() {
@@ -151,16 +172,24 @@ impl Traffic {
             let slot = &mut self.samplers[vcpu].slots[index];
             let mut amount = count - slot.seen;
             slot.seen = count;
-            // With a threshold only slow accesses count, and no slow one ever passed unseen.
-            if slot.threshold_cycles > 0 && is_access(slot.event) {
-                amount = amount.min(u64::from(latency_cycles >= slot.threshold_cycles));
+            if frozen || !slot.counts(kernel) {
+                continue;
             }
-            if amount == 0 || !slot.counts(kernel) {
+            // Above the first level's latency only slow accesses count: none of them passes unseen.
+            if slot.threshold_cycles > first_level && is_access(slot.event) {
+                let slow = latency_cycles >= slot.threshold_cycles;
+                amount = u64::from(slow && arrival.is_counted_by(event));
+            }
+            if amount == 0 {
                 continue;
             }
             if slot.advance(amount, period(shared, vcpu, slot)) {
                 let source = source_word(served.source, own);
-                let sample = describe(slot.tag(), source, served, arrival, latency_cycles, now_ps);
+                let mut sample =
+                    describe(slot.tag(), source, served, arrival, latency_cycles, now_ps);
+                if kernel {
+                    sample.flags |= at::FLAG_KERNEL_MASK as u64;
+                }
                 taken += u64::from(append(shared, vcpu, &sample));
             }
         }
@@ -170,9 +199,14 @@ impl Traffic {
 
     /// How many first-level hits no slot of the vCPU can be interested in.
     fn hits_to_come(&self, vcpu: usize) -> u64 {
+        if self.samplers[vcpu].frozen {
+            return u64::MAX;
+        }
         let first_level = self.cycles(self.hardware.first_level_latency_ps());
-        let counts_hits =
-            |slot: &&Slot| is_access(slot.event) && slot.threshold_cycles <= first_level;
+        let kernel = self.levels.is_kernel(vcpu);
+        let counts_hits = |slot: &&Slot| {
+            is_access(slot.event) && slot.threshold_cycles <= first_level && slot.counts(kernel)
+        };
         let slots = self.samplers[vcpu].slots.iter().filter(counts_hits);
         slots.map(Slot::left).min().unwrap_or(u64::MAX)
     }
@@ -187,12 +221,21 @@ impl Traffic {
         let Some(shared) = &self.shared else { return 0 };
         self.samplers[vcpu].store(shared, vcpu);
         let block = cpu_block(vcpu);
-        for event in Event::ALL {
-            shared.set(block + at::CPU_COUNTERS + event.number(), self.count(vcpu, *event));
+        for &event in Event::ALL {
+            let all = self.hardware.counters(vcpu).get(event);
+            let user = self.levels.user(vcpu, event, all);
+            shared.set(block + at::CPU_COUNTERS + event.number(), self.shown(event, all));
+            shared.set(block + at::CPU_USER_COUNTERS + event.number(), self.shown(event, user));
         }
         shared.set(block + at::CPU_TIME_PS, now_ps);
         shared.set(block + at::CPU_EXPORTS, shared.get(block + at::CPU_EXPORTS) + 1);
         self.read_cost_ps
+    }
+
+    /// The vCPU executes at the other level from now on. Its slots have counted all that was before.
+    pub(crate) fn switch_level(&mut self, vcpu: usize, kernel: bool) {
+        self.levels.switch(vcpu, kernel, self.hardware.counters(vcpu));
+        self.quiet_hits[vcpu] = self.hits_to_come(vcpu);
     }
 
     /// Looks at the vCPU's slots (`RP_MARKER_SLOTS`); returns what the write costs, ps.
@@ -244,7 +287,11 @@ impl Traffic {
 
     /// An event's count in its own unit: times in core cycles.
     fn count(&self, vcpu: usize, event: Event) -> u64 {
-        let value = self.hardware.counters(vcpu).get(event);
+        self.shown(event, self.hardware.counters(vcpu).get(event))
+    }
+
+    /// A value as the PMU shows it.
+    fn shown(&self, event: Event, value: u64) -> u64 {
         match event.unit() {
             Unit::Count => value,
             Unit::Picoseconds => self.cycles(value),
@@ -267,14 +314,18 @@ pub(crate) fn cycles(ps: u64, clock_khz: u64) -> u64 {
     u64::try_from(cycles).unwrap_or(u64::MAX)
 }
 
-fn describe(tag: u64, source: u64, served: &Served, arrival: &Arrival, latency_cycles: u64, now_ps: u64) -> Sample {
+fn describe(
+    tag: u64,
+    source: u64,
+    served: &Served,
+    arrival: &Arrival,
+    latency_cycles: u64,
+    now_ps: u64,
+) -> Sample {
     let access = &arrival.access;
     let mut flags = 0;
     if access.store {
         flags |= at::FLAG_STORE_MASK;
-    }
-    if arrival.ip >> 63 == 1 {
-        flags |= at::FLAG_KERNEL_MASK;
     }
     if let Source::CacheSameNode { other_domain: true, .. } = served.source {
         flags |= at::FLAG_OTHER_DOMAIN_MASK;

@@ -15,7 +15,7 @@ use crate::clock::CALL_BACK_AT;
 use crate::decode::{LONGEST, Special, classify};
 use crate::lab::{Lab, lab};
 use crate::qemu::{
-    ADD, GREATER_OR_EQUAL, LOADS, MemInfo, NO_REGISTERS, PluginId, STORES, VALUE_U64,
+    ADD, GREATER_OR_EQUAL, LOADS, MemCallback, MemInfo, NO_REGISTERS, PluginId, STORES, VALUE_U64,
 };
 use crate::traffic::Arrival;
 
@@ -71,7 +71,14 @@ extern "C" fn translate(_: PluginId, block: *mut c_void) {
             (qemu.on_instruction)(instruction, special_callback(special), NO_REGISTERS, datum);
         }
         if woven_in {
-            let datum = (qemu.instruction_address)(instruction) as *mut c_void;
+            let address = (qemu.instruction_address)(instruction);
+            let datum = address as *mut c_void;
+            // The kernel's half of the address space has the topmost bit set.
+            let (load, store): (MemCallback, MemCallback) = if address >> 63 == 1 {
+                (access::<false, true>, access::<true, true>)
+            } else {
+                (access::<false, false>, access::<true, false>)
+            };
             (qemu.on_memory)(instruction, load, NO_REGISTERS, LOADS, datum);
             (qemu.on_memory)(instruction, store, NO_REGISTERS, STORES, datum);
         }
@@ -132,6 +139,7 @@ extern "C" fn model_off(_: c_uint, _: *mut c_void) {
 extern "C" fn read_counters(vcpu: c_uint, _: *mut c_void) {
     let lab = lab();
     let now_ps = lab.fold(vcpu as usize);
+    lab.sample_execution(vcpu as usize);
     lab.arm(vcpu as usize);
     let cost = lab.traffic.read_counters(vcpu as usize, now_ps);
     lab.stall(vcpu as usize, cost);
@@ -140,6 +148,7 @@ extern "C" fn read_counters(vcpu: c_uint, _: *mut c_void) {
 extern "C" fn load_slots(vcpu: c_uint, _: *mut c_void) {
     let lab = lab();
     lab.fold(vcpu as usize);
+    lab.sample_execution(vcpu as usize);
     lab.arm(vcpu as usize);
     let cost = lab.traffic.load_slots(vcpu as usize);
     lab.stall(vcpu as usize, cost);
@@ -150,29 +159,30 @@ extern "C" fn read_nodes(_: c_uint, _: *mut c_void) {
     lab.traffic.export_nodes(lab.clock.machine_ps());
 }
 
-extern "C" fn load(vcpu: c_uint, info: MemInfo, address: u64, instruction: *mut c_void) {
-    access(vcpu as usize, info, address, false, instruction);
-}
-
-extern "C" fn store(vcpu: c_uint, info: MemInfo, address: u64, instruction: *mut c_void) {
-    access(vcpu as usize, info, address, true, instruction);
-}
-
-#[inline(always)]
-fn access(vcpu: usize, info: MemInfo, vaddr: u64, store: bool, instruction: *mut c_void) {
+/// A load or store by an instruction of the kernel or of a program.
+extern "C" fn access<const STORE: bool, const KERNEL: bool>(
+    vcpu: c_uint,
+    info: MemInfo,
+    vaddr: u64,
+    instruction: *mut c_void,
+) {
     let lab = lab();
     if !lab.traffic.is_modelled() {
         return;
     }
-    let hit = lab.traffic.hardware.first_level_hit(vcpu, vaddr, store);
+    let vcpu = vcpu as usize;
+    if lab.traffic.levels.is_kernel(vcpu) != KERNEL {
+        lab.switch_level(vcpu, KERNEL);
+    }
+    let hit = lab.traffic.hardware.first_level_hit(vcpu, vaddr, STORE);
     if hit {
         let quiet = &mut lab.traffic.quiet_hits[vcpu];
-        *quiet -= 1;
-        if *quiet > 0 {
+        if *quiet > 1 {
+            *quiet -= 1;
             return;
         }
     }
-    locate(lab, vcpu, info, vaddr, store, instruction, hit);
+    locate(lab, vcpu, info, vaddr, STORE, instruction, hit);
 }
 
 /// Finds the physical address, and what was loaded, and hands the access on.
