@@ -1,54 +1,282 @@
-//! whole nodes of threads, then their memory: the node sets with the most bandwidth between them
+//! AsymSched: which nodes a group of communicating nodes occupies, on machines whose links differ in bandwidth and direction.
+//!
+//! Lepers, Quéma and Fedorova, "Thread and Memory Placement on NUMA Systems: Asymmetry Matters", USENIX ATC 2015. Bandwidth counts more
+//! than hops: some pairs two hops apart have more of it than pairs one hop apart. All threads of a node move together, so the number
+//! of nodes and the threads on each stay what they are.
+//!
+//! The steps: [`cluster`] joins the nodes of a process whose threads use each other's memory or caches. [`search`] finds the
+//! placement that moves least among those within 10 % of the best weighted bandwidth. [`decision`] drops it if it costs some application
+//! more than 5 % of its run time. After the threads, `memory` follows: page by page for two seconds, then all of it if more
+//! than 90 % of the accesses still go to the old nodes.
+//!
+//! What it may not do: move threads of one node apart, or touch who is exempt; a node with such a thread is left alone by all. What it
+//! cannot see: sharing between processes, and anything inside a node. The paper enumerates all placements; the search here does not
+//! ([`search`] says how), and is exact up to 16 nodes.
 
 pub mod cluster;
+pub mod decision;
 mod least_movement;
 mod local;
+mod memory;
 mod part;
+pub mod preset;
 pub mod problem;
+mod reading;
+mod reason;
 pub mod search;
 pub mod set_bandwidth;
 mod subset;
 mod table;
 mod wide;
 
+pub use decision::{Decision, Situation, Verdict, decide};
+pub use preset::Preset;
+pub use reason::{AsymSchedReason, PlacementReason};
+
+use self::decision::Cost;
+use self::memory::{Measured, Phase, State, Wish};
+use self::reading::{Known, Reading, usable_cpus};
+use self::set_bandwidth::SetBandwidth;
 use super::{Policy, Registered};
-use crate::model::Model;
-use crate::plan::Proposal;
+use crate::model::{App, Model};
+use crate::plan::{Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, StepResult};
 use crate::random::Random;
 use crate::topology::Topology;
+use crate::units::{Bytes, Nanos, Pid};
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::fmt;
 
 /// Its line in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: "asymsched",
     about: "whole nodes of threads, then their memory: the node sets with the most bandwidth between them",
-    presets: &[],
-    make: |preset| preset.is_none().then(|| Box::new(AsymSched::default()) as Box<dyn Policy>),
+    presets: &["published", "filtered", "equal-weights", "measured"],
+    make: |name| {
+        let preset =
+            Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
+        Some(Box::new(AsymSched::new(preset)) as Box<dyn Policy>)
+    },
 };
 
 /// State of the policy.
-#[derive(Debug, Clone, Default)]
-pub struct AsymSched {}
+#[derive(Debug, Clone)]
+pub struct AsymSched {
+    preset: Preset,
+    cache: SetBandwidth,
+    states: BTreeMap<Pid, State>,
+    interleaved: BTreeSet<Pid>,
+    measured: Measured,
+    decided: Option<Nanos>,
+    last: Option<Decision>,
+}
 
-/// Why it proposes something.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize),
-    serde(tag = "reason", rename_all = "kebab-case")
-)]
-pub enum AsymSchedReason {}
+impl AsymSched {
+    /// A policy that knows no process yet.
+    #[must_use]
+    pub fn new(preset: Preset) -> Self {
+        Self {
+            preset,
+            cache: SetBandwidth::new(),
+            states: BTreeMap::new(),
+            interleaved: BTreeSet::new(),
+            measured: Measured::default(),
+            decided: None,
+            last: None,
+        }
+    }
 
-impl Policy for AsymSched {
-    fn propose(&mut self, _: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
-        Vec::new()
+    /// Processes of which more than 20 % of the pages are interleaved on purpose: the remote memory traffic that makes says nothing about
+    /// who belongs together, so only their cache traffic counts (ALGORITHMS 5.4).
+    pub fn set_interleaved(&mut self, interleaved: BTreeSet<Pid>) {
+        self.interleaved = interleaved;
+    }
+
+    /// The last decision, for reports. Its indices are those of the [`Situation`]: nodes with CPUs, managed applications, both ascending.
+    #[must_use]
+    pub fn last_decision(&self) -> Option<&Decision> {
+        self.last.as_ref()
+    }
+
+    /// Seconds to migrate 10⁹ bytes, as published or as this host showed.
+    #[must_use]
+    pub fn seconds_per_gb(&self) -> f64 {
+        let measured = self.measured.seconds_per_gb().filter(|_| self.preset.measures_cost);
+        measured.unwrap_or(self.preset.seconds_per_gb)
+    }
+
+    /// Forgets who is gone; a pid that was given to a new process starts anew.
+    fn remember(&mut self, model: &Model) {
+        self.states
+            .retain(|pid, state| model.app(*pid).is_some_and(|app| app.started == state.started));
+        for app in &model.apps {
+            self.states
+                .entry(app.pid)
+                .or_insert_with(|| State { started: app.started, ..State::default() });
+        }
+    }
+
+    /// Steps of the applications that are on their way.
+    fn follow(&mut self, model: &Model) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        for (index, app) in model.apps.iter().enumerate() {
+            let seconds_per_gb = self.seconds_per_gb();
+            let state = self
+                .states
+                .get_mut(&app.pid)
+                .expect("every application of the model is remembered");
+            if let Some(wish) = state.step(model, index, &self.preset) {
+                proposals.push(wish.proposal(app, state, &self.preset, seconds_per_gb));
+            }
+        }
+        proposals
+    }
+
+    /// Looks for a placement, unless somebody is still on the way from the last one.
+    fn place(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
+        let is_due = self.decided.is_none_or(|at| model.at.since(at) >= self.preset.period);
+        if !is_due || self.states.values().any(|state| state.phase != Phase::Stable) {
+            return Vec::new();
+        }
+        self.decided = Some(model.at);
+        let known = Known {
+            migration_time: &|pid| self.states[&pid].migration_time,
+            is_interleaved: &|pid| self.interleaved.contains(&pid),
+        };
+        let Some(reading) = Reading::new(model, topology, &known) else { return Vec::new() };
+        let seconds_per_gb = self.seconds_per_gb();
+        let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.cache);
+        let mut proposals = Vec::new();
+        if decision.verdict == Verdict::Move {
+            for cost in &decision.costs {
+                let app = &model.apps[reading.apps[cost.app]];
+                let steps = steps(&decision, &reading, cost);
+                proposals.extend(move_threads(model, topology, app, &steps));
+                let moves =
+                    steps.iter().map(|step| NodeMove { from: step.from, to: step.to }).collect();
+                self.states.entry(app.pid).or_default().phase = Phase::Proposed(moves);
+            }
+        }
+        self.last = Some(decision);
+        proposals
     }
 }
 
-impl fmt::Display for AsymSchedReason {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
+impl Policy for AsymSched {
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        self.remember(model);
+        let following = self.follow(model);
+        if following.is_empty() { self.place(model, topology) } else { following }
     }
+
+    fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
+            let Some(step) =
+                plan.steps.get(outcome.step).filter(|step| step.policy == REGISTERED.name)
+            else {
+                continue;
+            };
+            let Some(state) = step.action.pid().and_then(|pid| self.states.get_mut(&pid)) else {
+                continue;
+            };
+            match (&step.action, &outcome.result) {
+                (Action::SetAffinity { .. }, StepResult::Done) => {
+                    if let Phase::Proposed(moves) = &mut state.phase {
+                        state.phase = Phase::Moved(core::mem::take(moves));
+                    }
+                }
+                (Action::MovePages { .. }, _) => state.migration_time += outcome.spent,
+                (Action::MoveProcessMemory { .. }, result) => {
+                    state.migration_time += outcome.spent.max(outcome.frozen);
+                    if let StepResult::Pages(counts) = result {
+                        self.measured.add(counts.moved, outcome.spent);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn period(&self) -> Nanos {
+        self.preset.period
+    }
+}
+
+impl Wish {
+    fn proposal(self, app: &App, state: &State, preset: &Preset, seconds_per_gb: f64) -> Proposal {
+        let (action, reason) = match self {
+            Self::Pages(pages) => {
+                let until =
+                    if let Phase::Following { until, .. } = state.phase { until } else { Nanos(0) };
+                let action =
+                    Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
+                (action, AsymSchedReason::Following { until })
+            }
+            Self::All { moves, memory, old_percent } => {
+                let seconds = seconds_per_gb * memory.gigabytes();
+                let action = Action::MoveProcessMemory {
+                    pid: app.pid,
+                    nodes: moves,
+                    freeze: preset.freeze,
+                    memory,
+                };
+                (
+                    action,
+                    AsymSchedReason::FullMigration {
+                        old_percent,
+                        limit_percent: preset.full_above_percent,
+                        seconds,
+                    },
+                )
+            }
+        };
+        Proposal { policy: REGISTERED.name, action, reason: Reason::AsymSched(reason) }
+    }
+}
+
+/// The reasons of one application's moves, one for each node that its threads leave.
+fn steps(decision: &Decision, reading: &Reading, cost: &Cost) -> Vec<PlacementReason> {
+    let found = decision.found.as_ref().expect("a decision to move has a placement");
+    let own = reading.situation.apps[cost.app].nodes;
+    let reason = |(from, to): (usize, usize)| PlacementReason {
+        from: reading.nodes[from],
+        to: reading.nodes[to],
+        clusters: decision.clusters.len(),
+        staying: decision.staying,
+        chosen: decision.chosen,
+        best: decision.best,
+        best_gap: found.gap(),
+        moved: Bytes(found.moved_bytes),
+        moved_at_least: Bytes(found.moved_bytes_bound),
+        seconds: cost.seconds,
+        allowed_seconds: cost.allowed_seconds,
+    };
+    decision.moves().filter(|(from, _)| own >> from & 1 == 1).map(reason).collect()
+}
+
+/// Every thread on a node that is left goes to the CPUs of the node that is taken.
+fn move_threads(
+    model: &Model,
+    topology: &Topology,
+    app: &App,
+    steps: &[PlacementReason],
+) -> Vec<Proposal> {
+    let mut proposals = Vec::new();
+    for step in steps {
+        let usable = usable_cpus(topology, step.to);
+        let here = |thread: &&crate::model::Thread| topology.node_of_cpu(thread.cpu) == step.from;
+        for thread in model.threads_of(app).iter().filter(here) {
+            proposals.push(Proposal {
+                policy: REGISTERED.name,
+                action: Action::SetAffinity {
+                    pid: app.pid,
+                    tid: thread.tid,
+                    cpus: usable.intersection(&thread.allowed),
+                    via: None,
+                },
+                reason: Reason::AsymSched(AsymSchedReason::Placement(*step)),
+            });
+        }
+    }
+    proposals
 }

@@ -2,6 +2,7 @@
 //!
 //! Counters see nodes, not threads: if threads of a process on node i use node j and the process has threads there too, i and j join.
 
+use super::preset::{Preset, Weight};
 use super::subset::{Mask, nodes};
 use crate::matrix::Matrix;
 use alloc::vec::Vec;
@@ -20,7 +21,7 @@ pub struct Cluster {
     pub weight: f64,
 }
 
-/// Clusters of one application in order of their lowest node. Pairs below `negligible` of its remote traffic do not join nodes.
+/// Clusters of one application in order of their lowest node. Pairs with a negligible share of its remote traffic do not join nodes.
 ///
 /// `traffic_per_s` is `[accessing node][holding node]` in requests per second; `threads` are the nodes with threads of it.
 #[must_use]
@@ -28,7 +29,7 @@ pub fn clusters_of(
     app: usize,
     threads: Mask,
     traffic_per_s: &Matrix<f64>,
-    negligible: f64,
+    preset: &Preset,
 ) -> Vec<Cluster> {
     let count = traffic_per_s.size();
     let remote = |&(i, j, rate): &(usize, usize, f64)| i != j && rate > 0.0;
@@ -36,7 +37,7 @@ pub fn clusters_of(
     let mut parent: Vec<usize> = (0..count).collect();
     for (i, j, rate) in traffic_per_s.cells().filter(remote) {
         let both_have_threads = threads >> i & 1 == 1 && threads >> j & 1 == 1;
-        if both_have_threads && rate >= negligible * total {
+        if both_have_threads && rate >= preset.negligible_share * total {
             join(&mut parent, i, j);
         }
     }
@@ -46,15 +47,19 @@ pub fn clusters_of(
     });
     members
         .filter(|nodes: &Mask| nodes.count_ones() >= 2)
-        .map(|nodes| cluster(app, nodes, traffic_per_s))
+        .map(|nodes| cluster(app, nodes, traffic_per_s, preset.weight))
         .collect()
 }
 
-fn cluster(app: usize, members: Mask, traffic_per_s: &Matrix<f64>) -> Cluster {
+fn cluster(app: usize, members: Mask, traffic_per_s: &Matrix<f64>, weight: Weight) -> Cluster {
     let inside =
         |i: usize| nodes(members).filter(move |&j| j != i).map(move |j| traffic_per_s[(i, j)]);
     let traffic: f64 = nodes(members).flat_map(inside).sum();
-    let weight = if traffic < 1.0 { 0.0 } else { libm::log(traffic) };
+    let weight = match weight {
+        _ if traffic < 1.0 => 0.0,
+        Weight::Log => libm::log(traffic),
+        Weight::One => 1.0,
+    };
     Cluster { app, nodes: members, traffic_per_s: traffic, weight }
 }
 
@@ -87,7 +92,8 @@ mod tests {
                 rate.parse().expect("rate");
         }
         let print = |cluster: &Cluster| format!("{:06b}:{:.4}", cluster.nodes, cluster.weight);
-        let found: Vec<String> = clusters_of(0, threads, &matrix, 0.01).iter().map(print).collect();
+        let found: Vec<String> =
+            clusters_of(0, threads, &matrix, &Preset::PUBLISHED).iter().map(print).collect();
         assert_eq!(found.join(" "), expected, "{traffic}");
     }
 

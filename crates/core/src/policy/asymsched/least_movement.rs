@@ -1,8 +1,9 @@
 //! The second criterion, exactly: among placements that are good enough, the one that moves least; among those, the best.
 //!
-//! Local search gives a placement to beat, which already rules out most node sets. Then a Lagrangian multiplier is found whose
-//! relaxed optimum is nearly feasible: it gives a better placement and a bound. Last, labels (value, bytes that stay) are built from the back, one list a node set, keeping only those that no other label of the
-//! set beats in both and that the bounds allow to end better than the placement in hand. What is left at the end is the optimum.
+//! Local search gives a placement to beat, which already rules out most node sets. Then a Lagrangian multiplier is found
+//! whose relaxed optimum is nearly feasible: it gives a better placement and a bound. Last, labels (value, bytes that stay)
+//! are built from the back, one list a node set, keeping only those that no other label of the set beats in both and that the
+//! bounds allow to end better than the placement in hand. What is left at the end is the optimum.
 
 use super::local;
 use super::part::Choice;
@@ -257,7 +258,7 @@ fn trace(stages: &Stages<'_>, labels: &Labels, end: Label) -> Vec<Mask> {
         let (set, choice, rest) = subsets(available, part.size)
             .find_map(step)
             .expect("every label came from a choice and a label");
-        part.write(stages.problem, set, choice, &mut sets);
+        part.write(set, choice, &mut sets);
         available &= !set;
         wanted = rest;
     }

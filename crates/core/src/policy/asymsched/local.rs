@@ -51,7 +51,7 @@ pub(super) fn good_enough(problem: &Problem, threshold: u64, best_sets: Vec<Mask
             lazy = (problem.value(&found), problem.kept(&found));
             found = climb(problem, &good, aim);
         }
-        if problem.value(&found) >= threshold {
+        if problem.value(&found) >= threshold && problem.are_fast(&found) {
             let next = descend(problem, &found, threshold);
             if problem.kept(&next) > kept {
                 good = next;
@@ -80,7 +80,8 @@ pub(super) fn descend(problem: &Problem, sets: &[Mask], threshold: u64) -> Vec<M
             let mut next = seats.clone();
             next.exchange(i, j);
             let sets = next.sets();
-            (value >= threshold).then(|| ((problem.kept(&sets), value), sets))
+            let is_good = value >= threshold && problem.are_fast(&sets);
+            is_good.then(|| ((problem.kept(&sets), value), sets))
         });
         match better.max_by_key(|(rank, _)| *rank) {
             Some((next, sets)) if next > rank => (rank, best) = (next, sets),

@@ -3,7 +3,7 @@
 //! For every node set a part could take, its options list the ways to split the set among its blocks that are not worse than
 //! another way in both value and bytes that stay. Most parts are one block, with one option a set.
 
-use super::problem::Problem;
+use super::problem::{Block, Problem};
 use super::set_bandwidth::SetBandwidth;
 use super::subset::{Mask, subsets};
 use alloc::vec;
@@ -17,7 +17,7 @@ const MAX_SPLITS: u64 = 1_000_000;
 pub(super) struct Choice {
     pub(super) value: u64,
     pub(super) kept: u64,
-    /// Which split, in the order of [`Part::splits`].
+    /// Where the sets of its blocks begin in [`Part::splits`]; the set itself is that of a single block.
     split: u32,
 }
 
@@ -32,6 +32,8 @@ pub(super) struct Part {
     pub(super) sets: Vec<Mask>,
     starts: Vec<u32>,
     choices: Vec<Choice>,
+    /// For parts of several blocks: the sets of each choice, block after block.
+    splits: Vec<Mask>,
     /// Position in `sets` by the bits of the set; `u32::MAX` for sets it cannot take.
     position: Vec<u32>,
 }
@@ -54,6 +56,7 @@ impl Part {
             sets: Vec::new(),
             starts: Vec::new(),
             choices: Vec::new(),
+            splits: Vec::new(),
             position: vec![u32::MAX; 1 << problem.count],
         };
         for set in subsets(problem.all(), part.size) {
@@ -76,24 +79,18 @@ impl Part {
             }
         } else {
             let mut front = Front::default();
-            let mut number = 0;
-            self.each_split(problem, set, &mut |sets| {
-                front.offer(part_choice(problem, inside, &self.blocks, sets, number));
-                number += 1;
-            });
-            self.choices.extend(front.choices);
+            let splitter = Splitter { problem, inside, blocks: &self.blocks };
+            splitter.split(0, set, &mut Vec::new(), 0, 0, &mut front);
+            for (choice, sets) in front.choices {
+                self.choices.push(Choice { split: self.splits.len() as u32, ..choice });
+                self.splits.extend(sets);
+            }
         }
         if self.choices.len() > start {
             self.position[set as usize] = self.sets.len() as u32;
             self.sets.push(set);
             self.starts.push(start as u32);
         }
-    }
-
-    /// All ways to split a set among the blocks, each as one set for each block; first block's smallest set first.
-    fn each_split(&self, problem: &Problem, set: Mask, visit: &mut impl FnMut(&[Mask])) {
-        let mut sets = vec![0; self.blocks.len()];
-        split(problem, &self.blocks, 0, set, &mut sets, visit);
     }
 
     /// Choices for a set; none if the part cannot take it.
@@ -107,53 +104,61 @@ impl Part {
     }
 
     /// Writes the sets of the blocks for a choice.
-    pub(super) fn write(&self, problem: &Problem, set: Mask, choice: Choice, into: &mut [Mask]) {
-        let mut number = 0;
-        self.each_split(problem, set, &mut |sets| {
-            if number == choice.split {
+    pub(super) fn write(&self, set: Mask, choice: Choice, into: &mut [Mask]) {
+        match self.blocks[..] {
+            [block] => into[block] = set,
+            _ => {
+                let sets = &self.splits[choice.split as usize..];
                 self.blocks.iter().zip(sets).for_each(|(&block, &own)| into[block] = own);
             }
-            number += 1;
-        });
+        }
     }
 }
 
-fn part_choice(
-    problem: &Problem,
-    inside: &SetBandwidth,
-    blocks: &[usize],
-    sets: &[Mask],
-    split: u32,
-) -> Choice {
-    let mut choice = Choice { value: 0, kept: 0, split };
-    for (a, &k) in blocks.iter().enumerate() {
-        let own = inside.inside(sets[a]);
-        choice.kept += problem.bytes(sets[a] & problem.blocks[k].home);
-        choice.value += problem.weight[(k, k)] * own;
-        for (b, &l) in blocks.iter().enumerate().skip(a + 1) {
-            let between = inside.inside(sets[a] | sets[b]) - own - inside.inside(sets[b]);
-            choice.value += problem.weight[(k, l)] * between;
-        }
-    }
-    choice
+/// Goes through all ways to split a set among several blocks, the first block's smallest set first.
+struct Splitter<'a> {
+    problem: &'a Problem,
+    inside: &'a SetBandwidth,
+    blocks: &'a [usize],
 }
 
-/// Recursion is as deep as a part has blocks, at most [`super::set_bandwidth::MAX_TABLE_NODES`].
-fn split(
-    problem: &Problem,
-    blocks: &[usize],
-    at: usize,
-    left: Mask,
-    sets: &mut Vec<Mask>,
-    visit: &mut impl FnMut(&[Mask]),
-) {
-    let Some(&block) = blocks.get(at) else { return visit(sets) };
-    let block = &problem.blocks[block];
-    for own in subsets(left & block.targets, block.home.count_ones()) {
-        if problem.is_fast(own) {
-            sets[at] = own;
-            split(problem, blocks, at + 1, left & !own, sets, visit);
+impl Splitter<'_> {
+    /// Gives the next block a set; `value` and `kept` are those of the blocks before. Recursion is as deep as a part has blocks, at most
+    /// [`super::set_bandwidth::MAX_TABLE_NODES`].
+    fn split(
+        &self,
+        at: usize,
+        left: Mask,
+        sets: &mut Vec<Mask>,
+        value: u64,
+        kept: u64,
+        front: &mut Front,
+    ) {
+        let Some(&block) = self.blocks.get(at) else {
+            return front.offer(Choice { value, kept, split: 0 }, sets);
+        };
+        let Block { home, targets } = self.problem.blocks[block];
+        for own in
+            subsets(left & targets, home.count_ones()).filter(|&own| self.problem.is_fast(own))
+        {
+            let value = value + self.added(at, own, sets);
+            let kept = kept + self.problem.bytes(own & home);
+            sets.push(own);
+            self.split(at + 1, left & !own, sets, value, kept, front);
+            sets.pop();
         }
+    }
+
+    /// What a block brings with those before it.
+    fn added(&self, at: usize, own: Mask, sets: &[Mask]) -> u64 {
+        let weight = |other: usize| self.problem.weight[(self.blocks[at], self.blocks[other])];
+        let own_inside = self.inside.inside(own);
+        let mut value = weight(at) * own_inside;
+        for (other, &set) in sets.iter().enumerate().filter(|&(other, _)| weight(other) > 0) {
+            value += weight(other)
+                * (self.inside.inside(own | set) - own_inside - self.inside.inside(set));
+        }
+        value
     }
 }
 
@@ -190,17 +195,17 @@ fn binomial(of: u64, size: u64) -> u64 {
 }
 
 /// Choices none of which is beaten or equalled by another in both value and bytes that stay; the earlier of equals stays.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct Front {
-    choices: Vec<Choice>,
+    choices: Vec<(Choice, Vec<Mask>)>,
 }
 
 impl Front {
-    fn offer(&mut self, new: Choice) {
-        if self.choices.iter().any(|old| old.value >= new.value && old.kept >= new.kept) {
+    fn offer(&mut self, new: Choice, sets: &[Mask]) {
+        if self.choices.iter().any(|(old, _)| old.value >= new.value && old.kept >= new.kept) {
             return;
         }
-        self.choices.retain(|old| old.value > new.value || old.kept > new.kept);
-        self.choices.push(new);
+        self.choices.retain(|(old, _)| old.value > new.value || old.kept > new.kept);
+        self.choices.push((new, sets.to_vec()));
     }
 }

@@ -197,6 +197,16 @@ impl Problem {
         placement
     }
 
+    /// Whether no block has a slow pair.
+    pub(super) fn are_fast(&self, sets: &[Mask]) -> bool {
+        sets.iter().all(|&set| self.is_fast(set))
+    }
+
+    /// The same problem with slow links allowed.
+    pub(super) fn with_slow_links(&self) -> Self {
+        Self { slow: vec![0; self.count], ..self.clone() }
+    }
+
     /// Whether a set of one block has no slow pair.
     pub(super) fn is_fast(&self, set: Mask) -> bool {
         nodes(set).all(|node| self.slow[node] & set == 0)

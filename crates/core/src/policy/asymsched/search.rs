@@ -23,6 +23,8 @@ pub struct Found {
     pub value: u64,
     /// Largest weighted bandwidth found.
     pub best: u64,
+    /// A placement that has it.
+    pub best_placement: Placement,
     /// No placement has a larger weighted bandwidth than this.
     pub best_bound: u64,
     /// Bytes that `placement` moves.
@@ -52,6 +54,7 @@ impl Found {
 /// The sets of a search and its bounds, before they become a [`Found`].
 pub(super) struct Answer {
     pub(super) sets: Vec<Mask>,
+    pub(super) best_sets: Vec<Mask>,
     pub(super) best: u64,
     pub(super) best_bound: u64,
     pub(super) kept_bound: u64,
@@ -61,13 +64,17 @@ pub(super) struct Answer {
 /// larger value, then to the smallest sets in block order, then to fewer movers and lower targets.
 #[must_use]
 pub fn search(problem: &Problem, cache: &mut SetBandwidth) -> Found {
-    let answer = exact(problem, cache).unwrap_or_else(|| wide::search(problem));
+    let answer = exact(problem, cache).unwrap_or_else(|| {
+        let relaxed = problem.with_slow_links();
+        exact(&relaxed, cache).unwrap_or_else(|| wide::search(&relaxed))
+    });
     let total = problem.bytes(problem.occupied());
     Found {
         placement: problem.placement(&answer.sets),
         current: problem.value(&problem.homes()),
         value: problem.value(&answer.sets),
         best: answer.best,
+        best_placement: problem.placement(&answer.best_sets),
         best_bound: answer.best_bound,
         moved_bytes: total - problem.kept(&answer.sets),
         moved_bytes_bound: total - answer.kept_bound,
@@ -85,13 +92,22 @@ pub(super) fn exact(problem: &Problem, cache: &mut SetBandwidth) -> Option<Answe
     let back = stages.back_table(Aim::VALUE, |_, _| true);
     let homes = problem.homes();
     let current = problem.value(&homes);
-    let best = u64::try_from(back[problem.all() as usize]).ok()?.max(current);
+    let best = u64::try_from(back[problem.all() as usize]).ok()?;
+    let best_sets = stages.trace(Aim::VALUE, &back);
+    // With slow links skipped, the current placement may be better than all that are left.
+    let (best, best_sets) =
+        if current >= best { (current, homes.clone()) } else { (best, best_sets) };
     let threshold = problem.threshold(best);
     if current >= threshold {
         let kept_bound = problem.kept(&homes);
-        return Some(Answer { sets: homes, best, best_bound: best, kept_bound });
+        return Some(Answer { sets: homes, best_sets, best, best_bound: best, kept_bound });
     }
-    let best_sets = stages.trace(Aim::VALUE, &back);
-    let least = least_movement::search(&stages, threshold, best_sets, &back);
-    Some(Answer { sets: least.sets, best, best_bound: best, kept_bound: least.kept_bound })
+    let least = least_movement::search(&stages, threshold, best_sets.clone(), &back);
+    Some(Answer {
+        sets: least.sets,
+        best_sets,
+        best,
+        best_bound: best,
+        kept_bound: least.kept_bound,
+    })
 }

@@ -126,7 +126,7 @@ impl<'a> Stages<'a> {
                     .map(|choice| (set, *choice))
             });
             let (set, choice) = found.expect("a table's maximum has a set that reaches it");
-            part.write(self.problem, set, choice, &mut sets);
+            part.write(set, choice, &mut sets);
             available &= !set;
         }
         sets

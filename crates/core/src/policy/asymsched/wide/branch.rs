@@ -81,9 +81,7 @@ impl<'a> Branch<'a> {
         let (block, node) = self.choose(partial, &gains);
         let mut with = partial.clone();
         with.take(block, node);
-        if self.problem.is_fast(with.sets[block]) {
-            self.explore(&with);
-        }
+        self.explore(&with);
         let mut without = partial.clone();
         for twin in self.twins(partial, block) {
             without.open[twin] &= !(1 << node);

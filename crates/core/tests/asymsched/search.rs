@@ -1,11 +1,7 @@
 //! The placement search against enumeration: both criteria and all ties, on random machines and on the 8-node machine of the paper.
 
-#[path = "asymsched/brute_force.rs"]
-mod brute_force;
-#[path = "asymsched/case.rs"]
-mod case;
-
-use case::Case;
+use crate::brute_force;
+use crate::case::Case;
 use rondpoint_core::Random;
 use rondpoint_core::policy::asymsched::search::search;
 use rondpoint_core::policy::asymsched::set_bandwidth::SetBandwidth;

@@ -1,0 +1,234 @@
+//! One decision on plain numbers: clusters, placement, and whether it is worth what it costs (ALGORITHMS 3.3 to 3.5).
+
+use super::cluster::{Cluster, clusters_of};
+use super::preset::Preset;
+use super::problem::{Parts, Placement, Problem};
+use super::search::{Found, search};
+use super::set_bandwidth::SetBandwidth;
+use super::subset::{Mask, first, nodes};
+use crate::matrix::Matrix;
+use crate::units::{Bytes, Nanos, Pid};
+use alloc::vec::Vec;
+
+/// One application, nodes counted as in its [`Situation`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppView {
+    /// Its process.
+    pub pid: Pid,
+    /// Nodes with threads of it, as bits.
+    pub nodes: u64,
+    /// Requests per second to memory or caches by `[accessing][holding]`; `None` = not known, so it forms no cluster.
+    pub traffic_per_s: Option<Matrix<f64>>,
+    /// Its memory on each node (`A_mm`).
+    pub memory: Vec<Bytes>,
+    /// How long it has run (`A_tt`).
+    pub run_time: Nanos,
+    /// How long its memory was moved so far (`A_tm`).
+    pub migration_time: Nanos,
+}
+
+/// What a decision is made from. Nodes are those with CPUs, at most 64.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Situation {
+    /// Bytes per second that node i can draw from node j (`B`), diagonal ignored.
+    pub bandwidth: Matrix<f64>,
+    /// For each node, the nodes (as bits) with which it may change occupants, itself included: an equivalence.
+    pub kinds: Vec<u64>,
+    /// Applications with threads.
+    pub apps: Vec<AppView>,
+}
+
+/// What moving would cost one application, against what it may.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cost {
+    /// Its index in [`Situation::apps`].
+    pub app: usize,
+    /// Memory on the nodes that its threads leave.
+    pub memory: Bytes,
+    /// Time already spent and to be spent on moving its memory, seconds.
+    pub seconds: f64,
+    /// What it may spend: a share of its run time, seconds.
+    pub allowed_seconds: f64,
+}
+
+impl Cost {
+    /// Whether it is over its budget.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.seconds > self.allowed_seconds
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Bandwidth between nodes hardly differs, or nothing is known of it.
+    Symmetric,
+    /// Nobody uses more than one node together.
+    NoCluster,
+    /// The current placement is within the slack of the best, or nothing better moves nothing.
+    Stay,
+    /// It is worth it: move.
+    Move,
+    /// Some application is over its budget, which blocks the whole placement.
+    OverBudget,
+}
+
+/// A decision with the numbers that led to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Groups of nodes that belong together.
+    pub clusters: Vec<Cluster>,
+    /// The placement, if one was looked for.
+    pub found: Option<Found>,
+    /// `P_wbw` of staying: weight × bytes per second.
+    pub staying: f64,
+    /// `P_wbw` of the best placement found.
+    pub best: f64,
+    /// `P_wbw` of the chosen placement.
+    pub chosen: f64,
+    /// Costs of the applications that would move, by index.
+    pub costs: Vec<Cost>,
+}
+
+impl Decision {
+    /// `(from, to)` of the nodes whose occupants change places, ascending.
+    pub fn moves(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let placement = self.found.iter().flat_map(|found| found.placement.iter().enumerate());
+        placement.filter_map(|(from, to)| to.filter(|&to| to != from).map(|to| (from, to)))
+    }
+}
+
+/// Decides. `cache` keeps what only depends on the machine.
+///
+/// # Panics
+/// If tables have different sizes or there are more nodes than [`super::problem::MAX_SEARCH_NODES`].
+#[must_use]
+pub fn decide(
+    situation: &Situation,
+    preset: &Preset,
+    seconds_per_gb: f64,
+    cache: &mut SetBandwidth,
+) -> Decision {
+    let mut decision = Decision {
+        verdict: Verdict::Symmetric,
+        clusters: Vec::new(),
+        found: None,
+        staying: 0.0,
+        best: 0.0,
+        chosen: 0.0,
+        costs: Vec::new(),
+    };
+    if asymmetry(&situation.bandwidth).is_none_or(|ratio| ratio <= preset.symmetric_ratio) {
+        return decision;
+    }
+    decision.clusters = clusters(situation, preset);
+    decision.verdict = Verdict::NoCluster;
+    if decision.clusters.iter().all(|cluster| cluster.weight <= 0.0) {
+        return decision;
+    }
+    let problem = problem(situation, &decision.clusters, preset);
+    let found = search(&problem, cache);
+    let staying: Placement = nodes_as_placement(&found.placement);
+    decision.staying = weighted_bandwidth(&situation.bandwidth, &decision.clusters, &staying);
+    decision.chosen =
+        weighted_bandwidth(&situation.bandwidth, &decision.clusters, &found.placement);
+    decision.best =
+        weighted_bandwidth(&situation.bandwidth, &decision.clusters, &found.best_placement);
+    decision.found = Some(found);
+    decision.costs = costs(situation, preset, seconds_per_gb, &decision);
+    let is_move = decision.moves().next().is_some();
+    decision.verdict = match (is_move, decision.costs.iter().any(Cost::is_over)) {
+        (false, _) => Verdict::Stay,
+        (true, true) => Verdict::OverBudget,
+        (true, false) => Verdict::Move,
+    };
+    decision
+}
+
+/// `P_wbw`: the sum over clusters of weight × bandwidth between all ordered pairs of the nodes they go to.
+#[must_use]
+pub fn weighted_bandwidth(
+    bandwidth: &Matrix<f64>,
+    clusters: &[Cluster],
+    placement: &Placement,
+) -> f64 {
+    let inside = |cluster: &Cluster| {
+        let targets: Vec<usize> = nodes(cluster.nodes).filter_map(|node| placement[node]).collect();
+        let pairs = targets.iter().flat_map(|&i| targets.iter().map(move |&j| (i, j)));
+        pairs.filter(|(i, j)| i != j).map(|pair| bandwidth[pair]).sum::<f64>()
+    };
+    clusters.iter().map(|cluster| cluster.weight * inside(cluster)).sum()
+}
+
+/// Largest over smallest bandwidth between two nodes; `None` with less than two nodes or where nothing is known.
+fn asymmetry(bandwidth: &Matrix<f64>) -> Option<f64> {
+    let between = || bandwidth.cells().filter(|(i, j, _)| i != j).map(|(.., rate)| rate);
+    let largest = between().fold(0.0, f64::max);
+    let smallest = between().fold(f64::INFINITY, f64::min);
+    (largest > 0.0).then(|| largest / smallest)
+}
+
+fn clusters(situation: &Situation, preset: &Preset) -> Vec<Cluster> {
+    let of = |(index, app): (usize, &AppView)| {
+        let traffic = app.traffic_per_s.as_ref();
+        traffic.map_or_else(Vec::new, |traffic| clusters_of(index, app.nodes, traffic, preset))
+    };
+    situation.apps.iter().enumerate().flat_map(of).collect()
+}
+
+fn problem(situation: &Situation, clusters: &[Cluster], preset: &Preset) -> Problem {
+    let memory: Vec<u64> =
+        (0..situation.kinds.len()).map(|node| bytes_of_occupants(situation, node)).collect();
+    let bandwidth = situation.bandwidth.map(|bytes| bytes / 1e6);
+    let slowest = bandwidth
+        .cells()
+        .filter(|(i, j, _)| i != j)
+        .map(|(.., rate)| rate)
+        .fold(f64::INFINITY, f64::min);
+    Problem::new(&Parts {
+        bandwidth_mb_s: &bandwidth,
+        clusters,
+        memory_bytes: &memory,
+        occupied: situation.apps.iter().fold(0, |all, app| all | app.nodes)
+            & first(situation.kinds.len()),
+        kinds: &situation.kinds,
+        slack_permille: preset.slack_permille,
+        slowest_link_mb_s: preset.slowest_margin.map(|margin| slowest * (1.0 + margin)),
+    })
+}
+
+/// Occupants of a node are glued: all of them go where one goes, with their memory on it.
+fn bytes_of_occupants(situation: &Situation, node: usize) -> u64 {
+    let here = situation.apps.iter().filter(|app| app.nodes >> node & 1 == 1);
+    here.map(|app| app.memory[node].0).sum()
+}
+
+/// Everyone where they are.
+fn nodes_as_placement(placement: &Placement) -> Placement {
+    placement.iter().enumerate().map(|(node, target)| target.map(|_| node)).collect()
+}
+
+/// What the moves would cost each application that they touch: the sum over its nodes, as published, although nodes are migrated in
+/// parallel (so the rule is on the safe side).
+fn costs(
+    situation: &Situation,
+    preset: &Preset,
+    seconds_per_gb: f64,
+    decision: &Decision,
+) -> Vec<Cost> {
+    let left: Mask = decision.moves().map(|(from, _)| 1 << from).sum();
+    let moving = situation.apps.iter().enumerate().filter(|(_, app)| app.nodes & left != 0);
+    let cost = |(index, app): (usize, &AppView)| {
+        let memory = Bytes(nodes(app.nodes & left).map(|node| app.memory[node].0).sum());
+        Cost {
+            app: index,
+            memory,
+            seconds: app.migration_time.seconds() + seconds_per_gb * memory.gigabytes(),
+            allowed_seconds: preset.budget_share * app.run_time.seconds(),
+        }
+    };
+    moving.map(cost).collect()
+}

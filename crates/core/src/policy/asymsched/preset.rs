@@ -1,0 +1,90 @@
+//! Every constant of AsymSched with where it comes from, and the published variants as data.
+
+use crate::units::Nanos;
+
+/// What a cluster counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Weight {
+    /// `ln C_rbw` [third-party code: demo; recalled from the paper].
+    Log,
+    /// 1, whatever its traffic [third-party code: CHARM].
+    One,
+}
+
+/// Where a page goes that was seen accessed after its threads moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Follow {
+    /// To the image of its node: keeps the layout [inferred].
+    Image,
+    /// To the node that accesses it, if only one does (Carrefour's rule); else to the image of its node.
+    OnlyAccessor,
+}
+
+/// The constants of one variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Time between decisions [AsymSched-slides].
+    pub period: Nanos,
+    /// Part of the best weighted bandwidth that is good enough, in thousandths [both re-implementations].
+    pub slack_permille: u64,
+    /// Share of an application's run time that moving its memory may take [both re-implementations].
+    pub budget_share: f64,
+    /// Seconds to migrate 10⁹ bytes: 0.3 with the authors' frozen migration, 5.1 with Linux's call [AsymSched-slides].
+    pub seconds_per_gb: f64,
+    /// Whether the rate that this host's own migrations showed replaces `seconds_per_gb`.
+    pub measures_cost: bool,
+    /// What a cluster counts for.
+    pub weight: Weight,
+    /// Share of an application's remote traffic below which a pair of nodes does not join them [inferred; nothing is published].
+    pub negligible_share: f64,
+    /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and nothing is done [inferred].
+    pub symmetric_ratio: f64,
+    /// Placements with a pair of a cluster within this share above the slowest bandwidth are not looked at, as long as others are left:
+    /// 5 % rejects what lies below 2.0 GB/s on the paper's machine [AsymSched-slides name the rule, inferred which links]. A speed-up
+    /// of an enumeration; the search here is as fast without.
+    pub slowest_margin: Option<f64>,
+    /// How long pages follow as they are accessed before the rest is judged [recalled].
+    pub following: Nanos,
+    /// Percent of accesses still going to the old nodes above which everything is moved [third-party code: CHARM; recalled].
+    pub full_above_percent: f64,
+    /// Where following pages go.
+    pub follow: Follow,
+    /// Whether a process stands still while all its memory moves [AsymSched-slides: SIGSTOP].
+    pub freeze: bool,
+}
+
+impl Preset {
+    /// The slides, completed by the two independent re-implementations where they agree.
+    pub const PUBLISHED: Self = Self {
+        name: "published",
+        period: Nanos::from_secs(1),
+        slack_permille: 900,
+        budget_share: 0.05,
+        seconds_per_gb: 0.3,
+        measures_cost: false,
+        weight: Weight::Log,
+        negligible_share: 0.01,
+        symmetric_ratio: 1.1,
+        slowest_margin: None,
+        following: Nanos::from_secs(2),
+        full_above_percent: 90.0,
+        follow: Follow::Image,
+        freeze: true,
+    };
+    /// With the filter on the slowest links.
+    pub const FILTERED: Self =
+        Self { name: "filtered", slowest_margin: Some(0.05), ..Self::PUBLISHED };
+    /// Every cluster weighs the same.
+    pub const EQUAL_WEIGHTS: Self =
+        Self { name: "equal-weights", weight: Weight::One, ..Self::PUBLISHED };
+    /// For a stock kernel: the cost of its own call until this host has shown what migration really takes.
+    pub const MEASURED: Self =
+        Self { name: "measured", seconds_per_gb: 5.1, measures_cost: true, ..Self::PUBLISHED };
+    /// All of them, the default first.
+    pub const ALL: [Self; 4] =
+        [Self::PUBLISHED, Self::FILTERED, Self::EQUAL_WEIGHTS, Self::MEASURED];
+}

@@ -1,0 +1,140 @@
+//! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go where, traffic of memory and caches.
+
+use super::decision::{AppView, Situation};
+use super::problem::MAX_SEARCH_NODES;
+use super::subset::Mask;
+use crate::index_set::CpuSet;
+use crate::matrix::Matrix;
+use crate::model::{App, Model, Thread, Traffic};
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos, Pid};
+use alloc::vec::Vec;
+
+/// A situation and what its indices mean.
+pub(super) struct Reading {
+    pub(super) situation: Situation,
+    /// Topology node of each node of the situation: those with CPUs, ascending.
+    pub(super) nodes: Vec<usize>,
+    /// Index in the model of each application of the situation.
+    pub(super) apps: Vec<usize>,
+}
+
+/// What a model alone does not tell about a process.
+pub(super) struct Known<'a> {
+    /// Time spent on moving its memory.
+    pub(super) migration_time: &'a dyn Fn(Pid) -> Nanos,
+    /// Whether its pages are interleaved, so that only its cache traffic says who belongs together.
+    pub(super) is_interleaved: &'a dyn Fn(Pid) -> bool,
+}
+
+/// CPUs of a node that a manager may use.
+pub(super) fn usable_cpus(topology: &Topology, node: usize) -> CpuSet {
+    topology.cpus_of_node(node).iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect()
+}
+
+/// Whether a thread may be moved together with its node.
+fn is_bound(app: &App, thread: &Thread) -> bool {
+    app.exempt.is_some() || thread.exempt.is_some() || app.memory.is_none()
+}
+
+impl Reading {
+    /// `None` if bandwidth is not known or the machine has more nodes with CPUs than the search can place.
+    pub(super) fn new(model: &Model, topology: &Topology, known: &Known<'_>) -> Option<Self> {
+        let bandwidth = topology.bandwidth()?;
+        let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
+        if nodes.len() > MAX_SEARCH_NODES {
+            return None;
+        }
+        let movable = |app: &App| app.exempt.is_none() && app.memory.is_some();
+        let apps: Vec<usize> =
+            (0..model.apps.len()).filter(|&index| movable(&model.apps[index])).collect();
+        let views =
+            apps.iter().map(|&index| view(model, topology, &model.apps[index], &nodes, known));
+        let situation = Situation {
+            bandwidth: Matrix::from_fn(nodes.len(), |i, j| bandwidth[(nodes[i], nodes[j])]),
+            kinds: kinds(model, topology, &nodes),
+            apps: views.collect(),
+        };
+        Some(Self { situation, nodes, apps })
+    }
+}
+
+fn view(
+    model: &Model,
+    topology: &Topology,
+    app: &App,
+    nodes: &[usize],
+    known: &Known<'_>,
+) -> AppView {
+    let threads = model.threads_of(app).iter().filter(|thread| !is_bound(app, thread));
+    let occupied =
+        threads.fold(0, |all: Mask, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes));
+    let memory = app.memory.as_deref().unwrap_or_default();
+    AppView {
+        pid: app.pid,
+        nodes: occupied,
+        traffic_per_s: traffic_per_s(app, nodes, (known.is_interleaved)(app.pid)),
+        memory: nodes.iter().map(|&node| memory.get(node).copied().unwrap_or(Bytes(0))).collect(),
+        run_time: app.run_time(model),
+        migration_time: (known.migration_time)(app.pid),
+    }
+}
+
+fn bit_of(node: usize, nodes: &[usize]) -> Mask {
+    nodes.iter().position(|&other| other == node).map_or(0, |place| 1 << place)
+}
+
+/// Requests per second to memory and to caches, as far as known.
+fn traffic_per_s(app: &App, nodes: &[usize], is_interleaved: bool) -> Option<Matrix<f64>> {
+    let memory = app.traffic.as_ref().filter(|_| !is_interleaved);
+    if memory.is_none() && app.cache_traffic.is_none() {
+        return None;
+    }
+    let rate = |traffic: Option<&Traffic>, i: usize, j: usize| {
+        traffic.map_or(0.0, |traffic| traffic.requests_per_us[(nodes[i], nodes[j])] * 1e6)
+    };
+    let both = |i, j| rate(memory, i, j) + rate(app.cache_traffic.as_ref(), i, j);
+    Some(Matrix::from_fn(nodes.len(), both))
+}
+
+/// Nodes are of one kind if they have as many usable CPUs, all have memory or none, every application may use all or none of them,
+/// and nobody who must not be moved runs there. A node with somebody who must not be moved is of a kind of its own.
+fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
+    let mut bound: Mask = 0;
+    for app in &model.apps {
+        for thread in model.threads_of(app).iter().filter(|thread| is_bound(app, thread)) {
+            bound |= bit_of(topology.node_of_cpu(thread.cpu), nodes);
+        }
+    }
+    let usable: Vec<CpuSet> = nodes.iter().map(|&node| usable_cpus(topology, node)).collect();
+    let open: Vec<Mask> =
+        model.apps.iter().map(|app| open_nodes(model, app, nodes, &usable)).collect();
+    let key = |place: usize| {
+        let alone = (bound >> place & 1 == 1).then_some(place);
+        let may: Vec<bool> = open.iter().map(|open| open >> place & 1 == 1).collect();
+        (usable[place].len(), topology.has_memory(nodes[place]), alone, may)
+    };
+    let keys: Vec<_> = (0..nodes.len()).map(key).collect();
+    let kind = |place: usize| {
+        (0..nodes.len()).filter(|&other| keys[other] == keys[place]).map(|other| 1 << other).sum()
+    };
+    (0..nodes.len()).map(kind).collect()
+}
+
+/// Nodes on which the application may have memory and every one of its threads has a CPU.
+fn open_nodes(model: &Model, app: &App, nodes: &[usize], usable: &[CpuSet]) -> Mask {
+    let mut open: Mask = (0..nodes.len())
+        .filter(|&place| app.may_use_node(nodes[place]))
+        .map(|place| 1 << place)
+        .sum();
+    let mut last: Option<&CpuSet> = None;
+    for thread in model.threads_of(app) {
+        // Threads of a process mostly share one mask: look at it once.
+        if last != Some(&thread.allowed) {
+            let reaches = |place: &usize| usable[*place].intersects(&thread.allowed);
+            open &= (0..nodes.len()).filter(reaches).map(|place| 1 << place).sum::<Mask>();
+            last = Some(&thread.allowed);
+        }
+    }
+    open
+}
