@@ -53,10 +53,6 @@ impl Clock {
         self.horizon_ps = self.horizon_ps.min(self.machine_ps + ps);
     }
 
-    pub(crate) fn quantum_ps(&self) -> u64 {
-        self.quantum_ps
-    }
-
     /// The machine's time: no running vCPU is behind it.
     pub(crate) fn machine_ps(&self) -> u64 {
         self.machine_ps

@@ -10,12 +10,13 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 
-use rondpoint_lab_model::{Served, Source};
+use rondpoint_lab_model::{LINE_BYTES, Served, Source};
 
 use crate::clock::Clock;
 use crate::qemu::{self, AccelOps, CpuState, PluginId, Qemu, Word};
+use crate::sharing::Sharing;
 use crate::traffic::{Arrival, Traffic};
 
 /// One vCPU as QEMU knows it.
@@ -35,10 +36,7 @@ pub(crate) struct Lab {
     pub(crate) vcpus: Vec<Vcpu>,
     pub(crate) clock: Clock,
     pub(crate) traffic: Traffic,
-    /// What QEMU's virtual clock shows to timers, ns.
-    published_ns: i64,
-    /// Timers are running: everybody sees the published time.
-    in_timers: bool,
+    sharing: Sharing,
     ops: *mut AccelOps,
     /// QEMU's own delivery of interrupts, behind ours. `None` until the first vCPU is there.
     interrupt: Option<extern "C" fn(*mut CpuState, c_int)>,
@@ -47,6 +45,10 @@ pub(crate) struct Lab {
 static LAB: AtomicPtr<Lab> = AtomicPtr::new(null_mut());
 /// We are asking QEMU who is idle ourselves; not in `Lab`, which is borrowed meanwhile.
 static ASKING: AtomicBool = AtomicBool::new(false);
+/// QEMU looks at its timers on our behalf: everybody sees the published time. Not in `Lab` either.
+static IN_TIMERS: AtomicBool = AtomicBool::new(false);
+/// Up to here QEMU's timers have run, ns: what its virtual clock shows to them.
+static PUBLISHED_NS: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     /// The address of this thread's `current_cpu`, looked up once.
@@ -68,6 +70,7 @@ pub(crate) fn install(
     id: PluginId,
     clock: Clock,
     traffic: Traffic,
+    sharing: Sharing,
 ) -> Result<(), String> {
     let ops = qemu.accelerator()?;
     let scoreboard = (qemu.scoreboard_new)(size_of::<u64>());
@@ -78,8 +81,7 @@ pub(crate) fn install(
         vcpus: Vec::new(),
         clock,
         traffic,
-        published_ns: 0,
-        in_timers: false,
+        sharing,
         ops,
         interrupt: None,
     };
@@ -206,8 +208,12 @@ impl Lab {
             let slowest = self.slowest_running(vcpu);
             if let Some(elapsed_ps) = self.clock.close_quantum(slowest) {
                 self.traffic.end_quantum(elapsed_ps, &self.clock);
-                // Timers need QEMU's big lock, which is not ours inside generated code.
-                (self.qemu.queue_work)(self.vcpus[vcpu].state, run_timers, 0);
+                let machine_ps = self.clock.machine_ps();
+                self.clock.set_quantum_ps(self.sharing.quantum_ps(machine_ps));
+                if next_timer_ns(&self.qemu).is_some_and(|due| due <= ns(machine_ps)) {
+                    // Timers need QEMU's big lock, which is not ours inside generated code.
+                    (self.qemu.queue_work)(self.vcpus[vcpu].state, run_timers, 0);
+                }
             }
             (self.qemu.cpu_exit)(self.vcpus[vcpu].state);
         }
@@ -217,12 +223,14 @@ impl Lab {
     /// An access that the model or a sampling slot must see.
     #[inline(never)]
     pub(crate) fn arrive(&mut self, vcpu: usize, arrival: &Arrival, hit: bool) {
-        let served = if hit {
-            self.traffic.first_level_hit()
-        } else {
-            self.traffic.miss(vcpu, arrival)
-        };
+        let served =
+            if hit { self.traffic.first_level_hit() } else { self.traffic.miss(vcpu, arrival) };
         let now_ps = arrival.access.now_ps + served.stall_ps;
+        if served.transfer_from.is_some() {
+            let machine_ps = self.clock.machine_ps();
+            self.sharing.transferred(arrival.access.paddr / LINE_BYTES, machine_ps);
+            self.clock.set_quantum_ps(self.sharing.quantum_ps(machine_ps));
+        }
         let samples = self.traffic.sample(vcpu, &served, arrival, now_ps);
         self.interrupt_for(vcpu, samples);
         self.stall(vcpu, served.stall_ps + samples * self.traffic.sample_cost_ps());
@@ -241,12 +249,8 @@ impl Lab {
     /// slots learn of the first-level hits that they were not asked about.
     pub(crate) fn sample_execution(&mut self, vcpu: usize) {
         let arrival = Arrival::none(self.now_ps(vcpu));
-        let served = Served {
-            stall_ps: 0,
-            latency_ps: 0,
-            source: Source::Outside,
-            transfer_from: None,
-        };
+        let served =
+            Served { stall_ps: 0, latency_ps: 0, source: Source::Outside, transfer_from: None };
         let samples = self.traffic.sample(vcpu, &served, &arrival, arrival.access.now_ps);
         self.interrupt_for(vcpu, samples);
         self.clock.stall(vcpu, samples * self.traffic.sample_cost_ps());
@@ -275,14 +279,11 @@ impl Lab {
     /// What devices see, ns: the asking vCPU's time, but never past the horizon, for which timers
     /// have not run.
     fn device_ns(&self) -> i64 {
-        if self.in_timers {
-            return self.published_ns;
-        }
+        let published_ns = PUBLISHED_NS.load(Ordering::Relaxed);
         let Some(vcpu) = current_cpu().and_then(|state| self.index_of(state)) else {
-            return self.published_ns;
+            return published_ns;
         };
-        let now = self.now_ps(vcpu).min(self.clock.horizon_ps()) / 1000;
-        i64::try_from(now).unwrap_or(i64::MAX).max(self.published_ns)
+        ns(self.now_ps(vcpu).min(self.clock.horizon_ps())).max(published_ns)
     }
 
     /// An interrupt wakes an idle vCPU at the time of who sent it, or of the timer that fired.
@@ -291,7 +292,8 @@ impl Lab {
         if !self.is_idle(vcpu) {
             return;
         }
-        let sender = if self.in_timers { None } else { current_cpu() };
+        let in_timers = IN_TIMERS.load(Ordering::Relaxed);
+        let sender = if in_timers { None } else { current_cpu() };
         let sender = sender.and_then(|state| self.index_of(state)).filter(|&sender| sender != vcpu);
         let at = sender.map_or(0, |sender| self.now_ps(sender)).max(self.clock.machine_ps());
         self.fold(vcpu);
@@ -322,27 +324,40 @@ extern "C" fn raise_nmi(state: *mut CpuState, _: u64) {
 
 /// Runs QEMU's timers up to the machine's clock. Called with the big lock held.
 extern "C" fn run_timers(_: *mut CpuState, _: u64) {
-    let target = lab().clock.machine_ps() / 1000;
-    advance(i64::try_from(target).unwrap_or(i64::MAX));
+    let target_ns = ns(lab().clock.machine_ps());
+    advance(target_ns);
 }
 
 fn advance(target_ns: i64) {
-    let advance = {
-        let lab = lab();
-        lab.in_timers = true;
-        lab.qemu.clock_advance
-    };
+    let advance = lab().qemu.clock_advance;
+    IN_TIMERS.store(true, Ordering::Relaxed);
     advance(target_ns);
-    lab().in_timers = false;
+    IN_TIMERS.store(false, Ordering::Relaxed);
+}
+
+/// When the next timer of QEMU is due, ns of guest time; `None` where none is armed.
+fn next_timer_ns(qemu: &Qemu) -> Option<i64> {
+    // QEMU answers relative to its virtual clock, which must not be that of a vCPU now.
+    IN_TIMERS.store(true, Ordering::Relaxed);
+    let left_ns = qemu.deadline_ns();
+    IN_TIMERS.store(false, Ordering::Relaxed);
+    let left_ns = i64::try_from(left_ns?).unwrap_or(i64::MAX / 2);
+    Some(PUBLISHED_NS.load(Ordering::Relaxed) + left_ns)
+}
+
+fn ns(ps: u64) -> i64 {
+    i64::try_from(ps / 1000).unwrap_or(i64::MAX)
 }
 
 extern "C" fn get_virtual_clock() -> i64 {
+    if IN_TIMERS.load(Ordering::Relaxed) {
+        return PUBLISHED_NS.load(Ordering::Relaxed);
+    }
     lab().device_ns()
 }
 
 extern "C" fn set_virtual_clock(ns: i64) {
-    let lab = lab();
-    lab.published_ns = lab.published_ns.max(ns);
+    PUBLISHED_NS.fetch_max(ns, Ordering::Relaxed);
 }
 
 extern "C" fn get_elapsed_ticks() -> i64 {
@@ -364,27 +379,19 @@ extern "C" fn handle_interrupt(state: *mut CpuState, mask: c_int) {
 /// jumps to the next timer there and then, on the vCPU thread: no waiting in host time, and the
 /// same order of events in every run. `false` sends QEMU around its loop once more.
 extern "C" fn cpu_thread_is_idle(_: *mut CpuState) -> bool {
-    if ASKING.load(Ordering::Relaxed) || current_cpu().is_none() {
+    let busy = ASKING.load(Ordering::Relaxed) || IN_TIMERS.load(Ordering::Relaxed);
+    if busy || current_cpu().is_none() {
         return true;
     }
-    let qemu = {
-        let lab = lab();
-        if lab.in_timers || !(0..lab.vcpus.len()).all(|vcpu| lab.is_idle(vcpu)) {
-            return true;
-        }
-        lab.qemu
-    };
-    let Some(deadline_ns) = qemu.deadline_ns() else { return true };
-    let target_ns = {
-        let lab = lab();
-        // A timer that is due already runs only if the clock moves at all.
-        let deadline_ns = i64::try_from(deadline_ns.max(1)).unwrap_or(i64::MAX / 2);
-        let target_ns = lab.published_ns + deadline_ns;
-        let target_ps = u64::try_from(target_ns).unwrap_or(0) * 1000;
-        let slept_ps = lab.clock.sleep_until(target_ps);
-        lab.traffic.end_quantum(slept_ps, &lab.clock);
-        target_ns
-    };
+    let lab = lab();
+    if !(0..lab.vcpus.len()).all(|vcpu| lab.is_idle(vcpu)) {
+        return true;
+    }
+    let Some(due_ns) = next_timer_ns(&lab.qemu) else { return true };
+    // A timer that is due already runs only if the clock moves at all.
+    let target_ns = due_ns.max(PUBLISHED_NS.load(Ordering::Relaxed) + 1);
+    let slept_ps = lab.clock.sleep_until(u64::try_from(target_ns).unwrap_or(0) * 1000);
+    lab.traffic.end_quantum(slept_ps, &lab.clock);
     advance(target_ns);
     false
 }

@@ -19,6 +19,7 @@ mod report;
 mod sampler;
 mod settings;
 mod shared;
+mod sharing;
 mod traffic;
 mod translate;
 
@@ -27,10 +28,11 @@ use std::ffi::{c_char, c_int};
 use clock::Clock;
 use qemu::{Info, PluginId, Qemu};
 use report::Reporter;
-use rondpoint_lab_model::Hardware;
+use rondpoint_lab_model::{Event, Hardware};
 use rondpoint_machine::Machine;
 use settings::Settings;
 use shared::Shared;
+use sharing::Sharing;
 use traffic::Traffic;
 
 /// The plugin API that this plugin was written for; QEMU compares it with its own.
@@ -70,14 +72,26 @@ fn install(id: PluginId, info: &Info, arguments: &[(String, String)]) -> Result<
         let (vcpus, cpus) = (info.smp_vcpus, machine.cpu_count());
         return Err(format!("QEMU has {vcpus} vCPUs, but {} has {cpus}", machine.name));
     }
-    let hardware =
-        Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
+    let hardware = Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
     let shared = settings.shared.as_deref().map(Shared::map).transpose()?;
+    if let Some(shared) = &shared {
+        shared.describe(&machine, Event::COUNT)?;
+    }
     let quantum_ps = machine.lab.quantum_ns * 1000;
     let clock = Clock::new(machine.cpu_count(), BOOT_PS_PER_INSTRUCTION, quantum_ps);
     let reporter = Reporter::new(settings.report);
     let traffic = Traffic::new(&machine, hardware, shared, reporter);
-    lab::install(Qemu::load()?, id, clock, traffic)?;
+    let sharing = Sharing::new(quantum_ps, fastest_transfer_ps(&machine));
+    lab::install(Qemu::load()?, id, clock, traffic, sharing)?;
     translate::register();
     Ok(())
+}
+
+/// The shortest time in which a line goes from one vCPU to another, ps.
+fn fastest_transfer_ps(machine: &Machine) -> u64 {
+    let transfer = &machine.transfer_ns;
+    let remote = transfer.remote_ns.iter().flatten().copied();
+    let all = remote.chain([transfer.same_domain_ns, transfer.same_node_ns]);
+    let fastest = all.filter(|ns| *ns > 0.0).fold(f64::INFINITY, f64::min);
+    if fastest.is_finite() { (fastest * 1e3) as u64 } else { u64::MAX }
 }

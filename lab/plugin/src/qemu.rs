@@ -39,7 +39,8 @@ const INTERRUPT_NMI: c_int = 0x0200;
 
 /// `qemu_info_t`.
 #[repr(C)]
-pub(crate) struct Info {
+#[allow(unreachable_pub)] // part of the exported function's signature
+pub struct Info {
     pub(crate) target_name: *const c_char,
     pub(crate) version_min: c_int,
     pub(crate) version_cur: c_int,

@@ -88,8 +88,10 @@ impl Reporter {
             now.queue_ps -= before.queue_ps;
         }
         let mut pipes = pipes.into_iter();
-        measurement.controllers =
-            hardware.controllers().map(|controller| controller.and_then(|_| pipes.next())).collect();
+        measurement.controllers = hardware
+            .controllers()
+            .map(|controller| controller.and_then(|_| pipes.next()))
+            .collect();
         measurement.links = pipes.collect();
     }
 

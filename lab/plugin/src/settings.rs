@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn regions_and_files_are_read() {
-        let settings = read(&[("machine", "m.toml"), ("memory", "0:4096:0"), ("memory", "4096:8192:1")]);
+        let settings =
+            read(&[("machine", "m.toml"), ("memory", "0:4096:0"), ("memory", "4096:8192:1")]);
         let settings = settings.unwrap();
         assert_eq!(settings.memory[1], Region { start: 4096, bytes: 8192, node: 1 });
         assert!(settings.shared.is_none());

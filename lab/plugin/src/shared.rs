@@ -67,8 +67,23 @@ impl Shared {
         self.words[word].store(value, Ordering::Relaxed);
     }
 
-    /// Describes the machine to the driver; the magic number comes last.
-    pub(crate) fn describe(&self, machine: &Machine, events: usize) {
+    /// Describes the machine to the driver; the magic number comes last. The error names what the
+    /// layout has no room for.
+    pub(crate) fn describe(&self, machine: &Machine, events: usize) -> Result<(), String> {
+        let bounds = [
+            ("CPUs", machine.cpu_count(), at::MAX_CPUS),
+            ("nodes", machine.nodes.len(), at::MAX_NODES),
+            ("links", machine.links.len(), at::MAX_LINKS),
+            ("PMU counters", machine.pmu.counters as usize, at::MAX_SLOTS),
+        ];
+        for (what, count, most) in bounds {
+            if count > most {
+                return Err(format!(
+                    "{}: {count} {what}, but the PMU has room for {most}",
+                    machine.name
+                ));
+            }
+        }
         let vendor = match machine.pmu.vendor {
             Vendor::Intel => 0,
             Vendor::Amd => 1,
@@ -94,6 +109,7 @@ impl Shared {
             self.set(at::HEADER_LINK_ENDS + index, (link.from | link.to << 8) as u64);
         }
         self.set(at::HEADER_MAGIC, at::MAGIC as u64);
+        Ok(())
     }
 }
 

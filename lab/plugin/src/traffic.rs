@@ -74,9 +74,6 @@ impl Traffic {
     ) -> Self {
         let cpus = machine.cpu_count();
         let cycle_ps = machine.cycle_ns() * 1e3;
-        if let Some(shared) = &shared {
-            shared.describe(machine, Event::COUNT);
-        }
         Self {
             hardware,
             phase: Phase::Boot,
