@@ -2,7 +2,7 @@
 
 mod driver;
 
-use driver::{Driver, LINE, Random, SPAN, Step, lab_machine, random_loads, within};
+use driver::{Driver, LINE, Random, SPAN, Step, lab_machine, machine_names, random_loads, within};
 use rondpoint_lab_model::Event;
 use rondpoint_machine::Machine;
 
@@ -28,16 +28,16 @@ fn one_controller_saturates_from_all_nodes_and_its_latency_rises_fivefold() {
 
 #[test]
 fn every_controller_of_every_machine_reaches_its_bandwidth() {
-    for name in ["asymsched-8", "sam-2", "nmass-2"] {
-        let mut driver = everybody_from(lab_machine(name), 0);
+    for name in machine_names() {
+        let mut driver = everybody_from(lab_machine(&name), 0);
         let run = driver.measure(10 * MS);
         let controller = driver.machine.nodes[0].controller.as_ref().expect("memory");
-        within(name, run.controller_mb_s[0], controller.bandwidth_mb_s, 5.0);
+        within(&name, run.controller_mb_s[0], controller.bandwidth_mb_s, 5.0);
         // Little's law: what is under way, over what is carried.
         let lines =
             f64::from(driver.machine.core.outstanding_misses) * driver.hardware.cpu_count() as f64;
         let littles_ns = lines * LINE as f64 / controller.bandwidth_mb_s * 1000.0;
-        within(name, run.latency_ns, littles_ns, 10.0);
+        within(&name, run.latency_ns, littles_ns, 10.0);
     }
 }
 

@@ -2,13 +2,13 @@
 
 mod driver;
 
-use driver::{Driver, LINE, SPAN, chase, lab_machine, scan, within};
+use driver::{Driver, LINE, SPAN, chase, lab_machine, machine_names, scan, within};
 use rondpoint_lab_model::{Access, Event, Kind};
 
 #[test]
 fn a_chase_shows_the_machine_files_latency_for_every_distance() {
-    for name in ["carrefour-a", "asymsched-8", "sam-2", "nmass-2", "chiplet-cxl"] {
-        let machine = lab_machine(name);
+    for name in machine_names() {
+        let machine = lab_machine(&name);
         for node in 0..machine.nodes.len() {
             let mut driver = Driver::with(machine.clone());
             driver.start(0, chase(node, 1 << 20, 20_000, 7));

@@ -72,6 +72,18 @@ pub(crate) fn lab_machine(name: &str) -> Machine {
     Machine::load(&path).expect("the machine file is good").for_lab().expect("fit for the lab")
 }
 
+/// The names of all machine files.
+pub(crate) fn machine_names() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let files = folder.read_dir().expect("the machines are in the repository");
+    let paths = files.map(|file| file.expect("a readable folder").path());
+    let machines = paths.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    let stem = |path: &Path| path.file_stem().expect("a name").to_string_lossy().into_owned();
+    let mut names: Vec<String> = machines.map(|path| stem(&path)).collect();
+    names.sort();
+    names
+}
+
 impl Driver {
     /// The machine `machines/NAME.toml`, scaled for the lab, idle.
     pub(crate) fn new(name: &str) -> Driver {
