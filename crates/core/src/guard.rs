@@ -8,15 +8,16 @@ mod budget;
 mod history;
 mod pages;
 mod settings;
+mod threads;
 
 pub use settings::GuardSettings;
 
 use self::budget::Budget;
-use self::history::{History, Subject};
+use self::history::History;
+use self::threads::exchanges;
 use crate::accounts::Accounts;
-use crate::index_set::CpuSet;
 use crate::ledger::Ledger;
-use crate::model::{App, Model, Thread};
+use crate::model::{App, Model};
 use crate::observation::Exemption;
 use crate::plan::{Action, Kind, NodeMove, Proposal, Reason, Refusal, Refused, Sampling};
 use crate::topology::Topology;
@@ -64,12 +65,17 @@ struct Verdicts {
     admitted: Vec<Proposal>,
     refused: Vec<Refused>,
     moved_threads: BTreeSet<Tid>,
+    stayed_threads: BTreeSet<Tid>,
+    exchanges: BTreeMap<Tid, Proposal>,
     moved_pages: BTreeSet<(Pid, u64)>,
     promised: BTreeMap<usize, u64>,
 }
 
 impl Verdicts {
     fn refuse(&mut self, proposal: Proposal, refusal: Refusal) {
+        if let Action::SetAffinity { tid, .. } = proposal.action {
+            self.stayed_threads.insert(tid);
+        }
         self.refused.push(Refused { proposal, refusal });
     }
 }
@@ -105,7 +111,7 @@ impl Guard {
     ) -> (Vec<Proposal>, Vec<Refused>) {
         let now = scene.model.at;
         self.pass_time(now);
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = Verdicts { exchanges: exchanges(&proposals), ..Verdicts::default() };
         let bulk: BTreeSet<Pid> = proposals.iter().filter_map(bulk_of).collect();
         for proposal in proposals {
             if matches!(proposal.reason, Reason::Undo(_)) {
@@ -113,7 +119,7 @@ impl Guard {
                 continue;
             }
             match self.check_subject(&proposal, scene, &bulk) {
-                Ok(()) => self.admit_one(proposal, scene, &mut verdicts),
+                Ok(()) => self.admit_one(proposal, scene, &bulk, &mut verdicts),
                 Err(refusal) => verdicts.refuse(proposal, refusal),
             }
         }
@@ -220,10 +226,16 @@ impl Guard {
         Ok(())
     }
 
-    fn admit_one(&mut self, proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
+    fn admit_one(
+        &mut self,
+        proposal: Proposal,
+        scene: &Scene<'_>,
+        bulk: &BTreeSet<Pid>,
+        verdicts: &mut Verdicts,
+    ) {
         match &proposal.action {
             Action::SetSampling { .. } => self.admit_sampling(proposal, scene, verdicts),
-            Action::SetAffinity { .. } => self.admit_affinity(proposal, scene, verdicts),
+            Action::SetAffinity { .. } => self.admit_affinity(proposal, scene, bulk, verdicts),
             Action::MoveProcessMemory { .. } => self.admit_bulk(proposal, scene, verdicts),
             Action::MovePages { .. } | Action::Replicate { .. } | Action::Unreplicate { .. } => {
                 self.admit_pages(proposal, scene, verdicts);
@@ -255,60 +267,6 @@ impl Guard {
             *cycles = (*cycles).max(least as u64);
         }
         verdicts.admitted.push(proposal);
-    }
-
-    fn admit_affinity(
-        &mut self,
-        mut proposal: Proposal,
-        scene: &Scene<'_>,
-        verdicts: &mut Verdicts,
-    ) {
-        let urgent = proposal.reason.is_urgent();
-        let Action::SetAffinity { pid, tid, cpus, via } = &mut proposal.action else { return };
-        match self.check_affinity(*pid, *tid, cpus, urgent, scene, verdicts) {
-            Err(refusal) => verdicts.refuse(proposal, refusal),
-            Ok(allowed) => {
-                *via = via.filter(|cpu| allowed.contains(*cpu));
-                *cpus = allowed;
-                self.calls.take(1.0);
-                self.history.moved(Subject::Thread(*tid), scene.model.at, &self.settings);
-                verdicts.moved_threads.insert(*tid);
-                verdicts.admitted.push(proposal);
-            }
-        }
-    }
-
-    /// The part of a mask that a thread may have.
-    fn check_affinity(
-        &self,
-        pid: Pid,
-        tid: Tid,
-        cpus: &CpuSet,
-        urgent: bool,
-        scene: &Scene<'_>,
-        verdicts: &Verdicts,
-    ) -> Result<CpuSet, Refusal> {
-        let thread = thread_of(scene.model, pid, tid).ok_or(Refusal::Unknown)?;
-        if let Some(exemption) = thread.exempt {
-            return Err(Refusal::Exempt { exemption });
-        }
-        let usable =
-            |cpu: &usize| *cpu < scene.topology.cpu_count() && !scene.topology.cpu(*cpu).isolated;
-        let allowed: CpuSet = cpus.intersection(&thread.allowed).iter().filter(usable).collect();
-        if allowed.is_empty() {
-            return Err(Refusal::NoAllowedCpu);
-        }
-        if scene.ledger.mask(tid) == Some(&allowed) {
-            return Err(Refusal::AlreadyThere);
-        }
-        if verdicts.moved_threads.contains(&tid) {
-            return Err(Refusal::Conflict);
-        }
-        if self.calls.left() < 1.0 {
-            return Err(Refusal::CallBudget);
-        }
-        self.history.may_move(Subject::Thread(tid), scene.model.at, &self.settings, urgent)?;
-        Ok(allowed)
     }
 
     /// Bulk migration: each source once, allowed targets with room. It may put the nodes' budgets into debt, which then keeps
@@ -387,11 +345,4 @@ fn bulk_of(proposal: &Proposal) -> Option<Pid> {
         Action::MoveProcessMemory { pid, .. } => Some(pid),
         _ => None,
     }
-}
-
-fn thread_of(model: &Model, pid: Pid, tid: Tid) -> Option<&Thread> {
-    let app = model.app(pid)?;
-    let threads = model.threads_of(app);
-    let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;
-    Some(&threads[place])
 }

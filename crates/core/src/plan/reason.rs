@@ -6,9 +6,9 @@ use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
 use crate::policy::carrefour::CarrefourReason;
 use crate::policy::nmass::NMassReason;
-use crate::policy::sam::SamReason;
+use crate::policy::sam::{Phase, SamReason, Side};
 use crate::policy::sharing::SharingReason;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Tid};
 use core::fmt;
 
 /// Why something is proposed.
@@ -120,6 +120,8 @@ pub enum Refusal {
         /// Allowed.
         allowed: Nanos,
     },
+    /// The other half of an exchange was refused.
+    PartnerRefused,
     /// Another policy of higher priority moved the same subject in this step.
     Conflict,
     /// The action does not make sense on this topology (a CPU or node that is not there, an empty list).
@@ -130,7 +132,16 @@ impl Reason {
     /// Whether a thread may be moved before its residence is over: only to bring sharers together (SAM's phase C).
     #[must_use]
     pub fn is_urgent(&self) -> bool {
-        false
+        matches!(self, Self::Sam(SamReason::Move { phase: Phase::Coherence, .. }))
+    }
+
+    /// The thread with which this one changes places, if it is one half of an exchange: both move or neither.
+    #[must_use]
+    pub fn exchanged_with(&self) -> Option<Tid> {
+        match self {
+            Self::Sam(SamReason::Move { side: Side::Partner { of }, .. }) => Some(*of),
+            _ => None,
+        }
     }
 }
 
@@ -186,6 +197,7 @@ impl fmt::Display for Refusal {
             Self::TimeBudget { spent, allowed } => {
                 write!(f, "movers spent {spent}, {allowed} allowed")
             }
+            Self::PartnerRefused => write!(f, "the thread to change places with stays"),
             Self::Conflict => write!(f, "a policy of higher priority moved it"),
             Self::Malformed => write!(f, "no such CPU or node, or nothing to do"),
         }

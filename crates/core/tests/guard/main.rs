@@ -7,8 +7,9 @@ use expect_test::{Expect, expect};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Kind, Mechanism};
+use rondpoint_core::policy::sam::Phase;
 use rondpoint_core::{Bytes, Nanos, NodeSet};
-use scene::{Stage, affinity, bulk, move_pages, replicate, sampling};
+use scene::{Stage, affinity, bulk, exchange, move_pages, replicate, sampling};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
     expected.assert_eq(&stage.admit(proposals));
@@ -95,16 +96,65 @@ fn a_mask_is_cut_to_what_the_thread_may_use() {
 #[test]
 fn a_thread_stays_where_it_was_put_and_does_not_go_back_and_forth() {
     let mut stage = Stage::new();
-    let mut at = |seconds: u64, cpus: &str| {
-        stage.model.at = Nanos::from_secs(100 + seconds);
+    let mut at = |millis: u64, cpus: &str| {
+        stage.model.at = Nanos::from_secs(100) + Nanos::from_millis(millis);
         stage.admit(vec![affinity(1, 10, cpus)])
     };
     assert_eq!(at(0, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
-    assert_eq!(at(3, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: stays 2000.0 ms more\n");
-    assert_eq!(at(5, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
-    assert_eq!(at(10, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
-    assert_eq!(at(15, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: moved 3 times in the window\n");
-    assert_eq!(at(30, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
+    assert_eq!(at(300, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: stays 200.0 ms more\n");
+    assert_eq!(at(500, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
+    assert_eq!(at(1000, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
+    assert_eq!(at(9000, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: moved 3 times in the window\n");
+    assert_eq!(at(30_000, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
+}
+
+#[test]
+fn sharers_come_together_before_their_residence_is_over() {
+    let mut stage = Stage::new();
+    assert!(stage.admit(vec![affinity(1, 10, "0-3")]).starts_with("admit"));
+    assert!(stage.admit(vec![affinity(1, 10, "4-7")]).starts_with("refuse"));
+    assert!(stage.admit(vec![exchange(1, 10, "4-7", Phase::Remote, None)]).starts_with("refuse"));
+    assert!(stage.admit(vec![exchange(1, 10, "4-7", Phase::Coherence, None)]).starts_with("admit"));
+}
+
+#[test]
+fn threads_that_change_places_both_move_or_neither() {
+    let pair = || {
+        vec![
+            exchange(1, 10, "4-7", Phase::Remote, None),
+            exchange(2, 20, "0-3", Phase::Remote, Some(10)),
+        ]
+    };
+    check(
+        &mut Stage::new(),
+        pair(),
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 4-7
+            admit thread 20 of 2 to CPUs 0-3
+        "#]],
+    );
+    let mut stage = Stage::new();
+    stage.model.threads[2].allowed = (8..12).collect();
+    check(
+        &mut stage,
+        pair(),
+        expect![[r#"
+            refuse thread 10 of 1 to CPUs 4-7: the thread to change places with stays
+            refuse thread 20 of 2 to CPUs 0-3: no CPU of the mask is allowed to the thread
+        "#]],
+    );
+    let mut stage = Stage::new();
+    stage.model.apps[0].exempt = Some(Exemption::OtherManager);
+    check(
+        &mut stage,
+        pair().into_iter().rev().collect(),
+        expect![[r#"
+            refuse thread 20 of 2 to CPUs 0-3: the thread to change places with stays
+            refuse thread 10 of 1 to CPUs 4-7: not to be touched: OtherManager
+        "#]],
+    );
+    let mut poor = Stage::with(GuardSettings { calls_per_s: 1, ..GuardSettings::acting() });
+    assert_eq!(poor.admit(pair()).matches("refuse").count(), 2);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use rondpoint_core::ledger::Ledger;
 use rondpoint_core::model::{App, Thread};
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Mechanism, NodeMove, PageCounts, PageMove, Sampling, StepResult};
+use rondpoint_core::policy::sam::{Destination, Phase, SamReason, Side};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{
     Action, Bytes, CpuSet, Model, Nanos, Outcome, Pid, Plan, Proposal, Reason, Tid, Topology,
@@ -145,4 +146,20 @@ pub(crate) fn bulk(pid: u32, nodes: &[(usize, usize)], freeze: bool) -> Proposal
 pub(crate) fn sampling(pid: u32, cycles: u64) -> Proposal {
     let sampling = Sampling::Every { cycles, tracked_pages: 30_000 };
     proposal(Action::SetSampling { pid: Some(Pid(pid)), sampling })
+}
+
+/// A move of SAM's; `of` = the thread that this one changes places with.
+pub(crate) fn exchange(pid: u32, tid: u32, list: &str, phase: Phase, of: Option<u32>) -> Proposal {
+    let side = of.map_or(Side::Mover, |of| Side::Partner { of: Tid(of) });
+    let destination = Destination::Idle;
+    let reason = SamReason::Move {
+        phase,
+        destination,
+        side,
+        rate_per_s: 2.0,
+        threshold_per_s: 1.0,
+        from: 0,
+        to: 1,
+    };
+    Proposal { reason: Reason::Sam(reason), ..affinity(pid, tid, list) }
 }

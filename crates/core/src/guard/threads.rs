@@ -1,0 +1,121 @@
+//! Admission of affinity masks; both halves of an exchange or neither.
+
+use super::history::Subject;
+use super::{Guard, Scene, Verdicts};
+use crate::index_set::CpuSet;
+use crate::model::{Model, Thread};
+use crate::plan::{Action, Proposal, Refusal};
+use crate::units::{Pid, Tid};
+use alloc::collections::{BTreeMap, BTreeSet};
+
+/// The other half of each exchange, by thread.
+pub(super) fn exchanges(proposals: &[Proposal]) -> BTreeMap<Tid, Proposal> {
+    let of = |proposal: &'_ Proposal| match proposal.action {
+        Action::SetAffinity { tid, .. } => Some(tid),
+        _ => None,
+    };
+    let places: BTreeMap<Tid, usize> =
+        proposals.iter().enumerate().filter_map(|(place, one)| Some((of(one)?, place))).collect();
+    let mut exchanges = BTreeMap::new();
+    for partner in proposals {
+        let (Action::SetAffinity { tid, .. }, Some(mover)) =
+            (&partner.action, partner.reason.exchanged_with())
+        else {
+            continue;
+        };
+        if let Some(place) = places.get(&mover) {
+            exchanges.insert(*tid, proposals[*place].clone());
+            exchanges.insert(mover, partner.clone());
+        }
+    }
+    exchanges
+}
+
+impl Guard {
+    /// Admits the part of a mask that the thread may have.
+    pub(super) fn admit_affinity(
+        &mut self,
+        mut proposal: Proposal,
+        scene: &Scene<'_>,
+        bulk: &BTreeSet<Pid>,
+        verdicts: &mut Verdicts,
+    ) {
+        let checked = self.check_affinity(&proposal, 1.0, scene, verdicts).and_then(|allowed| {
+            self.check_partner(&proposal, scene, bulk, verdicts).map(|()| allowed)
+        });
+        let Action::SetAffinity { tid, cpus, via, .. } = &mut proposal.action else { return };
+        match checked {
+            Err(refusal) => verdicts.refuse(proposal, refusal),
+            Ok(allowed) => {
+                *via = via.filter(|cpu| allowed.contains(*cpu));
+                *cpus = allowed;
+                self.calls.take(1.0);
+                self.history.moved(Subject::Thread(*tid), scene.model.at, &self.settings);
+                verdicts.moved_threads.insert(*tid);
+                verdicts.admitted.push(proposal);
+            }
+        }
+    }
+
+    /// The other half of an exchange was admitted, or could be.
+    fn check_partner(
+        &self,
+        proposal: &Proposal,
+        scene: &Scene<'_>,
+        bulk: &BTreeSet<Pid>,
+        verdicts: &Verdicts,
+    ) -> Result<(), Refusal> {
+        let Action::SetAffinity { tid, .. } = &proposal.action else { return Ok(()) };
+        let Some(other) = verdicts.exchanges.get(tid) else { return Ok(()) };
+        let Action::SetAffinity { tid: partner, .. } = &other.action else { return Ok(()) };
+        if verdicts.moved_threads.contains(partner) {
+            return Ok(());
+        }
+        let refused = verdicts.stayed_threads.contains(partner)
+            || self.check_subject(other, scene, bulk).is_err()
+            || self.check_affinity(other, 2.0, scene, verdicts).is_err();
+        if refused { Err(Refusal::PartnerRefused) } else { Ok(()) }
+    }
+
+    /// The part of a mask that a thread may have, if `calls` more calls are left.
+    fn check_affinity(
+        &self,
+        proposal: &Proposal,
+        calls: f64,
+        scene: &Scene<'_>,
+        verdicts: &Verdicts,
+    ) -> Result<CpuSet, Refusal> {
+        let Action::SetAffinity { pid, tid, cpus, .. } = &proposal.action else {
+            return Err(Refusal::Malformed);
+        };
+        let thread = thread_of(scene.model, *pid, *tid).ok_or(Refusal::Unknown)?;
+        if let Some(exemption) = thread.exempt {
+            return Err(Refusal::Exempt { exemption });
+        }
+        let usable =
+            |cpu: &usize| *cpu < scene.topology.cpu_count() && !scene.topology.cpu(*cpu).isolated;
+        let allowed: CpuSet = cpus.intersection(&thread.allowed).iter().filter(usable).collect();
+        if allowed.is_empty() {
+            return Err(Refusal::NoAllowedCpu);
+        }
+        if scene.ledger.mask(*tid) == Some(&allowed) {
+            return Err(Refusal::AlreadyThere);
+        }
+        if verdicts.moved_threads.contains(tid) {
+            return Err(Refusal::Conflict);
+        }
+        if self.calls.left() < calls {
+            return Err(Refusal::CallBudget);
+        }
+        let urgent = proposal.reason.is_urgent();
+        self.history.may_move(Subject::Thread(*tid), scene.model.at, &self.settings, urgent)?;
+        Ok(allowed)
+    }
+}
+
+fn thread_of(model: &Model, pid: Pid, tid: Tid) -> Option<&Thread> {
+    let app = model.app(pid)?;
+    let threads = model.threads_of(app);
+    let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;
+    Some(&threads[place])
+}
