@@ -4,11 +4,13 @@
 //! take bytes and return values, readers open paths beneath a [`root::Root`], and nothing here
 //! compares a counter with a threshold: what a number *means* is decided in `rondpoint-core`.
 
+pub mod capture;
 pub mod error;
 pub mod launch;
 pub mod observe;
 pub mod parse;
 pub mod perf;
+pub mod probe;
 pub mod root;
 pub mod syscall;
 pub mod topology;

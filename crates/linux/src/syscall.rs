@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "the one module that talks to the kernel by hand")]
 
 pub mod memory;
+pub mod pages;
 pub mod perf;
 pub mod process;
 pub mod signal;

@@ -38,6 +38,17 @@ pub struct Discovered {
     pub identity: CpuIdentity,
     /// The caches of the first CPU, by level.
     pub caches: Vec<Cache>,
+    /// What firmware says of each node's memory (ACPI HMAT), by index; mostly nothing.
+    pub firmware: Vec<Option<Firmware>>,
+}
+
+/// What the nearest CPUs draw from a node's memory, by firmware.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Firmware {
+    /// Read bandwidth, MB/s.
+    pub bandwidth_mb_s: f64,
+    /// Read latency, ns.
+    pub latency_ns: f64,
 }
 
 /// Reads the machine beneath `root`.
@@ -70,7 +81,11 @@ pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
         ..Description::plain(nodes.into_iter().map(|node| node.description).collect(), cpus)
     };
     let caches = read_caches(root, online.first().copied().unwrap_or(0))?;
-    Ok(Discovered { topology: Topology::new(description)?, identity, caches })
+    let topology = Topology::new(description)?;
+    let firmware =
+        (0..topology.node_count()).map(|node| firmware(root, topology.kernel_node(node)));
+    let firmware = firmware.collect::<Result<_, LinuxError>>()?;
+    Ok(Discovered { firmware, topology, identity, caches })
 }
 
 struct FoundNode {
@@ -240,6 +255,18 @@ fn read_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, LinuxError> {
     }
     caches.sort_by(|a, b| (a.level, &a.kind).cmp(&(b.level, &b.kind)));
     Ok(caches)
+}
+
+/// `access0` is the class of the nearest initiators (Documentation/admin-guide/mm/numaperf.rst); the
+/// kernel gives MB/s and ns, and zero for what firmware left out.
+fn firmware(root: &Root, kernel_id: u32) -> Result<Option<Firmware>, LinuxError> {
+    let file = |name: &str| {
+        let path = format!("devices/system/node/node{kernel_id}/access0/initiators/{name}");
+        let number = parsed(root, &path, fields::single_number)?;
+        Ok::<_, LinuxError>(number.filter(|number| *number > 0).map(|number| number as f64))
+    };
+    let both = file("read_bandwidth")?.zip(file("read_latency")?);
+    Ok(both.map(|(bandwidth_mb_s, latency_ns)| Firmware { bandwidth_mb_s, latency_ns }))
 }
 
 /// The nominal clock: the base frequency where the driver tells one, else what /proc/cpuinfo says.

@@ -1,0 +1,134 @@
+//! The files of `/proc` and `/sys` that describe a machine, read into memory: enough for every
+//! reader of this crate that looks at a machine and not at a program.
+//!
+//! Nothing in it names a user, a host or a process.
+
+use std::path::{Path, PathBuf};
+
+use crate::LinuxError;
+use crate::root::{self, Root};
+
+/// One captured file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// `proc/…` or `sys/…`.
+    pub path: PathBuf,
+    /// What it said.
+    pub bytes: Vec<u8>,
+}
+
+const PROC: [&str; 7] = [
+    "cpuinfo",
+    "meminfo",
+    "version",
+    "vmstat",
+    "zoneinfo",
+    "sys/kernel/numa_balancing",
+    "sys/kernel/perf_event_paranoid",
+];
+
+/// Directories whose files are read, and those below them to a depth.
+const SYS: [(&str, usize); 4] = [
+    ("devices/system/node", 4),
+    ("devices/system/cpu", 3),
+    ("bus/event_source/devices", 2),
+    ("kernel/mm/numa", 0),
+];
+
+/// Files of these directories are many and say nothing here.
+const SKIPPED: [&str; 8] = [
+    "hugepages",
+    "power",
+    "cpuidle",
+    "hotplug",
+    "microcode",
+    "firmware_node",
+    "device",
+    "subsystem",
+];
+
+/// No file that describes a machine is longer; `zoneinfo` of a large one is 100 KiB.
+const LONGEST_FILE: u64 = 4 << 20;
+/// No machine has more such files: 8192 CPUs with 60 each.
+const MOST_FILES: usize = 500_000;
+
+/// Reads all of them, in the order of their paths. What may not be read is left out.
+///
+/// # Errors
+/// A directory cannot be listed.
+pub fn files(root: &Root) -> Result<Vec<Captured>, LinuxError> {
+    let mut found = Vec::new();
+    for name in PROC {
+        take(&root.in_proc(name), Path::new("proc").join(name), &mut found);
+    }
+    for (directory, depth) in SYS {
+        walk(&root.in_sys(directory), &Path::new("sys").join(directory), depth, &mut found)?;
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+fn take(source: &Path, path: PathBuf, found: &mut Vec<Captured>) {
+    if let Ok(Some(bytes)) = root::read_limited(source, LONGEST_FILE) {
+        found.push(Captured { path, bytes });
+    }
+}
+
+fn walk(
+    source: &Path,
+    path: &Path,
+    depth: usize,
+    found: &mut Vec<Captured>,
+) -> Result<(), LinuxError> {
+    for name in root::list(source)? {
+        // node0/memory12 and node0/cpu3 are links to what is described elsewhere.
+        let is_link_of_node = path.parent().is_some_and(|parent| parent.ends_with("node"))
+            && (name.starts_with("memory") || name.starts_with("cpu") && name != "cpulist");
+        if SKIPPED.contains(&name.as_str()) || is_link_of_node || found.len() >= MOST_FILES {
+            continue;
+        }
+        let (below, path) = (source.join(&name), path.join(&name));
+        let Ok(kind) = std::fs::metadata(&below) else { continue };
+        if kind.is_file() {
+            take(&below, path, found);
+        } else if kind.is_dir() && depth > 0 {
+            walk(&below, &path, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology;
+
+    #[test]
+    fn a_captured_machine_reads_like_the_machine_itself() {
+        let live = Root::live();
+        let directory = tempfile::tempdir().unwrap();
+        for file in files(&live).unwrap() {
+            let path = directory.path().join(&file.path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file.bytes).unwrap();
+        }
+        let captured = Root::captured(directory.path());
+        let (mut one, mut other) =
+            (topology::discover(&live).unwrap(), topology::discover(&captured).unwrap());
+        // The clock of a virtual machine may change from one moment to the next.
+        one.identity.clock_khz = None;
+        other.identity.clock_khz = None;
+        assert_eq!(one.identity, other.identity);
+        assert_eq!(one.caches, other.caches);
+        assert_eq!(one.topology.description().nodes, other.topology.description().nodes);
+        assert_eq!(one.topology.cpus(), other.topology.cpus());
+        let units = |root| crate::perf::pmu::Pmus::discover(root).unwrap().0;
+        assert_eq!(units(&live), units(&captured));
+    }
+
+    #[test]
+    fn an_empty_tree_gives_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(files(&Root::captured(directory.path())).unwrap(), []);
+    }
+}

@@ -1,0 +1,151 @@
+//! Can it be done here? Each probe tries the smallest real thing and reports what the kernel said.
+//!
+//! A probe changes nothing that outlives it.
+
+use std::io;
+
+use crate::LinuxError;
+use crate::parse::status;
+use crate::perf::attr::{
+    Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_HARDWARE, TYPE_SOFTWARE, sample_type,
+};
+use crate::perf::event::OpenEvent;
+use crate::perf::pmu::Event;
+use crate::root::{self, Root};
+use crate::syscall::memory::{Anonymous, page_bytes};
+use crate::syscall::pages;
+use crate::syscall::perf::Target;
+
+const SELF: Target = Target { task: 0, cpu: -1 };
+
+/// A capability of capabilities(7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// `CAP_SYS_PTRACE`: look into and move pages of other users' processes.
+    SysPtrace,
+    /// `CAP_SYS_ADMIN`: in older kernels also performance events.
+    SysAdmin,
+    /// `CAP_SYS_NICE`: affinity of other users' threads, pages that are shared.
+    SysNice,
+    /// `CAP_PERFMON`: performance events beyond `perf_event_paranoid`.
+    PerfMon,
+}
+
+impl Capability {
+    /// Its bit (include/uapi/linux/capability.h).
+    #[must_use]
+    pub fn bit(self) -> u32 {
+        match self {
+            Self::SysPtrace => 19,
+            Self::SysAdmin => 21,
+            Self::SysNice => 23,
+            Self::PerfMon => 38,
+        }
+    }
+}
+
+/// Whether this process has a capability in effect.
+///
+/// # Errors
+/// `/proc/self/status` cannot be read.
+pub fn has_capability(root: &Root, capability: Capability) -> Result<bool, LinuxError> {
+    let path = root.in_proc("self/status");
+    let bytes = root::read_required(&path)?;
+    let found = status::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
+    Ok(found.effective_capabilities.is_some_and(|all| all >> capability.bit() & 1 == 1))
+}
+
+/// Hardware counters of the own thread.
+///
+/// # Errors
+/// What the kernel says.
+pub fn hardware_counter() -> Result<(), LinuxError> {
+    OpenEvent::open("cycles", &Attr::counting(TYPE_HARDWARE, 0), SELF, None).map(drop)
+}
+
+/// An event of this machine's table on the own thread.
+///
+/// # Errors
+/// What the kernel says.
+pub fn event(event: &Event) -> Result<(), LinuxError> {
+    let cpu = event.cpus.as_ref().and_then(|cpus| cpus.first());
+    let target = match cpu {
+        Some(&cpu) => Target { task: -1, cpu: cpu as i32 },
+        None => SELF,
+    };
+    OpenEvent::open(&event.name, &event.attr, target, None).map(drop)
+}
+
+/// Address samples of an event; the result says whether physical addresses come with them.
+///
+/// # Errors
+/// What the kernel says.
+pub fn sampling(event: &Event, period: u64) -> Result<bool, LinuxError> {
+    let mut attr = event.attr.clone();
+    attr.sample_period = period.max(1);
+    attr.sample_type = sample_type::ADDR | sample_type::PHYS_ADDR | sample_type::DATA_SRC;
+    let opened = OpenEvent::open(&event.name, &attr, SELF, None)?;
+    Ok(opened.attr.sample_type & sample_type::PHYS_ADDR != 0)
+}
+
+/// The same for minor page faults.
+///
+/// # Errors
+/// What the kernel says.
+pub fn fault_sampling() -> Result<bool, LinuxError> {
+    let attr = Attr::counting(TYPE_SOFTWARE, SW_PAGE_FAULTS_MIN);
+    sampling(&Event { name: "minor-faults".to_string(), attr, cpus: None }, 1)
+}
+
+/// Events of everybody on one CPU.
+///
+/// # Errors
+/// What the kernel says.
+pub fn whole_cpu() -> Result<(), LinuxError> {
+    let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+    let target = Target { task: -1, cpu: 0 };
+    OpenEvent::open("dummy", &attr, target, None).map(drop)
+}
+
+/// Locating and moving a page of this process; to where it is, so nothing moves.
+///
+/// # Errors
+/// What the kernel says.
+pub fn page_move() -> io::Result<()> {
+    let memory = Anonymous::new(page_bytes())?;
+    memory.touch_every(page_bytes());
+    let page = [memory.address()];
+    let first = |statuses: Vec<pages::PageStatus>| statuses.into_iter().next();
+    let located = first(pages::locate(0, &page)?);
+    let home = located.unwrap_or_else(|| Err(io::Error::other("no status")))?;
+    let moved = first(pages::relocate(0, &page, &[home])?);
+    moved.unwrap_or_else(|| Err(io::Error::other("no status"))).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_of_what_every_linux_has_succeed() {
+        page_move().unwrap();
+        fault_sampling().unwrap();
+        has_capability(&Root::live(), Capability::SysNice).unwrap();
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_mask() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        std::fs::create_dir_all(root.in_proc("self")).unwrap();
+        std::fs::write(root.in_proc("self/status"), "CapEff:\t0000000000800000\n").unwrap();
+        assert!(has_capability(&root, Capability::SysNice).unwrap());
+        assert!(!has_capability(&root, Capability::PerfMon).unwrap());
+    }
+
+    #[test]
+    fn an_unknown_event_is_refused() {
+        let odd = Event { name: "odd".into(), attr: Attr::counting(9_999, 0), cpus: None };
+        assert!(event(&odd).is_err() && sampling(&odd, 10).is_err());
+    }
+}
