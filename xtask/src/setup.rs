@@ -134,6 +134,10 @@ fn announce<'plan>(
         );
     }
     let missing: Vec<_> = wanted.iter().copied().filter(|download| !is_here(download)).collect();
+    if wanted.is_empty() {
+        println!("nothing to fetch: these are the newest");
+        return missing;
+    }
     let bytes: u64 = missing.iter().map(|download| download.bytes).sum();
     let packed: u64 = wanted.iter().map(|download| download.bytes).sum();
     let seconds =

@@ -4,9 +4,10 @@
 //! script runs. A tree is unpacked beside its final name and renamed when it is whole.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -26,6 +27,7 @@ pub(crate) fn unpack(group: &Group, archives: &Path, cache: &Path) -> Result<Pat
     fs::create_dir_all(&partial)
         .with_context(|| format!("{}: cannot create", partial.display()))?;
     println!("unpacking {}: {} packages", group.name, group.downloads.len());
+    check_digests(group, archives)?;
     for download in &group.downloads {
         let archive = archives.join(&download.file);
         let output = Command::new("dpkg-deb")
@@ -45,6 +47,39 @@ pub(crate) fn unpack(group: &Group, archives: &Path, cache: &Path) -> Result<Pat
     }
     fs::rename(&partial, &tree).with_context(|| format!("{}: cannot rename", partial.display()))?;
     Ok(tree)
+}
+
+/// apt has checked what it fetched; this finds what an interruption or a full disc damaged since.
+fn check_digests(group: &Group, archives: &Path) -> Result<()> {
+    let lines =
+        group.downloads.iter().map(|download| format!("{}  {}\n", download.sha256, download.file));
+    let mut check = Command::new("sha256sum")
+        .args(["--check", "--quiet", "-"])
+        .current_dir(archives)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("sha256sum: cannot run")?;
+    let mut input = check.stdin.take().expect("was piped");
+    input
+        .write_all(lines.collect::<String>().as_bytes())
+        .context("sha256sum: cannot write to it")?;
+    drop(input);
+    let output = check.wait_with_output().context("sha256sum: cannot wait for it")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let damaged: Vec<_> =
+        text.lines().filter_map(|line| line.split_once(": FAILED")).map(|line| line.0).collect();
+    for file in &damaged {
+        fs::remove_file(archives.join(file)).with_context(|| format!("{file}: cannot remove"))?;
+    }
+    if !damaged.is_empty() || !output.status.success() {
+        bail!(
+            "damaged package files were removed ({}); run ./x setup again to fetch them anew",
+            damaged.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// Clears set-user and set-group bits: nothing in the cache may run as anybody else.
@@ -96,4 +131,35 @@ fn free_headers_from_the_root(tree: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::apt::Download;
+
+    #[test]
+    fn a_damaged_package_file_is_removed_and_named() {
+        let archives =
+            std::env::temp_dir().join(format!("rondpoint-archives-{}", std::process::id()));
+        fs::create_dir_all(&archives).unwrap();
+        // The digest of the empty file.
+        let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned();
+        let download = |name: &str| Download {
+            name: name.to_owned(),
+            version: "1".to_owned(),
+            file: format!("{name}_1_all.deb"),
+            bytes: 0,
+            sha256: sha256.clone(),
+        };
+        fs::write(archives.join("whole_1_all.deb"), "").unwrap();
+        fs::write(archives.join("damaged_1_all.deb"), "x").unwrap();
+        let group = Group { name: "host", downloads: vec![download("damaged"), download("whole")] };
+        let message = check_digests(&group, &archives).unwrap_err().to_string();
+        let left: Vec<_> =
+            fs::read_dir(&archives).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        fs::remove_dir_all(&archives).unwrap();
+        assert!(message.contains("(damaged_1_all.deb)"), "{message}");
+        assert_eq!(left, ["whole_1_all.deb"]);
+    }
 }
