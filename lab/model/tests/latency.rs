@@ -137,6 +137,21 @@ fn a_list_whose_nodes_are_read_key_first_is_still_a_chase() {
 }
 
 #[test]
+fn a_line_in_steady_use_outlives_a_stream() {
+    // Only the filter sees the uses of line 0; the levels below must not take it for idle.
+    let mut driver = Driver::new("sam-2");
+    let mut steps = 0;
+    driver.start(0, move || {
+        steps += 1;
+        let line = if steps % 2 == 0 { 0 } else { steps };
+        (steps < 40_000).then(|| driver::Step::load(100, line * LINE))
+    });
+    driver.finish();
+    let misses = driver.total(Event::L1Miss);
+    assert_eq!(misses, 20_001, "each line of the stream once, and line 0 once");
+}
+
+#[test]
 fn a_stall_is_owed_once_whoever_asks_for_it() {
     let machine = lab_machine("sam-2");
     let miss = |address, now_ps, instructions| Access {

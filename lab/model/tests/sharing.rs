@@ -5,7 +5,7 @@ mod driver;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use driver::{Driver, SPAN, Step, lab_machine, touch, within};
+use driver::{Driver, LINE, SPAN, Step, lab_machine, touch, within};
 use rondpoint_lab_model::{Event, Source};
 
 /// Two vCPUs take turns: each waits for its number in a shared word and writes the other's. Returns
@@ -120,6 +120,27 @@ fn a_line_modified_inside_a_domain_stays_modified_in_its_last_level() {
     assert_eq!(served.source, Source::CacheRemote { dirty: true, node: 0 });
     assert_eq!(served.transfer_from, None, "a last-level cache is no vCPU");
     assert_eq!(hardware.counters(far).get(Event::Writebacks), 1);
+}
+
+#[test]
+fn transfers_use_the_link_from_their_owner() {
+    let mut driver = Driver::new("sam-2");
+    let far = driver.cpu_of(1);
+    for place in 0..100 {
+        // Too far apart for a stream to be seen in them.
+        touch(&mut driver.hardware, 0, place * 5 * LINE, true);
+        touch(&mut driver.hardware, far, place * 5 * LINE, false);
+    }
+    driver.hardware.end_quantum(driver.machine.lab.quantum_ns * 1000);
+    // Home is node 0 too, so the writebacks on the way cross no link.
+    let ends = driver.machine.links.iter().map(|link| (link.from, link.to));
+    let carried: Vec<_> = ends.zip(driver.hardware.links().map(|usage| usage.bytes)).collect();
+    let hitm = driver.total(Event::RemoteHitm);
+    assert!(hitm > 90, "{hitm}");
+    let expected = |ends| if ends == (0, 1) { hitm * LINE } else { 0 };
+    for (ends, bytes) in carried {
+        assert_eq!(bytes, expected(ends), "{ends:?}");
+    }
 }
 
 #[test]
