@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::{decide, external, observe};
+use crate::{decide, doctor, external, observe, topology};
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
@@ -31,6 +31,10 @@ enum Command {
     Observe(observe::Arguments),
     /// Say what a policy would do with a model from a file; changes nothing
     Decide(decide::Arguments),
+    /// Show this machine: nodes, CPUs, caches, distances
+    Topology(topology::Arguments),
+    /// Say what this machine can sense and do, what is missing, and how to fix it
+    Doctor(doctor::Arguments),
     /// Simulate machines and workloads (runs rondpoint-sim)
     #[command(disable_help_flag = true)]
     Simulate(Rest),
@@ -56,6 +60,8 @@ pub(crate) fn main() -> ExitCode {
     match arguments.command {
         Command::Observe(arguments) => observe::main(arguments),
         Command::Decide(arguments) => decide::main(&arguments),
+        Command::Topology(arguments) => topology::main(&arguments),
+        Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Simulate(rest) => external::run("rondpoint-sim", &rest.arguments),
         Command::Lab(rest) => external::run("rondpoint-lab", &rest.arguments),
     }

@@ -6,8 +6,10 @@
 
 mod cli;
 mod decide;
+mod doctor;
 mod external;
 mod observe;
+mod topology;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,365 @@
+//! `rondpoint doctor`: what this machine can sense and do, what is missing, and the command that
+//! would fix it. Tries the smallest real thing each time; changes nothing.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use rondpoint_linux::observe::kernel;
+use rondpoint_linux::perf::event::advice;
+use rondpoint_linux::perf::generation::{Available, Generation};
+use rondpoint_linux::perf::pmu::Pmus;
+use rondpoint_linux::probe::{self, Capability};
+use rondpoint_linux::topology::{self, Discovered};
+use rondpoint_linux::{LinuxError, Root, root};
+use serde::Serialize;
+
+const SCHEMA: u32 = 1;
+/// Rondpoint can do nothing for this machine as it is.
+const UNFIT: u8 = 1;
+const OWN_FAILURE: u8 = 2;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit status: 0 when Rondpoint can see where a program's memory accesses go on this machine and move
+its threads and pages; 1 when it cannot, 2 when it could not find out.")]
+pub(crate) struct Arguments {
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// All of it.
+    Good,
+    /// Something, with less than there could be.
+    Limited,
+    /// Nothing.
+    Missing,
+}
+
+/// One thing that was tried.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    /// What was found, as a sentence.
+    finding: String,
+    /// What would make it better, where something would.
+    fix: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    /// Best rung of the sensing ladder: `samples`, `counters`, `hint-faults`, `statistics`.
+    rung: &'static str,
+    can_act: bool,
+    fit: bool,
+    checks: Vec<Check>,
+}
+
+/// Runs the command.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let report = match examine(&Root::live()) {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!("rondpoint doctor: {error:#}");
+            return ExitCode::from(OWN_FAILURE);
+        }
+    };
+    let shown = if arguments.json {
+        serde_json::to_string_pretty(&report).expect("the report has only string keys") + "\n"
+    } else {
+        text(&report)
+    };
+    // Whoever reads may have read enough; the status says the rest.
+    let _ = std::io::stdout().write_all(shown.as_bytes());
+    ExitCode::from(if report.fit { 0 } else { UNFIT })
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for check in &report.checks {
+        let mark = match check.verdict {
+            Verdict::Good => "good",
+            Verdict::Limited => "limited",
+            Verdict::Missing => "missing",
+        };
+        let _ = writeln!(text, "{mark:<8} {:<18} {}", check.name, check.finding);
+        if let Some(fix) = &check.fix {
+            let _ = writeln!(text, "{:27} fix: {fix}", "");
+        }
+    }
+    let can = if report.can_act { "can" } else { "cannot" };
+    let fit = if report.fit { "fit for Rondpoint" } else { "nothing for Rondpoint to do as it is" };
+    let _ = writeln!(text, "senses by {}, {can} act: {fit}", report.rung.replace('-', " "));
+    text
+}
+
+fn examine(root: &Root) -> Result<Report> {
+    let found = topology::discover(root)?;
+    let (pmus, _) = Pmus::discover(root)?;
+    let topology = &found.topology;
+    let nodes: Vec<u32> =
+        topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
+    let available = Generation::choose(&pmus, &found.identity).resolve(&pmus, &nodes);
+    let paranoid = kernel::paranoid_level(root);
+    let checks = vec![
+        nodes_check(&found),
+        counters_check(&available, paranoid),
+        samples_check(&available, paranoid),
+        faults_check(paranoid),
+        machine_check(&available, paranoid),
+        balancing_check(root),
+        bandwidth_monitoring_check(root),
+        pages_check(root)?,
+        threads_check(root)?,
+        rivals_check(root)?,
+    ];
+    Ok(conclude(checks, nodes.len()))
+}
+
+/// The best rung that works, and whether anything can be done with it.
+fn conclude(checks: Vec<Check>, memory_nodes: usize) -> Report {
+    let works = |name: &str| {
+        checks.iter().any(|check| check.name == name && check.verdict != Verdict::Missing)
+    };
+    let rung = if works(SAMPLES) {
+        "samples"
+    } else if works(COUNTERS) {
+        "counters"
+    } else if works(FAULTS) && works(BALANCING) {
+        "hint-faults"
+    } else {
+        "statistics"
+    };
+    let can_act = works(PAGES) && works(THREADS);
+    let fit = memory_nodes > 1 && can_act && rung != "statistics";
+    Report { schema: SCHEMA, rung, can_act, fit, checks }
+}
+
+const COUNTERS: &str = "counters";
+const SAMPLES: &str = "address samples";
+const FAULTS: &str = "fault samples";
+const BALANCING: &str = "NUMA balancing";
+const PAGES: &str = "moving pages";
+const THREADS: &str = "moving threads";
+
+fn good(name: &'static str, finding: impl Into<String>) -> Check {
+    Check { name, verdict: Verdict::Good, finding: finding.into(), fix: None }
+}
+
+fn limited(name: &'static str, finding: impl Into<String>, fix: Option<&str>) -> Check {
+    let fix = fix.map(str::to_string);
+    Check { name, verdict: Verdict::Limited, finding: finding.into(), fix }
+}
+
+fn missing(name: &'static str, finding: impl Into<String>, fix: Option<&str>) -> Check {
+    Check { verdict: Verdict::Missing, ..limited(name, finding, fix) }
+}
+
+const MAY_WATCH: &str =
+    "sudo sysctl kernel.perf_event_paranoid=-1   (until the next boot), or run as root";
+
+/// Where the kernel refuses a performance event for want of privilege, this helps.
+fn perf_fix(error: &LinuxError) -> Option<&'static str> {
+    matches!(error.errno(), Some(libc_errno::EPERM | libc_errno::EACCES)).then_some(MAY_WATCH)
+}
+
+/// Numbers of errno(3), the same on all architectures.
+mod libc_errno {
+    pub(super) const EPERM: i32 = 1;
+    pub(super) const EACCES: i32 = 13;
+}
+
+fn nodes_check(found: &Discovered) -> Check {
+    const NAME: &str = "memory nodes";
+    let topology = &found.topology;
+    match topology.memory_nodes().len() {
+        1 => missing(
+            NAME,
+            "one: every access is local, there is nothing to place",
+            Some(
+                "on a server whose firmware interleaves memory, switch on NUMA (node interleaving off)",
+            ),
+        ),
+        number => {
+            let (cpus, domains) = (topology.cpu_count(), topology.domain_count());
+            good(NAME, format!("{number}, with {cpus} CPUs in {domains} cache domains"))
+        }
+    }
+}
+
+fn counters_check(available: &Available, paranoid: Option<i64>) -> Check {
+    if let Err(error) = probe::hardware_counter() {
+        return missing(COUNTERS, advice(error.errno(), paranoid), perf_fix(&error));
+    }
+    let (known, refused): (Vec<_>, Vec<_>) =
+        available.core.iter().partition(|(_, event)| probe::event(event).is_ok());
+    let mut absent: Vec<String> = available.missing.iter().map(|(name, _)| name.clone()).collect();
+    absent.extend(refused.iter().map(|(metric, _)| metric.name()));
+    absent.dedup();
+    let table = &available.generation;
+    let finding = format!("{} events of the table {table}", known.len());
+    if absent.is_empty() {
+        return good(COUNTERS, finding);
+    }
+    limited(COUNTERS, format!("{finding}; not here: {}", absent.join(", ")), None)
+}
+
+fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
+    let mut problem = None;
+    for event in &available.sample {
+        match probe::sampling(event, available.period) {
+            Ok(true) => return good(SAMPLES, format!("{}, with physical addresses", event.name)),
+            Ok(false) => {
+                let finding = format!("{}, without physical addresses", event.name);
+                return limited(SAMPLES, finding, Some(MAY_WATCH));
+            }
+            Err(error) => problem = Some(error),
+        }
+    }
+    match problem {
+        Some(error) => missing(SAMPLES, advice(error.errno(), paranoid), perf_fix(&error)),
+        None => missing(SAMPLES, "this processor's table has none that this machine knows", None),
+    }
+}
+
+fn faults_check(paranoid: Option<i64>) -> Check {
+    match probe::fault_sampling() {
+        Ok(true) => good(FAULTS, "each minor fault tells thread, CPU, address and node"),
+        Ok(false) => {
+            limited(FAULTS, "without physical addresses, so without nodes", Some(MAY_WATCH))
+        }
+        Err(error) => missing(FAULTS, advice(error.errno(), paranoid), perf_fix(&error)),
+    }
+}
+
+fn machine_check(available: &Available, paranoid: Option<i64>) -> Check {
+    const NAME: &str = "whole machine";
+    if let Err(error) = probe::whole_cpu() {
+        return missing(NAME, advice(error.errno(), paranoid), perf_fix(&error));
+    }
+    match available.dram_to_node.len() {
+        0 => limited(
+            NAME,
+            "CPUs may be watched; no unit here counts requests from node to node",
+            None,
+        ),
+        count => good(NAME, format!("requests from node to node are counted, to {count} nodes")),
+    }
+}
+
+fn balancing_check(root: &Root) -> Check {
+    match kernel::numa_balancing(root) {
+        Some(true) => good(BALANCING, "on: hint faults can be sampled where there are no counters"),
+        Some(false) => limited(
+            BALANCING,
+            "off: no hint faults to sample",
+            Some(
+                "sudo sysctl kernel.numa_balancing=1   (only needed where there are no address samples)",
+            ),
+        ),
+        None => missing(BALANCING, "this kernel is built without it", None),
+    }
+}
+
+fn bandwidth_monitoring_check(root: &Root) -> Check {
+    const NAME: &str = "resctrl";
+    let path = root.in_sys("fs/resctrl/info/L3_MON/mon_features");
+    match root::read_optional(&path) {
+        Ok(Some(features)) => {
+            let features = String::from_utf8_lossy(&features).trim().replace('\n', ", ");
+            good(NAME, format!("memory bandwidth per process: {features}"))
+        }
+        _ if root.in_sys("fs/resctrl").exists() => limited(
+            NAME,
+            "known to the kernel, not mounted",
+            Some("sudo mount -t resctrl resctrl /sys/fs/resctrl"),
+        ),
+        _ => missing(NAME, "no memory bandwidth monitoring in this processor or kernel", None),
+    }
+}
+
+fn pages_check(root: &Root) -> Result<Check> {
+    if let Err(error) = probe::page_move() {
+        return Ok(missing(PAGES, format!("move_pages: {error}"), None));
+    }
+    let others = probe::has_capability(root, Capability::SysPtrace)?;
+    let shared = probe::has_capability(root, Capability::SysNice)?;
+    Ok(match (others, shared) {
+        (true, true) => good(PAGES, "of every process, shared pages too"),
+        _ => limited(PAGES, "of your own processes only", Some("sudo rondpoint …")),
+    })
+}
+
+fn threads_check(root: &Root) -> Result<Check> {
+    Ok(if probe::has_capability(root, Capability::SysNice)? {
+        good(THREADS, "of every process")
+    } else {
+        limited(THREADS, "of your own processes only", Some("sudo rondpoint …"))
+    })
+}
+
+/// Programs that place threads or memory too; two masters undo each other's work.
+const RIVALS: [&str; 3] = ["numad", "oeaware", "memtierd"];
+
+fn rivals_check(root: &Root) -> Result<Check> {
+    const NAME: &str = "other managers";
+    let mut running = std::collections::BTreeSet::new();
+    for name in root::list(&root.proc)? {
+        if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let comm = root::read_optional(&root.in_proc(format!("{name}/comm"))).ok().flatten();
+        let comm = comm.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_string());
+        running.extend(comm.filter(|comm| RIVALS.contains(&comm.as_str())));
+    }
+    Ok(match running.first() {
+        None => good(NAME, "none is running"),
+        Some(name) => {
+            let finding = format!("{name} is running and would move what Rondpoint moves");
+            limited(NAME, finding, Some(&format!("sudo systemctl stop {name}")))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conclusion(checks: Vec<Check>, nodes: usize) -> String {
+        let report = conclude(checks, nodes);
+        format!("{} {} {}", report.rung, report.can_act, report.fit)
+    }
+
+    fn acting() -> Vec<Check> {
+        vec![good(PAGES, ""), limited(THREADS, "", None)]
+    }
+
+    #[test]
+    fn the_best_rung_that_works_is_named() {
+        let with = |more: Vec<Check>| acting().into_iter().chain(more).collect();
+        let samples = with(vec![limited(SAMPLES, "", None), good(COUNTERS, "")]);
+        assert_eq!(conclusion(samples, 4), "samples true true");
+        let counters = with(vec![missing(SAMPLES, "", None), good(COUNTERS, "")]);
+        assert_eq!(conclusion(counters, 4), "counters true true");
+        let faults = with(vec![good(FAULTS, ""), limited(BALANCING, "", None)]);
+        assert_eq!(conclusion(faults, 2), "hint-faults true true");
+        let no_balancing = with(vec![good(FAULTS, ""), missing(BALANCING, "", None)]);
+        assert_eq!(conclusion(no_balancing, 2), "statistics true false");
+    }
+
+    #[test]
+    fn one_node_or_no_way_to_act_is_unfit() {
+        let samples = || vec![good(SAMPLES, "")];
+        let all: Vec<Check> = acting().into_iter().chain(samples()).collect();
+        assert_eq!(conclusion(all, 1), "samples true false");
+        assert_eq!(conclusion(samples(), 4), "samples false false");
+    }
+}
