@@ -112,7 +112,8 @@ impl NMass {
 
     /// Takes in what the epoch showed of each candidate; who is gone is forgotten.
     fn observe(&mut self, candidates: &[Candidate], elapsed: Nanos) {
-        let is_candidate = |pid: &Pid| candidates.iter().any(|candidate| candidate.pid == *pid);
+        let is_candidate =
+            |pid: &Pid| candidates.binary_search_by_key(pid, |candidate| candidate.pid).is_ok();
         self.known.retain(|pid, _| is_candidate(pid));
         for candidate in candidates {
             let known = self.known.entry(candidate.pid).or_default();

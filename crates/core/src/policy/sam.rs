@@ -64,7 +64,12 @@ pub struct Sam {
     apps: Apps,
     state: Consolidated,
     assigned: Assignments,
+    /// Intervals until threads that ended are looked for.
+    forget_in: u32,
 }
+
+/// Intervals between two searches for ended threads: a search looks at all threads of the model.
+const FORGET_EVERY: u32 = 64;
 
 /// Misses per second that the memory of a socket bears on this machine.
 pub(super) fn memory_limit_per_s(topology: &Topology) -> f64 {
@@ -81,11 +86,17 @@ impl Sam {
             apps: Apps::default(),
             state: Consolidated::default(),
             assigned: Assignments::default(),
+            forget_in: FORGET_EVERY,
         }
     }
 
-    /// Forgets threads and processes that ended.
+    /// Forgets threads and processes that ended, from time to time.
     fn forget(&mut self, model: &Model) {
+        self.forget_in -= 1;
+        if self.forget_in > 0 {
+            return;
+        }
+        self.forget_in = FORGET_EVERY;
         let tids: BTreeSet<Tid> = model.threads.iter().map(|thread| thread.tid).collect();
         self.marks.retain(|tid| tids.contains(&tid));
         self.assigned.retain(|pid| model.app(pid).is_some());

@@ -93,8 +93,9 @@ pub(super) fn processors(
     topology: &Topology,
     candidates: &[Candidate],
 ) -> (Vec<Processor>, Vec<usize>) {
-    let is_candidate =
-        |thread: &Thread| candidates.iter().any(|candidate| candidate.tid == thread.tid);
+    let mut own: Vec<Tid> = candidates.iter().map(|candidate| candidate.tid).collect();
+    own.sort_unstable();
+    let is_candidate = |thread: &Thread| own.binary_search(&thread.tid).is_ok();
     let busy = model
         .threads
         .iter()

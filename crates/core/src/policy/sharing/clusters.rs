@@ -19,11 +19,8 @@ pub struct Cluster {
 /// The groups of at least two threads that `pairs` (most samples first) connect, largest first, then by lowest thread.
 #[must_use]
 pub fn clusters(pairs: &[Pair], threads: usize) -> Vec<Cluster> {
-    let mut forest = Forest::new(threads);
-    let kept: Vec<Pair> =
-        pairs.iter().copied().filter(|pair| forest.merge(pair.lower, pair.upper)).collect();
     let members: Vec<u32> = (0..threads as u32).collect();
-    forest.groups(&members, &kept)
+    groups(&members, pairs)
 }
 
 impl Cluster {
@@ -31,12 +28,7 @@ impl Cluster {
     #[must_use]
     pub fn split(mut self) -> Vec<Self> {
         self.pairs.pop();
-        let size = self.threads.last().map_or(0, |&last| last as usize + 1);
-        let mut forest = Forest::new(size);
-        self.pairs.iter().for_each(|pair| {
-            forest.merge(pair.lower, pair.upper);
-        });
-        forest.groups(&self.threads, &self.pairs)
+        groups(&self.threads, &self.pairs)
     }
 
     /// Common samples of the weakest pair that holds it together.
@@ -71,26 +63,36 @@ impl Forest {
         self.parents[one.max(other) as usize] = one.min(other);
         one != other
     }
+}
 
-    fn groups(&mut self, members: &[u32], pairs: &[Pair]) -> Vec<Cluster> {
-        let mut place_of_root = vec![usize::MAX; self.parents.len()];
-        let mut groups: Vec<Cluster> = Vec::new();
-        for &thread in members {
-            let root = self.root(thread) as usize;
-            if place_of_root[root] == usize::MAX {
-                place_of_root[root] = groups.len();
-                groups.push(Cluster { threads: Vec::new(), pairs: Vec::new() });
-            }
-            groups[place_of_root[root]].threads.push(thread);
+/// The groups of at least two of the members (ascending), largest first; pairs that close a circle are dropped.
+fn groups(members: &[u32], pairs: &[Pair]) -> Vec<Cluster> {
+    let place = |thread: u32| members.partition_point(|&member| member < thread) as u32;
+    let mut forest = Forest::new(members.len());
+    let mut kept: Vec<(u32, Pair)> = Vec::with_capacity(members.len());
+    for &pair in pairs {
+        let lower = place(pair.lower);
+        if forest.merge(lower, place(pair.upper)) {
+            kept.push((lower, pair));
         }
-        for &pair in pairs {
-            let root = self.root(pair.lower) as usize;
-            groups[place_of_root[root]].pairs.push(pair);
-        }
-        groups.retain(|group| group.threads.len() > 1);
-        groups.sort_by_key(|group| core::cmp::Reverse(group.threads.len()));
-        groups
     }
+    let mut group_of_root: Vec<Option<usize>> = vec![None; members.len()];
+    let mut groups: Vec<Cluster> = Vec::new();
+    for &(lower, pair) in &kept {
+        let root = forest.root(lower) as usize;
+        let group = *group_of_root[root].get_or_insert(groups.len());
+        if group == groups.len() {
+            groups.push(Cluster { threads: Vec::new(), pairs: Vec::new() });
+        }
+        groups[group].pairs.push(pair);
+    }
+    for (place, &thread) in members.iter().enumerate() {
+        if let Some(group) = group_of_root[forest.root(place as u32) as usize] {
+            groups[group].threads.push(thread);
+        }
+    }
+    groups.sort_by_key(|group| (core::cmp::Reverse(group.threads.len()), group.threads[0]));
+    groups
 }
 
 #[cfg(test)]

@@ -22,18 +22,25 @@ pub(super) fn sharers(model: &Model, topology: &Topology) -> Vec<Sharer> {
     let usable: Vec<CpuSet> = (0..topology.node_count())
         .map(|node| topology.cpus_of_node(node).difference(&isolated))
         .collect();
-    let sharer = |thread: &Thread| {
-        let is_exempt = model.apps[thread.app].exempt.or(thread.exempt).is_some();
-        Sharer {
+    // Most threads have the mask of the one before.
+    let mut last: Option<(&CpuSet, Vec<bool>)> = None;
+    let mut sharers = Vec::with_capacity(model.threads.len());
+    for thread in &model.threads {
+        let may_use = match &last {
+            Some((mask, may_use)) if *mask == &thread.allowed => may_use.clone(),
+            _ => usable.iter().map(|cpus| cpus.intersects(&thread.allowed)).collect(),
+        };
+        last = Some((&thread.allowed, may_use.clone()));
+        sharers.push(Sharer {
             node: topology.node_of_cpu(thread.cpu),
             demand: thread.cpu_share,
             pressure: limits.pressure(thread),
             accesses: thread.accesses_by_node.clone().unwrap_or_default(),
-            may_use: usable.iter().map(|cpus| cpus.intersects(&thread.allowed)).collect(),
-            is_fixed: is_exempt,
-        }
-    };
-    model.threads.iter().map(sharer).collect()
+            may_use,
+            is_fixed: model.apps[thread.app].exempt.or(thread.exempt).is_some(),
+        });
+    }
+    sharers
 }
 
 /// What the memory of a node bears: SAM's misses per second, or N-MASS's MPKI where rates are not known.

@@ -28,23 +28,54 @@ pub struct Pair {
 #[must_use]
 pub fn pairs(touches: &[(u32, u32)], pages: usize, minimum: u32) -> Vec<Pair> {
     let mut counts = Counts::default();
-    let mut sharers: Vec<u32> = Vec::with_capacity(MAX_SHARERS);
-    for of_page in by_page(touches, pages).chunk_by(|a, b| a.0 == b.0) {
-        sharers.clear();
-        for &(_, thread) in of_page {
-            if !sharers.contains(&thread) {
-                sharers.push(thread);
-            }
-            if sharers.len() > MAX_SHARERS {
-                break;
-            }
-        }
-        if (2..=MAX_SHARERS).contains(&sharers.len()) {
-            sharers.clear();
-            of_page.iter().for_each(|&(_, thread)| counts.sample(&mut sharers, thread));
+    let mut page = PageSharers::default();
+    for touches in by_page(touches, pages).chunk_by(|a, b| a.0 == b.0) {
+        if page.count(touches) {
+            page.add_to(&mut counts);
         }
     }
     counts.sorted(minimum)
+}
+
+/// The threads of one page with their common samples.
+#[derive(Default)]
+struct PageSharers {
+    threads: Vec<u32>,
+    /// By place of the sampled thread and of the one that came before, [`MAX_SHARERS`] a row.
+    samples: Vec<u32>,
+}
+
+impl PageSharers {
+    /// Counts the touches of one page; false if it is everybody's.
+    fn count(&mut self, touches: &[(u32, u32)]) -> bool {
+        self.threads.clear();
+        self.samples.clear();
+        for &(_, thread) in touches {
+            let known = self.threads.iter().position(|&other| other == thread);
+            let place = known.unwrap_or(self.threads.len());
+            if place == MAX_SHARERS {
+                return false;
+            }
+            if known.is_none() {
+                self.threads.push(thread);
+                self.samples.resize(self.threads.len() * MAX_SHARERS, 0);
+            }
+            let row = &mut self.samples[place * MAX_SHARERS..][..self.threads.len()];
+            row.iter_mut().for_each(|samples| *samples += 1);
+            row[place] = 0;
+        }
+        true
+    }
+
+    fn add_to(&self, counts: &mut Counts) {
+        for (upper, &one) in self.threads.iter().enumerate() {
+            for (lower, &other) in self.threads[..upper].iter().enumerate() {
+                let samples = self.samples[upper * MAX_SHARERS + lower]
+                    + self.samples[lower * MAX_SHARERS + upper];
+                counts.add(one.min(other), one.max(other), samples);
+            }
+        }
+    }
 }
 
 /// The touches page after page, each page's in sample order.
@@ -69,31 +100,17 @@ struct Counts {
 }
 
 impl Counts {
-    fn sample(&mut self, sharers: &mut Vec<u32>, thread: u32) {
-        let mut is_known = false;
-        for &other in sharers.iter() {
-            if other == thread {
-                is_known = true;
-            } else {
-                self.add(other.min(thread), other.max(thread));
-            }
-        }
-        if !is_known {
-            sharers.push(thread);
-        }
-    }
-
-    fn add(&mut self, lower: u32, upper: u32) {
+    fn add(&mut self, lower: u32, upper: u32, samples: u32) {
         let pairs = &self.pairs;
         let is_same = |&place: &u32| {
             (pairs[place as usize].lower, pairs[place as usize].upper) == (lower, upper)
         };
         if let Some(&place) = self.index.find(hash(lower, upper), is_same) {
-            self.pairs[place as usize].samples += 1;
+            self.pairs[place as usize].samples += samples;
             return;
         }
         let place = self.pairs.len() as u32;
-        self.pairs.push(Pair { lower, upper, samples: 1 });
+        self.pairs.push(Pair { lower, upper, samples });
         let pairs = &self.pairs;
         let rehash = |&place: &u32| hash(pairs[place as usize].lower, pairs[place as usize].upper);
         self.index.insert_unique(hash(lower, upper), place, rehash);

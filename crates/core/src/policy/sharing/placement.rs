@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 
 /// Groups taken apart in one round at most; later ones wait for the next.
 const MAX_SPLITS: usize = 1024;
+/// Nodes that are tried for a group at most, the best first [inferred: sharers far from their data gain little].
+const MAX_TRIED_NODES: usize = 4;
 /// A thread below this share of a CPU needs no core of its own [inferred].
 const RUNNING: f64 = 0.10;
 
@@ -127,7 +129,8 @@ impl<'a> Floor<'a> {
             floor.add(index as u32, thread.node, 1.0);
         }
         let loads = (0..cores.len()).map(|node| floor.demand_per_core(node));
-        floor.busiest = loads.fold(1.0, f64::max);
+        // Sums of the same numbers in another order differ in their last digits.
+        floor.busiest = loads.fold(1.0, f64::max) + 1e-9;
         floor
     }
 
@@ -170,20 +173,26 @@ impl<'a> Floor<'a> {
                 *sum += u64::from(count);
             }
         }
-        let mut nodes: Vec<usize> =
-            (0..self.cores.len()).filter(|&node| self.cores[node] > 0).collect();
-        nodes.sort_by(|&a, &b| {
-            let by_use = (served[b], members[b]).cmp(&(served[a], members[a]));
-            by_use.then(self.demand_per_core(a).total_cmp(&self.demand_per_core(b)))
-        });
-        nodes
+        let with_cores = (0..self.cores.len()).filter(|&node| self.cores[node] > 0);
+        let mut nodes: Vec<(u64, usize, f64, usize)> = with_cores
+            .map(|node| (served[node], members[node], self.demand_per_core(node), node))
+            .collect();
+        let by_use = |a: &(u64, usize, f64, usize), b: &(u64, usize, f64, usize)| {
+            (b.0, b.1).cmp(&(a.0, a.1)).then(a.2.total_cmp(&b.2)).then(a.3.cmp(&b.3))
+        };
+        if nodes.len() > MAX_TRIED_NODES {
+            nodes.select_nth_unstable_by(MAX_TRIED_NODES, by_use);
+            nodes.truncate(MAX_TRIED_NODES);
+        }
+        nodes.sort_by(by_use);
+        nodes.into_iter().map(|(.., node)| node).collect()
     }
 
     /// Puts a group on a node if the node can hold it; else leaves everything as it was.
     fn place(&mut self, cluster: &Cluster, node: usize) -> bool {
         let stays = |thread: u32| self.node[thread as usize] == node;
         let may_join = |&thread: &u32| stays(thread) || self.threads[thread as usize].may_go(node);
-        if !cluster.threads.iter().all(may_join) {
+        if !cluster.threads.iter().all(may_join) || self.is_hopeless(cluster, node) {
             return false;
         }
         let before: Vec<(u32, usize)> =
@@ -211,14 +220,41 @@ impl<'a> Floor<'a> {
     }
 
     /// Sends threads without a group elsewhere until the node has a core for each thread and no more demand than allowed.
+    ///
+    /// Those that have least of their data here go first, of these the ones that press most on memory.
     fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
-        while self.is_crowded(node) {
-            let Some((thread, to)) = self.displaceable(node) else { return false };
-            displaced.push((thread, node));
-            self.role[thread as usize] = Some(Role::Displaced);
-            self.shift(thread, to);
+        for thread in self.displaceable(node) {
+            if !self.is_crowded(node) {
+                break;
+            }
+            if let Some(to) = self.room_for(thread, node) {
+                displaced.push((thread, node));
+                self.role[thread as usize] = Some(Role::Displaced);
+                self.shift(thread, to);
+            }
         }
-        true
+        !self.is_crowded(node)
+    }
+
+    /// Whether it is plain without a trial that the node cannot hold the group: more threads too many than there are free cores
+    /// elsewhere, or nobody to send away and too much for its memory.
+    fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
+        let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
+        let (mut running, mut pressure) = (0, 0.0);
+        for sharer in joins.map(|&thread| &self.threads[thread as usize]) {
+            running += usize::from(sharer.is_running());
+            pressure += sharer.pressure;
+        }
+        let load = &self.loads[node];
+        let excess = (load.threads + running).saturating_sub(self.cores[node]);
+        let has_cpu_time = load.demand + running as f64 <= self.busiest * self.cores[node] as f64;
+        let too_much = excess == 0 && has_cpu_time && load.pressure + pressure >= 1.0;
+        self.preset.spares_node && (too_much || excess > running + self.free_cores_elsewhere(node))
+    }
+
+    fn free_cores_elsewhere(&self, node: usize) -> usize {
+        let free = |other: usize| self.cores[other].saturating_sub(self.loads[other].threads);
+        (0..self.cores.len()).filter(|&other| other != node).map(free).sum()
     }
 
     fn is_crowded(&self, node: usize) -> bool {
@@ -226,20 +262,20 @@ impl<'a> Floor<'a> {
         without_core && self.preset.spares_node || self.demand_per_core(node) > self.busiest
     }
 
-    /// The thread whose leaving costs least, and the least busy node that can take it: first those that have less of their data here,
-    /// then those that press most on memory.
-    fn displaceable(&self, node: usize) -> Option<(u32, usize)> {
+    fn displaceable(&self, node: usize) -> Vec<u32> {
+        if !self.is_crowded(node) {
+            return Vec::new();
+        }
         let here =
             |thread: u32| self.threads[thread as usize].accesses.get(node).copied().unwrap_or(0);
         let pressure = |thread: u32| self.threads[thread as usize].pressure;
-        let mut candidates: Vec<u32> = self.on_node[node]
-            .iter()
-            .copied()
-            .filter(|&thread| self.role[thread as usize].is_none())
-            .collect();
+        let is_free = |thread: &u32| {
+            self.role[*thread as usize].is_none() && !self.threads[*thread as usize].is_fixed
+        };
+        let mut candidates: Vec<u32> = self.on_node[node].iter().copied().filter(is_free).collect();
         candidates
             .sort_by(|&a, &b| here(a).cmp(&here(b)).then(pressure(b).total_cmp(&pressure(a))));
-        candidates.into_iter().find_map(|thread| Some((thread, self.room_for(thread, node)?)))
+        candidates
     }
 
     fn room_for(&self, thread: u32, leaving: usize) -> Option<usize> {
