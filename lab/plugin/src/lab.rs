@@ -26,6 +26,8 @@ pub(crate) struct Vcpu {
     pub(crate) progress: *mut u64,
     /// Up to here the vCPU's time is in its counters, ps.
     accounted_ps: u64,
+    /// It has reached the horizon and waits for the others; QEMU passes it over.
+    parked: bool,
 }
 
 /// Everything the callbacks share.
@@ -118,7 +120,7 @@ impl Lab {
         // Without this, per-vCPU inline operations corrupt the guest under thread=single
         // (QEMU 10.0 generates code for one scoreboard entry only).
         (self.qemu.cpu_init_flags)(state, true);
-        self.vcpus.push(Vcpu { state, progress: null_mut(), accounted_ps: 0 });
+        self.vcpus.push(Vcpu { state, progress: null_mut(), accounted_ps: 0, parked: false });
         for (index, vcpu) in self.vcpus.iter_mut().enumerate() {
             let word = (self.qemu.scoreboard_find)(self.word.scoreboard, index as c_uint);
             vcpu.progress = word.cast();
@@ -162,20 +164,15 @@ impl Lab {
         self.clock.now_ps(vcpu, self.progress(vcpu))
     }
 
-    /// Charges a stall and leaves generated code if that took the vCPU over the horizon.
+    /// Charges a stall, which may take the vCPU over the horizon.
     #[inline]
     pub(crate) fn stall(&mut self, vcpu: usize, ps: u64) {
         self.clock.stall(vcpu, ps);
         if self.now_ps(vcpu) >= self.clock.horizon_ps() {
-            self.yield_vcpu(vcpu);
+            self.fold(vcpu);
+            self.reach_horizon(vcpu);
+            self.arm(vcpu);
         }
-    }
-
-    /// Ends the vCPU's turn after the present translation block.
-    pub(crate) fn yield_vcpu(&mut self, vcpu: usize) {
-        self.fold(vcpu);
-        self.arm(vcpu);
-        (self.qemu.cpu_exit)(self.vcpus[vcpu].state);
     }
 
     fn index_of(&self, state: *mut CpuState) -> Option<usize> {
@@ -189,15 +186,13 @@ impl Lab {
         idle
     }
 
-    /// The clock of the running vCPU that is furthest behind; `caller` runs for certain.
-    fn slowest_running(&self, caller: usize) -> u64 {
-        let mut slowest = self.now_ps(caller);
-        for vcpu in 0..self.vcpus.len() {
-            if vcpu != caller && !self.is_idle(vcpu) {
-                slowest = slowest.min(self.now_ps(vcpu));
-            }
-        }
-        slowest
+    /// The clock of the vCPU that is furthest behind, of those that run or are parked; `None` where
+    /// all are idle. `caller` runs for certain.
+    fn slowest(&self, caller: Option<usize>) -> Option<u64> {
+        let runs = |vcpu: &usize| {
+            caller == Some(*vcpu) || self.vcpus[*vcpu].parked || !self.is_idle(*vcpu)
+        };
+        (0..self.vcpus.len()).filter(runs).map(|vcpu| self.now_ps(vcpu)).min()
     }
 
     /// Generated code called back: the vCPU used up what it was armed with.
@@ -205,19 +200,46 @@ impl Lab {
         self.fold(vcpu);
         self.sample_execution(vcpu);
         if self.now_ps(vcpu) >= self.clock.horizon_ps() {
-            let slowest = self.slowest_running(vcpu);
-            if let Some(elapsed_ps) = self.clock.close_quantum(slowest) {
-                self.traffic.end_quantum(elapsed_ps, &self.clock);
-                let machine_ps = self.clock.machine_ps();
-                self.clock.set_quantum_ps(self.sharing.quantum_ps(machine_ps));
-                if next_timer_ns(&self.qemu).is_some_and(|due| due <= ns(machine_ps)) {
-                    // Timers need QEMU's big lock, which is not ours inside generated code.
-                    (self.qemu.queue_work)(self.vcpus[vcpu].state, run_timers, 0);
-                }
-            }
-            (self.qemu.cpu_exit)(self.vcpus[vcpu].state);
+            self.reach_horizon(vcpu);
         }
         self.arm(vcpu);
+    }
+
+    /// The (folded) vCPU has run as far as it may: it waits for the others, or lets them go on.
+    fn reach_horizon(&mut self, vcpu: usize) {
+        let slowest = self.slowest(Some(vcpu)).expect("the caller runs");
+        if self.close_quantum(slowest, Some(vcpu)) {
+            let horizon_ps = self.clock.horizon_ps();
+            if self.now_ps(vcpu) < horizon_ps {
+                return;
+            }
+        }
+        if !self.vcpus[vcpu].parked {
+            self.vcpus[vcpu].parked = true;
+            (self.qemu.cpu_pause)(self.vcpus[vcpu].state);
+        }
+    }
+
+    /// Begins another quantum if `slowest_ps` allows it. `caller` is a vCPU whose turn it is.
+    fn close_quantum(&mut self, slowest_ps: u64, caller: Option<usize>) -> bool {
+        let Some(elapsed_ps) = self.clock.close_quantum(slowest_ps) else { return false };
+        self.traffic.end_quantum(elapsed_ps, &self.clock);
+        let machine_ps = self.clock.machine_ps();
+        self.clock.set_quantum_ps(self.sharing.quantum_ps(machine_ps));
+        if next_timer_ns(&self.qemu).is_some_and(|due| due <= ns(machine_ps)) {
+            // Timers need QEMU's big lock, which is not ours inside generated code.
+            let state = self.vcpus[caller.unwrap_or(0)].state;
+            (self.qemu.queue_work)(state, run_timers, 0);
+            (self.qemu.cpu_exit)(state);
+        }
+        for other in 0..self.vcpus.len() {
+            if self.vcpus[other].parked && self.now_ps(other) < self.clock.horizon_ps() {
+                self.arm(other);
+                self.vcpus[other].parked = false;
+                (self.qemu.cpu_resume)(self.vcpus[other].state);
+            }
+        }
+        true
     }
 
     /// An access that the model or a sampling slot must see.
@@ -289,7 +311,7 @@ impl Lab {
     /// An interrupt wakes an idle vCPU at the time of who sent it, or of the timer that fired.
     fn wake(&mut self, state: *mut CpuState) {
         let Some(vcpu) = self.index_of(state) else { return };
-        if !self.is_idle(vcpu) {
+        if self.vcpus[vcpu].parked || !self.is_idle(vcpu) {
             return;
         }
         let in_timers = IN_TIMERS.load(Ordering::Relaxed);
@@ -384,8 +406,14 @@ extern "C" fn cpu_thread_is_idle(_: *mut CpuState) -> bool {
         return true;
     }
     let lab = lab();
-    if !(0..lab.vcpus.len()).all(|vcpu| lab.is_idle(vcpu)) {
+    let idle = |vcpu: usize| lab.vcpus[vcpu].parked || lab.is_idle(vcpu);
+    if !(0..lab.vcpus.len()).all(idle) {
         return true;
+    }
+    if let Some(slowest_ps) = lab.slowest(None) {
+        // The last that ran has gone idle; those that waited for it may go on.
+        lab.close_quantum(slowest_ps, None);
+        return false;
     }
     let Some(due_ns) = next_timer_ns(&lab.qemu) else { return true };
     // A timer that is due already runs only if the clock moves at all.

@@ -133,6 +133,8 @@ struct Qemu {
     scoreboard_find = "qemu_plugin_scoreboard_find": extern "C" fn(*mut c_void, c_uint) -> *mut c_void,
     cpu_by_index = "qemu_get_cpu": extern "C" fn(c_int) -> *mut CpuState,
     cpu_exit = "cpu_exit": extern "C" fn(*mut CpuState),
+    cpu_pause = "cpu_pause": extern "C" fn(*mut CpuState),
+    cpu_resume = "cpu_resume": extern "C" fn(*mut CpuState),
     cpu_interrupt = "cpu_interrupt": extern "C" fn(*mut CpuState, c_int),
     cpu_is_idle = "cpu_thread_is_idle": extern "C" fn(*mut CpuState) -> bool,
     cpu_init_flags = "tcg_cpu_init_cflags": extern "C" fn(*mut CpuState, bool),

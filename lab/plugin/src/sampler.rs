@@ -68,7 +68,8 @@ impl Sampler {
     /// that were switched off. `seen` tells an event's present count.
     pub(crate) fn load(&mut self, shared: &Shared, cpu: usize, seen: impl Fn(usize) -> u64) {
         self.frozen = shared.get(cpu_block(cpu) + at::CPU_FROZEN) != 0;
-        let count = shared.get(at::HEADER_SLOTS).min(at::MAX_SLOTS as u64) as usize;
+        // One behind the programmable counters, for op sampling.
+        let count = (shared.get(at::HEADER_SLOTS) as usize + 1).min(at::MAX_SLOTS);
         for index in 0..count {
             let base = slot_base(cpu, index);
             let control = shared.get(base + at::SLOT_CONTROL);

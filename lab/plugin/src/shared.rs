@@ -74,7 +74,7 @@ impl Shared {
             ("CPUs", machine.cpu_count(), at::MAX_CPUS),
             ("nodes", machine.nodes.len(), at::MAX_NODES),
             ("links", machine.links.len(), at::MAX_LINKS),
-            ("PMU counters", machine.pmu.counters as usize, at::MAX_SLOTS),
+            ("PMU counters", machine.pmu.counters as usize, at::MAX_SLOTS - 1),
         ];
         for (what, count, most) in bounds {
             if count > most {
