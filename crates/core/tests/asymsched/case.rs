@@ -80,7 +80,12 @@ impl Case {
         case
     }
 
-    fn on(random: &mut Random, bandwidth_mb_s: Matrix<f64>, shape: &[usize], even: bool) -> Self {
+    pub(crate) fn on(
+        random: &mut Random,
+        bandwidth_mb_s: Matrix<f64>,
+        shape: &[usize],
+        even: bool,
+    ) -> Self {
         let count = bandwidth_mb_s.size();
         let order = shuffled(random, count);
         let mut clusters = Vec::new();

@@ -2,6 +2,7 @@
 
 mod brute_force;
 mod case;
+mod machines;
 mod notation;
 mod policy;
 mod properties;
