@@ -133,8 +133,6 @@ impl Hardware {
     fn below_second(&mut self, cpu: usize, home: usize, request: &Request) -> Served {
         let fetched = self.fetch(cpu, request.line, home, request.store);
         let cpu = &mut self.cpus[cpu];
-        // A prefetch of it, if there was one, was in vain: another vCPU took the line away.
-        let _ = cpu.prefetcher.take(request.line);
         let virtual_line = request.vaddr >> LINE_SHIFT;
         let slot = cpu.first.insert(request.line, virtual_line);
         let near = fetched.source == Source::Llc;
