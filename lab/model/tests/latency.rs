@@ -140,7 +140,7 @@ fn a_list_whose_nodes_are_read_key_first_is_still_a_chase() {
 fn a_line_in_steady_use_outlives_a_stream() {
     // Only the filter sees the uses of line 0; the levels below must not take it for idle.
     let mut driver = Driver::new("sam-2");
-    let mut steps = 0;
+    let mut steps = 0u64;
     driver.start(0, move || {
         steps += 1;
         let line = if steps % 2 == 0 { 0 } else { steps.div_ceil(2) };
