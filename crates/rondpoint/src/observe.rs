@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rondpoint_linux::observe::Rung;
 use rondpoint_linux::perf::generation::Metric;
 
 /// Exit status of a failure of ours, as `env` and `timeout` have it.
@@ -55,6 +56,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = metric)]
     events: Option<Vec<Metric>>,
 
+    /// Use this sensor and no other (default: the best there is)
+    #[arg(long, value_enum)]
+    sensor: Option<Sensor>,
+
     /// Write to FILE instead of stderr
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -75,6 +80,30 @@ pub(crate) struct Arguments {
     /// The program to run and its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "pid")]
     command: Vec<OsString>,
+}
+
+/// A rung of the sensing ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sensor {
+    /// Counters and address samples
+    Samples,
+    /// Counters only
+    Counters,
+    /// Page faults, as on a machine without counters
+    Faults,
+    /// Only what /proc says
+    Statistics,
+}
+
+impl Sensor {
+    fn rung(self) -> Rung {
+        match self {
+            Self::Samples => Rung::Samples,
+            Self::Counters => Rung::Counters,
+            Self::Faults => Rung::Faults,
+            Self::Statistics => Rung::Statistics,
+        }
+    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

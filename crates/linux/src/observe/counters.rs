@@ -10,21 +10,12 @@ use std::os::fd::AsFd;
 use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Matrix, Nanos, Topology};
 
+use super::subject::Subject;
 use crate::LinuxError;
-use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
+use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
 use crate::perf::event::OpenEvent;
 use crate::perf::generation::Metric;
 use crate::perf::pmu;
-use crate::syscall::perf::Target;
-
-/// When inherited events begin to count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// When the task calls `execve`.
-    OnExec,
-    /// At once.
-    Now,
-}
 
 /// The open events.
 pub struct TreeCounters {
@@ -50,60 +41,25 @@ pub struct CpuReading {
     pub counts: Vec<(Metric, Counter)>,
 }
 
-/// Flags of every event on a program's tree.
-pub fn prepare(attr: &mut Attr, start: Start) {
-    attr.flags |= flag::INHERIT;
-    if start == Start::OnExec {
-        attr.flags |= flag::ENABLE_ON_EXEC;
-    } else {
-        attr.flags &= !flag::DISABLED;
-    }
-}
-
-/// Opens an event on each of the tasks; one that has ended meanwhile is passed over.
-///
-/// # Errors
-/// What the kernel says about the first task that is there.
-pub fn open_on_tasks(
-    event: &pmu::Event,
-    tasks: &[u32],
-    cpu: u32,
-    start: Start,
-) -> Result<Vec<OpenEvent>, LinuxError> {
-    let mut attr = event.attr.clone();
-    prepare(&mut attr, start);
-    let mut opened = Vec::new();
-    for &task in tasks {
-        let target = Target { task: task as i32, cpu: cpu as i32 };
-        match OpenEvent::open(&event.name, &attr, target, None) {
-            Ok(event) => opened.push(event),
-            Err(error) if error.errno() == Some(libc::ESRCH) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(opened)
-}
-
 impl TreeCounters {
     /// Opens what can be opened on all CPUs, and says what cannot and why.
     ///
     /// # Errors
     /// Not even the software task clock can be opened: no performance events at all.
     pub fn open(
-        tasks: &[u32],
+        subject: &Subject,
         topology: &Topology,
         events: &[(Metric, pmu::Event)],
-        start: Start,
     ) -> Result<(Self, Vec<LinuxError>), LinuxError> {
         let mut cpus = Vec::new();
         for cpu in 0..topology.cpu_count() {
-            let clocks = open_on_tasks(&clock(), tasks, topology.kernel_cpu(cpu), start)?;
+            let clocks = subject.open(&clock(), topology.kernel_cpu(cpu))?;
             cpus.push(CpuCounters { cpu, clocks, events: Vec::new() });
         }
         let mut counters = Self { cpus, user_only: false };
         let mut problems = Vec::new();
         for (metric, event) in events {
-            if let Err(problem) = counters.add(*metric, event, tasks, topology, start) {
+            if let Err(problem) = counters.add(*metric, event, subject, topology) {
                 problems.push(problem);
             }
         }
@@ -115,15 +71,11 @@ impl TreeCounters {
         &mut self,
         metric: Metric,
         event: &pmu::Event,
-        tasks: &[u32],
+        subject: &Subject,
         topology: &Topology,
-        start: Start,
     ) -> Result<(), LinuxError> {
-        let opened: Result<Vec<Vec<OpenEvent>>, LinuxError> = self
-            .cpus
-            .iter()
-            .map(|on| open_on_tasks(event, tasks, topology.kernel_cpu(on.cpu), start))
-            .collect();
+        let opened: Result<Vec<Vec<OpenEvent>>, LinuxError> =
+            self.cpus.iter().map(|on| subject.open(event, topology.kernel_cpu(on.cpu))).collect();
         for (on, events) in self.cpus.iter_mut().zip(opened?) {
             self.user_only |= events.iter().any(OpenEvent::is_user_only);
             on.events.push((metric, events));
@@ -300,6 +252,7 @@ pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matr
 mod tests {
     use rondpoint_core::topology::synthetic;
 
+    use super::super::subject::Start;
     use super::*;
 
     fn counter(value: u64, enabled: u64, running: u64) -> Counter {
@@ -371,7 +324,8 @@ mod tests {
     #[test]
     fn the_task_clock_of_this_thread_is_split_by_cpu() {
         let machine = synthetic::parse("node:1 core:1").unwrap();
-        let (counters, problems) = TreeCounters::open(&[0], &machine, &[], Start::Now).unwrap();
+        let subject = Subject::tasks(&[0], Start::Now);
+        let (counters, problems) = TreeCounters::open(&subject, &machine, &[]).unwrap();
         assert!(problems.is_empty());
         let readings = counters.read().unwrap();
         assert_eq!(readings.len(), 1);

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rondpoint_core::observation::{AddressSample, Samples, Source, UNKNOWN_NODE};
 use rondpoint_core::{Pid, Tid, Topology};
 
-use super::counters::{Start, open_on_tasks, prepare};
+use super::subject::Subject;
 use crate::LinuxError;
 use crate::parse::zoneinfo::PhysicalMap;
 use crate::perf::attr::{Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE, flag, sample_type};
@@ -23,7 +23,7 @@ use crate::perf::record::{Mode, Record, RecordError, Records};
 use crate::perf::ring::Ring;
 use crate::perf::sample::{Layout, Sample};
 use crate::syscall::memory::page_bytes;
-use crate::syscall::perf::{Target, set_output};
+use crate::syscall::perf::set_output;
 
 /// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
 /// lock per CPU (`kernel.perf_event_mlock_kb`).
@@ -126,8 +126,8 @@ fn source(sample: &Sample, vendor: Vendor) -> Option<Source> {
 /// What one drain of all rings brought beside samples.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskNews {
-    /// Processes that were born in the tree.
-    pub born: Vec<Pid>,
+    /// Processes that were born: parent, child.
+    pub born: Vec<(Pid, Pid)>,
     /// New names of threads.
     pub names: Vec<(Tid, String)>,
     /// Records that could not be understood.
@@ -164,8 +164,6 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// Events per sample.
     pub period: u64,
-    /// When to begin.
-    pub start: Start,
 }
 
 impl Sampler {
@@ -174,7 +172,7 @@ impl Sampler {
     /// # Errors
     /// Not even the software event that owns the rings can be opened or mapped.
     pub fn open(
-        tasks: &[u32],
+        subject: &Subject,
         topology: &Topology,
         translation: Translation,
         plan: &Plan,
@@ -198,7 +196,7 @@ impl Sampler {
         };
         let owner = owner(fields);
         for cpu in 0..topology.cpu_count() {
-            sampler.rings.push(open_ring(&owner, tasks, topology.kernel_cpu(cpu), plan.start)?);
+            sampler.rings.push(open_ring(&owner, subject, topology.kernel_cpu(cpu))?);
         }
         let Some(first) = sampler.rings.first().and_then(|ring| ring.owners.first()) else {
             return Ok((sampler, problems));
@@ -207,14 +205,14 @@ impl Sampler {
         sampler.layout = Layout::of(&accepted);
         for event in &plan.events {
             let event = sampling(event, &accepted, plan.period);
-            if let Err(problem) = sampler.add(&event, tasks, topology, plan.start) {
+            if let Err(problem) = sampler.add(&event, subject, topology) {
                 problems.push(problem);
             }
         }
         if sampler.rings.iter().all(|ring| ring.events.is_empty()) {
             let event = sampling(&faults(), &accepted, 1);
             sampler.kind = Kind::Faults;
-            sampler.add(&event, tasks, topology, plan.start)?;
+            sampler.add(&event, subject, topology)?;
         }
         sampler.samples.period = (sampler.kind == Kind::Accesses).then_some(plan.period);
         Ok((sampler, problems))
@@ -223,13 +221,12 @@ impl Sampler {
     fn add(
         &mut self,
         event: &Event,
-        tasks: &[u32],
+        subject: &Subject,
         topology: &Topology,
-        start: Start,
     ) -> Result<(), LinuxError> {
         let mut opened = Vec::new();
         for cpu in 0..self.rings.len() {
-            opened.push(open_on_tasks(event, tasks, topology.kernel_cpu(cpu), start)?);
+            opened.push(subject.open(event, topology.kernel_cpu(cpu))?);
         }
         for (ring, events) in self.rings.iter_mut().zip(opened) {
             let Some(owner) = ring.owners.first() else { continue };
@@ -276,7 +273,7 @@ impl Sampler {
                 Ok(Record::LostSamples { samples }) => self.samples.lost += samples,
                 Ok(Record::Throttle) => self.samples.throttled = true,
                 Ok(Record::Fork(relation)) if relation.process != relation.parent_process => {
-                    self.news.born.push(Pid(relation.process));
+                    self.news.born.push((Pid(relation.parent_process), Pid(relation.process)));
                 }
                 Ok(Record::Name { thread, name, .. }) => self.news.names.push((Tid(thread), name)),
                 Ok(_) => {}
@@ -345,17 +342,9 @@ fn sampling(event: &Event, accepted: &Attr, period: u64) -> Event {
     Event { name: event.name.clone(), attr, cpus: None }
 }
 
-fn open_ring(event: &Event, tasks: &[u32], cpu: u32, start: Start) -> Result<CpuRing, LinuxError> {
+fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<CpuRing, LinuxError> {
     // Task records must come from the fork on, before any execve.
-    let owners = match start {
-        Start::Now => open_on_tasks(event, tasks, cpu, start)?,
-        Start::OnExec => {
-            let mut attr = event.attr.clone();
-            prepare(&mut attr, Start::Now);
-            let target = Target { task: tasks[0] as i32, cpu: cpu as i32 };
-            vec![OpenEvent::open(&event.name, &attr, target, None)?]
-        }
-    };
+    let owners = subject.open_now(event, cpu)?;
     let gone = || io::Error::from_raw_os_error(libc::ESRCH);
     let first = owners.first().ok_or_else(|| LinuxError::PerfOpen {
         event: event.name.clone(),

@@ -78,10 +78,9 @@ impl Tasks {
     ///
     /// # Errors
     /// `/proc` cannot be read.
-    pub fn members(&mut self, born: &[Pid]) -> Result<BTreeSet<Pid>, LinuxError> {
+    pub fn members(&mut self, born: &[(Pid, Pid)]) -> Result<BTreeSet<Pid>, LinuxError> {
         let mut found = BTreeSet::new();
-        let known = self.processes.keys().copied();
-        let mut waiting: Vec<Pid> = known.chain([self.first]).chain(born.iter().copied()).collect();
+        let mut waiting: Vec<Pid> = self.family(born).into_iter().collect();
         while let Some(pid) = waiting.pop() {
             if found.contains(&pid) {
                 continue;
@@ -100,6 +99,24 @@ impl Tasks {
             }
         }
         Ok(found)
+    }
+
+    /// Those known, and of the newborn (parent, child) those whose parent is one of them. The
+    /// records of different CPUs come in no order, so a child may be named before its parent.
+    fn family(&self, born: &[(Pid, Pid)]) -> BTreeSet<Pid> {
+        let mut family: BTreeSet<Pid> = self.processes.keys().copied().collect();
+        family.insert(self.first);
+        loop {
+            let before = family.len();
+            for (parent, child) in born {
+                if family.contains(parent) {
+                    family.insert(*child);
+                }
+            }
+            if family.len() == before {
+                return family;
+            }
+        }
     }
 
     /// The threads of a process; none where it is gone.
@@ -127,7 +144,7 @@ impl Tasks {
     pub fn observe(
         &mut self,
         topology: &Topology,
-        born: &[Pid],
+        born: &[(Pid, Pid)],
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
         let members = self.members(born)?;
         let mut budget = MAX_THREADS;
@@ -394,8 +411,16 @@ mod tests {
         let machine = synthetic::parse("node:1 core:4").unwrap();
         fixture.process(10, &[(10, 2)], "");
         fixture.process(30, &[(30, 1)], "");
+        fixture.process(40, &[(40, 1)], "");
         let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
-        assert_eq!(shown(&tasks.observe(&machine, &[Pid(30)]).unwrap()), "10[10@2] 30[30@1]");
+        assert_eq!(
+            shown(
+                &tasks
+                    .observe(&machine, &[(Pid(20), Pid(30)), (Pid(10), Pid(20)), (Pid(1), Pid(40))])
+                    .unwrap()
+            ),
+            "10[10@2] 30[30@1]"
+        );
         fs::remove_dir_all(fixture.root().in_proc("10")).unwrap();
         assert_eq!(shown(&tasks.observe(&machine, &[]).unwrap()), "10[10@2] 30[30@1]");
     }
@@ -405,6 +430,6 @@ mod tests {
         let fixture = Fixture::new();
         let machine = synthetic::parse("node:1 core:4").unwrap();
         let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
-        assert_eq!(shown(&tasks.observe(&machine, &[Pid(77)]).unwrap()), "");
+        assert_eq!(shown(&tasks.observe(&machine, &[(Pid(10), Pid(77))]).unwrap()), "");
     }
 }

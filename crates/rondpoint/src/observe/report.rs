@@ -187,6 +187,8 @@ impl Interval {
         }
         // Where the machine is not counted the model's traffic is the program's once more.
         let machine = model.traffic.as_ref().filter(|_| look.observation.node_traffic.is_some());
+        let cpu_s = cpu_seconds(&look.readings).zip(cpu_seconds(&previous.readings));
+        let cpu_s = cpu_s.map(|(now, before)| now - before);
         let links = model.link_use_and_imbalance_percent();
         Self {
             at_s: look.observation.at.since(first.observation.at).seconds(),
@@ -197,9 +199,7 @@ impl Interval {
                 lost_share: model.sensing.lost_share,
                 running_share: model.sensing.running_share,
             },
-            cpu_s: cpu_seconds(&look.readings)
-                .zip(cpu_seconds(&previous.readings))
-                .map(|(a, b)| a - b),
+            cpu_s: cpu_s.filter(|_| !observer.watches_everybody()),
             processes: model.apps.len(),
             thread_count: model.threads.len(),
             program,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rondpoint_core::model::UpdateSettings;
 use rondpoint_core::{Model, Pid, Topology};
-use rondpoint_linux::observe::counters::Start as Begin;
 use rondpoint_linux::observe::sampler::Kind;
+use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Look, Observer, Settings};
 use rondpoint_linux::parse::schedstat;
 use rondpoint_linux::syscall::process::{self, End, Waiting};
@@ -57,7 +57,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let signals = Signals::of(&SIGNALS);
     let mask = signal::block(&signals).context("blocking signals")?;
     let arriving = signal::descriptor(&signals).context("reading signals")?;
-    let settings = Settings { period: arguments.sample_period, metrics: arguments.events.clone() };
+    let settings = Settings {
+        period: arguments.sample_period,
+        metrics: arguments.events.clone(),
+        rung: arguments.sensor.map(super::Sensor::rung),
+    };
     if let Some(pid) = arguments.pid {
         let end = process::watch_end(pid as i32);
         let end = end.with_context(|| format!("process {pid}"))?;

@@ -1,0 +1,285 @@
+//! Opening the sensors of a program: the best that the machine has, or the rung that was asked for,
+//! and a sentence on each that is missing.
+
+use rondpoint_core::Pid;
+
+use super::counters::TreeCounters;
+use super::kernel::{paranoid_level, physical_map};
+use super::sampler::{Kind, Plan, Sampler, Translation};
+use super::subject::{Start, Subject};
+use super::tasks::Tasks;
+use super::uncore::Uncore;
+use crate::perf::event::advice;
+use crate::perf::generation::{Available, Generation, Metric};
+use crate::perf::pmu::{Event, Pmus};
+use crate::root::Root;
+use crate::topology::Discovered;
+use crate::{LinuxError, probe};
+
+/// A rung of the sensing ladder, to be forced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rung {
+    /// Counters and address samples.
+    Samples,
+    /// Counters only.
+    Counters,
+    /// Page faults only, as on a machine without a PMU.
+    Faults,
+    /// Only what `/proc` says.
+    Statistics,
+}
+
+/// What is to be sensed.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Events per address sample; `None` = what the processor's table says.
+    pub period: Option<u64>,
+    /// Count these instead of the default set.
+    pub metrics: Option<Vec<Metric>>,
+    /// Use this rung and no other; `None` = the best there is.
+    pub rung: Option<Rung>,
+}
+
+impl Settings {
+    fn counts(&self) -> bool {
+        matches!(self.rung, None | Some(Rung::Samples | Rung::Counters))
+    }
+
+    fn samples(&self) -> bool {
+        matches!(self.rung, None | Some(Rung::Samples | Rung::Faults))
+    }
+}
+
+/// What is counted unless asked otherwise: the traffic matrix, what makes it cost, and coherence.
+/// The rest would only thin it out, because counters are few.
+const DEFAULT_METRICS: [Metric; 8] = [
+    Metric::Instructions,
+    Metric::Cycles,
+    Metric::RemoteHitm,
+    Metric::RemoteForward,
+    Metric::LlcMisses,
+    Metric::DramLatencyCycles,
+    Metric::DramRequests,
+    Metric::Writebacks,
+];
+
+/// The open sensors.
+pub(super) struct Sensors {
+    pub(super) tasks: Tasks,
+    pub(super) counters: Option<TreeCounters>,
+    pub(super) sampler: Option<Sampler>,
+    pub(super) uncore: Uncore,
+    pub(super) generation: String,
+    pub(super) notes: Vec<String>,
+    /// Events watch whatever runs, not only the program.
+    pub(super) everybody: bool,
+}
+
+struct Opening<'a> {
+    root: &'a Root,
+    machine: &'a Discovered,
+    settings: &'a Settings,
+    available: Available,
+    events: Vec<(Metric, Event)>,
+    subject: Subject,
+    notes: Vec<String>,
+}
+
+/// Opens what can be opened.
+///
+/// # Errors
+/// The process is not there, or `/proc` cannot be read. Missing sensors are no error.
+pub(super) fn open(
+    root: &Root,
+    machine: &Discovered,
+    first: Pid,
+    start: Start,
+    settings: &Settings,
+) -> Result<Sensors, LinuxError> {
+    let (pmus, _) = Pmus::discover(root)?;
+    let topology = &machine.topology;
+    let nodes: Vec<u32> =
+        topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
+    let available = Generation::choose(&pmus, &machine.identity).resolve(&pmus, &nodes);
+    let mut tasks = Tasks::new(root.clone(), first, settings.counts());
+    let threads = threads(&mut tasks, first)?;
+    let events = chosen(&available, settings);
+    let mut notes = Vec::new();
+    let subject =
+        subject(&threads, start, machine, events.len() + available.sample.len(), &mut notes);
+    let mut opening = Opening { root, machine, settings, available, events, subject, notes };
+    let counters = opening.counters();
+    let sampler = opening.sampler(counters.is_some())?;
+    let Opening { available, subject, mut notes, .. } = opening;
+    if topology.node_count() == 1 {
+        notes.push(
+            "this machine has one memory node: every access is local, there is no traffic between \
+             nodes to see"
+                .to_string(),
+        );
+    }
+    let uncore =
+        if settings.counts() { Uncore::open(&available, topology) } else { Uncore::default() };
+    let (generation, everybody) = (available.generation, subject.is_everybody());
+    Ok(Sensors { tasks, counters, sampler, uncore, generation, notes, everybody })
+}
+
+/// All threads of the tree.
+fn threads(tasks: &mut Tasks, first: Pid) -> Result<Vec<u32>, LinuxError> {
+    let mut threads = Vec::new();
+    for pid in tasks.members(&[])? {
+        threads.extend(tasks.threads_of(pid)?.iter().map(|tid| tid.0));
+    }
+    if threads.is_empty() {
+        let what = format!("process {first}");
+        return Err(LinuxError::Input { what, problem: "there is no such process".to_string() });
+    }
+    Ok(threads)
+}
+
+fn chosen(available: &Available, settings: &Settings) -> Vec<(Metric, Event)> {
+    let is_chosen = |metric: Metric| match &settings.metrics {
+        _ if !settings.counts() => false,
+        Some(metrics) => metrics.iter().any(|wanted| wanted.same_kind(metric)),
+        None => is_default(metric, available),
+    };
+    available.core.iter().filter(|(metric, _)| is_chosen(*metric)).cloned().collect()
+}
+
+fn is_default(metric: Metric, available: &Available) -> bool {
+    let by_target = available.core.iter().any(|(other, _)| matches!(other, Metric::DramNode(_)));
+    match metric {
+        Metric::DramNode(_) => true,
+        Metric::LocalDram | Metric::RemoteDram => !by_target,
+        other => DEFAULT_METRICS.contains(&other),
+    }
+}
+
+/// The program's own tasks, unless that were too many events for them and everybody may be watched.
+fn subject(
+    threads: &[u32],
+    start: Start,
+    machine: &Discovered,
+    events: usize,
+    notes: &mut Vec<String>,
+) -> Subject {
+    // The clock, the owner of the ring, and instructions and cycles of each thread.
+    const OWN_EVENTS: usize = 4;
+    let tasks = Subject::tasks(threads, start);
+    let cpus = machine.topology.cpu_count();
+    if !tasks.is_too_much(events + OWN_EVENTS, cpus) || probe::whole_cpu().is_err() {
+        return tasks;
+    }
+    notes.push(format!(
+        "{} threads on {cpus} CPUs are too many to count each: counts are those of the whole machine",
+        threads.len()
+    ));
+    Subject::everybody()
+}
+
+impl Opening<'_> {
+    fn sentence(&self, errno: Option<i32>) -> String {
+        advice(errno, paranoid_level(self.root))
+    }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    fn counters(&mut self) -> Option<TreeCounters> {
+        if !self.settings.counts() {
+            return None;
+        }
+        match TreeCounters::open(&self.subject, &self.machine.topology, &self.events) {
+            Ok((counters, problems)) => {
+                if counters.metrics().next().is_none() {
+                    let errno = problems.first().and_then(LinuxError::errno);
+                    self.note(self.sentence(errno.or(Some(libc::ENOENT))));
+                } else if counters.user_only {
+                    self.note(format!(
+                        "counting user code only: {}",
+                        self.sentence(Some(libc::EACCES))
+                    ));
+                }
+                Some(counters)
+            }
+            Err(problem) => {
+                self.note(self.sentence(problem.errno()));
+                None
+            }
+        }
+    }
+
+    fn sampler(&mut self, has_counters: bool) -> Result<Option<Sampler>, LinuxError> {
+        if !self.settings.samples() {
+            return Ok(None);
+        }
+        let physical = physical_map(self.root)?;
+        let topology = &self.machine.topology;
+        let translation = Translation::new(topology, physical, self.available.vendor);
+        let period = self.settings.period.unwrap_or(self.available.period);
+        let faults_only = self.settings.rung == Some(Rung::Faults);
+        let events = if faults_only { Vec::new() } else { self.available.sample.clone() };
+        let plan = Plan { events, period };
+        match Sampler::open(&self.subject, topology, translation, &plan) {
+            Ok((sampler, problems)) => {
+                if sampler.kind == Kind::Faults && !plan.events.is_empty() {
+                    let problem = problems.first().map(ToString::to_string).unwrap_or_default();
+                    self.note(format!("no address samples: {problem}"));
+                }
+                if !sampler.has_physical_addresses() {
+                    let why = self.sentence(Some(libc::EACCES));
+                    self.note(format!("samples do not tell the node of their data: {why}"));
+                }
+                Ok(Some(sampler))
+            }
+            // Without counters the same was said already.
+            Err(problem) => {
+                if has_counters || faults_only {
+                    self.note(format!("no samples: {problem}"));
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::attr::{Attr, TYPE_RAW};
+
+    fn available(metrics: &[Metric]) -> Available {
+        let event = Event { name: "x".into(), attr: Attr::counting(TYPE_RAW, 0), cpus: None };
+        let core = metrics.iter().map(|metric| (*metric, event.clone())).collect();
+        Available { core, ..Available::default() }
+    }
+
+    fn check(metrics: &[Metric], settings: &Settings, expected: &[Metric]) {
+        let events = chosen(&available(metrics), settings);
+        let found: Vec<Metric> = events.iter().map(|(metric, _)| *metric).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn local_and_remote_are_counted_only_where_targets_are_not() {
+        use Metric::{DramNode, LlcMisses, Loads, LocalDram};
+        let settings = Settings::default();
+        check(&[LocalDram, LlcMisses, Loads], &settings, &[LocalDram, LlcMisses]);
+        check(
+            &[LocalDram, LlcMisses, DramNode(0), DramNode(1)],
+            &settings,
+            &[LlcMisses, DramNode(0), DramNode(1)],
+        );
+    }
+
+    #[test]
+    fn what_was_asked_for_is_counted_and_a_rung_below_counters_counts_nothing() {
+        use Metric::{DramNode, LlcMisses, Loads};
+        let all = [LlcMisses, Loads, DramNode(0), DramNode(1)];
+        let asked = |rung| Settings { metrics: Some(vec![DramNode(0), Loads]), rung, period: None };
+        check(&all, &asked(None), &[Loads, DramNode(0), DramNode(1)]);
+        check(&all, &asked(Some(Rung::Counters)), &[Loads, DramNode(0), DramNode(1)]);
+        check(&all, &asked(Some(Rung::Faults)), &[]);
+    }
+}

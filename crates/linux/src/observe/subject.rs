@@ -1,0 +1,126 @@
+//! Whom events are opened on: the tasks of a program with all that they start, or everybody.
+
+use crate::LinuxError;
+use crate::perf::attr::{Attr, flag};
+use crate::perf::event::OpenEvent;
+use crate::perf::pmu::Event;
+use crate::syscall::perf::Target;
+
+/// Every thread gets its own copy of every inherited event when it is born, about 1.2 KiB of kernel
+/// memory and a microsecond each (`struct perf_event`, `inherit_event`, Linux 6.12): above this many
+/// a program that starts threads would feel it.
+const MAX_INHERITED: usize = 512;
+/// Descriptors for the threads that are there at the start.
+const MAX_OPENED: usize = 8192;
+
+/// When inherited events begin to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// When the task calls `execve`.
+    OnExec,
+    /// At once.
+    Now,
+}
+
+/// Whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    tasks: Vec<i32>,
+    start: Start,
+}
+
+const EVERYBODY: i32 = -1;
+
+impl Subject {
+    /// These threads and what they start.
+    #[must_use]
+    pub fn tasks(threads: &[u32], start: Start) -> Self {
+        Self { tasks: threads.iter().map(|&thread| thread as i32).collect(), start }
+    }
+
+    /// Whatever runs on a CPU.
+    #[must_use]
+    pub fn everybody() -> Self {
+        Self { tasks: vec![EVERYBODY], start: Start::Now }
+    }
+
+    /// Whether it is everybody.
+    #[must_use]
+    pub fn is_everybody(&self) -> bool {
+        self.tasks == [EVERYBODY]
+    }
+
+    /// Whether so many events on so many CPUs are more than the tasks should carry.
+    #[must_use]
+    pub fn is_too_much(&self, events: usize, cpus: usize) -> bool {
+        let each = events * cpus;
+        each > MAX_INHERITED || each * self.tasks.len() > MAX_OPENED
+    }
+
+    /// Opens an event on one CPU for each of the tasks; one that has ended meanwhile is passed over.
+    ///
+    /// # Errors
+    /// What the kernel says about the first task that is there.
+    pub fn open(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
+        self.open_from(event, cpu, self.start)
+    }
+
+    /// The same, but running at once: for records that begin before `execve`.
+    ///
+    /// # Errors
+    /// As [`Subject::open`].
+    pub fn open_now(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
+        self.open_from(event, cpu, Start::Now)
+    }
+
+    fn open_from(
+        &self,
+        event: &Event,
+        cpu: u32,
+        start: Start,
+    ) -> Result<Vec<OpenEvent>, LinuxError> {
+        let mut attr = event.attr.clone();
+        prepare(&mut attr, start);
+        let mut opened = Vec::new();
+        for &task in &self.tasks {
+            match OpenEvent::open(&event.name, &attr, Target { task, cpu: cpu as i32 }, None) {
+                Ok(event) => opened.push(event),
+                Err(error) if error.errno() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(opened)
+    }
+}
+
+fn prepare(attr: &mut Attr, start: Start) {
+    attr.flags |= flag::INHERIT;
+    if start == Start::OnExec {
+        attr.flags |= flag::ENABLE_ON_EXEC;
+    } else {
+        attr.flags &= !flag::DISABLED;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::attr::{SW_DUMMY, TYPE_SOFTWARE};
+
+    #[test]
+    fn tasks_that_have_ended_are_passed_over() {
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+        let event = Event { name: "dummy".into(), attr, cpus: None };
+        let subject = Subject::tasks(&[0, i32::MAX as u32], Start::Now);
+        assert_eq!(subject.open(&event, 0).unwrap().len(), 1);
+        assert!(!subject.is_everybody() && Subject::everybody().is_everybody());
+    }
+
+    #[test]
+    fn many_cpus_or_many_threads_are_too_much() {
+        let one = Subject::tasks(&[1], Start::Now);
+        assert!(!one.is_too_much(16, 32) && one.is_too_much(16, 33));
+        let many = Subject::tasks(&[1; 100], Start::Now);
+        assert!(!many.is_too_much(10, 8) && many.is_too_much(11, 8));
+    }
+}
