@@ -233,6 +233,26 @@ fn half_of_the_difference_leaves_a_saturated_socket() {
 }
 
 #[test]
+fn threads_that_are_known_to_be_at_home_do_not_leave_for_bandwidth() {
+    let text = "2 sockets 4 cores 1 thread\n 0: T1 mem home0 | T2 mem home0 | T3 mem | T4 mem home1\n 1: - | -";
+    check(
+        text,
+        expect![[r#"
+        B: T3 0.2→1.4
+        B: T4 0.3→1.5
+    "#]],
+    );
+    check_with(
+        Preset::AUTHOR,
+        text,
+        expect![[r#"
+        B: T1 0.0→1.4
+        B: T2 0.1→1.5
+    "#]],
+    );
+}
+
+#[test]
 fn a_socket_with_coherence_keeps_its_bandwidth_problem_but_not_in_mph() {
     let text = "2 sockets 4 cores 1 thread\n 0: T1 mem | T2 mem | T3 mem | T4 snp\n 1: - | -";
     check(

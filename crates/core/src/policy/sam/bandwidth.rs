@@ -2,7 +2,7 @@
 
 use super::decide::{Board, Destination, Move, Phase};
 use super::preset::Spread;
-use super::view::Running;
+use super::view::{DataHome, Running};
 use alloc::vec::Vec;
 
 /// Spreads memory-bound threads that neither share data nor know where their data is.
@@ -40,9 +40,11 @@ fn leaving(board: &Board<'_>, source: usize, target: usize, counts: &[usize]) ->
 
 /// Moves up to `leaving` threads; says how many it moved.
 fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) -> usize {
-    let may_leave = |&(cpu, _): &(usize, &Running)| {
+    let spares_home = board.situation.preset.bandwidth_spares_home;
+    let may_leave = |&(cpu, running): &(usize, &Running)| {
         let flags = board.flags(cpu);
-        flags.memory && !flags.sharing && !flags.marked
+        let is_home = spares_home && running.home == DataHome::Socket(source);
+        flags.memory && !flags.sharing && !flags.marked && !is_home
     };
     let threads: Vec<(usize, &Running)> = board.movable(source).filter(may_leave).collect();
     let mut left = 0;

@@ -48,10 +48,14 @@ pub struct Preset {
     pub homeward_exchange: bool,
     /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
     pub remote_exchange: bool,
-    /// In phase R, leave out threads that share (SAM-MPH).
+    /// In phase R, leave threads that share with their company [the slides never split them; SAM-MPH has the rule]. Without it phase C
+    /// fetches what phase R sends away, for ever.
     pub remote_spares_sharers: bool,
     /// In phase B, only on sockets without coherence (not in SAM-MPH).
     pub bandwidth_spares_coherence: bool,
+    /// In phase B, leave threads whose pages are known to be here: their requests would come back over the link [inferred; the
+    /// published code learns it one phase R later].
+    pub bandwidth_spares_home: bool,
     /// How many leave in phase B.
     pub spread: Spread,
     /// Place whole applications first (SAM-MPH).
@@ -68,8 +72,9 @@ impl Preset {
         gathering: Gathering::ProcessToCheaper,
         homeward_exchange: true,
         remote_exchange: true,
-        remote_spares_sharers: false,
+        remote_spares_sharers: true,
         bandwidth_spares_coherence: true,
+        bandwidth_spares_home: true,
         spread: Spread::HalfOfDifference,
         places_applications: false,
     };
@@ -80,6 +85,8 @@ impl Preset {
         memory: Memory::Sticky,
         gathering: Gathering::AllToLower,
         homeward_exchange: false,
+        remote_spares_sharers: false,
+        bandwidth_spares_home: false,
         spread: Spread::Half,
         ..Self::SLIDES
     };
@@ -89,7 +96,6 @@ impl Preset {
     pub const MPH: Self = Self {
         name: "mph",
         remote_exchange: false,
-        remote_spares_sharers: true,
         bandwidth_spares_coherence: false,
         places_applications: true,
         ..Self::SLIDES
