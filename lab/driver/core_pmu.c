@@ -117,9 +117,10 @@ static int core_event_init(struct perf_event *event)
 	if (control < 0)
 		return control;
 
-	event->hw.config = code;
-	event->hw.config_base = control;
-	event->hw.event_base = threshold;
+	rp_event_code(&event->hw) = code;
+	rp_event_control(&event->hw) = control;
+	rp_event_threshold(&event->hw) = threshold;
+	rp_event_beyond_caches(&event->hw) = 0;
 	event->hw.idx = -1;
 
 	/* -ENOENT lets `perf record` fall back from cycles to its software clock. */
@@ -160,7 +161,7 @@ static void update_count(struct perf_event *event)
 	local64_add(now - before, &event->count);
 }
 
-static void core_read(struct perf_event *event)
+void rp_core_read(struct perf_event *event)
 {
 	if (event->hw.state & PERF_HES_STOPPED)
 		return;
@@ -197,7 +198,7 @@ static void start_slot(struct perf_event *event)
 	rp_marker_slots();
 }
 
-static void core_start(struct perf_event *event, int flags)
+void rp_core_start(struct perf_event *event, int flags)
 {
 	if (!(event->hw.state & PERF_HES_STOPPED))
 		return;
@@ -229,6 +230,18 @@ void rp_core_stop(struct perf_event *event, int flags)
 	hw->state |= PERF_HES_STOPPED | PERF_HES_UPTODATE;
 }
 
+/* Gives @event the free @counter of this CPU. */
+void rp_core_attach(struct perf_event *event, unsigned int counter, int flags)
+{
+	struct rp_cpu *state = this_cpu_ptr(&rp_cpus);
+
+	event->hw.idx = counter;
+	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	WRITE_ONCE(state->events[counter], event);
+	if (flags & PERF_EF_START)
+		rp_core_start(event, PERF_EF_RELOAD);
+}
+
 static int core_add(struct perf_event *event, int flags)
 {
 	struct rp_cpu *state = this_cpu_ptr(&rp_cpus);
@@ -243,16 +256,11 @@ static int core_add(struct perf_event *event, int flags)
 	if (chosen < 0)
 		return chosen;
 
-	event->hw.idx = chosen;
-	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
-	/* A slot's count goes on from here whichever CPU the task came from. */
-	WRITE_ONCE(state->events[chosen], event);
-	if (flags & PERF_EF_START)
-		core_start(event, PERF_EF_RELOAD);
+	rp_core_attach(event, chosen, flags);
 	return 0;
 }
 
-static void core_del(struct perf_event *event, int flags)
+void rp_core_del(struct perf_event *event, int flags)
 {
 	struct rp_cpu *state = this_cpu_ptr(&rp_cpus);
 
@@ -268,10 +276,10 @@ static struct pmu core_pmu = {
 	.attr_groups = rp_core_groups,
 	.event_init = core_event_init,
 	.add = core_add,
-	.del = core_del,
-	.start = core_start,
+	.del = rp_core_del,
+	.start = rp_core_start,
 	.stop = rp_core_stop,
-	.read = core_read,
+	.read = rp_core_read,
 };
 
 /*

@@ -59,7 +59,7 @@
 #define RP_HEADER_NODES 3
 #define RP_HEADER_LINKS 4
 #define RP_HEADER_EVENTS 5 /* events 0..EVENTS-1 exist */
-#define RP_HEADER_SLOTS 6 /* programmable counters per CPU, 1..16 */
+#define RP_HEADER_SLOTS 6 /* programmable counters per CPU, 1..15; see Slots */
 #define RP_HEADER_VENDOR 7 /* how data sources are to be encoded, RP_VENDOR_* */
 #define RP_HEADER_CLOCK_KHZ 8 /* modelled core clock: kHz of guest time */
 #define RP_HEADER_READ_COST_PS 9 /* picoseconds charged by RP_MARKER_READ */
@@ -106,7 +106,8 @@
 #define RP_CPU_ENTRIES 1024
 
 /*
- * Slots: programmable counters that count down and take samples.  Slot s of a
+ * Slots: programmable counters that count down and take samples.  There are
+ * RP_HEADER_SLOTS of them and one more behind, for AMD's op sampling.  Slot s of a
  * CPU begins at RP_CPU_SLOTS + s * RP_SLOT_WORDS of its block.  Only the CPU
  * itself writes its slots.
  *

@@ -39,7 +39,7 @@ static int check_header(void)
 	    rp_load(RP_HEADER_NODES) - 1 >= RP_MAX_NODES ||
 	    rp_load(RP_HEADER_LINKS) > RP_MAX_LINKS ||
 	    rp_load(RP_HEADER_EVENTS) - 1 >= RP_MAX_EVENTS ||
-	    rp_load(RP_HEADER_SLOTS) - 1 >= RP_MAX_SLOTS ||
+	    rp_load(RP_HEADER_SLOTS) - 1 >= RP_MAX_SLOTS - 1 ||
 	    rp_load(RP_HEADER_VENDOR) > RP_VENDOR_ARM) {
 		pr_err(RP_NAME ": the model's header is out of bounds: %llu CPUs (kernel %u), %llu nodes, %llu links, %llu events, %llu counters, vendor %llu\n",
 		       cpus, num_possible_cpus(), rp_load(RP_HEADER_NODES),
@@ -75,11 +75,16 @@ static int register_all(void)
 	error = rp_core_register(name);
 	if (error)
 		goto stop_samples;
-	error = rp_node_register();
+	error = rp_ibs_register();
 	if (error)
 		goto unregister_core;
+	error = rp_node_register();
+	if (error)
+		goto unregister_ibs;
 	return 0;
 
+unregister_ibs:
+	rp_ibs_unregister();
 unregister_core:
 	rp_core_unregister();
 stop_samples:
@@ -126,6 +131,7 @@ static void remove(struct pci_dev *device)
 {
 	rp_store(RP_HEADER_DRIVER, 0);
 	rp_node_unregister();
+	rp_ibs_unregister();
 	rp_core_unregister();
 	rp_samples_stop();
 	rp_memory = NULL;

@@ -6,6 +6,7 @@
  *   main.c         finds the device, checks its header, registers and unregisters
  *   core_events.c  names and codes of the core events; perf attributes -> event
  *   core_pmu.c     the core PMU: counters, slots, start and stop
+ *   ibs_pmu.c      AMD's op sampling, on machines of that maker
  *   samples.c      the NMI handler: ring -> perf samples
  *   data_source.c  data source encodings of the three vendors
  *   node_pmu.c     the uncore PMU: memory controllers and links
@@ -21,7 +22,7 @@
 
 #define RP_NAME "rondpoint_pmu"
 
-/* A counter is a slot (0 .. RP_MAX_SLOTS - 1) or one of the fixed ones after. */
+/* A counter is a slot (0 .. RP_MAX_SLOTS - 1) or one of the fixed ones after it. */
 #define RP_FIXED_INSTRUCTIONS (RP_MAX_SLOTS + 0)
 #define RP_FIXED_CYCLES (RP_MAX_SLOTS + 1)
 #define RP_FIXED_REF_CYCLES (RP_MAX_SLOTS + 2)
@@ -48,6 +49,7 @@ DECLARE_PER_CPU(struct rp_cpu, rp_cpus);
 #define rp_event_code(hw) ((hw)->config) /* RP_EVENT_* */
 #define rp_event_control(hw) ((hw)->config_base) /* RP_CONTROL_* */
 #define rp_event_threshold(hw) ((hw)->event_base) /* cycles */
+#define rp_event_beyond_caches(hw) ((hw)->last_tag) /* 1: drop samples that caches answered */
 
 static inline u64 rp_load(unsigned int word)
 {
@@ -93,7 +95,15 @@ int rp_event_code_of(const struct perf_event_attr *attr, bool is_core_type, u64 
 /* core_pmu.c */
 int rp_core_register(const char *name);
 void rp_core_unregister(void);
+void rp_core_attach(struct perf_event *event, unsigned int counter, int flags);
+void rp_core_del(struct perf_event *event, int flags);
+void rp_core_start(struct perf_event *event, int flags);
 void rp_core_stop(struct perf_event *event, int flags);
+void rp_core_read(struct perf_event *event);
+
+/* ibs_pmu.c */
+int rp_ibs_register(void);
+void rp_ibs_unregister(void);
 
 /* samples.c */
 int rp_samples_start(void);

@@ -102,6 +102,20 @@ static struct pt_regs *exact(struct pt_regs *copy, struct pt_regs *regs, struct 
 	return copy;
 }
 
+static bool answered_by_cache(unsigned int cpu, u64 number)
+{
+	switch (rp_load(entry_word(cpu, number, RP_ENTRY_SOURCE)) &
+		GENMASK(RP_SOURCE_NODE_SHIFT - 1, 0)) {
+	case RP_SOURCE_L1:
+	case RP_SOURCE_L2:
+	case RP_SOURCE_LLC:
+	case RP_SOURCE_IN_FLIGHT:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void deliver(struct rp_cpu *state, struct perf_event *event, struct pt_regs *regs,
 		    unsigned int cpu, u64 number)
 {
@@ -112,6 +126,8 @@ static void deliver(struct rp_cpu *state, struct perf_event *event, struct pt_re
 	struct pt_regs copy;
 
 	local64_set(&hw->period_left, rp_load(rp_slot_word(cpu, slot, RP_SLOT_LEFT)));
+	if (rp_event_beyond_caches(hw) && answered_by_cache(cpu, number))
+		return;
 	perf_sample_data_init(&data, 0, hw->last_period);
 	fill(&data, event, cpu, number);
 	state->samples++;
@@ -167,8 +183,8 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
 		rp_store(rp_cpu_word(cpu, RP_RING_TAIL), ++tail);
 	}
 	state->nmi_may_follow = true;
-	set_frozen(cpu, 0);
 	sample_event_took(sched_clock() - begin);
+	set_frozen(cpu, 0); /* last, so that as little as possible of us is sampled */
 	return NMI_HANDLED;
 }
 

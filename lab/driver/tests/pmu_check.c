@@ -516,6 +516,49 @@ static void frequency(void)
 	ring_free(&ring);
 }
 
+/* AMD's interface: no counting, periods in steps of 16, one event per group. */
+static void op_sampling(void)
+{
+	const char *path = "/sys/bus/event_source/devices/ibs_op/type";
+	uint64_t inside = 0, caches = 0;
+	struct sample sample;
+
+	if (access(path, F_OK))
+		return; /* another maker's machine */
+
+	struct perf_event_attr counting = attr_of(number_in(path), 0), attr = counting, odd;
+
+	EXPECT(perf_open(&counting, 0, -1, -1) < 0 && errno == EINVAL, "errno %d", errno);
+	attr.sample_type = SAMPLE_SHAPE;
+	attr.sample_period = 1024;
+	odd = attr;
+	odd.sample_period = 1000;
+	EXPECT(perf_open(&odd, 0, -1, -1) < 0 && errno == EINVAL, "period: errno %d", errno);
+
+	struct ring ring = ring_of(must_open(&attr, 0, -1, -1));
+
+	EXPECT(perf_open(&attr, 0, -1, ring.fd) < 0 && errno == EINVAL, "group: errno %d", errno);
+	load_loop(LOOPS);
+	ioctl(ring.fd, PERF_EVENT_IOC_DISABLE, 0);
+	while (ring_next(&ring, &sample))
+		inside += sample.addr == (uint64_t)buffer;
+	EXPECT(inside + 2 >= LOOPS / 1024 && inside <= LOOPS / 1024 + 2, "%lu samples in the loop",
+	       inside);
+	ring_free(&ring);
+
+	attr.config = 1 << 16; /* l3missonly */
+	ring = ring_of(must_open(&attr, 0, -1, -1));
+	load_loop(LOOPS);
+	ioctl(ring.fd, PERF_EVENT_IOC_DISABLE, 0);
+	while (ring_next(&ring, &sample)) {
+		union perf_mem_data_src source = { .val = sample.data_src };
+
+		caches += source.mem_lvl_num <= PERF_MEM_LVLNUM_L3;
+	}
+	EXPECT(!caches, "%lu of %lu samples from caches", caches, ring.samples);
+	ring_free(&ring);
+}
+
 static void uncore(void)
 {
 	int type = number_in("/sys/bus/event_source/devices/lab_nb/type");
@@ -563,6 +606,7 @@ static const struct {
 	{ "latency_threshold", latency_threshold },
 	{ "throttled", throttled },
 	{ "frequency", frequency },
+	{ "op_sampling", op_sampling },
 	{ "uncore", uncore },
 };
 
