@@ -15,6 +15,7 @@
 
 pub mod cluster;
 pub mod decision;
+pub mod earlier;
 mod least_movement;
 mod local;
 mod memory;
@@ -34,9 +35,9 @@ pub use preset::Preset;
 pub use reason::{AsymSchedReason, PlacementReason};
 
 use self::decision::Cost;
+use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
 use self::reading::{Known, Reading, usable_cpus};
-use self::set_bandwidth::SetBandwidth;
 use super::{Policy, Registered};
 use crate::model::{App, Model};
 use crate::plan::{Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, StepResult};
@@ -51,7 +52,7 @@ use alloc::vec::Vec;
 pub(super) const REGISTERED: Registered = Registered {
     name: "asymsched",
     about: "whole nodes of threads, then their memory: the node sets with the most bandwidth between them",
-    presets: &["published", "filtered", "equal-weights", "measured"],
+    presets: &["published", "filtered", "equal-weights", "measured", "to-accessor"],
     make: |name| {
         let preset =
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
@@ -63,7 +64,7 @@ pub(super) const REGISTERED: Registered = Registered {
 #[derive(Debug, Clone)]
 pub struct AsymSched {
     preset: Preset,
-    cache: SetBandwidth,
+    earlier: Earlier,
     states: BTreeMap<Pid, State>,
     interleaved: BTreeSet<Pid>,
     measured: Measured,
@@ -77,7 +78,7 @@ impl AsymSched {
     pub fn new(preset: Preset) -> Self {
         Self {
             preset,
-            cache: SetBandwidth::new(),
+            earlier: Earlier::new(),
             states: BTreeMap::new(),
             interleaved: BTreeSet::new(),
             measured: Measured::default(),
@@ -145,7 +146,7 @@ impl AsymSched {
         };
         let Some(reading) = Reading::new(model, topology, &known) else { return Vec::new() };
         let seconds_per_gb = self.seconds_per_gb();
-        let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.cache);
+        let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.earlier);
         let mut proposals = Vec::new();
         if decision.verdict == Verdict::Move {
             for cost in &decision.costs {
@@ -244,7 +245,7 @@ fn steps(decision: &Decision, reading: &Reading, cost: &Cost) -> Vec<PlacementRe
         clusters: decision.clusters.len(),
         staying: decision.staying,
         chosen: decision.chosen,
-        best: decision.best,
+        best: decision.best.unwrap_or(decision.chosen),
         best_gap: found.gap(),
         moved: Bytes(found.moved_bytes),
         moved_at_least: Bytes(found.moved_bytes_bound),

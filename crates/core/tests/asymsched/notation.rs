@@ -7,7 +7,7 @@
 
 use crate::case::PAPER_MB_S;
 use rondpoint_core::policy::asymsched::decision::AppView;
-use rondpoint_core::policy::asymsched::set_bandwidth::SetBandwidth;
+use rondpoint_core::policy::asymsched::earlier::Earlier;
 use rondpoint_core::policy::asymsched::{Decision, Preset, Situation, decide};
 use rondpoint_core::{Bytes, Matrix, Nanos, Pid};
 use std::fmt::Write;
@@ -65,7 +65,7 @@ fn app(index: usize, line: &str, count: usize) -> AppView {
 }
 
 pub(crate) fn decide_text(text: &str, preset: &Preset) -> String {
-    describe(&decide(&situation(text), preset, preset.seconds_per_gb, &mut SetBandwidth::new()))
+    describe(&decide(&situation(text), preset, preset.seconds_per_gb, &mut Earlier::new()))
 }
 
 /// The decision, one fact a line; values in units of 10⁹ × weight.
@@ -74,7 +74,8 @@ pub(crate) fn describe(decision: &Decision) -> String {
     decision.moves().for_each(|(from, to)| write!(out, " {from}→{to}").expect("text"));
     if let Some(found) = &decision.found {
         let [staying, chosen, best] =
-            [decision.staying, decision.chosen, decision.best].map(|value| value / 1e9);
+            [decision.staying, decision.chosen, decision.best.unwrap_or_default()]
+                .map(|value| value / 1e9);
         write!(out, "\nstaying {staying:.3} chosen {chosen:.3} best {best:.3}").expect("text");
         write!(out, "{}", if found.is_exact() { " exact" } else { "" }).expect("text");
     }

@@ -2,9 +2,9 @@
 
 use crate::notation::{decide_text, situation};
 use expect_test::{Expect, expect};
-use rondpoint_core::policy::asymsched::Preset;
 use rondpoint_core::policy::asymsched::decision::{decide, weighted_bandwidth};
-use rondpoint_core::policy::asymsched::set_bandwidth::SetBandwidth;
+use rondpoint_core::policy::asymsched::earlier::Earlier;
+use rondpoint_core::policy::asymsched::{Preset, Verdict};
 
 const VECTOR: &str = "
     rates 0 3 1 1 / 3 0 1 1 / 1 1 0 7 / 1 1 7 0
@@ -40,7 +40,7 @@ fn the_conformance_vector_swaps_the_two_applications() {
 #[test]
 fn the_conformance_vector_has_the_published_weights_values_and_index() {
     let situation = situation(VECTOR);
-    let decision = decide(&situation, &Preset::PUBLISHED, 0.3, &mut SetBandwidth::new());
+    let decision = decide(&situation, &Preset::PUBLISHED, 0.3, &mut Earlier::new());
     let weights: Vec<String> =
         decision.clusters.iter().map(|cluster| format!("{:.6}", cluster.weight)).collect();
     assert_eq!(weights, ["22.515025", "9.210340"]);
@@ -58,7 +58,7 @@ fn the_conformance_vector_has_the_published_weights_values_and_index() {
     assert_eq!(count("264034917044.7"), 4, "staying");
     assert_eq!(count("370472396518.3"), 4, "the swap");
     assert_eq!(count("63450731356.3"), 16, "everything between");
-    assert_eq!(format!("{:.1}", 0.9 * decision.best), "333425156866.5");
+    assert_eq!(format!("{:.1}", 0.9 * decision.best.expect("a search")), "333425156866.5");
 }
 
 #[test]
@@ -170,4 +170,37 @@ fn equal_weights_serve_the_light_cluster_as_well_as_the_heavy_one() {
                 app 0,1 0>1:3e9 1>0:3e9 memory 1,1,0,0 ran 100
                 app 2,3 2>3:5000 3>2:5000 memory 0,0,1,1 ran 100";
     assert!(decide_text(text, &Preset::EQUAL_WEIGHTS).starts_with("Stay\nstaying 20.000"));
+}
+
+/// While the numbers hardly change, the last search proves that staying is right; when they do, a new one finds what to do.
+#[test]
+fn a_steady_machine_is_not_searched_again() {
+    let mut earlier = Earlier::new();
+    let mut step = |heavy: &str, light: &str| {
+        let text = format!(
+            "rates 0 7 1 1 / 7 0 1 1 / 1 1 0 3 / 1 1 3 0
+             app 0,1 0>1:{heavy} memory 1,1,0,0 ran 1000
+             app 2,3 2>3:{light} memory 0,0,1,1 ran 1000"
+        );
+        let decision = decide(&situation(&text), &Preset::PUBLISHED, 0.3, &mut earlier);
+        format!("{:?} searched {}", decision.verdict, decision.found.is_some())
+    };
+    assert_eq!(step("3e9", "5000"), "Stay searched true");
+    assert_eq!(step("4e9", "5100"), "Stay searched false");
+    assert_eq!(step("5000", "3e9"), "Move searched true");
+}
+
+/// A placement over budget is not searched for again at each decision, but judged again.
+#[test]
+fn a_refused_placement_is_judged_again_and_taken_when_affordable() {
+    let mut earlier = Earlier::new();
+    let mut verdicts = String::new();
+    for second in 50..64 {
+        let text = format!(
+            "rates 0 1 9 / 1 0 1 / 9 1 0\n app 0,1 0>1:1e6 1>0:1e6 memory 0,10,0 ran {second}.5"
+        );
+        let decision = decide(&situation(&text), &Preset::PUBLISHED, 0.3, &mut earlier);
+        verdicts += if decision.verdict == Verdict::Move { "M" } else { "-" };
+    }
+    assert_eq!(verdicts, "----------MMMM");
 }

@@ -1,10 +1,10 @@
 //! One decision on plain numbers: clusters, placement, and whether it is worth what it costs (ALGORITHMS 3.3 to 3.5).
 
 use super::cluster::{Cluster, clusters_of};
+use super::earlier::Earlier;
 use super::preset::Preset;
 use super::problem::{Parts, Placement, Problem};
-use super::search::{Found, search};
-use super::set_bandwidth::SetBandwidth;
+use super::search::Found;
 use super::subset::{Mask, first, nodes};
 use crate::matrix::Matrix;
 use crate::units::{Bytes, Nanos, Pid};
@@ -38,6 +38,14 @@ pub struct Situation {
     pub apps: Vec<AppView>,
 }
 
+impl Situation {
+    /// Nodes with threads, as bits.
+    #[must_use]
+    pub fn occupied(&self) -> u64 {
+        self.apps.iter().fold(0, |all, app| all | app.nodes) & first(self.kinds.len())
+    }
+}
+
 /// What moving would cost one application, against what it may.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
@@ -60,9 +68,10 @@ impl Cost {
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
     /// Bandwidth between nodes hardly differs, or nothing is known of it.
+    #[default]
     Symmetric,
     /// Nobody uses more than one node together.
     NoCluster,
@@ -75,18 +84,18 @@ pub enum Verdict {
 }
 
 /// A decision with the numbers that led to it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decision {
     /// What came of it.
     pub verdict: Verdict,
     /// Groups of nodes that belong together.
     pub clusters: Vec<Cluster>,
-    /// The placement, if one was looked for.
+    /// The placement, if one was looked for, now or (over budget) a few decisions ago.
     pub found: Option<Found>,
     /// `P_wbw` of staying: weight × bytes per second.
     pub staying: f64,
-    /// `P_wbw` of the best placement found.
-    pub best: f64,
+    /// `P_wbw` of the best placement found; `None` if the last search still proves that staying is good enough.
+    pub best: Option<f64>,
     /// `P_wbw` of the chosen placement.
     pub chosen: f64,
     /// Costs of the applications that would move, by index.
@@ -101,7 +110,7 @@ impl Decision {
     }
 }
 
-/// Decides. `cache` keeps what only depends on the machine.
+/// Decides. `earlier` is what the last decisions left, which spares searches and changes nothing else.
 ///
 /// # Panics
 /// If tables have different sizes or there are more nodes than [`super::problem::MAX_SEARCH_NODES`].
@@ -110,17 +119,9 @@ pub fn decide(
     situation: &Situation,
     preset: &Preset,
     seconds_per_gb: f64,
-    cache: &mut SetBandwidth,
+    earlier: &mut Earlier,
 ) -> Decision {
-    let mut decision = Decision {
-        verdict: Verdict::Symmetric,
-        clusters: Vec::new(),
-        found: None,
-        staying: 0.0,
-        best: 0.0,
-        chosen: 0.0,
-        costs: Vec::new(),
-    };
+    let mut decision = Decision::default();
     if asymmetry(&situation.bandwidth).is_none_or(|ratio| ratio <= preset.symmetric_ratio) {
         return decision;
     }
@@ -130,22 +131,45 @@ pub fn decide(
         return decision;
     }
     let problem = problem(situation, &decision.clusters, preset);
-    let found = search(&problem, cache);
-    let staying: Placement = nodes_as_placement(&found.placement);
-    decision.staying = weighted_bandwidth(&situation.bandwidth, &decision.clusters, &staying);
-    decision.chosen =
-        weighted_bandwidth(&situation.bandwidth, &decision.clusters, &found.placement);
-    decision.best =
-        weighted_bandwidth(&situation.bandwidth, &decision.clusters, &found.best_placement);
-    decision.found = Some(found);
-    decision.costs = costs(situation, preset, seconds_per_gb, &decision);
-    let is_move = decision.moves().next().is_some();
-    decision.verdict = match (is_move, decision.costs.iter().any(Cost::is_over)) {
-        (false, _) => Verdict::Stay,
-        (true, true) => Verdict::OverBudget,
-        (true, false) => Verdict::Move,
-    };
+    let staying = (0..situation.kinds.len()).map(Some).collect();
+    decision.staying = decision.weighted_bandwidth(situation, &staying);
+    if earlier.proves_staying(situation, &decision.clusters, &problem) {
+        decision.chosen = decision.staying;
+        decision.verdict = Verdict::Stay;
+        return decision;
+    }
+    if let Some(found) = earlier.refused(situation, &decision.clusters) {
+        decision.judge(situation, preset, seconds_per_gb, found);
+        if decision.verdict == Verdict::OverBudget {
+            return decision;
+        }
+    }
+    let found = earlier.search(situation, &decision.clusters, &problem);
+    decision.judge(situation, preset, seconds_per_gb, found);
+    if let (Verdict::OverBudget, Some(found)) = (decision.verdict, &decision.found) {
+        earlier.keep_refused(found);
+    }
     decision
+}
+
+impl Decision {
+    /// Whether a placement is worth what it costs.
+    fn judge(&mut self, situation: &Situation, preset: &Preset, seconds_per_gb: f64, found: Found) {
+        self.chosen = self.weighted_bandwidth(situation, &found.placement);
+        self.best = Some(self.weighted_bandwidth(situation, &found.best_placement));
+        self.found = Some(found);
+        self.costs = costs(situation, preset, seconds_per_gb, self);
+        let is_move = self.moves().next().is_some();
+        self.verdict = match (is_move, self.costs.iter().any(Cost::is_over)) {
+            (false, _) => Verdict::Stay,
+            (true, true) => Verdict::OverBudget,
+            (true, false) => Verdict::Move,
+        };
+    }
+
+    fn weighted_bandwidth(&self, situation: &Situation, placement: &Placement) -> f64 {
+        weighted_bandwidth(&situation.bandwidth, &self.clusters, placement)
+    }
 }
 
 /// `P_wbw`: the sum over clusters of weight × bandwidth between all ordered pairs of the nodes they go to.
@@ -204,11 +228,6 @@ fn problem(situation: &Situation, clusters: &[Cluster], preset: &Preset) -> Prob
 fn bytes_of_occupants(situation: &Situation, node: usize) -> u64 {
     let here = situation.apps.iter().filter(|app| app.nodes >> node & 1 == 1);
     here.map(|app| app.memory[node].0).sum()
-}
-
-/// Everyone where they are.
-fn nodes_as_placement(placement: &Placement) -> Placement {
-    placement.iter().enumerate().map(|(node, target)| target.map(|_| node)).collect()
 }
 
 /// What the moves would cost each application that they touch: the sum over its nodes, as published, although nodes are migrated in

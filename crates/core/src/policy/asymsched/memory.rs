@@ -166,3 +166,74 @@ impl Measured {
         (self.bytes >= ENOUGH_BYTES).then(|| self.seconds / (self.bytes / 1e9))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Traffic;
+    use crate::units::Pid;
+
+    /// "1>2 2>3" as moves, "0>1:5" as requests per microsecond, percent out.
+    fn check_old(moves: &[(usize, usize)], rates: &[(usize, usize, f64)], expected: Option<f64>) {
+        let moves: Vec<NodeMove> = moves.iter().map(|&(from, to)| NodeMove { from, to }).collect();
+        let mut app = App::new(Pid(1), 0..0);
+        let mut matrix = Matrix::filled(4, 0.0);
+        rates.iter().for_each(|&(i, j, rate)| matrix[(i, j)] = rate);
+        app.traffic = Some(Traffic::new(matrix));
+        assert_eq!(old_percent(&app, &moves), expected, "{moves:?} {rates:?}");
+    }
+
+    #[test]
+    fn accesses_to_nodes_left_for_good_count_whoever_makes_them() {
+        check_old(&[(1, 2)], &[(2, 1, 60.0), (0, 1, 30.0), (0, 0, 10.0)], Some(90.0));
+        // Node 1 was left by some and taken by others: only node 0 is left for good.
+        check_old(&[(0, 1), (1, 2)], &[(1, 0, 20.0), (2, 1, 80.0)], Some(20.0));
+        check_old(&[(1, 2)], &[], None);
+    }
+
+    #[test]
+    fn where_groups_changed_places_each_is_judged_by_the_node_it_came_from() {
+        check_old(
+            &[(0, 1), (1, 0)],
+            &[(1, 0, 70.0), (1, 1, 10.0), (0, 1, 20.0), (3, 3, 900.0)],
+            Some(90.0),
+        );
+    }
+
+    fn following(
+        follow: Follow,
+        moves: &[NodeMove],
+        sent: &mut BTreeSet<u64>,
+        pages: &[(u64, u16, &[u16])],
+    ) -> Vec<(u64, u16)> {
+        let mut model = Model::empty(4);
+        for &(address, home, accessors) in pages {
+            for &node in accessors {
+                model.pages.record(0, address, 12, home, node, false).expect("the table has room");
+            }
+        }
+        let moved = pages_that_follow(&model, 0, moves, follow, sent);
+        moved.iter().map(|page| (page.address, page.to)).collect()
+    }
+
+    #[test]
+    fn a_page_goes_to_the_image_of_its_node_or_to_its_only_accessor() {
+        let moves = [NodeMove { from: 1, to: 2 }];
+        let pages: &[(u64, u16, &[u16])] =
+            &[(0x1000, 1, &[3, 3]), (0x2000, 1, &[2, 3]), (0x3000, 0, &[2]), (0x4000, 1, &[1])];
+        let run = |follow| following(follow, &moves, &mut BTreeSet::new(), pages);
+        assert_eq!(run(Follow::Image), [(0x1000, 2), (0x2000, 2), (0x4000, 2)]);
+        assert_eq!(run(Follow::OnlyAccessor), [(0x1000, 3), (0x2000, 2)]);
+    }
+
+    #[test]
+    fn in_an_exchange_a_page_is_sent_once_and_not_back() {
+        let moves = [NodeMove { from: 0, to: 1 }, NodeMove { from: 1, to: 0 }];
+        let mut sent = BTreeSet::new();
+        assert_eq!(
+            following(Follow::Image, &moves, &mut sent, &[(0x1000, 0, &[1])]),
+            [(0x1000, 1)]
+        );
+        assert_eq!(following(Follow::Image, &moves, &mut sent, &[(0x1000, 1, &[1])]), []);
+    }
+}

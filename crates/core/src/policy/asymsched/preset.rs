@@ -84,7 +84,10 @@ impl Preset {
     /// For a stock kernel: the cost of its own call until this host has shown what migration really takes.
     pub const MEASURED: Self =
         Self { name: "measured", seconds_per_gb: 5.1, measures_cost: true, ..Self::PUBLISHED };
+    /// Pages with one accessor go to it instead of keeping the layout.
+    pub const TO_ACCESSOR: Self =
+        Self { name: "to-accessor", follow: Follow::OnlyAccessor, ..Self::PUBLISHED };
     /// All of them, the default first.
-    pub const ALL: [Self; 4] =
-        [Self::PUBLISHED, Self::FILTERED, Self::EQUAL_WEIGHTS, Self::MEASURED];
+    pub const ALL: [Self; 5] =
+        [Self::PUBLISHED, Self::FILTERED, Self::EQUAL_WEIGHTS, Self::MEASURED, Self::TO_ACCESSOR];
 }
