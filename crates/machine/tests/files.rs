@@ -93,7 +93,7 @@ fn the_asymmetric_machine_reaches_its_matrix_over_one_and_two_hops() {
 fn n_mass_and_sam_have_the_papers_latencies_and_widths() {
     let machine = load("nmass-2");
     assert_eq!(machine.latency_ns, [[50.0, 90.0], [90.0, 50.0]]);
-    assert_eq!(machine.bandwidth_mb_s(0, 1), 23440.0);
+    assert_eq!(machine.bandwidth_mb_s(0, 1), 11720.0);
     let machine = load("sam-2");
     assert_eq!((machine.cpu_count(), machine.core.threads_per_core), (40, 2));
     assert_eq!(machine.caches.llc.bytes, 25 << 20);
