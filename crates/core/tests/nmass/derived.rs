@@ -2,6 +2,8 @@
 
 use crate::notation::Case;
 use rondpoint_core::policy::nmass::{Place, Preset, map};
+use rondpoint_machine::Machine;
+use std::path::Path;
 
 /// What a remote soplex issues relative to a local one: both printed localities (80 and 57 %) give this rate [N-MASS s4; computed].
 const REMOTE_RATE: f64 = 0.75;
@@ -44,9 +46,10 @@ fn mcf_goes_away_and_lbm_stays_home() {
 }
 
 #[test]
-fn the_threshold_follows_link_and_clock() {
-    let published = Preset::PUBLISHED.for_machine(11_720.0, 2_270.0);
-    assert_eq!(published.threshold_mpki, 60.0);
-    assert_eq!(Preset::PUBLISHED.for_machine(23_440.0, 2_270.0).threshold_mpki, 120.0);
-    assert_eq!(Preset::PUBLISHED.for_machine(11_720.0, 4_540.0).threshold_mpki, 30.0);
+fn the_papers_machine_has_the_papers_threshold_and_others_follow_link_and_clock() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/nmass-2.toml");
+    let machine = Machine::load(&file).expect("a machine file").topology();
+    assert_eq!(Preset::PUBLISHED.for_topology(&machine).threshold_mpki, 60.0);
+    assert_eq!(Preset::PUBLISHED.for_machine(23_440.0, 2_267.0).threshold_mpki, 120.0);
+    assert_eq!(Preset::PUBLISHED.for_machine(11_720.0, 4_534.0).threshold_mpki, 30.0);
 }

@@ -132,3 +132,20 @@ fn mph_places_an_application_once_it_is_steady_and_asks_once() {
     .assert_eq(&step(&mut policy, &topology, apart));
     assert_eq!(step(&mut policy, &topology, "1: 0 snp stalled, 1 snp stalled, 2 asleep"), "");
 }
+
+#[test]
+fn the_papers_machine_has_the_papers_thresholds() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/sam-2.toml");
+    let topology = rondpoint_machine::Machine::load(&file).expect("a machine file").topology();
+    let mut policy = Sam::new(Preset::SLIDES);
+    // A thread of process 1 on each node, just below and just above 550,000 /s.
+    let mut apart = model(&topology, "1: 0 coh, 20 coh");
+    let mut proposals = |rate| {
+        apart
+            .threads
+            .iter_mut()
+            .for_each(|thread| thread.rates.coherence_remote_per_s = Some(rate));
+        policy.propose(&apart, &topology, &mut Random::new(0)).len()
+    };
+    assert_eq!((proposals(549_000.0), proposals(551_000.0)), (0, 1));
+}

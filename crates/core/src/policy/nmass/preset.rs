@@ -8,7 +8,7 @@ const PUBLISHED_THRESHOLD_MPKI: f64 = 60.0;
 /// What one direction of that machine's link carries: QPI, 23.44 GB/s both ways together [N-MASS table 1], in MB/s.
 const PUBLISHED_LINK_MB_S: f64 = 11_720.0;
 /// Clock of that machine, a Xeon E5520 [N-MASS table 1; product data], in MHz.
-const PUBLISHED_CLOCK_MHZ: f64 = 2_270.0;
+const PUBLISHED_CLOCK_MHZ: f64 = 2_267.0;
 
 /// How refinement chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
