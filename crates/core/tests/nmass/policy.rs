@@ -130,3 +130,44 @@ fn a_profile_tells_the_penalty_by_retired_instructions() {
         thread 1 of 1 to CPU 0, then CPUs 0: 20.0 MPKI, penalty 1.40 (profile), home 0, 1→0: a core at home is free
     "#]].assert_eq(&decide(&mut policy, &topology, 2, "1 1 20 0"));
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn reasons_are_data() {
+    let topology = synthetic::parse("node:2 core:4").expect("a machine");
+    let model = model(&topology, 1, "1 5 10 0\n 2 4 10 1");
+    let proposals = NMass::new(Preset::PUBLISHED).propose(&model, &topology, &mut Random::new(0));
+    expect![[r#"
+        [
+          {
+            "policy": "nmass",
+            "action": "set-affinity",
+            "pid": 1,
+            "tid": 1,
+            "cpus": [
+              0,
+              1,
+              2,
+              3
+            ],
+            "via": 0,
+            "reason": {
+              "reason": "nmass",
+              "mpki": 10.0,
+              "penalty": {
+                "value": 1.2,
+                "source": "regression"
+              },
+              "home": 0,
+              "from": 1,
+              "to": 0,
+              "cause": "home",
+              "threshold_mpki": 60.0,
+              "due": {
+                "started": 1
+              }
+            }
+          }
+        ]"#]]
+    .assert_eq(&serde_json::to_string_pretty(&proposals).expect("plain data"));
+}

@@ -149,3 +149,59 @@ fn the_papers_machine_has_the_papers_thresholds() {
     };
     assert_eq!((proposals(549_000.0), proposals(551_000.0)), (0, 1));
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn reasons_are_data() {
+    let topology = synthetic::parse("node:2 core:1 mhz:2200").expect("a machine");
+    let model = model(&topology, "1@1: 0 rdr\n 2: 1");
+    let proposals = Sam::new(Preset::SLIDES).propose(&model, &topology, &mut Random::new(0));
+    expect![[r#"
+        [
+          {
+            "policy": "sam",
+            "action": "set-affinity",
+            "pid": 1,
+            "tid": 10,
+            "cpus": [
+              1
+            ],
+            "via": 1,
+            "reason": {
+              "reason": "move",
+              "phase": "remote",
+              "destination": "cpu-bound",
+              "side": "mover",
+              "rate_per_s": 9000000.0,
+              "threshold_per_s": 2700000.0,
+              "from": 0,
+              "to": 1
+            }
+          },
+          {
+            "policy": "sam",
+            "action": "set-affinity",
+            "pid": 2,
+            "tid": 20,
+            "cpus": [
+              0
+            ],
+            "via": 0,
+            "reason": {
+              "reason": "move",
+              "phase": "remote",
+              "destination": "cpu-bound",
+              "side": {
+                "partner": {
+                  "of": 10
+                }
+              },
+              "rate_per_s": 9000000.0,
+              "threshold_per_s": 2700000.0,
+              "from": 1,
+              "to": 0
+            }
+          }
+        ]"#]]
+    .assert_eq(&serde_json::to_string_pretty(&proposals).expect("plain data"));
+}
