@@ -15,6 +15,7 @@ use crate::trial::{Judged, Trials, Verdict};
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// What a controller is made with.
@@ -46,12 +47,14 @@ pub struct Step {
     pub window: Option<Model>,
 }
 
-/// A policy and what it has seen since it last decided.
+/// A policy and what came since it last decided.
 struct Slot {
     policy: Box<dyn Policy>,
-    since: Observation,
+    since: Arc<Observation>,
     samples: Samples,
     hint_faults: Samples,
+    /// It decided in this step.
+    decided: bool,
 }
 
 /// The controller.
@@ -63,7 +66,7 @@ pub struct Controller {
     accounts: Accounts,
     trials: Trials,
     random: Random,
-    previous: Option<Observation>,
+    previous: Option<Arc<Observation>>,
     tracked_pages: BTreeMap<Option<Pid>, usize>,
     last_plan: Plan,
     plans: u64,
@@ -75,9 +78,10 @@ impl Controller {
     pub fn new(topology: Topology, policies: Vec<Box<dyn Policy>>, settings: Settings) -> Self {
         let slot = |policy| Slot {
             policy,
-            since: Observation::default(),
+            since: Arc::default(),
             samples: Samples::default(),
             hint_faults: Samples::default(),
+            decided: false,
         };
         Self {
             guard: Guard::new(settings.guard, topology.node_count()),
@@ -97,29 +101,23 @@ impl Controller {
     /// One step: learn, look, judge, propose, admit, write down.
     pub fn step(&mut self, input: Input) -> Step {
         self.learn(&input.outcomes);
-        let observation = input.observation;
+        let mut observation = input.observation;
         let Some(previous) = self.previous.take() else {
-            self.slots.iter_mut().for_each(|slot| slot.since = bare(&observation));
-            self.previous = Some(observation);
+            let first = Arc::new(without_samples(&mut observation));
+            self.slots.iter_mut().for_each(|slot| slot.since = Arc::clone(&first));
+            self.previous = Some(first);
             return Step::default();
         };
-        self.slots.iter_mut().for_each(|slot| slot.collect(&observation));
-        let (proposals, mut window) = self.propose(&previous, &observation);
-        let window = window.take().unwrap_or_else(|| {
-            let samples = [observation.samples.as_ref(), observation.hint_faults.as_ref()];
-            Model::between(
-                &self.topology,
-                &previous,
-                &observation,
-                samples,
-                &UpdateSettings { tracked_pages: 0 },
-            )
+        let (proposals, window) = self.propose(&previous, &observation);
+        let window = window.unwrap_or_else(|| {
+            let settings = UpdateSettings { tracked_pages: 0, touches: false };
+            Model::between(&self.topology, &previous, &observation, &[], &settings)
         });
         self.forget_gone(&window);
         let judged = self.trials.observe(&window);
         let undo = self.undo(&judged, window.at);
         let plan = self.admit(undo, proposals, &window);
-        self.previous = Some(observation);
+        self.keep(observation);
         Step { plan, judged, window: Some(window) }
     }
 
@@ -165,26 +163,41 @@ impl Controller {
             .copied()
             .max()
             .unwrap_or(UpdateSettings::default().tracked_pages);
-        let settings = UpdateSettings { tracked_pages };
+        let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
+        let settings = UpdateSettings { tracked_pages, touches };
         let mut proposals = Vec::new();
         let mut models: Vec<(Nanos, Model)> = Vec::new();
         for slot in self.slots.iter_mut().filter(|slot| slot.is_due(current.at)) {
             let since = slot.since.at;
             if !models.iter().any(|(of, _)| *of == since) {
-                let samples = [Some(&slot.samples), Some(&slot.hint_faults)];
-                models.push((
-                    since,
-                    Model::between(&self.topology, &slot.since, current, samples, &settings),
-                ));
+                let earlier = [&slot.samples, &slot.hint_faults];
+                let model =
+                    Model::between(&self.topology, &slot.since, current, &earlier, &settings);
+                models.push((since, model));
             }
             let model = models.iter().find(|(of, _)| *of == since).map(|(_, model)| model);
             if let Some(model) = model {
                 proposals.extend(slot.policy.propose(model, &self.topology, &mut self.random));
             }
-            slot.start_over(current);
+            slot.decided = true;
         }
         let window = models.into_iter().find(|(since, _)| *since == previous.at);
         (proposals, window.map(|(_, model)| model))
+    }
+
+    /// Policies that decided start over; the others keep the samples for later.
+    fn keep(&mut self, mut observation: Observation) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.decided) {
+            slot.collect(&observation);
+        }
+        let bare = Arc::new(without_samples(&mut observation));
+        for slot in self.slots.iter_mut().filter(|slot| slot.decided) {
+            slot.decided = false;
+            slot.samples = Samples::default();
+            slot.hint_faults = Samples::default();
+            slot.since = Arc::clone(&bare);
+        }
+        self.previous = Some(bare);
     }
 
     /// Turns bad verdicts into proposals that undo, and settles the others.
@@ -227,7 +240,8 @@ impl Controller {
         plan.inverses = self.ledger.enter(&plan, window);
         self.trials.begin(&plan);
         self.note_sampling(&plan);
-        self.last_plan = plan.clone();
+        // What was refused is for reports only.
+        self.last_plan = Plan { number: plan.number, steps: plan.steps.clone(), ..Plan::default() };
         plan
     }
 
@@ -271,23 +285,11 @@ impl Slot {
             kept.period = new.period;
         }
     }
-
-    fn start_over(&mut self, current: &Observation) {
-        self.since = bare(current);
-        self.samples = Samples::default();
-        self.hint_faults = Samples::default();
-    }
 }
 
-/// An observation without its samples.
-fn bare(observation: &Observation) -> Observation {
-    Observation {
-        at: observation.at,
-        node_traffic: observation.node_traffic.clone(),
-        link_bytes: observation.link_bytes.clone(),
-        free_memory: observation.free_memory.clone(),
-        processes: observation.processes.clone(),
-        samples: None,
-        hint_faults: None,
-    }
+/// Takes the samples out, which nobody needs any more, and gives the rest.
+fn without_samples(observation: &mut Observation) -> Observation {
+    observation.samples = None;
+    observation.hint_faults = None;
+    core::mem::take(observation)
 }

@@ -67,7 +67,6 @@ struct Verdicts {
     moved_threads: BTreeSet<Tid>,
     stayed_threads: BTreeSet<Tid>,
     exchanges: BTreeMap<Tid, Proposal>,
-    moved_pages: BTreeSet<(Pid, u64)>,
     promised: BTreeMap<usize, u64>,
 }
 

@@ -26,6 +26,11 @@ pub trait Policy {
     /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
 
+    /// Whether it looks at [`Model::touches`], which cost time and memory to collect.
+    fn wants_touches(&self) -> bool {
+        false
+    }
+
     /// How often it wants to decide.
     fn period(&self) -> Nanos {
         Nanos::from_secs(1)

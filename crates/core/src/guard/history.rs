@@ -4,10 +4,11 @@ use super::settings::GuardSettings;
 use crate::limits::MAX_REMEMBERED_MOVES;
 use crate::plan::Refusal;
 use crate::units::{Nanos, Pid, Tid};
-use alloc::collections::BTreeMap;
+use core::hash::{BuildHasherDefault, Hash, Hasher};
+use hashbrown::HashMap;
 
 /// Something that moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// A page by its process and first address.
     Page(Pid, u64),
@@ -25,7 +26,8 @@ struct Moves {
 /// Moves of the last window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct History {
-    moves: BTreeMap<Subject, Moves>,
+    /// Never iterated for a result.
+    moves: HashMap<Subject, Moves, BuildHasherDefault<Mix>>,
     swept: Nanos,
 }
 
@@ -36,6 +38,11 @@ impl History {
             self.moves.retain(|_, moves| now.since(moves.last) < settings.window);
             self.swept = now;
         }
+    }
+
+    /// Whether it moved at this very instant, in the step that is being decided.
+    pub(super) fn moved_now(&self, subject: Subject, now: Nanos) -> bool {
+        self.moves.get(&subject).is_some_and(|moves| moves.last == now)
     }
 
     /// Whether a subject may move now. `urgent` skips residence, never the bound on moves.
@@ -78,5 +85,33 @@ impl History {
         }
         moves.count += 1;
         moves.last = now;
+    }
+}
+
+/// A hash with fixed constants, the same in every run.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number ^ 0x9e37_79b9_7f4a_7c15)
+            * u128::from(0xa076_1d64_78bd_642f_u64);
+        self.0 = (product as u64) ^ (product >> 64) as u64;
     }
 }

@@ -73,7 +73,7 @@ impl Guard {
                 return Err(Refusal::ByteBudget { node, left: Bytes(left.max(0.0) as u64) });
             }
         }
-        if verdicts.moved_pages.contains(&(app.pid, page.address)) {
+        if self.history.moved_now(Subject::Page(app.pid, page.address), scene.model.at) {
             return Err(Refusal::Conflict);
         }
         self.history.may_move(
@@ -104,7 +104,6 @@ impl Guard {
             charge(usize::from(page.to));
             self.bytes[usize::from(page.from)].take(bytes as f64);
         }
-        verdicts.moved_pages.insert((pid, page.address));
         self.history.moved(Subject::Page(pid, page.address), scene.model.at, &self.settings);
     }
 }

@@ -118,6 +118,40 @@ impl Pages {
         }
     }
 
+    /// How many pages it may ever track.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes room for about so many pages at once, so that the table need not grow step by step.
+    pub fn expect(&mut self, pages: usize) {
+        let more = pages.min(self.capacity).saturating_sub(self.records.len());
+        self.records.reserve(more);
+        let records = &self.records;
+        self.index.reserve(more, |&i| hash(records[i as usize].app, records[i as usize].address));
+    }
+
+    /// Which of `parts` (a power of two) a page is in: pages of one part are neighbours in the table, so that recording part by part
+    /// stays within a cache. Holds until the table grows.
+    #[must_use]
+    pub fn part(&self, app: u32, address: u64, parts: usize) -> usize {
+        // The table's place of an entry is the low bits of its hash; it has a power of two of places, 7/8 of which it fills.
+        let places = (self.index.capacity() * 8 / 7).next_power_of_two().max(parts);
+        let shift = places.trailing_zeros() - parts.trailing_zeros();
+        (hash(app, address) >> shift) as usize & (parts - 1)
+    }
+
+    /// Gives back room that is not needed, if it is a quarter or more.
+    pub fn shrink(&mut self) {
+        if self.records.capacity() <= self.records.len() / 4 * 5 {
+            return;
+        }
+        self.records.shrink_to_fit();
+        let records = &self.records;
+        self.index.shrink_to_fit(|&i| hash(records[i as usize].app, records[i as usize].address));
+    }
+
     /// Adds one access. A new page is ignored (and counted) when the table is full; a known one still counts [author code].
     pub fn record(
         &mut self,

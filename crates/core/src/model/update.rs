@@ -1,15 +1,17 @@
 //! From two observations to a model: differences, rates, page records. The same for live, simulated and replayed hosts.
 
+mod ingest;
 mod rates;
 mod samples;
 
+use self::ingest::Ingest;
 use self::rates::{Counts, Ratio};
-use self::samples::{SampleSums, add_samples, finish_traffic};
+use self::samples::{SampleSums, finish_traffic};
 use super::{App, Model, Pages, Rung, Sensing, Thread, Traffic};
 use crate::limits::{MAX_TRACKED_PAGES, MIN_RUNNING_SHARE};
 use crate::matrix::Matrix;
 use crate::observation::{
-    Counter, Event, Observation, ProcessObservation, Samples, ThreadObservation,
+    Counter, Event, Observation, ProcessObservation, Samples, Source, ThreadObservation,
 };
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, Nanos, Tid};
@@ -21,11 +23,13 @@ use alloc::vec::Vec;
 pub struct UpdateSettings {
     /// Page records at most.
     pub tracked_pages: usize,
+    /// Whether to tell which thread touched which page, for policies that look at sharing.
+    pub touches: bool,
 }
 
 impl Default for UpdateSettings {
     fn default() -> Self {
-        Self { tracked_pages: MAX_TRACKED_PAGES }
+        Self { tracked_pages: MAX_TRACKED_PAGES, touches: true }
     }
 }
 
@@ -38,21 +42,21 @@ impl Model {
         current: &Observation,
         settings: &UpdateSettings,
     ) -> Self {
-        let samples = [current.samples.as_ref(), current.hint_faults.as_ref()];
-        Self::between(topology, previous, current, samples, settings)
+        Self::between(topology, previous, current, &[], settings)
     }
 
-    /// The same with samples (and hint faults) that were collected over more than one observation.
+    /// The same where observations lie in between whose samples (or hint faults) belong to the interval too.
     #[must_use]
     pub fn between(
         topology: &Topology,
         previous: &Observation,
         current: &Observation,
-        samples: [Option<&Samples>; 2],
+        earlier: &[&Samples],
         settings: &UpdateSettings,
     ) -> Self {
-        let [samples, faults] =
-            samples.map(|source| source.filter(|source| !source.list.is_empty()));
+        let own = [current.samples.as_ref(), current.hint_faults.as_ref()].into_iter().flatten();
+        let sources: Vec<&Samples> =
+            earlier.iter().copied().chain(own).filter(|source| !source.list.is_empty()).collect();
         let elapsed = Nanos(current.at.since(previous.at).0.max(1));
         let mut model = Self {
             at: current.at,
@@ -69,12 +73,13 @@ impl Model {
             add_process(&mut model, topology, earlier, process, elapsed, &mut quality);
         }
         let mut sampled = SampleSums::new(model.apps.len(), topology.node_count());
-        for source in [samples, faults].into_iter().flatten() {
-            add_samples(&mut model, topology, source, &mut sampled);
-        }
+        let count = sources.iter().map(|source| source.list.len()).sum();
+        let mut ingest = Ingest::new(&mut model, topology, count, settings.touches);
+        sources.iter().for_each(|source| ingest.add(&mut model, source, &mut sampled));
+        ingest.finish(&mut model);
         finish_traffic(&mut model, current, previous, &sampled, elapsed);
         model.link_use = link_use(topology, previous, current, &model);
-        model.sensing = quality.sensing(&model, samples, faults.is_some());
+        model.sensing = quality.sensing(&model, &sources);
         model
     }
 }
@@ -105,19 +110,21 @@ impl Quality {
 
     /// Confidence: what the rung can tell, less what was lost or not counted. The rungs' values order them and put kernel
     /// statistics below the guard's limit; they are our choice, not measured.
-    fn sensing(&self, model: &Model, samples: Option<&Samples>, hint_faults: bool) -> Sensing {
-        let rung = match samples {
+    fn sensing(&self, model: &Model, sources: &[&Samples]) -> Sensing {
+        let is_fault =
+            |samples: &Samples| samples.list.first().is_some_and(|s| s.source == Source::HintFault);
+        let samples = sources.iter().filter(|source| !is_fault(source));
+        let rung = match samples.clone().next() {
             Some(_) => Rung::Samples,
             None if self.counted && model.traffic.is_some() => Rung::Counters,
-            None if hint_faults => Rung::HintFaults,
+            None if !sources.is_empty() => Rung::HintFaults,
             None if self.counted => Rung::Counters,
             None => Rung::Statistics,
         };
-        let lost_share = samples.map_or(0.0, |samples| {
-            let kept = samples.list.len() as f64;
-            samples.lost as f64 / (samples.lost as f64 + kept).max(1.0)
-        });
-        let throttled = samples.is_some_and(|samples| samples.throttled);
+        let kept: usize = samples.clone().map(|samples| samples.list.len()).sum();
+        let lost: u64 = samples.clone().map(|samples| samples.lost).sum();
+        let lost_share = lost as f64 / (lost as f64 + kept as f64).max(1.0);
+        let throttled = samples.clone().any(|samples| samples.throttled);
         let base = match rung {
             Rung::Samples => 1.0,
             Rung::Counters => 0.9,

@@ -20,7 +20,7 @@ fn shares(topology: &Topology, loads: &[f64], source: usize, draw: Draw) -> Vec<
     let mut random = Random::new(42);
     let mut counts = vec![0_u32; loads.len()];
     for _ in 0..DRAWS {
-        counts[interleaving.target(source, |_| true, &mut random).unwrap_or(source)] += 1;
+        counts[interleaving.target(source, None, &mut random).unwrap_or(source)] += 1;
     }
     counts.into_iter().map(|count| f64::from(count) / f64::from(DRAWS)).collect()
 }

@@ -1,12 +1,11 @@
-//! From samples to page records, homes, touches, latency, and the traffic of applications that no counter tells apart.
+//! What samples tell about applications that no counter tells apart: their traffic and latency.
 
 use super::rates::sum;
 use super::{find_process, find_thread};
 use crate::matrix::Matrix;
-use crate::model::{App, Model, PageId, Touch, Traffic, TrafficSource};
-use crate::observation::{AddressSample, Event, Observation, Samples, Source, UNKNOWN_NODE};
-use crate::topology::Topology;
-use crate::units::{Nanos, Pid, Tid};
+use crate::model::{App, Model, Traffic, TrafficSource};
+use crate::observation::{AddressSample, Event, Observation, Source};
+use crate::units::{Nanos, Pid};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -26,76 +25,20 @@ impl SampleSums {
             latency: vec![(0.0, 0.0); apps],
         }
     }
-}
 
-/// Finds the indices of a sample's process and thread; samples of one thread tend to come together, so the last one is kept.
-struct Finder {
-    last: Option<(Pid, Tid, usize, usize)>,
-}
-
-impl Finder {
-    fn find(&mut self, model: &Model, sample: &AddressSample) -> Option<(usize, usize)> {
-        if let Some((pid, tid, app, thread)) = self.last
-            && (pid, tid) == (sample.pid, sample.tid)
-        {
-            return Some((app, thread));
-        }
-        let app = model.apps.binary_search_by_key(&sample.pid, |app| app.pid).ok()?;
-        let threads = model.apps[app].threads.clone();
-        let place = model.threads[threads.clone()]
-            .binary_search_by_key(&sample.tid, |thread| thread.tid)
-            .ok()?;
-        self.last = Some((sample.pid, sample.tid, app, threads.start + place));
-        Some((app, threads.start + place))
+    /// Adds an access of `node` to the memory of `holder`.
+    pub(super) fn add_access(&mut self, app: usize, source: Source, node: usize, holder: usize) {
+        let sums = if source == Source::Dram { &mut self.dram } else { &mut self.faults };
+        sums[app][(node, holder)] += 1.0;
     }
-}
 
-pub(super) fn add_samples(
-    model: &mut Model,
-    topology: &Topology,
-    samples: &Samples,
-    sums: &mut SampleSums,
-) {
-    let mut finder = Finder { last: None };
-    for sample in &samples.list {
-        let Some((app, thread)) = finder.find(model, sample) else { continue };
-        if usize::from(sample.cpu) >= topology.cpu_count() {
-            continue;
-        }
-        let node = topology.node_of_cpu(usize::from(sample.cpu));
-        let holder = usize::from(sample.node);
-        let known = sample.node != UNKNOWN_NODE && holder < topology.node_count();
-        let home = if known { sample.node } else { UNKNOWN_NODE };
-        let address = sample.page_address();
-        let page = model.pages.record(
-            app as u32,
-            address,
-            sample.page_shift,
-            home,
-            node as u16,
-            sample.store,
-        );
-        let from_memory = matches!(sample.source, Source::Dram | Source::HintFault);
-        if from_memory && known {
-            let sums =
-                if sample.source == Source::Dram { &mut sums.dram } else { &mut sums.faults };
-            sums[app][(node, holder)] += 1.0;
-            let accesses = &mut model.threads[thread].accesses_by_node;
-            accesses.get_or_insert_with(|| vec![0; topology.node_count()])[holder] += 1;
-        }
+    /// Adds the latency of a DRAM access, where it was told.
+    pub(super) fn add_latency(&mut self, app: usize, sample: &AddressSample) {
         if sample.source == Source::Dram && sample.latency_cycles > 0 {
-            sums.latency[app].0 += f64::from(sample.latency_cycles);
-            sums.latency[app].1 += 1.0;
-        }
-        if let Some(page) = page {
-            model.touches.push(touch(page, thread, sample, from_memory && known && holder != node));
+            self.latency[app].0 += f64::from(sample.latency_cycles);
+            self.latency[app].1 += 1.0;
         }
     }
-}
-
-fn touch(page: PageId, thread: usize, sample: &AddressSample, remote_memory: bool) -> Touch {
-    let remote_cache = matches!(sample.source, Source::CacheRemote | Source::CacheRemoteModified);
-    Touch { page, thread: thread as u32, remote: remote_memory || remote_cache }
 }
 
 /// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to the

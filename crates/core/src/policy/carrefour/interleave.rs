@@ -16,6 +16,8 @@ pub struct Interleaving {
     pub share: Vec<f64>,
     /// Weight of each node as a target.
     weight: Vec<f64>,
+    /// Their running sums.
+    sums: Vec<f64>,
     draw: Draw,
 }
 
@@ -35,17 +37,21 @@ impl Interleaving {
         } else if draw == Draw::IntegerPercent {
             use_of.fill(1.0); // author code: 100 for every node when no traffic was measured
         }
-        let weight = (0..load.len()).map(|node| {
-            if controllers.contains(node) { (1.0 - use_of[node]) * capacity[node] } else { 0.0 }
-        });
-        Self { weight: weight.collect(), share: use_of, draw }
+        let weight_of = |node: usize| match draw {
+            _ if !controllers.contains(node) => 0.0,
+            Draw::Exact => (1.0 - use_of[node]) * capacity[node],
+            Draw::IntegerPercent => 100.0 - percent(use_of[node]),
+        };
+        let weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
+        let sums = running_sums(weight.iter().copied());
+        Self { weight, sums, share: use_of, draw }
     }
 
-    /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to.
+    /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to, if not all.
     pub fn target(
         &self,
         source: usize,
-        allowed: impl Fn(usize) -> bool,
+        allowed: Option<&dyn Fn(usize) -> bool>,
         random: &mut Random,
     ) -> Option<usize> {
         let leaves = match self.draw {
@@ -55,37 +61,48 @@ impl Interleaving {
         if !leaves {
             return None;
         }
-        let weight_of = |node: usize| match (allowed(node), self.draw) {
-            (false, _) => 0.0,
-            (true, Draw::Exact) => self.weight[node],
-            (true, Draw::IntegerPercent) => 100.0 - percent(self.share[node]),
-        };
-        let weights: Vec<f64> = (0..self.weight.len()).map(weight_of).collect();
-        let target = match self.draw {
-            Draw::Exact => random.weighted(&weights),
-            Draw::IntegerPercent => draw_inclusive(&weights, random),
+        let target = match allowed {
+            None => draw(&self.sums, self.draw, random),
+            Some(allowed) => {
+                let weights = self.weight.iter().enumerate();
+                let weights =
+                    weights.map(|(node, weight)| if allowed(node) { *weight } else { 0.0 });
+                draw(&running_sums(weights), self.draw, random)
+            }
         };
         target.filter(|target| *target != source)
     }
 }
 
+fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sum = 0.0;
+    let add = |weight| {
+        sum += weight;
+        sum
+    };
+    weights.map(add).collect()
+}
+
+/// The node at which the running sum passes a random number below the total; for the author code reaches a whole number up to the
+/// total inclusive. A node without weight is never drawn.
+fn draw(sums: &[f64], draw: Draw, random: &mut Random) -> Option<usize> {
+    let total = *sums.last().filter(|total| **total > 0.0)?;
+    let place = match draw {
+        Draw::Exact => {
+            let drawn = random.unit() * total;
+            sums.partition_point(|sum| *sum <= drawn)
+        }
+        Draw::IntegerPercent => {
+            let drawn = random.below(total as usize + 1) as f64;
+            sums.partition_point(|sum| *sum < drawn || *sum <= 0.0)
+        }
+    };
+    Some(place.min(sums.len() - 1))
+}
+
 /// A whole percentage, cut off as integer division does.
 fn percent(share: f64) -> f64 {
     libm::floor(100.0 * share)
-}
-
-/// The author code's draw: a whole number up to the sum inclusive, the first node whose running sum reaches it.
-fn draw_inclusive(weights: &[f64], random: &mut Random) -> Option<usize> {
-    let total: f64 = weights.iter().sum();
-    if total <= 0.0 {
-        return None;
-    }
-    let drawn = random.below(total as usize + 1) as f64;
-    let mut sum = 0.0;
-    weights.iter().position(|weight| {
-        sum += weight;
-        *weight > 0.0 && drawn <= sum
-    })
 }
 
 /// Bandwidth of each controller relative to their mean; 1 where it is not known.

@@ -77,11 +77,14 @@ impl Marker<'_> {
         } else if self.mechanisms.interleaving {
             marks.considered += 1;
             marks.read_shared += usize::from(read_only);
-            let accessing = |node: usize| page.accesses().any(|(accessing, _)| accessing == node);
-            let allowed = |node: usize| match self.preset.pages.targets {
-                Targets::AllNodes => self.app.may_use_node(node),
-                Targets::AccessingNodes => self.app.may_use_node(node) && accessing(node),
+            let only_accessing = self.preset.pages.targets == Targets::AccessingNodes;
+            let allowed = |node: usize| {
+                let accesses =
+                    !only_accessing || page.accesses().any(|(accessing, _)| accessing == node);
+                accesses && self.app.may_use_node(node)
             };
+            let restricted = only_accessing || self.app.allowed_nodes.is_some();
+            let allowed = restricted.then_some(&allowed as &dyn Fn(usize) -> bool);
             let target = self.interleaving.target(source, allowed, random);
             if let Some(target) = target.filter(|_| self.may_move(page, &self.preset.pages)) {
                 marks.interleave.push(page_move(page, source, target));
