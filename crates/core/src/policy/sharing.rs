@@ -108,6 +108,10 @@ impl Sharing {
 }
 
 impl Policy for Sharing {
+    fn wants_touches(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
         if core::mem::take(&mut self.is_page_round) {
             return Vec::new();

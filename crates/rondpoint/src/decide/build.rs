@@ -90,7 +90,10 @@ impl Builder<'_> {
         }
         let mut app = App::new(Pid(read.pid), first..self.model.threads.len());
         let run_time = nanos(&format!("{path}.run_time_s"), read.run_time_s)?;
-        app.started = Nanos(self.model.at.0.saturating_sub(run_time.0));
+        if run_time > self.model.at {
+            bail!("{path}.run_time_s: {}, expected at most at_s", read.run_time_s);
+        }
+        app.started = Nanos(self.model.at.0 - run_time.0);
         app.traffic = traffic(&format!("{path}.traffic"), read.traffic.as_deref())?;
         app.traffic_source = match read.traffic_source {
             wire::TrafficSource::Counters => TrafficSource::Counters,

@@ -42,6 +42,9 @@ plans! {
     a_table_that_is_only_read_is_replicated: "carrefour-a" "read-shared" "carrefour" => "read-shared.carrefour";
     without_replication_lp_interleaves_it: "carrefour-a" "read-shared" "carrefour:lp" => "read-shared.carrefour-lp";
     a_well_placed_program_stays: "carrefour-a" "well-placed" "carrefour" => "well-placed.carrefour";
+    sharers_on_two_sockets_come_together: "sam-2" "sam-example" "sam" => "sam-example.sam";
+    one_of_four_clones_moves_away: "nmass-2" "four-soplex" "nmass" => "four-soplex.nmass";
+    the_worst_pair_of_nodes_becomes_a_best_one: "asymsched-8" "worst-pair" "asymsched" => "worst-pair.asymsched";
     two_programs_are_judged_apart: "carrefour-a" "two-programs" "carrefour" => "two-programs.carrefour";
 }
 
@@ -165,6 +168,17 @@ fn a_bad_field_of_a_process_or_thread_is_refused_with_its_path() {
     check_refusal(
         |m| m["apps"][0]["read_procent"] = 1.into(),
         "apps[0].read_procent: unknown field",
+    );
+}
+
+#[test]
+fn a_process_is_not_older_than_the_clock() {
+    check_refusal(
+        |m| {
+            m["at_s"] = 10.into();
+            m["apps"][0]["run_time_s"] = 11.into();
+        },
+        "apps[0].run_time_s: 11, expected at most at_s",
     );
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Model {
     #[serde(default, rename = "about")]
     _about: Option<String>,
     /// End of the interval in seconds since some start.
-    #[serde(default = "hundred")]
+    #[serde(default = "long_since")]
     pub(super) at_s: f64,
     /// Its length.
     #[serde(default = "one")]
@@ -210,6 +210,6 @@ fn minute() -> f64 {
     60.0
 }
 
-fn hundred() -> f64 {
-    100.0
+fn long_since() -> f64 {
+    1e6
 }
