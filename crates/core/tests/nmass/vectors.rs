@@ -252,3 +252,31 @@ fn a_process_keeps_its_core_if_it_can() {
         local 100 %"#]],
     );
 }
+
+#[test]
+fn a_full_processor_is_no_target_even_if_it_is_the_least_loaded() {
+    check(
+        "processors 4 1 4\n a 20 1.4 @0\n b 20 1.3 @0\n c 0.1 1.0 @1\n d 5 1.2 @2",
+        expect![[r#"
+        maximum-local: a->0 b->0 d->2 c->1
+        b moves to 2: 40.00 -> 20.00, 5.00 -> 31.00
+        d moves to 0: 31.00 -> 26.00, 20.00 -> 26.00
+        0: 26.00 MPKI [a@0 d@2]
+        1: 0.10 MPKI [c@4]
+        2: 26.00 MPKI [b@6]
+        local 50 %"#]],
+    );
+}
+
+#[test]
+fn a_core_that_is_free_for_others_is_no_reason_to_exchange() {
+    check_with(
+        &Preset::SWAP,
+        "processors 2 2\n a 20 1.4 @0 cpus 0 1 2\n b 20 1.3 @0 cpus 0 1 2\n c 0.1 1.0 @1 on 2 cpus 0 1 2",
+        expect![[r#"
+            maximum-local: a->0 b->0 c->1
+            0: 40.00 MPKI [a@0 b@1]
+            1: 0.10 MPKI [c@2]
+            local 100 %"#]],
+    );
+}

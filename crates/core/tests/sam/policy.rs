@@ -43,6 +43,7 @@ fn set(thread: &mut Thread, word: &str) {
         "mem" => rates.memory_per_s = Some(10e6),
         "rdr" => rates.remote_dram_per_s = Some(9e6),
         "stalled" => (rates.stalls_per_coherence, rates.ipc) = (Some(300.0), Some(0.4)),
+        "ipc" => rates.ipc = Some(0.4),
         "asleep" => thread.cpu_share = 0.0,
         "exempt" => thread.exempt = Some(Exemption::RealTime),
         _ => panic!("unknown word {word}"),
@@ -131,6 +132,25 @@ fn mph_places_an_application_once_it_is_steady_and_asks_once() {
     "#]]
     .assert_eq(&step(&mut policy, &topology, apart));
     assert_eq!(step(&mut policy, &topology, "1: 0 snp stalled, 1 snp stalled, 2 asleep"), "");
+}
+
+#[test]
+fn mph_spreads_an_application_that_no_node_holds_and_moves_no_more_than_it_must() {
+    // Five latency-bound threads, nodes of four hardware threads: four stay together, one goes.
+    let topology = synthetic::parse("node:2 core:2 pu:2 mhz:1900").expect("a machine");
+    let mut policy = Sam::new(Preset::MPH);
+    let apart = "1: 0 coh ipc, 1 coh ipc, 2 coh ipc, 4 coh ipc, 5 coh ipc";
+    for _ in 0..3 {
+        assert_eq!(step(&mut policy, &topology, apart), "");
+    }
+    expect![[r#"
+        thread 10 of 1 to CPUs 0-3: bound by latency, may share cores: 5 threads, node 0
+        thread 11 of 1 to CPUs 0-3: bound by latency, may share cores: 5 threads, node 0
+        thread 12 of 1 to CPUs 0-3: bound by latency, may share cores: 5 threads, node 0
+        thread 13 of 1 to CPUs 4-7: bound by latency, may share cores: 5 threads, node 1
+        thread 14 of 1 to CPUs 0-3: bound by latency, may share cores: 5 threads, node 0
+    "#]]
+    .assert_eq(&step(&mut policy, &topology, apart));
 }
 
 #[test]

@@ -153,3 +153,30 @@ fn nodes_without_cores_hold_no_group() {
     "#]],
     );
 }
+
+#[test]
+fn those_who_make_room_take_their_memory_with_them() {
+    // Thread 1 does not fit beside twelve small ones, by CPU time and by memory; with them gone it does.
+    let small = |index| format!("{index} on 1 load=0.09 mem=0.05\n");
+    let crowd: String = (2..14).map(small).collect();
+    let text =
+        format!("cores 2 2\n 0 on 1 data=0,9 mem=0.2\n 1 on 0 mem=0.25\n {crowd} share 0-1:9");
+    check(
+        &text,
+        expect![[r#"
+        1 0→1 joins a group of 2 (weakest 9)
+        2 1→0 makes room
+        3 1→0 makes room
+        4 1→0 makes room
+        5 1→0 makes room
+        6 1→0 makes room
+        7 1→0 makes room
+        8 1→0 makes room
+        9 1→0 makes room
+        10 1→0 makes room
+        11 1→0 makes room
+        12 1→0 makes room
+        13 1→0 makes room
+    "#]],
+    );
+}

@@ -170,6 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn epochs_of_one_phase_are_averaged_with_a_quarter_for_the_newest() {
+        let mut seen = SidesSeen::default();
+        seen.observe(true, 2.0, 20.0);
+        seen.observe(true, 4.0, 20.0);
+        seen.observe(false, 5.0, 20.0);
+        assert_eq!(seen.penalty(20.0), Some(2.0), "local CPI is 2.5");
+    }
+
+    #[test]
     fn a_penalty_below_one_is_one() {
         let mut seen = SidesSeen::default();
         seen.observe(true, 2.0, 20.0);

@@ -240,14 +240,15 @@ impl<'a> Floor<'a> {
     /// elsewhere, or nobody to send away and too much for its memory.
     fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
         let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
-        let (mut running, mut pressure) = (0, 0.0);
+        let (mut running, mut demand, mut pressure) = (0, 0.0, 0.0);
         for sharer in joins.map(|&thread| &self.threads[thread as usize]) {
             running += usize::from(sharer.is_running());
+            demand += sharer.demand;
             pressure += sharer.pressure;
         }
         let load = &self.loads[node];
         let excess = (load.threads + running).saturating_sub(self.cores[node]);
-        let has_cpu_time = load.demand + running as f64 <= self.busiest * self.cores[node] as f64;
+        let has_cpu_time = load.demand + demand <= self.busiest * self.cores[node] as f64;
         let too_much = excess == 0 && has_cpu_time && load.pressure + pressure >= 1.0;
         self.preset.spares_node && (too_much || excess > running + self.free_cores_elsewhere(node))
     }
