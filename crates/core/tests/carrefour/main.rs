@@ -4,4 +4,6 @@ mod gates;
 mod interleave;
 mod notation;
 mod pages;
+mod properties;
 mod rounds;
+mod rules;
