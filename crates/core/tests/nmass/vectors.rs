@@ -280,3 +280,24 @@ fn a_core_that_is_free_for_others_is_no_reason_to_exchange() {
             local 100 %"#]],
     );
 }
+
+#[test]
+fn a_target_that_would_reach_the_threshold_exactly_is_refused() {
+    check(
+        "processors 4 4\n a 50 1.2 @0\n b 50 1.2 @0",
+        expect![[r#"
+        maximum-local: a->0 b->0
+        0: 100.00 MPKI [a@0 b@1]
+        1: 0.00 MPKI []
+        local 100 %"#]],
+    );
+    check(
+        "processors 4 4\n a 50 1.2 @0\n b 49.9 1.2 @0",
+        expect![[r#"
+        maximum-local: a->0 b->0
+        b moves to 1: 99.90 -> 50.00, 0.00 -> 59.88
+        0: 50.00 MPKI [a@0]
+        1: 59.88 MPKI [b@4]
+        local 50 %"#]],
+    );
+}

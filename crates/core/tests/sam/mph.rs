@@ -94,6 +94,34 @@ fn an_application_larger_than_a_socket_is_spread_from_the_roomiest_on() {
 }
 
 #[test]
+fn the_limits_of_ipc_and_stalls_are_where_they_are_published() {
+    // IPC below 0.7 shares cores; below 1.4 and with stalls it goes first.
+    check(
+        FOUR_SOCKETS,
+        "p1 4 threads on 0 steady ipc=0.69\n p2 4 threads on 1 steady ipc=0.7",
+        expect![[r#"
+        p1 LatencyBound: 4 on 0
+        p2 OwnCores: 4 on 1
+    "#]],
+    );
+    check(
+        FOUR_SOCKETS,
+        "p1 4 threads on 0 high spc=1 ipc=1.39\n p2 4 threads on 1 high spc=1 ipc=1.4",
+        expect![[r#"
+        p1 HighCoherence: 4 on 0
+        p2 OwnCores: 4 on 1
+    "#]],
+    );
+    check(
+        FOUR_SOCKETS,
+        "p1 4 threads on 0 high spc=0 ipc=0.5",
+        expect![[r#"
+        p1 LatencyBound: 4 on 0
+    "#]],
+    );
+}
+
+#[test]
 fn without_room_the_mask_is_released() {
     check(
         (2, 2, 1),

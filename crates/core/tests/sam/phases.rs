@@ -23,6 +23,27 @@ fn a_quiet_machine_is_left_alone() {
 }
 
 #[test]
+fn a_rate_at_its_threshold_is_no_problem_yet() {
+    for preset in Preset::ALL {
+        let text = "2 sockets 2 cores 1 thread\n 0: T1 coh=1 | T2 rdr=1\n 1: T3 mem=1 | T4 snp=1";
+        assert_eq!(Session::new(preset).step(text), "nothing\n");
+    }
+    // The sum of a socket decides, then each thread's own rate: the limit of these sockets is 10 M/s, of a thread 3.75 M/s.
+    check(
+        "2 sockets 4 cores 1 thread\n 0: T1 mem=1 | T2 mem=1 | T3 mem=1\n 1: - | -",
+        expect![[r#"
+        nothing
+    "#]],
+    );
+    check(
+        "2 sockets 4 cores 1 thread\n 0: T1 mem=1.1 | T2 mem=1.1 | T3 mem=1\n 1: - | -",
+        expect![[r#"
+        B: T1 0.0→1.4
+    "#]],
+    );
+}
+
+#[test]
 fn coherent_threads_prefer_an_idle_cpu() {
     check(
         "2 sockets 3 cores 1 thread\n 0: T1 coh | T2 | -\n 1: T3 coh | T4 | T5",

@@ -180,3 +180,19 @@ fn those_who_make_room_take_their_memory_with_them() {
     "#]],
     );
 }
+
+#[test]
+fn memory_that_would_be_used_up_exactly_is_too_much() {
+    check(
+        "cores 4 4\n 0 on 0 mem=0.5\n 1 on 1 mem=0.5\n share 0-1:9",
+        expect![[r#"
+        nothing
+    "#]],
+    );
+    check(
+        "cores 4 4\n 0 on 0 mem=0.5\n 1 on 1 mem=0.4\n share 0-1:9",
+        expect![[r#"
+        1 1→0 joins a group of 2 (weakest 9)
+    "#]],
+    );
+}

@@ -79,6 +79,8 @@ mod tests {
             signature(&[(2, 10)]),
         ];
         assert_eq!(founders(&signatures, 40_000), [(0, 2, 50_000)]);
+        assert_eq!(founders(&signatures, 50_000), [(0, 2, 50_000)]);
+        assert_eq!(founders(&signatures, 50_001), []);
     }
 
     #[test]
