@@ -52,6 +52,7 @@ pub(super) fn finish_traffic(
 ) {
     let all_samples: f64 = sums.dram.iter().map(total).sum();
     let mut latency = (0.0, 0.0);
+    let is_alone = model.apps.len() == 1;
     for (index, app) in model.apps.iter_mut().enumerate() {
         // Counted latency is exact and sampled latency is not: a process that has the first needs no second.
         let (cycles, count) =
@@ -59,6 +60,11 @@ pub(super) fn finish_traffic(
         app.latency_cycles = (count > 0.0).then(|| cycles / count);
         latency = (latency.0 + cycles, latency.1 + count);
         if app.traffic.is_some() {
+            continue;
+        }
+        if let (true, Some(machine)) = (is_alone, &model.traffic) {
+            app.traffic = Some(machine.clone());
+            app.traffic_source = TrafficSource::Machine;
             continue;
         }
         let sampled = total(&sums.dram[index]);
@@ -78,12 +84,6 @@ pub(super) fn finish_traffic(
         }
     }
     model.latency_cycles = (latency.1 > 0.0).then(|| latency.0 / latency.1);
-    if let ([app], Some(machine)) = (&mut model.apps[..], &model.traffic)
-        && app.traffic.is_none()
-    {
-        app.traffic = Some(machine.clone());
-        app.traffic_source = TrafficSource::Machine;
-    }
     if model.traffic.is_none() {
         model.traffic = sum_of_apps(model);
     }
