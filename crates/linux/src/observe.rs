@@ -168,6 +168,10 @@ impl Observer {
             process.node_traffic = counted;
             process.counters = counters::of_process(&self.last);
         }
+        // Everybody's samples are not the program's: its own threads are known from its forks.
+        if let Some((_, samples)) = samples.as_ref().filter(|_| !self.sensors.everybody) {
+            tasks::add_unseen(&mut processes, &samples.list, topology);
+        }
         let (samples, hint_faults) = split(samples);
         let observation = Observation {
             at: Nanos(since_boot_ns()),

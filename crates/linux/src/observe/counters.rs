@@ -74,8 +74,14 @@ impl TreeCounters {
         subject: &Subject,
         topology: &Topology,
     ) -> Result<(), LinuxError> {
-        let opened: Result<Vec<Vec<OpenEvent>>, LinuxError> =
-            self.cpus.iter().map(|on| subject.open(event, topology.kernel_cpu(on.cpu))).collect();
+        let opened: Result<Vec<Vec<OpenEvent>>, LinuxError> = self
+            .cpus
+            .iter()
+            .map(|on| {
+                let leaders = leader_of(metric).and_then(|leader| on.of(leader)).unwrap_or(&[]);
+                subject.open_with(event, topology.kernel_cpu(on.cpu), leaders)
+            })
+            .collect();
         for (on, events) in self.cpus.iter_mut().zip(opened?) {
             self.user_only |= events.iter().any(OpenEvent::is_user_only);
             on.events.push((metric, events));
@@ -117,7 +123,17 @@ fn sum(events: &[OpenEvent]) -> Result<(u64, u64), LinuxError> {
     Ok(total)
 }
 
+/// Numerator and denominator of a mean are counted in the same windows: in one group.
+fn leader_of(metric: Metric) -> Option<Metric> {
+    (metric == Metric::DramRequests).then_some(Metric::DramLatencyCycles)
+}
+
 impl CpuCounters {
+    fn of(&self, metric: Metric) -> Option<&[OpenEvent]> {
+        let (_, events) = self.events.iter().find(|(found, _)| *found == metric)?;
+        Some(events)
+    }
+
     fn read(&self) -> Result<CpuReading, LinuxError> {
         let (_, time) = sum(&self.clocks)?;
         let mut counts = Vec::with_capacity(self.events.len());

@@ -1,5 +1,7 @@
 //! Whom events are opened on: the tasks of a program with all that they start, or everybody.
 
+use std::os::fd::AsFd;
+
 use crate::LinuxError;
 use crate::perf::attr::{Attr, flag};
 use crate::perf::event::OpenEvent;
@@ -62,7 +64,22 @@ impl Subject {
     /// # Errors
     /// What the kernel says about the first task that is there.
     pub fn open(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
-        self.open_from(event, cpu, self.start)
+        self.open_from(event, cpu, self.start, &[])
+    }
+
+    /// The same, each in the group of the task's leader. Where a task has ended since the leaders
+    /// were opened, or there are none, they stand alone.
+    ///
+    /// # Errors
+    /// As [`Subject::open`].
+    pub fn open_with(
+        &self,
+        event: &Event,
+        cpu: u32,
+        leaders: &[OpenEvent],
+    ) -> Result<Vec<OpenEvent>, LinuxError> {
+        let leaders = if leaders.len() == self.tasks.len() { leaders } else { &[] };
+        self.open_from(event, cpu, self.start, leaders)
     }
 
     /// The same, but running at once: for records that begin before `execve`.
@@ -70,7 +87,7 @@ impl Subject {
     /// # Errors
     /// As [`Subject::open`].
     pub fn open_now(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
-        self.open_from(event, cpu, Start::Now)
+        self.open_from(event, cpu, Start::Now, &[])
     }
 
     fn open_from(
@@ -78,12 +95,15 @@ impl Subject {
         event: &Event,
         cpu: u32,
         start: Start,
+        leaders: &[OpenEvent],
     ) -> Result<Vec<OpenEvent>, LinuxError> {
         let mut attr = event.attr.clone();
         prepare(&mut attr, start);
         let mut opened = Vec::new();
-        for &task in &self.tasks {
-            match OpenEvent::open(&event.name, &attr, Target { task, cpu: cpu as i32 }, None) {
+        for (index, &task) in self.tasks.iter().enumerate() {
+            let target = Target { task, cpu: cpu as i32 };
+            let group = leaders.get(index).map(AsFd::as_fd);
+            match OpenEvent::open(&event.name, &attr, target, group) {
                 Ok(event) => opened.push(event),
                 Err(error) if error.errno() == Some(libc::ESRCH) => {}
                 Err(error) => return Err(error),
@@ -93,6 +113,7 @@ impl Subject {
     }
 }
 
+/// A member of a group starts with its leader, whose own start is the same.
 fn prepare(attr: &mut Attr, start: Start) {
     attr.flags |= flag::INHERIT;
     if start == Start::OnExec {

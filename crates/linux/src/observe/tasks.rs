@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use rondpoint_core::observation::{
-    Counters, Event, Exemption, ProcessObservation, ThreadObservation,
+    AddressSample, Counters, Event, Exemption, ProcessObservation, ThreadObservation,
 };
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
@@ -333,6 +333,46 @@ fn read<T>(
     bytes.map(|bytes| parse(&bytes).map_err(format)).transpose()
 }
 
+/// Adds the threads that samples tell of and `/proc` no longer does: they lived between two looks.
+/// All that is known of one is where it was last seen.
+pub(super) fn add_unseen(
+    processes: &mut Vec<ProcessObservation>,
+    samples: &[AddressSample],
+    topology: &Topology,
+) {
+    let known: BTreeSet<(Pid, Tid)> = processes
+        .iter()
+        .flat_map(|process| process.threads.iter().map(|thread| (process.pid, thread.tid)))
+        .collect();
+    let mut unseen: BTreeMap<(Pid, Tid), u16> = BTreeMap::new();
+    for sample in samples {
+        let thread = (sample.pid, sample.tid);
+        if !known.contains(&thread)
+            && (unseen.contains_key(&thread) || known.len() + unseen.len() < MAX_THREADS)
+        {
+            unseen.insert(thread, sample.cpu);
+        }
+    }
+    for ((pid, tid), cpu) in unseen {
+        let place = match processes.binary_search_by_key(&pid, |process| process.pid) {
+            Ok(place) => place,
+            Err(place) => {
+                processes
+                    .insert(place, ProcessObservation { pid, ..ProcessObservation::default() });
+                place
+            }
+        };
+        let threads = &mut processes[place].threads;
+        if let Err(place) = threads.binary_search_by_key(&tid, |thread| thread.tid) {
+            let (cpu, allowed) = (usize::from(cpu), topology.all_cpus());
+            threads.insert(
+                place,
+                ThreadObservation { tid, cpu, allowed, ..ThreadObservation::default() },
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -423,6 +463,29 @@ mod tests {
         );
         fs::remove_dir_all(fixture.root().in_proc("10")).unwrap();
         assert_eq!(shown(&tasks.observe(&machine, &[]).unwrap()), "10[10@2] 30[30@1]");
+    }
+
+    #[test]
+    fn threads_that_only_samples_tell_of_are_added_in_their_place() {
+        use rondpoint_core::observation::Source;
+        let fixture = Fixture::new();
+        let machine = synthetic::parse("node:1 core:4").unwrap();
+        fixture.process(10, &[(10, 2)], "");
+        let mut found = Tasks::new(fixture.root(), Pid(10), false).observe(&machine, &[]).unwrap();
+        let sample = |pid, tid, cpu| AddressSample {
+            pid: Pid(pid),
+            tid: Tid(tid),
+            cpu,
+            node: 0,
+            address: 0x1000,
+            latency_cycles: 1,
+            page_shift: 12,
+            source: Source::Dram,
+            store: false,
+        };
+        let samples = [sample(10, 12, 0), sample(9, 9, 1), sample(10, 10, 3), sample(10, 12, 1)];
+        add_unseen(&mut found, &samples, &machine);
+        assert_eq!(shown(&found), "9[9@1] 10[10@2 12@1]");
     }
 
     #[test]
