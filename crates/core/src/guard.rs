@@ -67,6 +67,8 @@ struct Verdicts {
     moved_threads: BTreeSet<Tid>,
     stayed_threads: BTreeSet<Tid>,
     exchanges: BTreeMap<Tid, Proposal>,
+    /// Whether the indivisible placement of the step may be done; known when its first part comes.
+    whole: Option<bool>,
     promised: BTreeMap<usize, u64>,
 }
 
@@ -112,12 +114,17 @@ impl Guard {
         self.pass_time(now);
         let mut verdicts = Verdicts { exchanges: exchanges(&proposals), ..Verdicts::default() };
         let bulk: BTreeSet<Pid> = proposals.iter().filter_map(bulk_of).collect();
+        let placement: Vec<Proposal> =
+            proposals.iter().filter(|one| one.reason.is_indivisible()).cloned().collect();
         for proposal in proposals {
             if matches!(proposal.reason, Reason::Undo(_)) {
                 self.admit_undo(proposal, scene, &mut verdicts);
                 continue;
             }
-            match self.check_subject(&proposal, scene, &bulk) {
+            let checked = self.check_subject(&proposal, scene, &bulk).and_then(|()| {
+                self.check_placement(&proposal, &placement, scene, &bulk, &mut verdicts)
+            });
+            match checked {
                 Ok(()) => self.admit_one(proposal, scene, &bulk, &mut verdicts),
                 Err(refusal) => verdicts.refuse(proposal, refusal),
             }

@@ -77,6 +77,35 @@ impl Guard {
         if refused { Err(Refusal::PartnerRefused) } else { Ok(()) }
     }
 
+    /// A part of an indivisible placement may be done only if all parts may. A thread that is there already is no hindrance.
+    pub(super) fn check_placement(
+        &self,
+        proposal: &Proposal,
+        placement: &[Proposal],
+        scene: &Scene<'_>,
+        bulk: &BTreeSet<Pid>,
+        verdicts: &mut Verdicts,
+    ) -> Result<(), Refusal> {
+        if !proposal.reason.is_indivisible() {
+            return Ok(());
+        }
+        let calls = (placement.len() as f64).min(f64::from(self.settings.calls_per_s));
+        let may = |part: &Proposal| {
+            let checked = self.check_subject(part, scene, bulk);
+            let checked =
+                checked.and_then(|()| self.check_affinity(part, calls, scene, verdicts).map(drop));
+            matches!(checked, Ok(()) | Err(Refusal::AlreadyThere))
+        };
+        let whole = verdicts.whole.unwrap_or_else(|| placement.iter().all(may));
+        verdicts.whole = Some(whole);
+        if whole {
+            return Ok(());
+        }
+        // A part that has a cause of its own says that one.
+        let own = self.check_affinity(proposal, 1.0, scene, verdicts).err();
+        Err(own.unwrap_or(Refusal::PartnerRefused))
+    }
+
     /// The part of a mask that a thread may have, if `calls` more calls are left.
     fn check_affinity(
         &self,
@@ -104,7 +133,9 @@ impl Guard {
         if verdicts.moved_threads.contains(tid) {
             return Err(Refusal::Conflict);
         }
-        if self.calls.left() < calls {
+        // A placement of more threads than the budget of a second takes all of it and more.
+        let in_placement = verdicts.whole == Some(true) && proposal.reason.is_indivisible();
+        if self.calls.left() < calls && !in_placement {
             return Err(Refusal::CallBudget);
         }
         let urgent = proposal.reason.is_urgent();

@@ -120,7 +120,7 @@ pub enum Refusal {
         /// Allowed.
         allowed: Nanos,
     },
-    /// The other half of an exchange was refused.
+    /// The other half of an exchange, or a part of an indivisible placement, was refused.
     PartnerRefused,
     /// Another policy of higher priority moved the same subject in this step.
     Conflict,
@@ -133,6 +133,12 @@ impl Reason {
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Sam(SamReason::Move { phase: Phase::Coherence, .. }))
+    }
+
+    /// Whether the policy's proposals with such reasons are one placement: all of them or none.
+    #[must_use]
+    pub fn is_indivisible(&self) -> bool {
+        matches!(self, Self::AsymSched(AsymSchedReason::Placement(_)))
     }
 
     /// The thread with which this one changes places, if it is one half of an exchange: both move or neither.
@@ -197,7 +203,7 @@ impl fmt::Display for Refusal {
             Self::TimeBudget { spent, allowed } => {
                 write!(f, "movers spent {spent}, {allowed} allowed")
             }
-            Self::PartnerRefused => write!(f, "the thread to change places with stays"),
+            Self::PartnerRefused => write!(f, "a thread that should move with it stays"),
             Self::Conflict => write!(f, "a policy of higher priority moved it"),
             Self::Malformed => write!(f, "no such CPU or node, or nothing to do"),
         }

@@ -9,7 +9,7 @@ use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Kind, Mechanism};
 use rondpoint_core::policy::sam::Phase;
 use rondpoint_core::{Bytes, Nanos, NodeSet};
-use scene::{Stage, affinity, bulk, exchange, move_pages, replicate, sampling};
+use scene::{Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
     expected.assert_eq(&stage.admit(proposals));
@@ -139,7 +139,7 @@ fn threads_that_change_places_both_move_or_neither() {
         &mut stage,
         pair(),
         expect![[r#"
-            refuse thread 10 of 1 to CPUs 4-7: the thread to change places with stays
+            refuse thread 10 of 1 to CPUs 4-7: a thread that should move with it stays
             refuse thread 20 of 2 to CPUs 0-3: no CPU of the mask is allowed to the thread
         "#]],
     );
@@ -149,12 +149,41 @@ fn threads_that_change_places_both_move_or_neither() {
         &mut stage,
         pair().into_iter().rev().collect(),
         expect![[r#"
-            refuse thread 20 of 2 to CPUs 0-3: the thread to change places with stays
+            refuse thread 20 of 2 to CPUs 0-3: a thread that should move with it stays
             refuse thread 10 of 1 to CPUs 4-7: not to be touched: OtherManager
         "#]],
     );
     let mut poor = Stage::with(GuardSettings { calls_per_s: 1, ..GuardSettings::acting() });
     assert_eq!(poor.admit(pair()).matches("refuse").count(), 2);
+}
+
+#[test]
+fn a_placement_is_done_whole_or_not_at_all() {
+    let wanted = || vec![placement(1, 10, "4-7"), placement(1, 11, "4-7"), placement(2, 20, "0-3")];
+    check(
+        &mut Stage::new(),
+        wanted(),
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 4-7
+            admit thread 11 of 1 to CPUs 4-7
+            admit thread 20 of 2 to CPUs 0-3
+        "#]],
+    );
+    let mut stage = Stage::new();
+    stage.model.threads[1].exempt = Some(Exemption::OwnAffinity);
+    check(
+        &mut stage,
+        wanted(),
+        expect![[r#"
+            refuse thread 10 of 1 to CPUs 4-7: a thread that should move with it stays
+            refuse thread 11 of 1 to CPUs 4-7: not to be touched: OwnAffinity
+            refuse thread 20 of 2 to CPUs 0-3: a thread that should move with it stays
+        "#]],
+    );
+    // More threads than calls a second: all at once, and then a pause.
+    let mut poor = Stage::with(GuardSettings { calls_per_s: 2, ..GuardSettings::acting() });
+    assert_eq!(poor.admit(wanted()).matches("admit").count(), 3);
+    assert!(poor.admit(vec![affinity(3, 30, "0-3")]).ends_with("calls per second used up\n"));
 }
 
 #[test]

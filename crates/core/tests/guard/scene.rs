@@ -6,6 +6,7 @@ use rondpoint_core::ledger::Ledger;
 use rondpoint_core::model::{App, Thread};
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Mechanism, NodeMove, PageCounts, PageMove, Sampling, StepResult};
+use rondpoint_core::policy::asymsched::{AsymSchedReason, PlacementReason};
 use rondpoint_core::policy::sam::{Destination, Phase, SamReason, Side};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{
@@ -162,4 +163,25 @@ pub(crate) fn exchange(pid: u32, tid: u32, list: &str, phase: Phase, of: Option<
         to: 1,
     };
     Proposal { reason: Reason::Sam(reason), ..affinity(pid, tid, list) }
+}
+
+/// A part of an AsymSched placement.
+pub(crate) fn placement(pid: u32, tid: u32, list: &str) -> Proposal {
+    let reason = PlacementReason {
+        from: 0,
+        to: 1,
+        clusters: 1,
+        staying: 1.0,
+        chosen: 2.0,
+        best: 2.0,
+        best_gap: 0.0,
+        moved: Bytes(0),
+        moved_at_least: Bytes(0),
+        seconds: 0.0,
+        allowed_seconds: 1.0,
+    };
+    Proposal {
+        reason: Reason::AsymSched(AsymSchedReason::Placement(reason)),
+        ..affinity(pid, tid, list)
+    }
 }
