@@ -12,13 +12,13 @@
 //! ask for W/L, so the backlog rises until W/L is the bandwidth C (Little's law). One step of
 //! integration changes the backlog by `(ρ − 1) · step`; near equilibrium that multiplies its error by
 //! `1 − step / L`, which oscillates when the window is much longer than the latency. Hence a
-//! step of at most half the mean latency (under-relaxation), and utilisation is averaged over
+//! step of a quarter of the mean latency (under-relaxation), and utilisation is averaged over
 //! two windows. A window that is longer than usual (the machine was idle) counts for as many.
 
 use crate::LINE_BYTES;
 
 /// How much of the mean latency one integration step may cover.
-const RELAXATION: f64 = 0.5;
+const RELAXATION: f64 = 0.25;
 /// The longest backlog, in lines: 28 vCPUs with 32 misses and 16 streams 32 lines ahead each have
 /// fewer under way. Only a pipe whose requesters do not wait for it could get here.
 const BACKLOG_LINES: f64 = 16_384.0;
@@ -33,6 +33,8 @@ pub(crate) struct Pipe {
     /// Requests under way at once, smoothed like the utilisation.
     under_way: f64,
     backlog_ps: f64,
+    /// Mean latency in the last window that had requests, ps.
+    latency_ps: f64,
     total_bytes: u64,
     /// Σ over requests of the queueing delay they saw, ps.
     queue_ps: f64,
@@ -61,6 +63,7 @@ impl Pipe {
             utilisation: 0.0,
             under_way: 0.0,
             backlog_ps: 0.0,
+            latency_ps: 0.0,
             total_bytes: 0,
             queue_ps: 0.0,
             requests: 0,
@@ -84,16 +87,17 @@ impl Pipe {
         let newest = elapsed / (elapsed + usual);
         self.utilisation += newest * (load.min(1.0) - self.utilisation);
         self.under_way += newest * (window.latency_ps / elapsed - self.under_way);
-        let (step, limit) = if window.requests == 0 {
-            // Nobody waits, so nothing can oscillate: the backlog drains as time passes. Nor does
-            // it grow: who writes back without waiting is not held up by it.
-            (elapsed, self.backlog_ps)
+        // Without requests the backlog does not grow: who writes back without waiting is not held up
+        // by it. It drains at the usual pace: those who wait for long leave windows empty, and if
+        // these drained more than others fill, the pipe would carry more than its bandwidth.
+        let limit = if window.requests == 0 {
+            self.backlog_ps
         } else {
-            let mean = window.latency_ps / window.requests as f64;
-            let windows = (elapsed / usual).max(1.0);
-            let lines_ps = BACKLOG_LINES * LINE_BYTES as f64 / self.bytes_per_ps;
-            (elapsed.min(RELAXATION * mean * windows), lines_ps)
+            self.latency_ps = window.latency_ps / window.requests as f64;
+            BACKLOG_LINES * LINE_BYTES as f64 / self.bytes_per_ps
         };
+        let windows = (elapsed / usual).max(1.0);
+        let step = elapsed.min(RELAXATION * self.latency_ps * windows);
         self.backlog_ps = (self.backlog_ps + (load - 1.0) * step).clamp(0.0, limit);
     }
 
