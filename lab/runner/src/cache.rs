@@ -21,14 +21,17 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn open(lab: &Lab) -> Result<Self> {
         let folder = lab.cache.join("results");
-        fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("{}: cannot create", folder.display()))?;
         let mut digest = Sha256::new();
         for package in &lab.installed.packages {
             digest.update(&package.name);
             digest.update(&package.sha256);
         }
         let plugin = &lab.built.plugin;
-        digest.update(fs::read(plugin).with_context(|| format!("{}: cannot read", plugin.display()))?);
+        digest.update(
+            fs::read(plugin).with_context(|| format!("{}: cannot read", plugin.display()))?,
+        );
         Ok(Self { folder, common: digest.finalize().to_vec() })
     }
 

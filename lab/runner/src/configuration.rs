@@ -102,8 +102,15 @@ pub(crate) fn with_job(
 }
 
 /// A tool of Debian that setup unpacked.
-pub(crate) fn tool<'a>(installed: &'a Installed, name: &str) -> Result<&'a crate::installed::Program> {
-    installed.guest.programs.get(name).with_context(|| format!("{name} is not in the setup; run ./x setup"))
+pub(crate) fn tool<'a>(
+    installed: &'a Installed,
+    name: &str,
+) -> Result<&'a crate::installed::Program> {
+    installed
+        .guest
+        .programs
+        .get(name)
+        .with_context(|| format!("{name} is not in the setup; run ./x setup"))
 }
 
 fn environment() -> BTreeMap<String, String> {

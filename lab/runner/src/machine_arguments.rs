@@ -64,7 +64,9 @@ pub(crate) fn arguments(machine: &Machine) -> Vec<String> {
         socket += u32::from(node.cpus > 0);
     }
     for (accessing, row) in machine.distances.iter().enumerate() {
-        for (holding, distance) in row.iter().enumerate().filter(|(holding, _)| *holding != accessing) {
+        for (holding, distance) in
+            row.iter().enumerate().filter(|(holding, _)| *holding != accessing)
+        {
             put("-numa", format!("dist,src={accessing},dst={holding},val={distance}"));
         }
     }
@@ -89,8 +91,12 @@ mod tests {
     #[test]
     fn large_memory_jumps_over_the_pci_hole() {
         let map = memory_map(&machine("nodes=3 cpus=1 memory=1536M"));
-        let mib = |start: u64, bytes: u64, node| Region { start: start << 20, bytes: bytes << 20, node };
-        assert_eq!(map, [mib(0, 1536, 0), mib(1536, 512, 1), mib(4096, 1024, 1), mib(5120, 1536, 2)]);
+        let mib =
+            |start: u64, bytes: u64, node| Region { start: start << 20, bytes: bytes << 20, node };
+        assert_eq!(
+            map,
+            [mib(0, 1536, 0), mib(1536, 512, 1), mib(4096, 1024, 1), mib(5120, 1536, 2)]
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod initramfs;
 mod installed;
 mod lab;
 mod machine_arguments;
+mod physics;
 mod program;
 mod render;
 mod result;
@@ -22,7 +23,12 @@ use clap::{Parser, Subcommand};
 
 /// Run programs on emulated NUMA machines; every figure is emulated, from a modelled hardware.
 #[derive(Parser)]
-#[command(name = "rondpoint-lab", bin_name = "rondpoint lab", version, disable_help_subcommand = true)]
+#[command(
+    name = "rondpoint-lab",
+    bin_name = "rondpoint lab",
+    version,
+    disable_help_subcommand = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -32,6 +38,8 @@ struct Arguments {
 enum Command {
     /// Run a program under several memory placements and compare them
     Run(run::Arguments),
+    /// Check that the emulated machines behave as their files say
+    Physics(physics::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads
     Shell(shell::Arguments),
 }
@@ -39,6 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Physics(arguments) => physics::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
     };
     result.unwrap_or_else(|error| {

@@ -31,7 +31,8 @@ pub(crate) fn find(name: &str, parts: &Path) -> Result<PathBuf> {
 
 /// Puts the program into the guest. Returns its path there.
 pub(crate) fn bring(program: &Path, guest: &mut Initramfs) -> Result<String> {
-    let name = program.file_name().and_then(|name| name.to_str()).context("program without a name")?;
+    let name =
+        program.file_name().and_then(|name| name.to_str()).context("program without a name")?;
     let target = format!("/bin/{name}");
     let interpreter = check(program)?;
     guest.add_file(program, &target)?;
@@ -50,7 +51,10 @@ pub(crate) fn bring_tool(
     guest: &mut Initramfs,
 ) -> Result<Vec<String>> {
     let name_of = |path: &Path| {
-        path.file_name().and_then(|name| name.to_str()).map(str::to_owned).context("file without a name")
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .map(str::to_owned)
+            .context("file without a name")
     };
     let target = format!("{TOOLS}/{}", name_of(&program.path)?);
     guest.add_file(&program.path, &target)?;
@@ -68,10 +72,13 @@ fn check(program: &Path) -> Result<Option<String>> {
     let shown = program.display();
     let bytes = std::fs::read(program).with_context(|| format!("{shown}: cannot read"))?;
     if bytes.starts_with(b"#!") {
-        bail!("{shown}: a script; name its interpreter as the program and add the script with --file");
+        bail!(
+            "{shown}: a script; name its interpreter as the program and add the script with --file"
+        );
     }
-    let file = object::File::parse(&*bytes)
-        .map_err(|_| anyhow::anyhow!("{shown}: not a program (expected an ELF file for Linux x86-64)"))?;
+    let file = object::File::parse(&*bytes).map_err(|_| {
+        anyhow::anyhow!("{shown}: not a program (expected an ELF file for Linux x86-64)")
+    })?;
     if file.architecture() != object::Architecture::X86_64 {
         let found = format!("{:?}", file.architecture());
         bail!("{shown}: a program for {found}, but the lab's machine is x86-64");
@@ -82,11 +89,10 @@ fn check(program: &Path) -> Result<Option<String>> {
 
 /// Asks the program's own loader which libraries it would load.
 fn libraries(interpreter: &str, program: &Path) -> Result<Vec<String>> {
-    let output = Command::new(interpreter)
-        .arg("--list")
-        .arg(program)
-        .output()
-        .with_context(|| format!("{interpreter}: cannot ask it for the libraries of {}", program.display()))?;
+    let output =
+        Command::new(interpreter).arg("--list").arg(program).output().with_context(|| {
+            format!("{interpreter}: cannot ask it for the libraries of {}", program.display())
+        })?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         bail!("{}: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());

@@ -35,7 +35,15 @@ pub(crate) fn report(report: &Report, output: bool) -> String {
     let _ = writeln!(
         text,
         "{:<12} {:>9} {:>17} {:>6} {:>7} {:>8} {:>13} {:>9} {:>8}",
-        "placement", "seconds", "speed (range)", "LAR %", "MC-IMB", "latency", "link use/imb", "balanced", "moved"
+        "placement",
+        "seconds",
+        "speed (range)",
+        "LAR %",
+        "MC-IMB",
+        "latency",
+        "link use/imb",
+        "balanced",
+        "moved"
     );
     for configuration in &report.configurations {
         text.push_str(&row(configuration));
@@ -43,7 +51,11 @@ pub(crate) fn report(report: &Report, output: bool) -> String {
     text.push_str("\nspeed: first touch = 1, more is faster. latency: cycles per read from DRAM. balanced: pages moved by the kernel's\nautomatic NUMA balancing; moved: for any reason.\n");
     for configuration in &report.configurations {
         if let Some(run) = configuration.runs.first() {
-            let _ = writeln!(text, "\n{}: MB read by [node] from <node>, seed {}", configuration.name, run.seed);
+            let _ = writeln!(
+                text,
+                "\n{}: MB read by [node] from <node>, seed {}",
+                configuration.name, run.seed
+            );
             text.push_str(&matrix(&run.traffic_mb));
             text.push_str(&endings(configuration));
             if output {

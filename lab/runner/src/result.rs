@@ -1,8 +1,8 @@
 //! What one run says: the figures of Carrefour's Table 1 and a few more, from the model's counts.
 
 use rondpoint_core::Matrix;
-use rondpoint_core::model::{Deviation, Traffic, imbalance_percent};
 use rondpoint_core::Nanos;
+use rondpoint_core::model::{Deviation, Traffic, imbalance_percent};
 use rondpoint_lab_init::{Ending, Event, Measurement, PipeMeasurement};
 use rondpoint_machine::Machine;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,11 @@ pub(crate) struct RunResult {
 }
 
 /// Reads the run's record. The error says why there is nothing to report.
-pub(crate) fn summarise(seed: u64, machine: &Machine, record: &Record) -> Result<RunResult, String> {
+pub(crate) fn summarise(
+    seed: u64,
+    machine: &Machine,
+    record: &Record,
+) -> Result<RunResult, String> {
     let refused = record.events.iter().find_map(|event| match event {
         Event::Refused { reason } => Some(reason.clone()),
         _ => None,

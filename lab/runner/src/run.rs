@@ -57,7 +57,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     command: Vec<String>,
 }
 
@@ -111,9 +116,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         limit: Duration::from_secs(arguments.timeout),
         cache: (!arguments.no_cache).then(|| Cache::open(&lab)).transpose()?,
     };
-    let pairs = arguments.configurations.iter().flat_map(|configuration| {
-        (1..=arguments.seeds).map(|seed| (*configuration, seed))
-    });
+    let pairs = arguments
+        .configurations
+        .iter()
+        .flat_map(|configuration| (1..=arguments.seeds).map(|seed| (*configuration, seed)));
     let results = runs.all(pairs.collect(), arguments.jobs)?;
     let report = report(arguments, &machine, results);
     if arguments.json {
@@ -130,7 +136,8 @@ fn add_file(guest: &mut Initramfs, text: &str) -> Result<()> {
     let (source, place) = text.split_once(':').unwrap_or((text, ""));
     let source = PathBuf::from(source);
     let name = source.file_name().and_then(|name| name.to_str());
-    let place = if place.is_empty() { name.context("--file: a path without a name")? } else { place };
+    let place =
+        if place.is_empty() { name.context("--file: a path without a name")? } else { place };
     let target = if place.starts_with('/') { place.to_owned() } else { format!("/root/{place}") };
     guest.add_file(&source, &target)
 }
@@ -184,7 +191,8 @@ impl Runs<'_> {
             Ok(())
         };
         let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..jobs.clamp(1, total.max(1))).map(|_| scope.spawn(work)).collect();
+            let threads: Vec<_> =
+                (0..jobs.clamp(1, total.max(1))).map(|_| scope.spawn(work)).collect();
             threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect()
         });
         outcomes.into_iter().collect::<Result<Vec<()>>>()?;
@@ -228,12 +236,17 @@ impl Runs<'_> {
 }
 
 fn progress((configuration, seed): Key, done: usize, total: usize, took: Duration, cached: bool) {
-    let how = if cached { "from the cache".to_owned() } else { format!("{:.0} s", took.as_secs_f64()) };
+    let how =
+        if cached { "from the cache".to_owned() } else { format!("{:.0} s", took.as_secs_f64()) };
     // Progress is for people; nobody needs to know that it could not be shown.
     let _ = writeln!(std::io::stderr(), "[{done}/{total}] {configuration} seed {seed}: {how}");
 }
 
-fn report(arguments: &Arguments, machine: &Machine, mut results: BTreeMap<Key, RunResult>) -> Report {
+fn report(
+    arguments: &Arguments,
+    machine: &Machine,
+    mut results: BTreeMap<Key, RunResult>,
+) -> Report {
     let base: BTreeMap<u64, f64> = results
         .iter()
         .filter(|((configuration, _), _)| *configuration == Configuration::FirstTouch)

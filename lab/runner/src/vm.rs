@@ -62,7 +62,11 @@ impl Boot<'_> {
                 break status;
             }
             if started.elapsed() > self.limit {
-                bail!("gave up after {} s of host time{}", self.limit.as_secs(), quote(folder.path()));
+                bail!(
+                    "gave up after {} s of host time{}",
+                    self.limit.as_secs(),
+                    quote(folder.path())
+                );
             }
             std::thread::sleep(POLL);
         };
@@ -76,7 +80,12 @@ impl Boot<'_> {
     pub(crate) fn interactive(&self) -> Result<()> {
         let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
         let mut command = self.command(folder.path())?;
-        command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
+        command.args([
+            "-chardev",
+            "stdio,id=terminal,mux=on,signal=off",
+            "-serial",
+            "chardev:terminal",
+        ]);
         let status = command.status().context("cannot start QEMU")?;
         if !status.success() {
             bail!("QEMU ended with {status}");
@@ -98,14 +107,22 @@ impl Boot<'_> {
         for firmware in &self.installed.host.firmware {
             command.arg("-L").arg(firmware);
         }
-        command.args(["-M", "q35,hpet=on", "-accel", "tcg,thread=single,tb-size=512", "-cpu", "max"]);
+        command.args([
+            "-M",
+            "q35,hpet=on",
+            "-accel",
+            "tcg,thread=single,tb-size=512",
+            "-cpu",
+            "max",
+        ]);
         command.args(arguments(self.machine));
         command.arg("-kernel").arg(&self.installed.kernel.image);
         command.arg("-initrd").arg(&initramfs);
         command.args(["-append", KERNEL_LINE]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-seed", &self.seed.to_string(), "-rtc", "clock=vm,base=2026-01-01"]);
-        let backend = format!("memory-backend-file,id=shared,share=on,size={SHARED_BYTES},mem-path=");
+        let backend =
+            format!("memory-backend-file,id=shared,share=on,size={SHARED_BYTES},mem-path=");
         command.args(["-object", &format!("{backend}{}", escaped(&shared))]);
         command.args(["-device", "ivshmem-plain,memdev=shared"]);
         let mut plugin = escaped(&self.built.plugin);
@@ -122,7 +139,8 @@ impl Boot<'_> {
 /// `tsc=reliable`: modelled time is the same on all vCPUs, which the kernel cannot find out by itself.
 /// `mitigations=off`: emulation has no speculation to defend against, and the defences flush the
 /// first-level filter at each system call. `nowatchdog`: the watchdogs would take a PMU counter.
-const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nowatchdog rdinit=/init";
+const KERNEL_LINE: &str =
+    "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nowatchdog rdinit=/init";
 
 /// QEMU that is ended when we give up on it.
 struct Running(Child);
