@@ -162,3 +162,73 @@ fn allowed_of(model: &Model, threads: core::ops::Range<usize>, tid: Tid) -> Opti
 fn turned(page: &PageMove) -> PageMove {
     PageMove { from: page.to, to: page.from, ..*page }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Mechanism, Proposal, Reason};
+    use crate::units::Bytes;
+    use alloc::string::{String, ToString};
+    use alloc::vec;
+
+    fn plan(number: u64, actions: Vec<Action>) -> Plan {
+        let reason = || Reason::Other(String::from("a test"));
+        let step = |action| Proposal { policy: "test", action, reason: reason() };
+        Plan { number, steps: actions.into_iter().map(step).collect(), ..Plan::default() }
+    }
+
+    fn moved(address: u64, from: u16, to: u16) -> Action {
+        let pages = vec![PageMove { address, shift: 12, from, to }];
+        Action::MovePages { pid: Pid(1), mechanism: Mechanism::Interleaving, pages }
+    }
+
+    fn text(actions: &[Action]) -> Vec<String> {
+        actions.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_step_has_its_inverse_and_sampling_needs_none() {
+        let bulk = |nodes: &[(usize, usize)]| Action::MoveProcessMemory {
+            pid: Pid(1),
+            nodes: nodes.iter().map(|&(from, to)| NodeMove { from, to }).collect(),
+            freeze: false,
+            memory: Bytes(4096),
+        };
+        let pages = vec![PageMove { address: 0x5000, shift: 12, from: 2, to: 2 }];
+        let sampling = crate::plan::Sampling::Off;
+        let actions = vec![
+            moved(0x1000, 0, 3),
+            bulk(&[(0, 1), (1, 0), (2, 5)]),
+            Action::Replicate { pid: Pid(1), pages },
+            Action::SetSampling { pid: None, sampling },
+        ];
+        let inverses = Ledger::default().enter(&plan(1, actions), &Model::empty(8));
+        let actions: Vec<Action> =
+            inverses.iter().filter_map(|inverse| inverse.action.clone()).collect();
+        let expected = [
+            "move 1 page of 1 (interleaving): 1 × 3→0",
+            "move 4096 B of 1: 1→0 0→1 5→2",
+            "unreplicate 1 page of 1",
+        ];
+        assert_eq!(text(&actions), expected);
+        assert_eq!(inverses.len(), 4);
+        assert_eq!(inverses[3].action, None);
+    }
+
+    #[test]
+    fn plans_are_undone_last_change_first_and_once() {
+        let mut ledger = Ledger::default();
+        let model = Model::empty(4);
+        for (number, (from, to)) in [(0, 1), (1, 2), (2, 3)].into_iter().enumerate() {
+            ledger.enter(&plan(number as u64 + 1, vec![moved(0x1000, from, to)]), &model);
+        }
+        ledger.settle(Pid(1), &[1]);
+        let undo = ledger.undo(Pid(1), &[1, 2, 3]);
+        let expected = [
+            "move 1 page of 1 (interleaving): 1 × 3→2",
+            "move 1 page of 1 (interleaving): 1 × 2→1",
+        ];
+        assert_eq!(text(&undo), expected);
+        assert!(ledger.undo(Pid(1), &[2, 3]).is_empty());
+    }
+}

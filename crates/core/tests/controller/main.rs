@@ -1,5 +1,6 @@
 //! The whole loop on a small simulated host: it repairs, converges, undoes harm, and is the same for the same seed.
 
+mod periods;
 mod world;
 
 use rondpoint_core::controller::{Controller, Settings};

@@ -1,0 +1,97 @@
+//! Policies with different periods in one controller: each sees the whole interval since it last decided, samples included.
+
+use rondpoint_core::controller::{Controller, Input, Settings};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::observation::{
+    AddressSample, ProcessObservation, Samples, Source, ThreadObservation,
+};
+use rondpoint_core::policy::Policy;
+use rondpoint_core::topology::synthetic;
+use rondpoint_core::{CpuSet, Model, Nanos, Observation, Pid, Proposal, Random, Tid, Topology};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+type Diary = Rc<RefCell<Vec<String>>>;
+
+/// Writes down what it is shown.
+struct Diarist {
+    name: &'static str,
+    period: Nanos,
+    diary: Diary,
+}
+
+impl Policy for Diarist {
+    fn propose(&mut self, model: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let samples: u32 = model.pages.iter().map(|page| page.total()).sum();
+        let entry = format!("{} at {}: {}, {samples} samples", self.name, model.at, model.elapsed);
+        self.diary.borrow_mut().push(entry);
+        Vec::new()
+    }
+
+    fn period(&self) -> Nanos {
+        self.period
+    }
+}
+
+fn observation(at: Nanos) -> Observation {
+    let thread = ThreadObservation {
+        tid: Tid(1),
+        allowed: CpuSet::first(2),
+        ..ThreadObservation::default()
+    };
+    let sample = AddressSample {
+        pid: Pid(1),
+        tid: Tid(1),
+        cpu: 0,
+        node: 0,
+        address: 0x1000,
+        latency_cycles: 0,
+        page_shift: 12,
+        source: Source::Dram,
+        store: false,
+    };
+    Observation {
+        at,
+        processes: vec![ProcessObservation {
+            pid: Pid(1),
+            threads: vec![thread],
+            ..ProcessObservation::default()
+        }],
+        samples: Some(Samples { list: vec![sample], ..Samples::default() }),
+        ..Observation::default()
+    }
+}
+
+fn diary(policies: &[(&'static str, u64)], step_ms: u64, steps: u64) -> Vec<String> {
+    let diary: Diary = Rc::default();
+    let policy = |&(name, millis): &(&'static str, u64)| -> Box<dyn Policy> {
+        Box::new(Diarist { name, period: Nanos::from_millis(millis), diary: Rc::clone(&diary) })
+    };
+    let topology = synthetic::parse("node:1 core:2").expect("a machine");
+    let settings = Settings { seed: 1, guard: GuardSettings::acting() };
+    let mut controller = Controller::new(topology, policies.iter().map(policy).collect(), settings);
+    for step in 0..=steps {
+        let observation = observation(Nanos::from_millis(10_000 + step * step_ms));
+        controller.step(Input { observation, outcomes: Vec::new() });
+    }
+    drop(controller);
+    Rc::try_unwrap(diary).expect("the controller is gone").into_inner()
+}
+
+#[test]
+fn each_policy_sees_its_own_interval() {
+    let found = diary(&[("fast", 100), ("slow", 300)], 100, 3);
+    let expected = [
+        "fast at 10.1 s: 100.0 ms, 1 samples",
+        "fast at 10.2 s: 100.0 ms, 1 samples",
+        "fast at 10.3 s: 100.0 ms, 1 samples",
+        "slow at 10.3 s: 300.0 ms, 3 samples",
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_host_that_wakes_early_does_not_halve_the_rate() {
+    assert_eq!(diary(&[("one", 1_000)], 950, 4).len(), 4);
+    assert_eq!(diary(&[("one", 1_000)], 500, 4).len(), 2);
+}
