@@ -57,6 +57,11 @@ impl Initramfs {
         self.insert(link, Entry::Link { target: target.to_owned() });
     }
 
+    /// Adds what another archive holds; it takes the place of what is there under the same path.
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+    }
+
     fn insert(&mut self, path: &str, entry: Entry) {
         self.entries.insert(path.trim_start_matches('/').to_owned(), entry);
     }

@@ -23,8 +23,6 @@ const MACHINES: &[(&str, &str)] = &[
 pub(crate) struct Lab {
     pub(crate) installed: Installed,
     pub(crate) built: Built,
-    /// The folder of the built parts.
-    pub(crate) folder: PathBuf,
     /// The cache folder.
     pub(crate) cache: PathBuf,
 }
@@ -34,16 +32,27 @@ impl Lab {
     pub(crate) fn open() -> Result<Self> {
         let cache = cache_folder(|name| env::var(name).ok())?;
         let installed = Installed::load(&cache)?;
-        let program = env::current_exe().context("where this program lies")?;
-        let folder = program.parent().map(Path::to_owned).unwrap_or_default();
+        let folder = parts_folder()?;
         let built = Built::find(&folder)?;
-        Ok(Self { installed, built, folder, cache })
+        Ok(Self { installed, built, cache })
     }
 
     /// The machine of that name or file, scaled for the lab.
     pub(crate) fn machine(&self, name: &str) -> Result<Machine> {
-        Ok(full_machine(name)?.for_lab()?)
+        lab_machine(name)
     }
+}
+
+/// The folder of the built parts: the one this program lies in.
+pub(crate) fn parts_folder() -> Result<PathBuf> {
+    let program = env::current_exe().context("where this program lies")?;
+    Ok(program.parent().map(Path::to_owned).unwrap_or_default())
+}
+
+/// The machine of that name or file, scaled for the lab. Needs neither setup nor parts, so that a
+/// bad machine file is the first thing its author hears of.
+pub(crate) fn lab_machine(name: &str) -> Result<Machine> {
+    Ok(full_machine(name)?.for_lab()?)
 }
 
 /// The machine of that name or file, in its real size.

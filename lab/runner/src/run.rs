@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::Cache;
 use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use crate::program;
 use crate::render;
 use crate::result::{RunResult, summarise};
@@ -98,16 +98,19 @@ pub(crate) struct ConfigurationReport {
 
 /// Runs everything that the arguments ask for and prints it.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let lab = Lab::open()?;
-    let machine = lab.machine(&arguments.machine)?;
-    let mut guest = configuration::base(&lab.installed, &lab.built)?;
-    let found = program::find(&arguments.command[0], &lab.folder)?;
+    // What the user brings is looked at before the setup is.
+    let machine = lab::lab_machine(&arguments.machine)?;
+    let mut brought = Initramfs::new();
+    let found = program::find(&arguments.command[0], &lab::parts_folder()?)?;
     let mut command = arguments.command.clone();
-    command[0] = program::bring(&found, &mut guest)?;
+    command[0] = program::bring(&found, &mut brought)?;
     for file in &arguments.files {
-        add_file(&mut guest, file)?;
+        add_file(&mut brought, file)?;
     }
-    check_size(&guest, &machine)?;
+    check_size(&brought, &machine)?;
+    let lab = Lab::open()?;
+    let mut guest = configuration::base(&lab.installed, &lab.built)?;
+    guest.add_all(brought);
     let runs = Runs {
         lab: &lab,
         machine: &machine,

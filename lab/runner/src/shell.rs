@@ -7,7 +7,8 @@ use anyhow::Result;
 use rondpoint_lab_init::{JOB_PATH, Job, MemoryPolicy};
 
 use crate::configuration;
-use crate::lab::Lab;
+use crate::initramfs::Initramfs;
+use crate::lab::{self, Lab};
 use crate::program;
 use crate::vm::Boot;
 
@@ -24,8 +25,13 @@ pub(crate) struct Arguments {
 
 /// Boots the guest on this terminal. Leave it with `exit`; Ctrl-A x ends the emulator.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    // What the user brings is looked at before the setup is.
+    let machine = lab::lab_machine(&arguments.machine)?;
+    let mut brought = Initramfs::new();
+    for program in &arguments.programs {
+        program::bring(&program::find(program, &lab::parts_folder()?)?, &mut brought)?;
+    }
     let lab = Lab::open()?;
-    let machine = lab.machine(&arguments.machine)?;
     let mut guest = configuration::base(&lab.installed, &lab.built)?;
     guest.add_file(&lab.built.workloads, "/bin/rondpoint-workloads")?;
     guest.add_file(&lab.built.product, "/bin/rondpoint")?;
@@ -34,9 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let script = format!("#!/bin/sh\nexec {} \"$@\"\n", command.join(" "));
         guest.add_script(script, &format!("/bin/{tool}"));
     }
-    for program in &arguments.programs {
-        program::bring(&program::find(program, &lab.folder)?, &mut guest)?;
-    }
+    guest.add_all(brought);
     let job = Job {
         command: Vec::new(),
         environment: Default::default(),
