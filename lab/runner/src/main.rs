@@ -2,6 +2,7 @@
 //!
 //! This file only reads the command line. Exit codes: 0 done, 1 a run or a check failed, 2 bad usage or input.
 
+mod bench;
 mod built;
 mod cache;
 mod configuration;
@@ -40,6 +41,8 @@ enum Command {
     Run(run::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),
+    /// How fast the host emulates: with the full model, and without
+    Bench(bench::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads
     Shell(shell::Arguments),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
     };
     result.unwrap_or_else(|error| {

@@ -15,8 +15,8 @@ use crate::machine_arguments::{arguments, memory_map};
 
 /// Size of the memory that plugin and guest driver share (`lab/driver/layout.h`, `RP_BAR_BYTES`).
 const SHARED_BYTES: u64 = 16 << 20;
-/// How often we look whether QEMU has ended.
-const POLL: Duration = Duration::from_millis(20);
+/// How often we look whether QEMU has ended, and what a watcher's times are good to.
+const POLL: Duration = Duration::from_millis(5);
 /// Lines of the console that an error quotes.
 const CONSOLE_LINES: usize = 12;
 
@@ -33,6 +33,20 @@ pub(crate) struct Boot<'a> {
     pub(crate) limit: Duration,
 }
 
+/// What stands between QEMU and the guest. Everything but [`Emulation::Modelled`] is for comparison
+/// of speed: the guest then sees the host's time, and nothing is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Emulation<'a> {
+    /// Our plugin and the full hardware model.
+    Modelled,
+    /// QEMU alone, all vCPUs on one host thread.
+    Plain,
+    /// QEMU alone, a host thread for each vCPU.
+    PlainThreads,
+    /// Somebody else's plugin, with its options, all vCPUs on one host thread.
+    Plugin(&'a Path, &'a str),
+}
+
 /// What came out of a boot.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
@@ -46,8 +60,18 @@ pub(crate) struct Record {
 impl Boot<'_> {
     /// Boots, waits for power-off, and collects what the guest and the plugin left.
     pub(crate) fn run(&self) -> Result<Record> {
+        self.watched(Emulation::Modelled, |_, _| ())
+    }
+
+    /// The same under any emulation. `look` is called again and again while QEMU runs, with QEMU's
+    /// process id and the file that holds what the guest has reported so far.
+    pub(crate) fn watched(
+        &self,
+        emulation: Emulation<'_>,
+        mut look: impl FnMut(u32, &Path),
+    ) -> Result<Record> {
         let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
-        let mut command = self.command(folder.path())?;
+        let mut command = self.command(folder.path(), emulation)?;
         for (port, name) in ["console", "report", "stdout", "stderr"].iter().enumerate() {
             let path = folder.path().join(name);
             command.args(["-chardev", &format!("file,id=port{port},path={}", escaped(&path))]);
@@ -61,6 +85,7 @@ impl Boot<'_> {
             if let Some(status) = child.0.try_wait()? {
                 break status;
             }
+            look(child.0.id(), &folder.path().join("report"));
             if started.elapsed() > self.limit {
                 bail!(
                     "gave up after {} s of host time{}",
@@ -79,7 +104,7 @@ impl Boot<'_> {
     /// Boots with the guest's console on this terminal.
     pub(crate) fn interactive(&self) -> Result<()> {
         let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
-        let mut command = self.command(folder.path())?;
+        let mut command = self.command(folder.path(), Emulation::Modelled)?;
         command.args([
             "-chardev",
             "stdio,id=terminal,mux=on,signal=off",
@@ -93,7 +118,7 @@ impl Boot<'_> {
         Ok(())
     }
 
-    fn command(&self, folder: &Path) -> Result<Command> {
+    fn command(&self, folder: &Path, emulation: Emulation<'_>) -> Result<Command> {
         let initramfs = folder.join("initramfs");
         fs::write(&initramfs, self.initramfs)?;
         let machine = folder.join("machine.toml");
@@ -107,14 +132,9 @@ impl Boot<'_> {
         for firmware in &self.installed.host.firmware {
             command.arg("-L").arg(firmware);
         }
-        command.args([
-            "-M",
-            "q35,hpet=on",
-            "-accel",
-            "tcg,thread=single,tb-size=512",
-            "-cpu",
-            "max",
-        ]);
+        let threads = if emulation == Emulation::PlainThreads { "multi" } else { "single" };
+        command.args(["-M", "q35,hpet=on", "-cpu", "max"]);
+        command.args(["-accel", &format!("tcg,thread={threads},tb-size=512")]);
         command.args(arguments(self.machine));
         command.arg("-kernel").arg(&self.installed.kernel.image);
         command.arg("-initrd").arg(&initramfs);
@@ -125,14 +145,27 @@ impl Boot<'_> {
             format!("memory-backend-file,id=shared,share=on,size={SHARED_BYTES},mem-path=");
         command.args(["-object", &format!("{backend}{}", escaped(&shared))]);
         command.args(["-device", "ivshmem-plain,memdev=shared"]);
+        match emulation {
+            Emulation::Modelled => {
+                command.args(["-plugin", &self.plugin(folder, &machine, &shared)]);
+            }
+            Emulation::Plugin(path, options) => {
+                command.args(["-plugin", &format!("{}{options}", escaped(path))]);
+            }
+            Emulation::Plain | Emulation::PlainThreads => {}
+        }
+        Ok(command)
+    }
+
+    /// Our plugin with its options.
+    fn plugin(&self, folder: &Path, machine: &Path, shared: &Path) -> String {
         let mut plugin = escaped(&self.built.plugin);
-        plugin.push_str(&format!(",machine={},shared={}", escaped(&machine), escaped(&shared)));
+        plugin.push_str(&format!(",machine={},shared={}", escaped(machine), escaped(shared)));
         plugin.push_str(&format!(",report={}", escaped(&folder.join("measurement"))));
         for region in memory_map(self.machine) {
             plugin.push_str(&format!(",memory={}:{}:{}", region.start, region.bytes, region.node));
         }
-        command.args(["-plugin", &plugin]);
-        Ok(command)
+        plugin
     }
 }
 
