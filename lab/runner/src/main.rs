@@ -3,6 +3,7 @@
 //! This file only reads the command line. Exit codes: 0 done, 1 a run or a check failed, 2 bad usage or input.
 
 mod bench;
+#[expect(dead_code, reason = "only xtask asks for the runner's own name")]
 mod built;
 mod cache;
 mod configuration;

