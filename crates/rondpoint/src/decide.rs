@@ -3,6 +3,7 @@
 
 mod build;
 mod wire;
+mod write;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", required = true)]
     model: Vec<PathBuf>,
     /// Policies in order of priority; NAME:PRESET chooses a preset
-    #[arg(long, value_name = "POLICY[,POLICY]", required = true, value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "POLICY[,POLICY]",
+        required_unless_present = "print_model",
+        value_delimiter = ','
+    )]
     policy: Vec<String>,
     /// Preset, where there is one policy
     #[arg(long, value_name = "NAME")]
@@ -40,6 +46,9 @@ pub(crate) struct Arguments {
     /// Seed of every random choice
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
+    /// Print the models as they were understood, one JSON file after the other, and decide nothing
+    #[arg(long)]
+    print_model: bool,
     /// Use the machine as the lab scales it
     #[arg(long)]
     lab: bool,
@@ -99,6 +108,12 @@ fn run(arguments: &Arguments) -> anyhow::Result<String> {
     // All models are read before the first plan: bad input leaves nothing half done.
     let models = arguments.model.iter().map(|path| read_model(path, &session.topology));
     let models = models.collect::<anyhow::Result<Vec<Model>>>()?;
+    if arguments.print_model {
+        let printed = models
+            .iter()
+            .map(|model| serde_json::to_string_pretty(&write::to_json(model, &session.topology)));
+        return Ok(printed.collect::<Result<Vec<String>, _>>()?.join("\n") + "\n");
+    }
     let plans: Vec<Plan> = models.iter().map(|model| session.decide(model)).collect();
     match arguments.json {
         true => json(arguments, &machine, &plans),
@@ -141,9 +156,11 @@ fn choose(names: &[String], preset: Option<&str>) -> anyhow::Result<Vec<Chosen>>
 }
 
 fn read_model(path: &Path, topology: &Topology) -> anyhow::Result<Model> {
-    let name = path.display();
+    let standard_input = path == Path::new("-");
+    let name =
+        if standard_input { "standard input".to_string() } else { path.display().to_string() };
     let mut text = String::new();
-    if path == Path::new("-") {
+    if standard_input {
         std::io::stdin()
             .read_to_string(&mut text)
             .context("cannot read the model from standard input")?;
@@ -151,7 +168,7 @@ fn read_model(path: &Path, topology: &Topology) -> anyhow::Result<Model> {
         text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read model file {name}"))?;
     }
-    build::parse(&text, topology).with_context(|| format!("{name}"))
+    build::parse(&text, topology).context(name)
 }
 
 impl Session {

@@ -14,6 +14,7 @@ fn arguments(machine: &str, model: &str, policy: &str) -> Arguments {
         policy: policy.split(',').map(str::to_string).collect(),
         preset: None,
         seed: 1,
+        print_model: false,
         lab: false,
         unguarded: false,
         json: false,
@@ -258,4 +259,24 @@ fn a_file_that_is_not_there_is_named() {
         run(&arguments("no-such", "well-placed", "carrefour")).expect_err("no file")
     );
     assert!(error.contains("no-such.toml"), "{error}");
+}
+
+#[test]
+fn a_printed_model_is_read_back_as_the_same_model() {
+    for (machine, name) in [
+        ("carrefour-a", "shared-array"),
+        ("carrefour-a", "read-shared"),
+        ("carrefour-a", "two-programs"),
+        ("sam-2", "sam-example"),
+        ("asymsched-8", "worst-pair"),
+    ] {
+        let topology = Machine::load(&root(&format!("machines/{machine}.toml")))
+            .expect("a machine file")
+            .topology();
+        let first = read_model(&root(&format!("fixtures/models/{name}.json")), &topology)
+            .expect("a fixture");
+        let again = build::parse(&write::to_json(&first, &topology).to_string(), &topology)
+            .expect("what we wrote");
+        assert_eq!(again, first, "{name}");
+    }
 }
