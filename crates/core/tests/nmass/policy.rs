@@ -131,6 +131,33 @@ fn a_profile_tells_the_penalty_by_retired_instructions() {
     "#]].assert_eq(&decide(&mut policy, &topology, 2, "1 1 20 0"));
 }
 
+#[test]
+fn samples_tell_the_home_where_pages_do_not_and_half_is_no_home() {
+    let topology = synthetic::parse("node:2 core:4").expect("a machine");
+    let moved = |accesses: [u32; 2], memory: Option<[u64; 2]>| {
+        let mut model = model(&topology, 1, "1 5 10 0");
+        model.threads[0].accesses_by_node = Some(accesses.into());
+        model.apps[0].memory = memory.map(|gib| gib.map(Bytes::from_gib).into());
+        NMass::new(Preset::PUBLISHED).propose(&model, &topology, &mut Random::new(0)).len()
+    };
+    assert_eq!(moved([6, 5], None), 1, "home is node 0, it runs on node 1");
+    assert_eq!(moved([5, 5], None), 0);
+    assert_eq!(moved([5, 6], None), 0);
+    assert_eq!(moved([5, 6], Some([2, 1])), 1, "resident pages say more than samples");
+    assert_eq!(moved([6, 5], Some([1, 1])), 0);
+}
+
+#[test]
+fn who_hardly_runs_needs_no_core() {
+    let topology = synthetic::parse("node:2 core:1").expect("a machine");
+    let moved = |share| {
+        let mut model = model(&topology, 1, "1 0 30 0\n 2 1 20 0");
+        model.threads[0].cpu_share = share;
+        NMass::new(Preset::PUBLISHED).propose(&model, &topology, &mut Random::new(0)).len()
+    };
+    assert_eq!((moved(1.0), moved(0.1), moved(0.09)), (0, 0, 1));
+}
+
 #[cfg(feature = "serde")]
 #[test]
 fn reasons_are_data() {
