@@ -66,7 +66,12 @@ impl History {
                 _ => BTreeMap::new(),
             };
             for thread in &process.threads {
-                if threads.contains_key(&thread.tid) || self.threads < MAX_THREADS {
+                // A thread that only samples tell of has ended: what was known of it says more.
+                let known = threads.get(&thread.tid);
+                if known.is_some_and(|known| known.cpu_time > thread.cpu_time) {
+                    continue;
+                }
+                if known.is_some() || self.threads < MAX_THREADS {
                     self.threads +=
                         usize::from(threads.insert(thread.tid, thread.clone()).is_none());
                 }
@@ -201,6 +206,17 @@ mod tests {
             })
             .collect();
         assert_eq!(shown, [(1, 1, 3), (1, 2, 0), (5, 5, 0)]);
+    }
+
+    #[test]
+    fn what_was_known_of_a_thread_is_not_forgotten_for_a_late_sample() {
+        let mut history = History::default();
+        let mut early = look(&[(1, &[1])], 0);
+        early.processes[0].threads[0].cpu_time = Nanos(5);
+        history.add(&early);
+        let late = look(&[(1, &[1])], 0);
+        history.add(&late);
+        assert_eq!(history.whole(&late).processes[0].threads[0].cpu_time, Nanos(5));
     }
 
     #[test]
