@@ -99,10 +99,11 @@ impl Clock {
     }
 
     /// The value to store into the (folded) vCPU's progress so that generated code calls back when
-    /// it reaches the horizon, at once if it is there.
-    pub(crate) fn arm(&mut self, vcpu: usize) -> u64 {
+    /// it reaches the horizon, at once if it is there, and after `most` instructions at the latest.
+    pub(crate) fn arm(&mut self, vcpu: usize, most: u64) -> u64 {
         let left_ps = self.horizon_ps.saturating_sub(self.vcpus[vcpu].base_ps);
-        let allowed = left_ps.div_ceil(self.ps_per_instruction).min(MOST_INSTRUCTIONS);
+        let most = most.min(MOST_INSTRUCTIONS);
+        let allowed = left_ps.div_ceil(self.ps_per_instruction).min(most);
         let progress = CALL_BACK_AT - allowed;
         self.vcpus[vcpu].mark = progress;
         progress
@@ -141,7 +142,7 @@ mod tests {
     /// Two vCPUs at 1 ns per instruction with quanta of 100 ns, armed.
     fn two() -> (Clock, [u64; 2]) {
         let mut clock = Clock::new(2, NS, 100 * NS);
-        let progress = [clock.arm(0), clock.arm(1)];
+        let progress = [clock.arm(0, u64::MAX), clock.arm(1, u64::MAX)];
         (clock, progress)
     }
 
@@ -161,9 +162,9 @@ mod tests {
         assert_eq!(CALL_BACK_AT - progress[0], 100);
         clock.fold(0, progress[0] + 60);
         clock.stall(0, 15 * NS);
-        assert_eq!(CALL_BACK_AT - clock.arm(0), 25);
+        assert_eq!(CALL_BACK_AT - clock.arm(0, u64::MAX), 25);
         clock.stall(0, 400 * NS);
-        assert_eq!(clock.arm(0), CALL_BACK_AT);
+        assert_eq!(clock.arm(0, u64::MAX), CALL_BACK_AT);
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Lab {
 
     /// Has generated code call back when the (folded) vCPU reaches the horizon.
     pub(crate) fn arm(&mut self, vcpu: usize) {
-        let progress = self.clock.arm(vcpu);
+        let most = self.traffic.instructions_to_come(vcpu);
+        let progress = self.clock.arm(vcpu, most);
         // SAFETY: as in `progress`.
         unsafe { *self.vcpus[vcpu].progress = progress };
     }
@@ -263,8 +264,8 @@ impl Lab {
     pub(crate) fn switch_level(&mut self, vcpu: usize, kernel: bool) {
         self.fold(vcpu);
         self.sample_execution(vcpu);
-        self.arm(vcpu);
         self.traffic.switch_level(vcpu, kernel);
+        self.arm(vcpu);
     }
 
     /// Slots that count instructions or cycles get their turn where no access comes by, and all

@@ -208,6 +208,30 @@ impl Traffic {
         slots.map(Slot::left).min().unwrap_or(u64::MAX)
     }
 
+    /// How many instructions the (folded) vCPU may execute before a slot that counts instructions
+    /// or cycles is due; cycles pass at least as fast as instructions alone take.
+    pub(crate) fn instructions_to_come(&self, vcpu: usize) -> u64 {
+        let sampler = &self.samplers[vcpu];
+        if sampler.slots.is_empty() || sampler.frozen {
+            return u64::MAX;
+        }
+        let kernel = self.levels.is_kernel(vcpu);
+        let due = |slot: &Slot| {
+            let event = Event::from_number(slot.event)?;
+            let left = slot.left().saturating_sub(self.count(vcpu, event) - slot.seen);
+            match event {
+                Event::Instructions => Some(left),
+                Event::Cycles | Event::RefCycles => {
+                    let ps = u128::from(left) * 1_000_000_000 / u128::from(self.clock_khz);
+                    u64::try_from(ps / u128::from(self.ps_per_instruction)).ok()
+                }
+                _ => None,
+            }
+        };
+        let slots = sampler.slots.iter().filter(|slot| slot.counts(kernel));
+        slots.filter_map(due).min().map_or(u64::MAX, |left| left.max(1))
+    }
+
     /// What one sample takes from the program, ps.
     pub(crate) fn sample_cost_ps(&self) -> u64 {
         self.sample_cost_ps

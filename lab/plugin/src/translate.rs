@@ -149,8 +149,8 @@ extern "C" fn load_slots(vcpu: c_uint, _: *mut c_void) {
     let lab = lab();
     lab.fold(vcpu as usize);
     lab.sample_execution(vcpu as usize);
-    lab.arm(vcpu as usize);
     let cost = lab.traffic.load_slots(vcpu as usize);
+    lab.arm(vcpu as usize);
     lab.stall(vcpu as usize, cost);
 }
 
