@@ -358,6 +358,30 @@ static void samples(void)
 	ring_free(&ring);
 }
 
+/* Events without an address: every period has its sample, in the code that ran. */
+static void execution(void)
+{
+	static const uint64_t events[] = { RP_EVENT_INSTRUCTIONS, RP_EVENT_CYCLES };
+	struct sample sample;
+
+	for (int i = 0; i < 2; i++) {
+		struct perf_event_attr attr = sampling_attr(events[i], 20011);
+		struct ring ring = ring_of(must_open(&attr, 0, -1, -1));
+		uint64_t inside = 0, total;
+
+		load_loop(5 * LOOPS);
+		ioctl(ring.fd, PERF_EVENT_IOC_DISABLE, 0);
+		total = count_of(ring.fd).value;
+		while (ring_next(&ring, &sample))
+			inside += sample.ip >= (uint64_t)loop_begin && sample.ip < (uint64_t)loop_end;
+		EXPECT(ring.samples + 2 >= total / 20011 && ring.samples <= total / 20011,
+		       "event %lu: %lu samples of %lu", events[i], ring.samples, total / 20011);
+		EXPECT(inside > 0.9 * ring.samples, "event %lu: %lu of %lu in the loop", events[i],
+		       inside, ring.samples);
+		ring_free(&ring);
+	}
+}
+
 /* Two processes take turns on one CPU, each with its own event and its own truth. */
 static void switching(void)
 {
@@ -626,6 +650,7 @@ static const struct {
 	{ "groups", groups },
 	{ "refusals", refusals },
 	{ "samples", samples },
+	{ "execution", execution },
 	{ "switching", switching },
 	{ "per_cpu_samples", per_cpu_samples },
 	{ "latency_threshold", latency_threshold },
