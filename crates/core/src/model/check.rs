@@ -2,6 +2,7 @@
 
 use super::{Model, Traffic};
 use crate::topology::Topology;
+use crate::units::Bytes;
 use alloc::format;
 use alloc::string::{String, ToString};
 
@@ -84,6 +85,14 @@ impl Model {
             amount(at("progress_per_s"), app.progress_per_s)?;
             if let Some(memory) = &app.memory {
                 length(at("memory"), memory.len(), topology.node_count(), "nodes")?;
+                let too_much = |(node, bytes): &(usize, &Bytes)| **bytes > topology.memory(*node);
+                if let Some((node, bytes)) = memory.iter().enumerate().find(too_much) {
+                    let has = topology.memory(node);
+                    return refuse(
+                        at("memory"),
+                        format!("{bytes} on node {node}, which has {has}"),
+                    );
+                }
             }
             if let Some(node) = app
                 .allowed_nodes
@@ -201,11 +210,15 @@ fn percent(path: impl ToString, value: Option<f64>) -> Result<(), ModelError> {
     }
 }
 
+/// Far above anything that a machine of today can count in a second, and small enough that sums of it stay finite.
+const MOST: f64 = 1e18;
+
 fn amount(path: impl ToString, value: Option<f64>) -> Result<(), ModelError> {
     match value {
         Some(value) if !(value.is_finite() && value >= 0.0) => {
             refuse(path, format!("{value}, expected zero or more"))
         }
+        Some(value) if value > MOST => refuse(path, format!("{value}, expected at most {MOST:e}")),
         _ => Ok(()),
     }
 }

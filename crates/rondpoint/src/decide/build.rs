@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str, topology: &Topology) -> anyhow::Result<Model> {
     let read: wire::Model =
         serde_path_to_error::deserialize(&mut json).map_err(|error| {
             match error.path().to_string() {
-                path if path == "." => anyhow!("{}", error.into_inner()),
+                path if path == "." || path == "?" => anyhow!("{}", error.into_inner()),
                 path => anyhow!("{path}: {}", error.into_inner()),
             }
         })?;

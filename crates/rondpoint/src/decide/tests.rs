@@ -1,5 +1,7 @@
 //! `decide` on the models in `fixtures/models`: files in, text out; and the refusals with their paths.
 
+mod damage;
+
 use super::*;
 use expect_test::expect_file;
 
@@ -170,6 +172,15 @@ fn a_bad_field_of_a_process_or_thread_is_refused_with_its_path() {
         |m| m["apps"][0]["read_procent"] = 1.into(),
         "apps[0].read_procent: unknown field",
     );
+}
+
+#[test]
+fn amounts_that_cannot_be_are_refused() {
+    check_refusal(
+        |m| m["apps"][0]["memory_mib"][1] = 1e9.into(),
+        "apps[0].memory_mib: 976562.5 GiB on node 1, which has 16.0 GiB",
+    );
+    check_refusal(|m| m["apps"][0]["traffic"][0][0] = 1e300.into(), "apps[0].traffic[0][0]: 1000");
 }
 
 #[test]
