@@ -33,6 +33,8 @@ pub struct Guard {
     calls: Budget,
     history: History,
     failures: BTreeMap<(Pid, Kind), Failure>,
+    /// Fewest cycles between samples that were ever asked for.
+    fastest_sampling: BTreeMap<Option<Pid>, u64>,
     started: bool,
 }
 
@@ -94,6 +96,7 @@ impl Guard {
             calls,
             history: History::default(),
             failures: BTreeMap::new(),
+            fastest_sampling: BTreeMap::new(),
             started: false,
         }
     }
@@ -153,6 +156,7 @@ impl Guard {
     /// Forgets what concerns processes that are gone.
     pub fn forget_gone(&mut self, model: &Model) {
         self.failures.retain(|(pid, _), _| model.app(*pid).is_some());
+        self.fastest_sampling.retain(|pid, _| pid.is_none_or(|pid| model.app(pid).is_some()));
     }
 
     fn pass_time(&mut self, now: Nanos) {
@@ -257,20 +261,23 @@ impl Guard {
         }
     }
 
-    /// A sampling rate within the budget of samples per second and CPU.
+    /// A sampling rate within the budget of samples per second and CPU. The fastest rate that was ever asked for a process becomes the
+    /// budget and slower ones keep their proportion to it, so that an adaptive rate stays adaptive.
     fn admit_sampling(
         &mut self,
         mut proposal: Proposal,
         scene: &Scene<'_>,
         verdicts: &mut Verdicts,
     ) {
-        if let Action::SetSampling { sampling: Sampling::Every { cycles, .. }, .. } =
+        if let Action::SetSampling { pid, sampling: Sampling::Every { cycles, .. } } =
             &mut proposal.action
             && let Some(clock_hz) = scene.topology.clock_hz()
         {
-            let least =
-                libm::ceil(clock_hz / f64::from(self.settings.samples_per_s_per_cpu.max(1)));
-            *cycles = (*cycles).max(least as u64);
+            let fastest = self.fastest_sampling.entry(*pid).or_insert(*cycles);
+            *fastest = (*fastest).min(*cycles).max(1);
+            let least = clock_hz / f64::from(self.settings.samples_per_s_per_cpu.max(1));
+            let stretch = (least / *fastest as f64).max(1.0);
+            *cycles = libm::ceil(*cycles as f64 * stretch) as u64;
         }
         verdicts.admitted.push(proposal);
     }

@@ -400,13 +400,15 @@ fn calls_and_samples_have_a_budget() {
             affinity(1, 11, "0"),
             affinity(2, 20, "0"),
             sampling(1, 65_000),
-            sampling(1, 5_000_000),
+            sampling(1, 260_000),
+            sampling(2, 5_000_000),
         ],
         expect![[r#"
             admit thread 10 of 1 to CPUs 0
             admit thread 11 of 1 to CPUs 0
             admit sample 1: every 1150000 cycles, 30000 pages tracked
-            admit sample 1: every 5000000 cycles, 30000 pages tracked
+            admit sample 1: every 4600000 cycles, 30000 pages tracked
+            admit sample 2: every 5000000 cycles, 30000 pages tracked
             refuse thread 20 of 2 to CPUs 0: calls per second used up
         "#]],
     );
