@@ -19,7 +19,7 @@ mod state;
 pub use reason::{CarrefourReason, SamplingCause};
 pub use state::{AppState, Verdict};
 
-use self::gates::{Gates, Mechanisms, needed_free_percent};
+use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms, needed_free_percent};
 use self::interleave::Interleaving;
 use self::pages::{Marker, Marks};
 use self::preset::{FINAL, PRESETS, Preset};
@@ -158,10 +158,14 @@ impl Carrefour {
                         if actions < rates.min_actions { rates.cheap } else { rates.accurate };
                     (rate, SamplingCause::Actions { actions, needed: rates.min_actions })
                 }
-                None => (
-                    rates.accurate,
-                    SamplingCause::Enabled { per_us: gates.per_us, above: gates.per_us_limit },
-                ),
+                None if app.traffic_source == TrafficSource::HintFaults => {
+                    let cpu_percent = app.cpu_percent;
+                    (rates.accurate, SamplingCause::Busy { cpu_percent, above: MIN_CPU_PERCENT })
+                }
+                None => {
+                    let (per_us, above) = (gates.per_us, gates.per_us_limit);
+                    (rates.accurate, SamplingCause::Enabled { per_us, above })
+                }
             },
         }
     }

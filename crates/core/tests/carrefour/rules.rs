@@ -110,6 +110,12 @@ fn hint_faults_pass_the_traffic_gate_by_cpu_use() {
         page_moves(&round(&mut carrefour("final"), &topology, &model))
     };
     assert_eq!((moves(90.0), moves(20.0)), (5, 0));
+    model.apps[0].cpu_percent = 90.0;
+    let text = render(&round(&mut carrefour("final"), &topology, &model));
+    assert!(
+        text.contains("because 90 % CPU above 33 %; hint faults tell proportions only"),
+        "{text}"
+    );
 }
 
 #[test]

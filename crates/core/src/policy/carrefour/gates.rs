@@ -8,7 +8,7 @@ use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// CPU use below which the paper drops a program [Carrefour table 2].
-const MIN_CPU_PERCENT: f64 = 33.0;
+pub(super) const MIN_CPU_PERCENT: f64 = 33.0;
 
 /// Mechanisms that are on for an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,7 +85,8 @@ impl Gates {
         if app.traffic_source == TrafficSource::HintFaults {
             // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use below 33 %) is left alone.
             if app.cpu_percent < MIN_CPU_PERCENT {
-                return Err(SamplingCause::LittleTraffic { per_us, above });
+                let cpu_percent = app.cpu_percent;
+                return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
             }
         } else if !exceeds(per_us, above, preset.traffic.inclusive) {
             return Err(SamplingCause::LittleTraffic { per_us, above });

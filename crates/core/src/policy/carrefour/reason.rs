@@ -80,6 +80,20 @@ pub enum SamplingCause {
         /// Limit on this machine.
         above: f64,
     },
+    /// Only proportions of its traffic are known (hint faults), and it uses enough CPU time.
+    Busy {
+        /// CPU time in percent.
+        cpu_percent: f64,
+        /// Limit.
+        above: f64,
+    },
+    /// Only proportions of its traffic are known, and it uses little CPU time.
+    Idle {
+        /// CPU time in percent.
+        cpu_percent: f64,
+        /// Limit.
+        above: f64,
+    },
     /// Traffic is not known.
     TrafficUnknown,
     /// It runs fast enough.
@@ -177,6 +191,15 @@ impl fmt::Display for SamplingCause {
             }
             Self::LittleTraffic { per_us, above } => {
                 write!(f, "{per_us:.1} DRAM requests/µs, limit {above:.1}")
+            }
+            Self::Busy { cpu_percent, above } => {
+                write!(
+                    f,
+                    "{cpu_percent:.0} % CPU above {above:.0} %; hint faults tell proportions only"
+                )
+            }
+            Self::Idle { cpu_percent, above } => {
+                write!(f, "{cpu_percent:.0} % CPU, limit {above:.0} %")
             }
             Self::TrafficUnknown => write!(f, "traffic unknown"),
             Self::HighIpc { ipc, below } => {
