@@ -134,7 +134,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         for (index, (name, emulation)) in emulations.iter().enumerate() {
             let (time, counted) =
                 once(&boot, *emulation).with_context(|| format!("{name}, run {round}"))?;
-            eprintln!("[{round}/{}] {name}: {:.1} s", arguments.runs, time.wall_s);
+            let HostTime { wall_s, cpu_s } = time;
+            let runs = arguments.runs;
+            eprintln!("[{round}/{runs}] {name}: {wall_s:.1} s, {cpu_s:.1} s of CPU time");
             times[index].push(time);
             instructions = counted.unwrap_or(instructions);
         }
