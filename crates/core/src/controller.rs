@@ -5,6 +5,7 @@
 use crate::accounts::Accounts;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
+use crate::limits::HINT_FAULT_MEMORY;
 use crate::model::{Model, UpdateSettings};
 use crate::observation::{Observation, Samples};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
@@ -14,7 +15,7 @@ use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -52,7 +53,8 @@ struct Slot {
     policy: Box<dyn Policy>,
     since: Arc<Observation>,
     samples: Samples,
-    hint_faults: Samples,
+    /// By the observation that they came with.
+    hint_faults: Vec<(Nanos, Samples)>,
     /// It decided in this step.
     decided: bool,
 }
@@ -80,7 +82,7 @@ impl Controller {
             policy,
             since: Arc::default(),
             samples: Samples::default(),
-            hint_faults: Samples::default(),
+            hint_faults: Vec::new(),
             decided: false,
         };
         Self {
@@ -117,7 +119,7 @@ impl Controller {
         let judged = self.trials.observe(&window);
         let undo = self.undo(&judged, window.at);
         let plan = self.admit(undo, proposals, &window);
-        self.keep(observation);
+        self.keep(observation, &plan);
         Step { plan, judged, window: Some(window) }
     }
 
@@ -170,7 +172,7 @@ impl Controller {
         for slot in self.slots.iter_mut().filter(|slot| slot.is_due(current.at)) {
             let since = slot.since.at;
             if !models.iter().any(|(of, _)| *of == since) {
-                let earlier = [&slot.samples, &slot.hint_faults];
+                let earlier = slot.earlier();
                 let model =
                     Model::between(&self.topology, &slot.since, current, &earlier, &settings);
                 models.push((since, model));
@@ -186,15 +188,15 @@ impl Controller {
     }
 
     /// Policies that decided start over; the others keep the samples for later.
-    fn keep(&mut self, mut observation: Observation) {
-        for slot in self.slots.iter_mut().filter(|slot| !slot.decided) {
+    fn keep(&mut self, mut observation: Observation, plan: &Plan) {
+        let moved = moved_pages(plan);
+        for slot in &mut self.slots {
             slot.collect(&observation);
+            slot.forget_moved(&moved);
         }
         let bare = Arc::new(without_samples(&mut observation));
         for slot in self.slots.iter_mut().filter(|slot| slot.decided) {
             slot.decided = false;
-            slot.samples = Samples::default();
-            slot.hint_faults = Samples::default();
             slot.since = Arc::clone(&bare);
         }
         self.previous = Some(bare);
@@ -274,19 +276,52 @@ impl Slot {
         now.since(self.since.at).0 >= period.0 - period.0 / 10
     }
 
-    /// Keeps the samples that came since the last observation.
+    /// What came before the current observation and belongs to the policy's interval.
+    fn earlier(&self) -> Vec<&Samples> {
+        let faults = self.hint_faults.iter().map(|(_, faults)| faults);
+        core::iter::once(&self.samples).chain(faults).collect()
+    }
+
+    /// Keeps samples for a policy that has yet to decide. Hint faults are kept longer where they are the only sensor: the kernel makes
+    /// one for a page in a pass over the memory, which says nothing about who shares it.
     fn collect(&mut self, observation: &Observation) {
-        for (kept, new) in [
-            (&mut self.samples, &observation.samples),
-            (&mut self.hint_faults, &observation.hint_faults),
-        ] {
-            let Some(new) = new else { continue };
-            kept.list.extend_from_slice(&new.list);
-            kept.lost += new.lost;
-            kept.throttled |= new.throttled;
-            kept.period = new.period;
+        if self.decided {
+            self.samples = Samples::default();
+        } else if let Some(new) = &observation.samples {
+            self.samples.list.extend_from_slice(&new.list);
+            self.samples.lost += new.lost;
+            self.samples.throttled |= new.throttled;
+            self.samples.period = new.period;
+        }
+        let memory = match (self.decided, &observation.samples) {
+            (true, Some(_)) => Nanos(0),
+            _ => HINT_FAULT_MEMORY,
+        };
+        self.hint_faults.retain(|(at, _)| observation.at.since(*at) < memory);
+        if let Some(new) = observation.hint_faults.as_ref().filter(|_| memory > Nanos(0)) {
+            self.hint_faults.push((observation.at, new.clone()));
         }
     }
+
+    /// What was seen of a page before it moved says where it was.
+    fn forget_moved(&mut self, moved: &BTreeSet<(Pid, u64)>) {
+        if moved.is_empty() {
+            return;
+        }
+        for (_, faults) in &mut self.hint_faults {
+            faults.list.retain(|fault| !moved.contains(&(fault.pid, fault.page_address())));
+        }
+    }
+}
+
+fn moved_pages(plan: &Plan) -> BTreeSet<(Pid, u64)> {
+    let pages = |step: &Proposal| match &step.action {
+        Action::MovePages { pid, pages, .. } => {
+            pages.iter().map(|page| (*pid, page.address)).collect()
+        }
+        _ => Vec::new(),
+    };
+    plan.steps.iter().flat_map(pages).collect()
 }
 
 /// Takes the samples out, which nobody needs any more, and gives the rest.

@@ -1,5 +1,7 @@
 //! Every bound of the core in one place, with assertions on how they relate.
 
+use crate::units::Nanos;
+
 /// Nodes: the kernel's `MAX_NUMNODES` with `NODES_SHIFT` 10 (arch/x86/Kconfig, v6.12).
 pub const MAX_NODES: usize = 1024;
 /// CPUs: the kernel's `NR_CPUS` with `MAXSMP` (arch/x86/Kconfig, v6.12).
@@ -29,3 +31,6 @@ pub const MAX_TRIAL_WINDOWS: usize = 12;
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 
 const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
+/// For how long hint faults are kept where there are no samples. The kernel passes over a process's memory in 1 s to 60 s
+/// (`sysctl_numa_balancing_scan_period_min` and `_max`, kernel/sched/fair.c, v6.12); our choice between them.
+pub const HINT_FAULT_MEMORY: Nanos = Nanos::from_secs(10);

@@ -159,3 +159,13 @@ fn a_reckless_policy_cannot_leave_the_machine_and_restoring_undoes_it() {
     let restored: Vec<(&Tid, &CpuSet)> = masks.iter().filter(|(_, mask)| **mask != all).collect();
     assert!(restored.is_empty(), "{restored:?}");
 }
+
+/// Without samples each page shows one hint fault a second, from one node or the other.
+#[test]
+fn hint_faults_alone_repair_the_same_machine() {
+    let run = carrefour(Twist { only_hint_faults: true, ..Twist::default() }, 30);
+    let shares = run.world.shares();
+    assert!(shares.iter().all(|share| (0.1..0.36).contains(share)), "{shares:?}");
+    let planned: usize = run.world.plans.iter().map(moves).sum();
+    assert!(planned < 2 * 1_000, "pages that moved are judged anew: {planned} moves of 1000 pages");
+}

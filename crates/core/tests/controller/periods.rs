@@ -90,6 +90,33 @@ fn each_policy_sees_its_own_interval() {
     assert_eq!(found, expected);
 }
 
+/// One hint fault on a page in each second, from the two nodes in turn; no samples.
+#[test]
+fn hint_faults_are_kept_for_ten_seconds() {
+    let diary: Diary = Rc::default();
+    let policy = Diarist { name: "one", period: Nanos::from_secs(1), diary: Rc::clone(&diary) };
+    let topology = synthetic::parse("node:1 core:2").expect("a machine");
+    let settings = Settings { seed: 1, guard: GuardSettings::acting() };
+    let mut controller = Controller::new(topology, vec![Box::new(policy)], settings);
+    for second in 0..14 {
+        let mut observation = observation(Nanos::from_secs(second));
+        let faults = observation.samples.take().map(|mut samples| {
+            samples.list[0].source = Source::HintFault;
+            samples
+        });
+        observation.hint_faults = faults;
+        controller.step(Input { observation, outcomes: Vec::new() });
+    }
+    drop(controller);
+    let count = |entry: &String| entry.split(' ').rev().nth(1).map(str::to_string);
+    let counts: Vec<String> = diary.borrow().iter().filter_map(count).collect();
+    assert_eq!(
+        counts.join(" "),
+        "1 2 3 4 5 6 7 8 9 10 11 11 11",
+        "those of the last ten seconds and the newest"
+    );
+}
+
 #[test]
 fn a_host_that_wakes_early_does_not_halve_the_rate() {
     assert_eq!(diary(&[("one", 1_000)], 950, 4).len(), 4);

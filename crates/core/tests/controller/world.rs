@@ -29,6 +29,8 @@ pub(crate) struct Twist {
     pub(crate) spins: bool,
     /// The host refuses every page.
     pub(crate) pages_busy: bool,
+    /// No samples and no counters: one hint fault a page and second.
+    pub(crate) only_hint_faults: bool,
     /// The process ends in this window.
     pub(crate) exits_at: Option<u64>,
 }
@@ -161,6 +163,20 @@ impl World {
         Samples { list, ..Samples::default() }
     }
 
+    /// Each page is seen from one of its two nodes, in turn.
+    fn hint_faults(&self) -> Samples {
+        let Samples { mut list, .. } = self.samples();
+        let turn = (self.window % 2) as usize;
+        list = list
+            .into_iter()
+            .enumerate()
+            .filter(|(place, _)| place % 3 == turn)
+            .map(|(_, sample)| sample)
+            .collect();
+        list.iter_mut().for_each(|sample| sample.source = Source::HintFault);
+        Samples { list, ..Samples::default() }
+    }
+
     fn process(&self) -> ProcessObservation {
         let of_process = [
             (Event::DramLatencyCycles, Counter::exact(self.latency as u64)),
@@ -170,7 +186,8 @@ impl World {
             pid: PID,
             started: Nanos(0),
             threads: (0..THREADS).map(|number| self.thread(number)).collect(),
-            node_traffic: Some(self.traffic.map(|requests| Counter::exact(requests as u64))),
+            node_traffic: (!self.twist.only_hint_faults)
+                .then(|| self.traffic.map(|requests| Counter::exact(requests as u64))),
             counters: of_process.into_iter().collect(),
             ..ProcessObservation::default()
         }
@@ -210,11 +227,13 @@ impl Host for World {
         }
         self.run();
         let gone = self.twist.exits_at.is_some_and(|window| self.window >= window);
+        let faults = self.twist.only_hint_faults;
         Ok(Some(Observation {
             at: Nanos::from_secs(self.window),
             free_memory: Some(vec![Bytes(8 << 30); NODES]),
             processes: if gone { Vec::new() } else { vec![self.process()] },
-            samples: (!gone).then(|| self.samples()),
+            samples: (!gone && !faults).then(|| self.samples()),
+            hint_faults: (!gone && faults).then(|| self.hint_faults()),
             ..Observation::default()
         }))
     }
