@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_lab_init::{Event, Measurement};
-use rondpoint_machine::Machine;
+use rondpoint_machine::{Machine, Vendor};
 
 use crate::built::Built;
 use crate::installed::Installed;
@@ -133,7 +133,12 @@ impl Boot<'_> {
             command.arg("-L").arg(firmware);
         }
         let threads = if emulation == Emulation::PlainThreads { "multi" } else { "single" };
-        command.args(["-M", "q35,hpet=on", "-cpu", "max"]);
+        // QEMU's own processor calls itself AMD. perf's `mem` and `c2c` choose their events by that.
+        let maker = match self.machine.pmu.vendor {
+            Vendor::Intel => "max,vendor=GenuineIntel",
+            Vendor::Amd | Vendor::Arm => "max",
+        };
+        command.args(["-M", "q35,hpet=on", "-cpu", maker]);
         command.args(["-accel", &format!("tcg,thread={threads},tb-size=512")]);
         command.args(arguments(self.machine));
         command.arg("-kernel").arg(&self.installed.kernel.image);
