@@ -150,6 +150,7 @@ impl Controller {
     fn learn(&mut self, outcomes: &[Outcome]) {
         let plan = core::mem::take(&mut self.last_plan);
         self.accounts.enter(&plan, outcomes);
+        self.trials.learn(&plan, outcomes);
         self.slots.iter_mut().for_each(|slot| slot.policy.learn(&plan, outcomes));
     }
 

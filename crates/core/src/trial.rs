@@ -13,7 +13,7 @@ pub use measure::{Comparison, Measure, Verdict};
 
 use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
-use crate::plan::{Action, Kind, Plan, Reason};
+use crate::plan::{Action, Kind, Outcome, Plan, Reason, StepResult};
 use crate::units::{Nanos, Pid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -103,6 +103,28 @@ impl Trials {
         }
     }
 
+    /// A plan of which the host did nothing for a process takes no part in its trial; a trial without plans was none.
+    pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        let step_of = |outcome: &Outcome| {
+            let step = plan.steps.get(outcome.step).filter(|_| outcome.plan == plan.number)?;
+            (step.action.kind() != Kind::Sampling).then_some(step)
+        };
+        let changed: BTreeSet<Pid> = outcomes
+            .iter()
+            .filter(|outcome| has_effect(&outcome.result))
+            .filter_map(|outcome| step_of(outcome)?.action.pid())
+            .collect();
+        for (pid, watched) in self.apps.iter_mut().filter(|(pid, _)| !changed.contains(pid)) {
+            let touched = plan.steps.iter().any(|step| step.action.pid() == Some(*pid));
+            let Some(trial) = watched.trial.as_mut().filter(|_| touched) else { continue };
+            trial.plans.retain(|number| *number != plan.number);
+            if trial.plans.is_empty() {
+                watched.history = core::mem::take(&mut trial.before);
+                watched.trial = None;
+            }
+        }
+    }
+
     /// Processes with a running trial, and whose it is.
     #[must_use]
     pub fn running(&self) -> BTreeMap<Pid, &'static str> {
@@ -118,6 +140,15 @@ impl Trials {
             watched.trial.is_none() && watched.history.len() < MIN_TRIAL_WINDOWS
         };
         self.apps.iter().filter(|(_, watched)| unready(watched)).map(|(pid, _)| *pid).collect()
+    }
+}
+
+/// Whether a step changed anything.
+fn has_effect(result: &StepResult) -> bool {
+    match result {
+        StepResult::Done => true,
+        StepResult::Pages(counts) => counts.moved > 0,
+        StepResult::Gone | StepResult::Unsupported | StepResult::Refused { .. } => false,
     }
 }
 

@@ -111,6 +111,7 @@ fn refused_pages_and_a_process_that_ends_are_outcomes() {
     let account = busy.controller.accounts().of(PID);
     assert_eq!(account.interleaved.moved, 0);
     assert!(account.interleaved.busy > 0);
+    assert!(busy.judged.is_empty(), "what was not done is not judged: {:?}", busy.judged);
     let ended = carrefour(Twist { exits_at: Some(5), ..Twist::default() }, 12);
     assert_eq!(ended.controller.accounts().iter().count(), 0, "its account is closed");
     assert!(ended.world.plans[6..].iter().all(|plan| plan.steps.is_empty()));
