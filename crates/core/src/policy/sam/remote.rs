@@ -2,29 +2,46 @@
 
 use super::decide::{Board, Destination, Move, Phase};
 use super::view::Running;
+use crate::Pid;
 use alloc::vec::Vec;
 
 /// Sends threads home; true if the interval ends here because one was.
 pub(super) fn send_home(board: &mut Board<'_>) -> bool {
+    if board.situation.state.sums.iter().all(|sums| sums.remote_threads == 0) {
+        return false;
+    }
     let before = board.moves.len();
-    exchange_pairs(board);
-    send_the_others(board);
+    let movable = Movable::new(board);
+    exchange_pairs(board, &movable);
+    send_the_others(board, &movable);
     board.moves.len() > before
 }
 
-/// A thread of this socket that is away from its data and may be moved for it.
-fn is_away(board: &Board<'_>, cpu: usize) -> bool {
-    let flags = board.flags(cpu);
-    let spared = board.situation.preset.remote_spares_sharers
-        && (flags.coherence || flags.sharing && has_company(board, cpu));
-    flags.remote && !spared
+/// Which threads that are away from their data may be moved for it.
+struct Movable {
+    spares_sharers: bool,
+    /// Processes with more than one running thread, ascending: a thread alone shares with nobody.
+    with_company: Vec<Pid>,
 }
 
-/// Whether another running thread belongs to the same process; a thread alone shares with nobody.
-fn has_company(board: &Board<'_>, cpu: usize) -> bool {
-    let pid = board.thread(cpu).and_then(|running| running.pid);
-    let others = board.situation.uses.iter().filter_map(|cpu_use| cpu_use.thread());
-    pid.is_none() || others.filter(|running| running.pid == pid).count() > 1
+impl Movable {
+    fn new(board: &Board<'_>) -> Self {
+        let spares_sharers = board.situation.preset.remote_spares_sharers;
+        let running = board.situation.uses.iter().filter_map(|cpu_use| cpu_use.thread()?.pid);
+        let mut pids: Vec<Pid> = running.filter(|_| spares_sharers).collect();
+        pids.sort_unstable();
+        let several = pids.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
+        Self { spares_sharers, with_company: several.map(|same| same[0]).collect() }
+    }
+
+    /// A thread that is away from its data on the socket of its CPU and may be moved.
+    fn is_away(&self, board: &Board<'_>, cpu: usize, running: &Running) -> bool {
+        let flags = board.flags(cpu);
+        let has_company =
+            || running.pid.is_none_or(|pid| self.with_company.binary_search(&pid).is_ok());
+        let is_spared = self.spares_sharers && (flags.coherence || flags.sharing && has_company());
+        flags.remote && !is_spared
+    }
 }
 
 /// Whether a socket may be the thread's home.
@@ -33,14 +50,15 @@ fn may_be_home(board: &Board<'_>, running: &Running, socket: usize) -> bool {
 }
 
 /// R1: two threads, each on the socket of the other's data, change places.
-fn exchange_pairs(board: &mut Board<'_>) {
+fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
     for one in 0..board.sockets() {
         for other in one + 1..board.sockets() {
-            for (from, running) in away_threads(board, one) {
+            for (from, running) in away_threads(board, movable, one) {
                 if !may_be_home(board, running, other) {
                     continue;
                 }
-                let candidates = board.movable(other).filter(|&(cpu, _)| is_away(board, cpu));
+                let candidates =
+                    board.movable(other).filter(|&(cpu, other)| movable.is_away(board, cpu, other));
                 let partner = candidates
                     .filter(|&(to, partner)| {
                         may_be_home(board, partner, one)
@@ -63,9 +81,9 @@ fn exchange_pairs(board: &mut Board<'_>) {
 }
 
 /// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data here.
-fn send_the_others(board: &mut Board<'_>) {
+fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
     for socket in 0..board.sockets() {
-        for (from, running) in away_threads(board, socket) {
+        for (from, running) in away_threads(board, movable, socket) {
             let homes: Vec<usize> = (0..board.sockets())
                 .filter(|&home| home != socket && may_be_home(board, running, home))
                 .collect();
@@ -78,11 +96,15 @@ fn send_the_others(board: &mut Board<'_>) {
     }
 }
 
-fn away_threads<'a>(board: &Board<'a>, socket: usize) -> Vec<(usize, &'a Running)> {
+fn away_threads<'a>(
+    board: &Board<'a>,
+    movable: &Movable,
+    socket: usize,
+) -> Vec<(usize, &'a Running)> {
     if board.situation.state.sums[socket].remote_threads == 0 {
         return Vec::new();
     }
-    board.movable(socket).filter(|&(cpu, _)| is_away(board, cpu)).collect()
+    board.movable(socket).filter(|&(cpu, running)| movable.is_away(board, cpu, running)).collect()
 }
 
 fn destination(
