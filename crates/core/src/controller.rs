@@ -150,6 +150,7 @@ impl Controller {
     fn learn(&mut self, outcomes: &[Outcome]) {
         let plan = core::mem::take(&mut self.last_plan);
         self.accounts.enter(&plan, outcomes);
+        self.ledger.learn(&plan, outcomes);
         self.trials.learn(&plan, outcomes);
         self.slots.iter_mut().for_each(|slot| slot.policy.learn(&plan, outcomes));
     }
@@ -244,7 +245,12 @@ impl Controller {
         self.trials.begin(&plan);
         self.note_sampling(&plan);
         // What was refused is for reports only.
-        self.last_plan = Plan { number: plan.number, steps: plan.steps.clone(), ..Plan::default() };
+        self.last_plan = Plan {
+            number: plan.number,
+            steps: plan.steps.clone(),
+            inverses: plan.inverses.clone(),
+            refused: Vec::new(),
+        };
         plan
     }
 

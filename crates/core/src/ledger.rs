@@ -6,7 +6,7 @@
 use crate::index_set::CpuSet;
 use crate::limits::MAX_LEDGER_ENTRIES;
 use crate::model::Model;
-use crate::plan::{Action, NodeMove, PageMove, Plan};
+use crate::plan::{Action, NodeMove, Outcome, PageMove, Plan, StepResult};
 use crate::units::{Pid, Tid};
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
@@ -95,6 +95,21 @@ impl Ledger {
         }
     }
 
+    /// A mask that the host did not set is not ours, and there is nothing to put back.
+    pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        let failed =
+            outcomes.iter().filter(|one| one.plan == plan.number && one.result != StepResult::Done);
+        for outcome in failed {
+            let inverse =
+                plan.inverses.get(outcome.step).and_then(|inverse| inverse.action.as_ref());
+            let Some(Action::SetAffinity { tid, cpus, .. }) = inverse else { continue };
+            if let Some(mask) = self.masks.get_mut(tid) {
+                mask.now = cpus.clone();
+            }
+            self.open.retain(|inverse| (inverse.plan, inverse.step) != (plan.number, outcome.step));
+        }
+    }
+
     /// The actions that undo what these plans did to a process, last change first; they leave the ledger.
     pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
         let of = |inverse: &Inverse| {
@@ -167,7 +182,7 @@ fn turned(page: &PageMove) -> PageMove {
 mod tests {
     use super::*;
     use crate::plan::{Mechanism, Proposal, Reason};
-    use crate::units::Bytes;
+    use crate::units::{Bytes, Nanos};
     use alloc::string::{String, ToString};
     use alloc::vec;
 
@@ -213,6 +228,34 @@ mod tests {
         assert_eq!(text(&actions), expected);
         assert_eq!(inverses.len(), 4);
         assert_eq!(inverses[3].action, None);
+    }
+
+    #[test]
+    fn a_mask_that_the_host_refused_is_not_ours() {
+        let mut model = Model::empty(1);
+        model.apps.push(crate::model::App::new(Pid(1), 0..1));
+        model.threads.push(crate::model::Thread::new(Tid(1), 0, 0, CpuSet::first(4)));
+        let mut ledger = Ledger::default();
+        let mut set = |ledger: &mut Ledger, number: u64, cpus: usize, result: StepResult| {
+            let action = Action::SetAffinity {
+                pid: Pid(1),
+                tid: Tid(1),
+                cpus: CpuSet::first(cpus),
+                via: None,
+            };
+            let mut plan = plan(number, vec![action]);
+            plan.inverses = ledger.enter(&plan, &model);
+            let outcome =
+                Outcome { plan: number, step: 0, result, spent: Nanos(0), frozen: Nanos(0) };
+            ledger.learn(&plan, &[outcome]);
+            ledger.mask(Tid(1)).map(CpuSet::len)
+        };
+        assert_eq!(set(&mut ledger, 1, 2, StepResult::Refused { errno: 1 }), Some(4));
+        assert!(ledger.restore().is_empty());
+        assert_eq!(set(&mut ledger, 2, 2, StepResult::Done), Some(2));
+        assert_eq!(set(&mut ledger, 3, 1, StepResult::Gone), Some(2));
+        assert_eq!(text(&ledger.restore()), ["thread 1 of 1 to CPUs 0-3"]);
+        assert!(ledger.undo(Pid(1), &[1, 3]).is_empty());
     }
 
     #[test]
