@@ -236,7 +236,7 @@ mod tests {
         model.apps.push(crate::model::App::new(Pid(1), 0..1));
         model.threads.push(crate::model::Thread::new(Tid(1), 0, 0, CpuSet::first(4)));
         let mut ledger = Ledger::default();
-        let mut set = |ledger: &mut Ledger, number: u64, cpus: usize, result: StepResult| {
+        let set = |ledger: &mut Ledger, number: u64, cpus: usize, result: StepResult| {
             let action = Action::SetAffinity {
                 pid: Pid(1),
                 tid: Tid(1),
