@@ -10,10 +10,12 @@ use object::{Endianness, Object as _, ObjectSymbol as _};
 
 /// What the plugin looks up in QEMU when it starts: its plugin interface (version 4), and internals for the clock, the
 /// round-robin vCPU loop and interrupts. A test compares this with the plugin's own table.
-const SYMBOLS: [&str; 28] = [
+const SYMBOLS: [&str; 30] = [
     "async_run_on_cpu",
     "cpu_exit",
     "cpu_interrupt",
+    "cpu_pause",
+    "cpu_resume",
     "cpu_thread_is_idle",
     "object_class_by_name",
     "qemu_clock_advance_virtual_time",
