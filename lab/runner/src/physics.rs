@@ -71,7 +71,12 @@ impl Finding {
         Self {
             machine: machine.to_owned(),
             check,
-            target: format!("{} to {} {unit}", rounded(low), rounded(high)),
+            target: format!(
+                "{} to {} {}",
+                rounded(low),
+                rounded(high),
+                if unit.len() > 8 { "" } else { unit }
+            ),
             measured: format!("{} {unit}", rounded(measured)),
             holds: (low..=high).contains(&measured),
         }

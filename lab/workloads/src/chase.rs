@@ -61,25 +61,28 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .check("cycle", end == 0 && short))
 }
 
-/// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the index
-/// of the next line's first word.
+/// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the address
+/// of the next line's first word, as in a linked list. (The lab's model tells dependent loads by
+/// addresses; it would take a chase by index for loads that can overlap.)
 fn lay(words: &mut [u64], random: &mut Random) {
     let lines = words.len() / WORDS_PER_LINE;
     let mut order: Vec<u32> = (0..lines as u32).collect();
     for last in (1..lines).rev() {
         order.swap(last, random.below(last as u64) as usize);
     }
+    let base = words.as_ptr() as u64;
     for (line, &next) in order.iter().enumerate() {
-        words[line * WORDS_PER_LINE] = u64::from(next) * WORDS_PER_LINE as u64;
+        words[line * WORDS_PER_LINE] = base + u64::from(next) * (WORDS_PER_LINE as u64 * 8);
     }
 }
 
 fn chase(words: &[u64], accesses: u64) -> u64 {
-    let mut at = 0;
+    let base = words.as_ptr() as u64;
+    let mut at = base;
     for _ in 0..accesses {
-        at = words[at as usize];
+        at = words[((at - base) / 8) as usize];
     }
-    at
+    (at - base) / 8
 }
 
 #[cfg(test)]

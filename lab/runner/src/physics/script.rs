@@ -7,6 +7,7 @@ use rondpoint_lab_init::{Ending, Event};
 use rondpoint_machine::Machine;
 
 use crate::configuration::{self, Configuration};
+use crate::initramfs::Initramfs;
 use crate::lab::Lab;
 use crate::program;
 use crate::vm::{Boot, Record};
@@ -31,24 +32,29 @@ pub(crate) fn run(lab: &Lab, machine: &Machine, what: &str, text: &str) -> Resul
     let command = ["/bin/sh", "/root/script"].map(str::to_owned);
     let guest =
         configuration::with_job(guest, &lab.installed, Configuration::FirstTouch, &command, 1)?;
+    boot(lab, machine, what, &guest)
+}
+
+/// Boots a guest that holds its job, with seed 1, and says on stderr how long it took.
+pub(crate) fn boot(lab: &Lab, machine: &Machine, what: &str, guest: &Initramfs) -> Result<Record> {
     let started = Instant::now();
     eprint!("{}: {what} … ", machine.name);
-    let record = Boot {
+    let context = || format!("{}: {what}", machine.name);
+    let boot = Boot {
         installed: &lab.installed,
         built: &lab.built,
         machine,
         initramfs: &guest.archive()?,
         seed: 1,
         limit: LIMIT,
-    }
-    .run()
-    .with_context(|| format!("{}: {what}", machine.name))?;
+    };
+    let record = boot.run().with_context(context)?;
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
     let ended_well =
         |event: &Event| matches!(event, Event::Finished { ending: Ending::Exit(0), .. });
     if !record.events.iter().any(ended_well) {
         let said = String::from_utf8_lossy(&record.stderr).into_owned();
-        bail!("{}: {what}: {:?}\n{said}", machine.name, record.events);
+        bail!("{}: {:?}\n{said}", context(), record.events);
     }
     Ok(record)
 }
