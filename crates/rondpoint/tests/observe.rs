@@ -231,6 +231,7 @@ fn the_sensor_that_is_asked_for_is_used() {
     assert!(statistics["samples"].is_null() && statistics["cpu_s"].is_null());
     let faults = sensed("faults");
     assert_eq!(faults["samples"]["of"], "faults");
+    assert_eq!(faults["samples"]["by_source"]["fault"], faults["samples"]["taken"]);
     assert!(faults["first_touches"].as_u64().unwrap() > 0, "{faults}");
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use rondpoint_core::model::{Rung, Traffic, TrafficSource};
+use rondpoint_core::observation::{AddressSample, Source};
 use rondpoint_core::{Matrix, Model, Pid, Topology};
 use rondpoint_linux::observe::counters::{self, CpuReading};
 use rondpoint_linux::observe::{Look, Observer};
@@ -121,6 +122,8 @@ pub(crate) struct SamplesLine {
     /// `accesses` or `faults`.
     pub(crate) of: &'static str,
     pub(crate) taken: usize,
+    /// How many were served by what.
+    pub(crate) by_source: BTreeMap<&'static str, usize>,
     pub(crate) lost: u64,
     pub(crate) throttled: bool,
     pub(crate) pages: usize,
@@ -272,11 +275,32 @@ fn samples_line(look: &Look, model: &Model) -> Option<SamplesLine> {
     Some(SamplesLine {
         of,
         taken: samples.list.len(),
+        by_source: by_source(&samples.list),
         lost: samples.lost,
         throttled: samples.throttled,
         pages: model.pages.len(),
         bad_records: look.bad_records,
     })
+}
+
+fn by_source(samples: &[AddressSample]) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for sample in samples {
+        let name = match sample.source {
+            Source::FirstLevel => "first_level",
+            // Lines already on their way, prefetched ones above all, are among these.
+            Source::Private => "private",
+            Source::LastLevel => "last_level",
+            Source::CacheSameNode => "cache_same_node",
+            Source::CacheRemote => "cache_remote",
+            Source::CacheRemoteModified => "cache_remote_modified",
+            Source::Dram => "dram",
+            Source::HintFault => "fault",
+            Source::Unknown => "unknown",
+        };
+        *counts.entry(name).or_insert(0) += 1;
+    }
+    counts
 }
 
 fn kernel(first: &Look, look: &Look) -> BTreeMap<String, u64> {
