@@ -50,6 +50,32 @@ pub(crate) fn test() -> Result<Tally> {
     Ok(Tally::one(status.with_context(|| format!("{}: cannot run", program.display()))?.success()))
 }
 
+/// One machine of each encoding that has hardware of its own in the driver.
+const PMU_MACHINES: [&str; 2] = ["carrefour-a", "nmass-2"];
+
+/// The guest driver's check of the PMU, run inside the guest, which prints a line for each thing it tries.
+pub(crate) fn check_pmu() -> Result<Tally> {
+    let parts = build()?;
+    let program = parts.join("pmu_check");
+    let sources = root().join("lab/driver/tests");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-Wall", "-Wextra", "-static", "-pthread", "-o"]).arg(&program);
+    for source in ["pmu_check.c", "counting.c", "sampling.c"] {
+        compile.arg(sources.join(source));
+    }
+    if !compile.status().context("cc: cannot run")?.success() {
+        bail!("{}: cannot compile", sources.display());
+    }
+    let mut passed = true;
+    for machine in PMU_MACHINES {
+        let mut run = Command::new(parts.join(built::RUNNER));
+        run.args(["run", "--config", "first-touch", "--output", "--machine", machine, "--"]);
+        let status = run.arg(&program).status().context("cannot run the lab")?;
+        passed &= status.success();
+    }
+    Ok(Tally::one(passed))
+}
+
 /// Builds every part, where something changed. Returns the folder that holds them.
 pub(crate) fn build() -> Result<PathBuf> {
     let installed = Installed::load(&cache_folder(|name| env::var(name).ok())?)?;

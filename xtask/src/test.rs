@@ -50,11 +50,12 @@ const STAGES: [Stage; 3] = [
 ];
 
 /// The stages that emulate machines.
-const LAB_STAGES: [Stage; 3] = [
+const LAB_STAGES: [Stage; 4] = [
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
     ("build of the lab's parts", || lab::build().map(|_| Tally::one(true))),
+    ("the PMU, from inside the guest", lab::check_pmu),
     ("the lab, end to end", lab::test),
 ];
 
