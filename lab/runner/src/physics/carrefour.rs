@@ -22,6 +22,7 @@ const SCAN_BYTES: u64 = 16 << 20;
 pub(crate) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = lab.machine(NAME)?;
     let mut findings = counting(lab, &machine)?;
+    findings.extend(agreement(lab, &machine)?);
     findings.extend(times(lab, &machine)?);
     findings.extend(saturation(lab, &machine)?);
     findings.extend(signature(lab, &machine)?);
@@ -46,6 +47,28 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
         Ok(Finding::near(NAME, check, (expected, counted), 1.0, "lines"))
     };
     (0..machine.nodes.len()).map(finding).collect()
+}
+
+/// What `rondpoint observe` counts of a program is what `perf stat` counts of it in the same run.
+fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
+    let script = "perf stat -x, -o /tmp/perf -e cpu/llc_miss/ \
+         rondpoint observe --json --sensor counters --events llc_misses -- \
+         rondpoint-workloads chase --cpu 0 --node 1 --size 32M --rounds 4 \
+         > /tmp/observe 2>&1\n\
+         sed 's/^/perf /' /tmp/perf\n\
+         grep '\"kind\":\"summary\"' /tmp/observe | sed 's/^/observe /'";
+    let record = run(lab, machine, "rondpoint observe inside perf stat", script)?;
+    let summary = lines(&record, "observe ").next().context("rondpoint observe gave no summary")?;
+    let summary: serde_json::Value =
+        serde_json::from_str(summary).context("rondpoint's summary")?;
+    let perf = perf_count(lines(&record, "perf "), "llc_miss")?;
+    // One event on each side leaves all of them running: there is nothing to scale. perf also counts
+    // rondpoint itself, some 20,000 misses, so the program makes a hundred times as many.
+    let ours = summary["counters"]["llc_misses"]["value"]
+        .as_f64()
+        .with_context(|| format!("rondpoint did not count: {}", summary["counters"]))?;
+    let check = "rondpoint observe and perf stat count the same misses".to_owned();
+    Ok(vec![Finding::near(NAME, check, (perf, ours), 3.0, "misses")])
 }
 
 /// What the guest's clock sees: latency and transfer.
