@@ -143,7 +143,7 @@ fn a_line_in_steady_use_outlives_a_stream() {
     let mut steps = 0u64;
     driver.start(0, move || {
         steps += 1;
-        let line = if steps % 2 == 0 { 0 } else { steps.div_ceil(2) };
+        let line = if steps.is_multiple_of(2) { 0 } else { steps.div_ceil(2) };
         (steps < 40_000).then(|| driver::Step::load(100, line * LINE))
     });
     driver.finish();
