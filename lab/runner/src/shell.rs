@@ -1,4 +1,5 @@
-//! `rondpoint-lab shell`: an interactive guest.
+//! `rondpoint-lab shell`: an interactive guest. The hardware model is not switched on in it, so its
+//! PMU counts nothing and its clock knows no memory latency; `run` is for measuring.
 
 use std::process::ExitCode;
 use std::time::Duration;
