@@ -5,7 +5,7 @@
 use crate::accounts::Accounts;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
-use crate::limits::HINT_FAULT_MEMORY;
+use crate::limits::{HINT_FAULT_MEMORY, SHORTEST_WINDOW, WINDOWS_PER_PERIOD};
 use crate::model::{Model, UpdateSettings};
 use crate::observation::{Observation, Samples};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
@@ -141,10 +141,13 @@ impl Controller {
         &self.ledger
     }
 
-    /// Time between two steps: the shortest period of a policy.
+    /// Time between two steps: several within the shortest period of a policy, because a trial needs windows before and after an action,
+    /// and an action is to be judged by the time its policy decides again.
     #[must_use]
     pub fn period(&self) -> Nanos {
-        self.slots.iter().map(|slot| slot.policy.period()).min().unwrap_or(Nanos::from_secs(1))
+        let shortest = self.slots.iter().map(|slot| slot.policy.period()).min();
+        let shortest = shortest.unwrap_or(Nanos::from_secs(1));
+        Nanos(shortest.0 / WINDOWS_PER_PERIOD).max(SHORTEST_WINDOW.min(shortest))
     }
 
     fn learn(&mut self, outcomes: &[Outcome]) {

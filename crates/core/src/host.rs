@@ -2,7 +2,7 @@
 
 use crate::controller::{Controller, Input, Step};
 use crate::observation::Observation;
-use crate::plan::{Outcome, Plan};
+use crate::plan::Outcome;
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
@@ -17,27 +17,41 @@ pub trait Host {
     /// The host cannot be observed any more.
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
 
-    /// Writes down the plan's inverses, then does its steps in order; one outcome for each.
+    /// Writes down the inverses of the step's plan and what its trials settled, then does the plan's steps in order; one outcome for
+    /// each.
     ///
     /// # Errors
     /// The inverses could not be written: nothing was done.
-    fn apply(&mut self, plan: &Plan) -> Result<Vec<Outcome>, Self::Error>;
+    fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Self::Error>;
 }
 
-/// Runs until the host has nothing left; `report` sees every step and what became of it.
+/// Somebody who is shown everything that goes through the loop: a recorder, a report.
+pub trait Witness {
+    /// What the controller is about to be given.
+    fn input(&mut self, _input: &Input) {}
+
+    /// What it decided, and what became of that.
+    fn step(&mut self, _step: &Step, _outcomes: &[Outcome]) {}
+}
+
+impl Witness for () {}
+
+/// Runs until the host has nothing left.
 ///
 /// # Errors
 /// The host's.
 pub fn run<H: Host>(
     host: &mut H,
     controller: &mut Controller,
-    mut report: impl FnMut(&Step, &[Outcome]),
+    witness: &mut impl Witness,
 ) -> Result<(), H::Error> {
     let mut outcomes = Vec::new();
     while let Some(observation) = host.observe(controller.period())? {
-        let step = controller.step(Input { observation, outcomes });
-        outcomes = host.apply(&step.plan)?;
-        report(&step, &outcomes);
+        let input = Input { observation, outcomes };
+        witness.input(&input);
+        let step = controller.step(input);
+        outcomes = host.apply(&step)?;
+        witness.step(&step, &outcomes);
     }
     Ok(())
 }

@@ -30,6 +30,12 @@ pub const MAX_TRIAL_WINDOWS: usize = 12;
 /// Windows before and after that a verdict needs.
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 
+/// Windows in the period of a policy: those after an action that a verdict needs, and the one that holds the action's own cost.
+pub const WINDOWS_PER_PERIOD: u64 = MIN_TRIAL_WINDOWS as u64 + 1;
+/// No window is shorter, except for a policy whose own period is: reading `/proc` and the counters costs a millisecond or so, and rates
+/// over a few scheduler ticks are noise (our choice).
+pub const SHORTEST_WINDOW: Nanos = Nanos::from_millis(250);
+
 const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
 /// For how long hint faults are kept where there are no samples. The kernel passes over a process's memory in 1 s to 60 s
 /// (`sysctl_numa_balancing_scan_period_min` and `_max`, kernel/sched/fair.c, v6.12); our choice between them.

@@ -3,13 +3,15 @@
 mod periods;
 mod world;
 
-use rondpoint_core::controller::{Controller, Settings};
+use rondpoint_core::controller::{Controller, Settings, Step};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::host::run;
+use rondpoint_core::host::{Witness, run};
 use rondpoint_core::plan::Refusal;
 use rondpoint_core::policy::{Policy, by_name};
 use rondpoint_core::trial::{Judged, Verdict};
-use rondpoint_core::{Action, CpuSet, Model, Plan, Proposal, Random, Reason, Tid, Topology};
+use rondpoint_core::{
+    Action, CpuSet, Model, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
+};
 use world::{PID, Twist, World};
 
 struct Run {
@@ -22,9 +24,18 @@ fn manage(policy: Box<dyn Policy>, twist: Twist, windows: u64, guard: GuardSetti
     let mut world = World::new(1_000, windows, twist);
     let settings = Settings { seed: 3, guard };
     let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
-    let mut judged = Vec::new();
-    match run(&mut world, &mut controller, |step, _| judged.extend(step.judged.clone())) {
-        Ok(()) => Run { world, controller, judged },
+    let mut diary = Diary(Vec::new());
+    match run(&mut world, &mut controller, &mut diary) {
+        Ok(()) => Run { world, controller, judged: diary.0 },
+    }
+}
+
+/// Keeps the verdicts.
+struct Diary(Vec<Judged>);
+
+impl Witness for Diary {
+    fn step(&mut self, step: &Step, _: &[Outcome]) {
+        self.0.extend(step.judged.clone());
     }
 }
 

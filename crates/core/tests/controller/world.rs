@@ -1,6 +1,7 @@
 //! A small simulated host: one process on four nodes whose pages load the controllers; latency follows the load of the busiest
 //! controller, speed follows latency. It is a stage for the loop, not a model of any machine.
 
+use rondpoint_core::controller::Step;
 use rondpoint_core::host::Host;
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, ProcessObservation, Samples, Source, ThreadObservation,
@@ -238,7 +239,8 @@ impl Host for World {
         }))
     }
 
-    fn apply(&mut self, plan: &Plan) -> Result<Vec<Outcome>, Infallible> {
+    fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {
+        let plan = &step.plan;
         assert_eq!(
             plan.inverses.len(),
             plan.steps.len(),
