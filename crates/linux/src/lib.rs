@@ -4,6 +4,7 @@
 //! take bytes and return values, readers open paths beneath a [`root::Root`], and nothing here
 //! compares a counter with a threshold: what a number *means* is decided in `rondpoint-core`.
 
+pub mod act;
 pub mod capture;
 pub mod error;
 pub mod launch;

@@ -115,11 +115,11 @@ pub fn page_move() -> io::Result<()> {
     let memory = Anonymous::new(page_bytes())?;
     memory.touch_every(page_bytes());
     let page = [memory.address()];
-    let first = |statuses: Vec<pages::PageStatus>| statuses.into_iter().next();
-    let located = first(pages::locate(0, &page)?);
-    let home = located.unwrap_or_else(|| Err(io::Error::other("no status")))?;
-    let moved = first(pages::relocate(0, &page, &[home])?);
-    moved.unwrap_or_else(|| Err(io::Error::other("no status"))).map(|_| ())
+    let refused = io::Error::from_raw_os_error;
+    let located = pages::locate(0, &page)?.first().copied();
+    let home = located.unwrap_or(Err(libc::ENOENT)).map_err(refused)?;
+    let moved = pages::relocate(0, &page, home)?.first().copied().flatten();
+    moved.unwrap_or(Err(libc::EBUSY)).map_err(refused).map(|_| ())
 }
 
 #[cfg(test)]

@@ -4,13 +4,18 @@ use std::io;
 
 use super::check;
 
-/// What happened to one page: the node that holds it, or why not.
-pub type PageStatus = Result<u32, io::Error>;
+/// What happened to one page: the node that holds it, or the error number that says why not.
+pub type PageStatus = Result<u32, i32>;
 
-fn statuses(raw: &[i32]) -> Vec<PageStatus> {
-    raw.iter()
-        .map(|&status| u32::try_from(status).map_err(|_| io::Error::from_raw_os_error(-status)))
-        .collect()
+/// No status of the kernel's: what an entry holds that it did not write.
+const UNTOLD: i32 = i32::MIN;
+
+fn statuses(raw: &[i32]) -> Vec<Option<PageStatus>> {
+    let status = |&status: &i32| match status {
+        UNTOLD => None,
+        status => Some(u32::try_from(status).map_err(|_| -status)),
+    };
+    raw.iter().map(status).collect()
 }
 
 /// The kernel takes and returns addresses as pointers.
@@ -24,23 +29,30 @@ fn pointers(addresses: &[u64]) -> Vec<*const libc::c_void> {
 /// EPERM for somebody else's process, ESRCH for none. A page that is not there is a status of its
 /// own (ENOENT), not an error.
 pub fn locate(process: i32, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
-    call(process, addresses, None)
+    let statuses = call(process, addresses, None)?;
+    Ok(statuses.into_iter().map(|status| status.unwrap_or(Err(libc::ENOENT))).collect())
 }
 
-/// Moves each page to its node, as far as it goes; the statuses say how far.
+/// Moves all of these pages to one node, as far as it goes. `None` is a page of which the kernel says
+/// nothing: it gives up telling (not moving) once a page of a batch could not be moved, so such pages
+/// are to be located afterwards (`move_pages_and_store_status`, mm/migrate.c, Linux 6.12).
 ///
 /// # Errors
-/// EPERM, ESRCH, EACCES (a node outside the process's cpuset), ENODEV (no such node), E2BIG.
-pub fn relocate(process: i32, addresses: &[u64], nodes: &[u32]) -> io::Result<Vec<PageStatus>> {
-    assert_eq!(addresses.len(), nodes.len(), "one node for each page");
-    let nodes: Result<Vec<i32>, _> = nodes.iter().map(|&node| i32::try_from(node)).collect();
-    call(process, addresses, Some(&nodes.map_err(io::Error::other)?))
+/// EPERM, ESRCH, EACCES (a node outside the process's cpuset), ENODEV (no such node), ENOMEM (it is
+/// full; some pages may have moved), E2BIG.
+pub fn relocate(process: i32, addresses: &[u64], node: u32) -> io::Result<Vec<Option<PageStatus>>> {
+    let node = i32::try_from(node).map_err(io::Error::other)?;
+    call(process, addresses, Some(&vec![node; addresses.len()]))
 }
 
-fn call(process: i32, addresses: &[u64], nodes: Option<&[i32]>) -> io::Result<Vec<PageStatus>> {
+fn call(
+    process: i32,
+    addresses: &[u64],
+    nodes: Option<&[i32]>,
+) -> io::Result<Vec<Option<PageStatus>>> {
     const MPOL_MF_MOVE: i32 = 2;
     let pages = pointers(addresses);
-    let mut status = vec![-libc::ENOENT; pages.len()];
+    let mut status = vec![UNTOLD; pages.len()];
     // SAFETY: all arrays have `pages.len()` entries and live through the call; the kernel reads the
     // addresses as numbers and writes only `status`.
     let result = unsafe {
@@ -67,8 +79,7 @@ mod tests {
     fn a_page_is_located_once_it_has_been_touched() {
         let memory = Anonymous::new(2 * page_bytes()).unwrap();
         let pages = [memory.address(), memory.address() + page_bytes() as u64];
-        let before = locate(0, &pages).unwrap();
-        assert_eq!(before[0].as_ref().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(locate(0, &pages).unwrap()[0], Err(libc::ENOENT));
         memory.touch_every(page_bytes());
         let after = locate(0, &pages).unwrap();
         assert!(after.iter().all(Result::is_ok), "{after:?}");
@@ -79,9 +90,9 @@ mod tests {
         let memory = Anonymous::new(page_bytes()).unwrap();
         memory.touch_every(page_bytes());
         let page = [memory.address()];
-        let home = *locate(0, &page).unwrap()[0].as_ref().unwrap();
-        assert_eq!(*relocate(0, &page, &[home]).unwrap()[0].as_ref().unwrap(), home);
-        assert_eq!(relocate(0, &page, &[1_000]).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        let home = locate(0, &page).unwrap()[0].unwrap();
+        assert_eq!(relocate(0, &page, home).unwrap(), [Some(Ok(home))]);
+        assert_eq!(relocate(0, &page, 1_000).unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert_eq!(locate(i32::MAX, &page).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 }

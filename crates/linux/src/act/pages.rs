@@ -1,0 +1,332 @@
+//! Moving pages with `move_pages(2)`: few large calls over lists that were filtered before.
+//!
+//! In the kernel a page that is absent or in place already, and each change of the target, ends the batch
+//! that is migrated with one TLB flush (`do_pages_move`, mm/migrate.c, Linux 6.12). So all pages are
+//! located first, and then moved target by target in the order of their addresses.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
+use rondpoint_core::{Pid, Topology};
+
+use crate::syscall::pages::{self, PageStatus};
+
+/// Base pages of one call at most, 16 MiB: as many as are worth the call's fixed cost, and few enough that
+/// no thread of the program waits for long (the kernel migrates 512 at a time).
+const CALL_BASE_PAGES: u64 = 4096;
+/// Pages located by one call.
+const LOCATE_PAGES: usize = 1 << 16;
+
+/// What moves pages: the kernel, or a test's stand-in for it.
+pub trait Pages {
+    /// As [`pages::locate`].
+    ///
+    /// # Errors
+    /// Those of the call.
+    fn locate(&self, pid: Pid, addresses: &[u64]) -> io::Result<Vec<PageStatus>>;
+
+    /// As [`pages::relocate`].
+    ///
+    /// # Errors
+    /// Those of the call.
+    fn relocate(
+        &self,
+        pid: Pid,
+        addresses: &[u64],
+        node: u32,
+    ) -> io::Result<Vec<Option<PageStatus>>>;
+}
+
+/// The kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Live;
+
+impl Pages for Live {
+    fn locate(&self, pid: Pid, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
+        pages::locate(pid.0 as i32, addresses)
+    }
+
+    fn relocate(
+        &self,
+        pid: Pid,
+        addresses: &[u64],
+        node: u32,
+    ) -> io::Result<Vec<Option<PageStatus>>> {
+        pages::relocate(pid.0 as i32, addresses, node)
+    }
+}
+
+/// Moves the pages, each to its node, and counts what became of each. A page that has moved away from where
+/// it was seen is moved all the same: its accesses were counted wherever it lay.
+pub fn relocate(
+    kernel: &impl Pages,
+    pid: Pid,
+    moves: &[PageMove],
+    topology: &Topology,
+) -> StepResult {
+    let mut counts = PageCounts::default();
+    match relocate_all(kernel, pid, moves, topology, &mut counts) {
+        Ok(()) => StepResult::Pages(counts),
+        // What was moved before the process ended is not worth telling: it is gone with it.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => StepResult::Gone,
+        Err(error) if counts == PageCounts::default() => {
+            StepResult::Refused { errno: error.raw_os_error().unwrap_or(libc::EIO) }
+        }
+        // Part of it was done: the counts say so, the rest has failed.
+        Err(_) => {
+            let told = counts.moved + counts.in_place + counts.absent;
+            let told = told + counts.busy + counts.no_memory + counts.failed;
+            counts.failed += moves.iter().map(base_pages).sum::<u64>().saturating_sub(told);
+            StepResult::Pages(counts)
+        }
+    }
+}
+
+fn relocate_all(
+    kernel: &impl Pages,
+    pid: Pid,
+    moves: &[PageMove],
+    topology: &Topology,
+    counts: &mut PageCounts,
+) -> io::Result<()> {
+    for (target, pages) in misplaced(kernel, pid, moves, topology, counts)? {
+        for call in calls(&pages) {
+            relocate_call(kernel, pid, call, target, counts)?;
+        }
+    }
+    Ok(())
+}
+
+/// The pages that are there and not in place, by target, ascending by address. The others are counted.
+fn misplaced(
+    kernel: &impl Pages,
+    pid: Pid,
+    moves: &[PageMove],
+    topology: &Topology,
+    counts: &mut PageCounts,
+) -> io::Result<BTreeMap<u32, Vec<PageMove>>> {
+    let mut by_target: BTreeMap<u32, Vec<PageMove>> = BTreeMap::new();
+    let mut moves = moves.to_vec();
+    moves.sort_unstable_by_key(|page| page.address);
+    for part in moves.chunks(LOCATE_PAGES) {
+        let addresses: Vec<u64> = part.iter().map(|page| page.address).collect();
+        for (page, status) in part.iter().zip(kernel.locate(pid, &addresses)?) {
+            let target = topology.kernel_node(usize::from(page.to));
+            match status {
+                Ok(node) if node == target => counts.in_place += base_pages(page),
+                Ok(_) => by_target.entry(target).or_default().push(*page),
+                Err(errno) => count_failure(counts, errno, base_pages(page)),
+            }
+        }
+    }
+    Ok(by_target)
+}
+
+/// Parts of a list of which none holds more than [`CALL_BASE_PAGES`], unless it is a single page.
+fn calls(pages: &[PageMove]) -> impl Iterator<Item = &[PageMove]> {
+    let mut rest = pages;
+    std::iter::from_fn(move || {
+        let mut size = 0;
+        let fits = |page: &&PageMove| {
+            size += base_pages(page);
+            size <= CALL_BASE_PAGES
+        };
+        let length = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (part, others) = rest.split_at(length);
+        rest = others;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+fn relocate_call(
+    kernel: &impl Pages,
+    pid: Pid,
+    part: &[PageMove],
+    target: u32,
+    counts: &mut PageCounts,
+) -> io::Result<()> {
+    let addresses: Vec<u64> = part.iter().map(|page| page.address).collect();
+    let (statuses, why) = match kernel.relocate(pid, &addresses, target) {
+        // A page without a status was busy at each of the kernel's ten attempts.
+        Ok(statuses) => (statuses, libc::EBUSY),
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            (vec![None; part.len()], libc::ENOMEM)
+        }
+        Err(error) => return Err(error),
+    };
+    let untold: Vec<PageMove> =
+        part.iter().zip(&statuses).filter(|(_, s)| s.is_none()).map(|(page, _)| *page).collect();
+    for (page, status) in part.iter().zip(statuses) {
+        match status {
+            Some(Ok(node)) if node == target => counts.moved += base_pages(page),
+            Some(Ok(_)) => counts.failed += base_pages(page),
+            Some(Err(errno)) => count_failure(counts, errno, base_pages(page)),
+            None => {}
+        }
+    }
+    let addresses: Vec<u64> = untold.iter().map(|page| page.address).collect();
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    for (page, status) in untold.iter().zip(kernel.locate(pid, &addresses)?) {
+        match status {
+            Ok(node) if node == target => counts.moved += base_pages(page),
+            Ok(_) => count_failure(counts, why, base_pages(page)),
+            Err(errno) => count_failure(counts, errno, base_pages(page)),
+        }
+    }
+    Ok(())
+}
+
+fn count_failure(counts: &mut PageCounts, errno: i32, pages: u64) {
+    let of = match errno {
+        // Nothing mapped, the shared page of zeros.
+        libc::ENOENT | libc::EFAULT => &mut counts.absent,
+        libc::EBUSY | libc::EAGAIN => &mut counts.busy,
+        libc::ENOMEM => &mut counts.no_memory,
+        _ => &mut counts.failed,
+    };
+    *of += pages;
+}
+
+fn base_pages(page: &PageMove) -> u64 {
+    page.bytes().0.div_ceil(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+
+    /// Pages by number: where each lies, or what is the matter with it.
+    #[derive(Default)]
+    struct Stand {
+        pages: RefCell<BTreeMap<u64, Result<u32, i32>>>,
+        /// Errors of moving, by page.
+        stuck: BTreeMap<u64, i32>,
+        /// Free pages of node 3.
+        free: Cell<usize>,
+        calls: RefCell<Vec<(u32, usize)>>,
+        ends_after: Option<usize>,
+    }
+
+    impl Stand {
+        fn on_node_0(pages: u64) -> Self {
+            let pages = (0..pages).map(|page| (page << 12, Ok(0))).collect();
+            Self { pages: RefCell::new(pages), free: Cell::new(usize::MAX), ..Self::default() }
+        }
+    }
+
+    impl Pages for Stand {
+        fn locate(&self, _: Pid, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
+            let pages = self.pages.borrow();
+            Ok(addresses
+                .iter()
+                .map(|at| pages.get(at).copied().unwrap_or(Err(libc::ENOENT)))
+                .collect())
+        }
+
+        fn relocate(
+            &self,
+            _: Pid,
+            addresses: &[u64],
+            node: u32,
+        ) -> io::Result<Vec<Option<PageStatus>>> {
+            if self.ends_after == Some(self.calls.borrow().len()) {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            self.calls.borrow_mut().push((node, addresses.len()));
+            let mut untold = false;
+            let mut statuses = Vec::new();
+            for at in addresses {
+                match self.stuck.get(at) {
+                    Some(&libc::EBUSY) => untold = true,
+                    Some(&errno) => {
+                        statuses.push(Some(Err(errno)));
+                        continue;
+                    }
+                    None if node == 3 && self.free.get() == 0 => {
+                        return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+                    }
+                    None => {
+                        self.free.set(self.free.get() - usize::from(node == 3));
+                        self.pages.borrow_mut().insert(*at, Ok(node));
+                    }
+                }
+                statuses.push((!untold).then_some(Ok(node)));
+            }
+            Ok(statuses)
+        }
+    }
+
+    fn moves(pages: impl Iterator<Item = u64>, to: u16) -> Vec<PageMove> {
+        pages.map(|page| PageMove { address: page << 12, shift: 12, from: 0, to }).collect()
+    }
+
+    fn run(stand: &Stand, moves: &[PageMove]) -> StepResult {
+        relocate(stand, Pid(1), moves, &synthetic::parse("node:4 core:1").unwrap())
+    }
+
+    #[test]
+    fn pages_go_target_by_target_in_few_calls_and_those_in_place_stay() {
+        let stand = Stand::on_node_0(10_000);
+        stand.pages.borrow_mut().insert(5 << 12, Ok(1));
+        let mut all = moves((0..5000).rev(), 1);
+        all.extend(moves(5000..10_001, 2));
+        let result = run(&stand, &all);
+        let counts = PageCounts { moved: 9_999, in_place: 1, absent: 1, ..PageCounts::default() };
+        assert_eq!(result, StepResult::Pages(counts));
+        assert_eq!(*stand.calls.borrow(), [(1, 4096), (1, 903), (2, 4096), (2, 904)]);
+    }
+
+    #[test]
+    fn every_page_that_cannot_move_is_counted_by_its_cause() {
+        let mut stand = Stand::on_node_0(10);
+        stand.stuck =
+            [(2 << 12, libc::EBUSY), (4 << 12, libc::EACCES), (5 << 12, libc::EFAULT)].into();
+        let counts =
+            PageCounts { moved: 7, busy: 1, failed: 1, absent: 1, ..PageCounts::default() };
+        assert_eq!(run(&stand, &moves(0..10, 1)), StepResult::Pages(counts));
+    }
+
+    #[test]
+    fn a_full_node_takes_what_it_can() {
+        let stand = Stand::on_node_0(10);
+        stand.free.set(4);
+        let counts = PageCounts { moved: 4, no_memory: 6, ..PageCounts::default() };
+        assert_eq!(run(&stand, &moves(0..10, 3)), StepResult::Pages(counts));
+    }
+
+    #[test]
+    fn a_process_that_ends_meanwhile_is_gone() {
+        let mut stand = Stand::on_node_0(10);
+        stand.ends_after = Some(1);
+        let mut all = moves(0..5, 1);
+        all.extend(moves(5..10, 2));
+        assert_eq!(run(&stand, &all), StepResult::Gone);
+    }
+
+    #[test]
+    fn huge_pages_are_few_to_a_call() {
+        let page = |index: u64| PageMove { address: index << 21, shift: 21, from: 0, to: 1 };
+        let pages: Vec<PageMove> = (0..20).map(page).collect();
+        assert_eq!(calls(&pages).map(<[PageMove]>::len).collect::<Vec<_>>(), [8, 8, 4]);
+        let giant = [PageMove { address: 0, shift: 30, from: 0, to: 1 }];
+        assert_eq!(calls(&giant).count(), 1);
+    }
+
+    #[test]
+    fn a_refusal_of_the_whole_call_is_one_outcome() {
+        let result = relocate(
+            &Live,
+            Pid(i32::MAX as u32),
+            &moves(1..2, 0),
+            &synthetic::parse("node:1").unwrap(),
+        );
+        assert_eq!(result, StepResult::Gone);
+    }
+}
