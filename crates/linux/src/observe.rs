@@ -13,6 +13,7 @@ pub mod tasks;
 mod uncore;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use rondpoint_core::observation::{Observation, Samples};
@@ -25,7 +26,7 @@ use crate::syscall::time::since_boot_ns;
 use crate::topology::Discovered;
 use counters::CpuReading;
 use kernel::{free_memory, numa_statistics};
-use sampler::{Kind, Sampler, TaskNews};
+use sampler::{Kind, Rate, Sampler, TaskNews};
 use sensors::Sensors;
 pub use sensors::{Rung, Settings};
 use subject::Start;
@@ -133,6 +134,24 @@ impl Observer {
         self.sensors.sampler.iter().flat_map(Sampler::descriptors)
     }
 
+    /// Samples at this rate from now on; whether there is a sampler whose rate can be set.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn set_rate(&mut self, rate: Rate) -> io::Result<bool> {
+        match &mut self.sensors.sampler {
+            Some(sampler) if sampler.kind == Kind::Accesses => {
+                sampler.set_rate(rate).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Lowers all sampling rates by a level; whether there was one left.
+    pub fn lower_rate(&mut self) -> bool {
+        self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
+    }
+
     /// Empties the rings without looking at anything else.
     pub fn drain(&mut self) {
         if let Some(sampler) = &mut self.sensors.sampler {
@@ -162,7 +181,9 @@ impl Observer {
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
         let counted = counters::node_traffic(&self.last, topology);
         let first = self.first();
-        if self.sensors.everybody {
+        // What a tree of several processes did together is nobody's own; samples tell them apart.
+        let shared = self.sensors.managing && processes.len() > 1;
+        if self.sensors.everybody || shared {
             machine_traffic = machine_traffic.or(counted);
         } else if let Some(process) = processes.iter_mut().find(|process| process.pid == first) {
             process.node_traffic = counted;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+use crate::session::OWN_FAILURE;
 use crate::{decide, doctor, external, observe, topology};
 
 /// Exit status of bad usage or input.
@@ -75,7 +76,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let runs_a_program = std::env::args_os().nth(1).is_some_and(|word| word == "observe");
-    ExitCode::from(if runs_a_program { observe::OWN_FAILURE } else { BAD_USAGE })
+    ExitCode::from(if runs_a_program { OWN_FAILURE } else { BAD_USAGE })
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ mod cli;
 mod decide;
 mod doctor;
 mod external;
+mod machine;
 mod observe;
+mod session;
 mod topology;
 
 use std::process::ExitCode;

@@ -16,8 +16,7 @@ use std::time::Duration;
 use rondpoint_linux::observe::Rung;
 use rondpoint_linux::perf::generation::Metric;
 
-/// Exit status of a failure of ours, as `env` and `timeout` have it.
-pub(crate) const OWN_FAILURE: u8 = 125;
+use crate::session::OWN_FAILURE;
 
 /// Shortest interval: below it, reading the counters would be most of what is seen.
 const SHORTEST_INTERVAL_S: f64 = 0.01;

@@ -40,7 +40,8 @@ const FIELDS: u64 = sample_type::IDENTIFIER
     | sample_type::ADDR
     | sample_type::CPU
     | sample_type::PERIOD
-    | sample_type::PHYS_ADDR;
+    | sample_type::PHYS_ADDR
+    | sample_type::DATA_PAGE_SIZE;
 
 /// What samples are taken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,10 +137,27 @@ pub struct TaskNews {
     pub first_problem: Option<RecordError>,
 }
 
+/// How often addresses are sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rate {
+    /// Not at all.
+    Off,
+    /// A fourth of the full rate.
+    Cheap,
+    /// As often as the period says.
+    Full,
+}
+
+/// Each level samples a fourth as often as the one before (Carrefour's two rates are 65,000 and 260,000
+/// cycles apart); the last is for programs whose samples would be too many.
+const LEVEL_STEP: u64 = 4;
+
 struct CpuRing {
     ring: Ring,
     owners: Vec<OpenEvent>,
-    events: Vec<OpenEvent>,
+    /// By level, of which at most one runs. An event's period cannot be changed once tasks have
+    /// inherited it (`_perf_ioctl`, kernel/events/core.c, Linux 6.12), but it can be stopped.
+    events: Vec<Vec<OpenEvent>>,
 }
 
 /// The open rings.
@@ -153,6 +171,9 @@ pub struct Sampler {
     samples: Samples,
     news: TaskNews,
     known: HashSet<(u32, u64)>,
+    level: Option<usize>,
+    /// Levels that the rates were lowered by, because there were too many samples.
+    lowered: usize,
     /// Faults on pages not seen before, since the sampler was opened.
     pub first_touches: u64,
 }
@@ -164,6 +185,8 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// Events per sample.
     pub period: u64,
+    /// How many levels of sampling are prepared, the first at `period`; at least one.
+    pub levels: usize,
 }
 
 impl Sampler {
@@ -187,10 +210,12 @@ impl Sampler {
             samples: Samples::default(),
             news: TaskNews::default(),
             known: HashSet::new(),
+            level: Some(0),
+            lowered: 0,
             first_touches: 0,
         };
         let fields = if plan.events.is_empty() {
-            FIELDS | sample_type::DATA_PAGE_SIZE
+            FIELDS
         } else {
             FIELDS | sample_type::WEIGHT_STRUCT | sample_type::DATA_SRC
         };
@@ -204,15 +229,19 @@ impl Sampler {
         let accepted = first.attr.clone();
         sampler.layout = Layout::of(&accepted);
         for event in &plan.events {
-            let event = sampling(event, &accepted, plan.period);
-            if let Err(problem) = sampler.add(&event, subject, topology) {
-                problems.push(problem);
+            for level in 0..plan.levels.max(1) {
+                let period = plan.period.saturating_mul(LEVEL_STEP.pow(level as u32));
+                let event = sampling(event, &accepted, period);
+                if let Err(problem) = sampler.add(&event, subject, topology, level) {
+                    problems.push(problem);
+                    break;
+                }
             }
         }
         if sampler.rings.iter().all(|ring| ring.events.is_empty()) {
             let event = sampling(&faults(), &accepted, 1);
             sampler.kind = Kind::Faults;
-            sampler.add(&event, subject, topology)?;
+            sampler.add(&event, subject, topology, 0)?;
         }
         sampler.samples.period = (sampler.kind == Kind::Accesses).then_some(plan.period);
         Ok((sampler, problems))
@@ -223,10 +252,15 @@ impl Sampler {
         event: &Event,
         subject: &Subject,
         topology: &Topology,
+        level: usize,
     ) -> Result<(), LinuxError> {
         let mut opened = Vec::new();
         for cpu in 0..self.rings.len() {
-            opened.push(subject.open(event, topology.kernel_cpu(cpu))?);
+            let cpu = topology.kernel_cpu(cpu);
+            opened.push(match level {
+                0 => subject.open(event, cpu)?,
+                _ => subject.open_stopped(event, cpu)?,
+            });
         }
         for (ring, events) in self.rings.iter_mut().zip(opened) {
             let Some(owner) = ring.owners.first() else { continue };
@@ -237,9 +271,44 @@ impl Sampler {
                     source,
                 })?;
             }
-            ring.events.extend(events);
+            if ring.events.len() <= level {
+                ring.events.resize_with(level + 1, Vec::new);
+            }
+            ring.events[level].extend(events);
         }
         Ok(())
+    }
+
+    /// Samples at this rate from now on.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn set_rate(&mut self, rate: Rate) -> io::Result<()> {
+        let levels = self.rings.iter().map(|ring| ring.events.len()).max().unwrap_or(0);
+        let level = match rate {
+            Rate::Off => None,
+            Rate::Full => Some(self.lowered),
+            Rate::Cheap => Some(self.lowered + 1),
+        };
+        let level = level.map(|level| level.min(levels.saturating_sub(1)));
+        if level == self.level {
+            return Ok(());
+        }
+        let of = |level: Option<usize>| {
+            self.rings.iter().filter_map(move |ring| ring.events.get(level?)).flatten()
+        };
+        of(self.level).try_for_each(OpenEvent::disable)?;
+        of(level).try_for_each(OpenEvent::enable)?;
+        self.level = level;
+        Ok(())
+    }
+
+    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one left.
+    pub fn lower(&mut self) -> bool {
+        let levels = self.rings.iter().map(|ring| ring.events.len()).max().unwrap_or(0);
+        let may = self.lowered + 1 < levels;
+        self.lowered += usize::from(may);
+        may
     }
 
     /// Whether samples tell where their data lies.

@@ -38,6 +38,9 @@ pub struct Settings {
     pub metrics: Option<Vec<Metric>>,
     /// Use this rung and no other; `None` = the best there is.
     pub rung: Option<Rung>,
+    /// For somebody who acts: sampling can be slowed and stopped, and what is counted of the whole tree
+    /// is a single process's only while there is no other.
+    pub managing: bool,
 }
 
 impl Settings {
@@ -55,6 +58,9 @@ impl Settings {
 const DEFAULT_METRICS: [Metric; 3] =
     [Metric::DramLatencyCycles, Metric::DramRequests, Metric::Writebacks];
 
+/// Full, cheap, and cheap of a program whose full rate is too much.
+const MANAGED_LEVELS: usize = 3;
+
 /// The open sensors.
 pub(super) struct Sensors {
     pub(super) tasks: Tasks,
@@ -65,6 +71,8 @@ pub(super) struct Sensors {
     pub(super) notes: Vec<String>,
     /// Events watch whatever runs, not only the program.
     pub(super) everybody: bool,
+    /// As [`Settings::managing`].
+    pub(super) managing: bool,
 }
 
 struct Opening<'a> {
@@ -97,8 +105,14 @@ pub(super) fn open(
     let threads = threads(&mut tasks, first)?;
     let events = chosen(&available, settings);
     let mut notes = Vec::new();
-    let subject =
-        subject(&threads, start, machine, events.len() + available.sample.len(), &mut notes);
+    let sampled = if settings.managing { MANAGED_LEVELS } else { 1 };
+    let subject = subject(
+        &threads,
+        start,
+        machine,
+        events.len() + sampled * available.sample.len(),
+        &mut notes,
+    );
     let mut opening = Opening { root, machine, settings, available, events, subject, notes };
     let counters = opening.counters();
     let sampler = opening.sampler(counters.is_some())?;
@@ -113,7 +127,8 @@ pub(super) fn open(
     let uncore =
         if settings.counts() { Uncore::open(&available, topology) } else { Uncore::default() };
     let (generation, everybody) = (available.generation, subject.is_everybody());
-    Ok(Sensors { tasks, counters, sampler, uncore, generation, notes, everybody })
+    let managing = settings.managing;
+    Ok(Sensors { tasks, counters, sampler, uncore, generation, notes, everybody, managing })
 }
 
 /// All threads of the tree.
@@ -212,7 +227,8 @@ impl Opening<'_> {
         let period = self.settings.period.unwrap_or(self.available.period);
         let faults_only = self.settings.rung == Some(Rung::Faults);
         let events = if faults_only { Vec::new() } else { self.available.sample.clone() };
-        let plan = Plan { events, period };
+        let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
+        let plan = Plan { events, period, levels };
         match Sampler::open(&self.subject, topology, translation, &plan) {
             Ok((sampler, problems)) => {
                 if sampler.kind == Kind::Faults && !plan.events.is_empty() {
@@ -269,7 +285,11 @@ mod tests {
     fn what_was_asked_for_is_counted_and_a_rung_below_counters_counts_nothing() {
         use Metric::{DramNode, LlcMisses, Loads};
         let all = [LlcMisses, Loads, DramNode(0), DramNode(1)];
-        let asked = |rung| Settings { metrics: Some(vec![DramNode(0), Loads]), rung, period: None };
+        let asked = |rung| Settings {
+            metrics: Some(vec![DramNode(0), Loads]),
+            rung,
+            ..Settings::default()
+        };
         check(&all, &asked(None), &[Loads, DramNode(0), DramNode(1)]);
         check(&all, &asked(Some(Rung::Counters)), &[Loads, DramNode(0), DramNode(1)]);
         check(&all, &asked(Some(Rung::Faults)), &[]);

@@ -22,6 +22,8 @@ pub enum Start {
     OnExec,
     /// At once.
     Now,
+    /// When they are told to.
+    Stopped,
 }
 
 /// Whom.
@@ -90,6 +92,14 @@ impl Subject {
         self.open_from(event, cpu, Start::Now, &[])
     }
 
+    /// The same, but stopped until it is enabled.
+    ///
+    /// # Errors
+    /// As [`Subject::open`].
+    pub fn open_stopped(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
+        self.open_from(event, cpu, Start::Stopped, &[])
+    }
+
     fn open_from(
         &self,
         event: &Event,
@@ -116,10 +126,10 @@ impl Subject {
 /// A member of a group starts with its leader, whose own start is the same.
 fn prepare(attr: &mut Attr, start: Start) {
     attr.flags |= flag::INHERIT;
-    if start == Start::OnExec {
-        attr.flags |= flag::ENABLE_ON_EXEC;
-    } else {
-        attr.flags &= !flag::DISABLED;
+    match start {
+        Start::OnExec => attr.flags |= flag::ENABLE_ON_EXEC,
+        Start::Now => attr.flags &= !flag::DISABLED,
+        Start::Stopped => {}
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::{
     AddressSample, Counters, Event, Exemption, ProcessObservation, ThreadObservation,
@@ -30,6 +31,11 @@ const MAX_COUNTED_THREADS: usize = 512;
 /// The kernel holds a process's map lock while `numa_maps` is read, about 2 ms for 256 MiB of small
 /// pages (measured on a 2-CPU virtual machine); above this size it is not read.
 pub const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
+/// Share of the time that reading a process's `numa_maps` may take: the next reading waits so many times
+/// as long as the last one took.
+const NUMA_MAPS_REST: u32 = 200;
+/// Where nodes fill and empty within a second, nobody acts on it.
+const NUMA_MAPS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tree.
 pub struct Tasks {
@@ -45,6 +51,8 @@ pub struct Tasks {
 
 struct Process {
     started: Nanos,
+    next_maps: Option<Instant>,
+    own_policy: bool,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
     last: ProcessObservation,
@@ -180,7 +188,14 @@ impl Tasks {
                 nodes.iter().filter_map(|&node| topology.node_of_kernel_id(node)).collect()
             });
             let last = ProcessObservation { pid, started, ..ProcessObservation::default() };
-            let process = Process { started, threads: BTreeMap::new(), allowed_nodes, last };
+            let process = Process {
+                started,
+                next_maps: None,
+                own_policy: false,
+                threads: BTreeMap::new(),
+                allowed_nodes,
+                last,
+            };
             self.processes.insert(pid, process);
         }
         let mut threads = Vec::new();
@@ -205,7 +220,11 @@ impl Tasks {
         process.last.faults = Some(found.faults);
         process.last.allowed_nodes = process.allowed_nodes.clone();
         process.last.memory = memory.or(process.last.memory.take());
-        process.last.exempt = found.is_kernel_thread.then_some(Exemption::KernelThread);
+        process.last.exempt = match (found.is_kernel_thread, process.own_policy) {
+            (true, _) => Some(Exemption::KernelThread),
+            (_, true) => Some(Exemption::OwnMemoryPolicy),
+            _ => None,
+        };
         Ok(())
     }
 
@@ -265,8 +284,10 @@ impl Tasks {
         Some((leader, member))
     }
 
+    /// Memory by node, and whether the process has a memory policy of its own; `None` where the last
+    /// answer still has to do.
     fn memory(
-        &self,
+        &mut self,
         topology: &Topology,
         pid: Pid,
         found: &TaskStat,
@@ -277,15 +298,24 @@ impl Tasks {
             by_node[0] = Bytes(resident);
             return Ok(Some(by_node));
         }
-        if Bytes(resident) > NUMA_MAPS_LIMIT {
+        let path = self.path(pid, "numa_maps");
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(None) };
+        let begin = Instant::now();
+        // A process that is too large to be read again and again is read once, for its policy.
+        let is_known = process.next_maps.is_some();
+        let is_large = Bytes(resident) > NUMA_MAPS_LIMIT;
+        if is_known && (is_large || process.next_maps.is_some_and(|next| begin < next)) {
             return Ok(None);
         }
         // Another user's process: its maps may not be read, its threads may be watched all the same.
-        let maps = match read(&self.path(pid, "numa_maps"), numa_maps::parse) {
+        let maps = match read(&path, numa_maps::parse) {
             Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
             other => other?,
         };
+        let rest = (begin.elapsed() * NUMA_MAPS_REST).max(NUMA_MAPS_INTERVAL);
+        process.next_maps = Some(begin + rest);
         let Some(maps) = maps else { return Ok(None) };
+        process.own_policy = maps.iter().any(numa_maps::Mapping::has_own_policy);
         for (kernel_id, bytes) in numa_maps::bytes_by_node(&maps) {
             if let Some(node) = topology.node_of_kernel_id(kernel_id) {
                 by_node[node] = Bytes(bytes);

@@ -27,6 +27,16 @@ pub struct Mapping {
     pub anonymous: u64,
 }
 
+impl Mapping {
+    /// Whether somebody chose where its memory comes from. `local` is what everybody gets who asked for
+    /// nothing else, and what `rondpoint run` asks for; `default` is nothing at all (`mpol_to_str`,
+    /// mm/mempolicy.c, Linux 6.12).
+    #[must_use]
+    pub fn has_own_policy(&self) -> bool {
+        !matches!(self.policy.as_str(), "default" | "local")
+    }
+}
+
 /// Parses the file.
 ///
 /// # Errors

@@ -72,6 +72,14 @@ impl OpenEvent {
         perf::enable(self.file.as_fd())
     }
 
+    /// Stops it.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn disable(&self) -> io::Result<()> {
+        perf::disable(self.file.as_fd())
+    }
+
     /// Whether the kernel's own accesses are left out.
     #[must_use]
     pub fn is_user_only(&self) -> bool {

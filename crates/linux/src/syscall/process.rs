@@ -25,6 +25,79 @@ pub struct Waiting {
     failure: File,
 }
 
+/// Where a program's memory comes from unless it says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// As the caller's.
+    Inherited,
+    /// From the node that touches a page first, said explicitly: the same as the kernel's default, except
+    /// that automatic NUMA balancing leaves it alone (no `MPOL_F_MOF`, mm/mempolicy.c, Linux 6.12).
+    Local,
+}
+
+/// Whom a program runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// User.
+    pub user: u32,
+    /// Group.
+    pub group: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+}
+
+impl User {
+    /// A user with all groups that the system's files give to it; `None` where there is no such user.
+    #[must_use]
+    pub fn with_number(user: u32, group: u32) -> Option<Self> {
+        // SAFETY: the entry is copied from before the next call could overwrite it; this program calls
+        // such functions from one thread only.
+        let name = unsafe {
+            let entry = libc::getpwuid(user);
+            if entry.is_null() {
+                return None;
+            }
+            std::ffi::CStr::from_ptr((*entry).pw_name).to_owned()
+        };
+        let mut groups = vec![0; 1024];
+        let mut count = groups.len() as i32;
+        // SAFETY: the array has `count` entries, of which the call writes at most that many.
+        let found = unsafe {
+            libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count)
+        };
+        groups.truncate(usize::try_from(count).ok().filter(|_| found >= 0)?);
+        Some(Self { user, group, groups })
+    }
+}
+
+/// How a program is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manner {
+    /// Where its memory comes from.
+    pub memory: Memory,
+    /// As whom; `None` = as the caller.
+    pub user: Option<User>,
+}
+
+impl Manner {
+    /// As the caller itself would.
+    pub const PLAIN: Self = Self { memory: Memory::Inherited, user: None };
+}
+
+/// Whether the caller has no memory policy of its own.
+///
+/// # Errors
+/// ENOSYS where the kernel knows no NUMA.
+pub fn has_default_memory() -> io::Result<bool> {
+    const MPOL_DEFAULT: i32 = 0;
+    let mut mode = -1i32;
+    // SAFETY: the kernel writes one int, which lives through the call; no node mask is asked for.
+    let result = unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, std::ptr::null_mut::<u8>(), 0, 0, 0)
+    };
+    check(result).map(|_| mode == MPOL_DEFAULT)
+}
+
 /// One way to start the program: a path and the arguments that go with it.
 pub struct Attempt {
     /// What to execute.
@@ -52,7 +125,12 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 ///
 /// # Errors
 /// As fork(2) and pipe(2).
-pub fn fork(attempts: &[Attempt], environment: &[CString], mask: &Signals) -> io::Result<Waiting> {
+pub fn fork(
+    attempts: &[Attempt],
+    environment: &[CString],
+    mask: &Signals,
+    manner: &Manner,
+) -> io::Result<Waiting> {
     let (wait_end, go) = pipe()?;
     let (failure, report) = pipe()?;
     let environment = pointers(environment);
@@ -69,6 +147,21 @@ pub fn fork(attempts: &[Attempt], environment: &[CString], mask: &Signals) -> io
             let mut word = 0u8;
             if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
                 libc::_exit(125);
+            }
+            if let Some(user) = &manner.user
+                && (libc::setgroups(user.groups.len() as _, user.groups.as_ptr()) != 0
+                    || libc::setgid(user.group) != 0
+                    || libc::setuid(user.user) != 0)
+            {
+                // Better not at all than as somebody else.
+                errno = *libc::__errno_location();
+                libc::write(report.as_raw_fd(), (&raw const errno).cast(), 4);
+                libc::_exit(127);
+            }
+            if manner.memory == Memory::Local {
+                // Where it is refused the program has the kernel's default, which places pages alike.
+                const MPOL_LOCAL: libc::c_long = 4;
+                libc::syscall(libc::SYS_set_mempolicy, MPOL_LOCAL, std::ptr::null::<u8>(), 0);
             }
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());
@@ -228,7 +321,7 @@ mod tests {
     }
 
     fn forked(attempts: &[Attempt]) -> Waiting {
-        fork(attempts, &[], &Signals::of(&[])).unwrap()
+        fork(attempts, &[], &Signals::of(&[]), &Manner::PLAIN).unwrap()
     }
 
     #[test]
@@ -272,6 +365,30 @@ mod tests {
         let process = waiting.process;
         waiting.cancel().unwrap();
         assert!(wait(process).is_err());
+    }
+
+    #[test]
+    fn a_child_has_the_memory_policy_and_the_user_that_it_was_given() {
+        let script = "grep -q ' local ' /proc/self/numa_maps && exit 3; exit 4";
+        let local = Manner { memory: Memory::Local, user: None };
+        let waiting = fork(&shell(script), &[], &Signals::of(&[]), &local).unwrap();
+        let has_numa = has_default_memory().is_ok();
+        let expected = if has_numa { End::Exited(3) } else { End::Exited(4) };
+        assert_eq!(wait(waiting.start().unwrap()).unwrap(), expected);
+        // SAFETY: no memory is involved.
+        let own = unsafe { (libc::getuid(), libc::getgid()) };
+        let user = User::with_number(own.0, own.1).expect("the tests' user is known");
+        assert!(user.groups.contains(&own.1));
+        let (user, group) = if own.0 == 0 { (65_534, 65_534) } else { own };
+        let manner = Manner {
+            memory: Memory::Inherited,
+            user: Some(User { user, group, groups: vec![group] }),
+        };
+        let script = format!("test $(id -u):$(id -g):$(id -G) = {user}:{group}:{group}");
+        let waiting = fork(&shell(&script), &[], &Signals::of(&[]), &manner).unwrap();
+        let end = waiting.start().and_then(wait);
+        // Somebody without privileges may not even set the groups that he has.
+        assert!(own.0 != 0 || matches!(end, Ok(End::Exited(0))), "{end:?}");
     }
 
     #[test]

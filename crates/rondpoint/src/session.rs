@@ -1,0 +1,224 @@
+//! A program that is watched: started by us or joined while it runs, with its signals and its end.
+//!
+//! One thread. Signals are read, not handled: those that a process sent are passed on to the program,
+//! those of the terminal reach it by themselves.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rondpoint_core::Pid;
+use rondpoint_linux::observe::subject::Start as Begin;
+use rondpoint_linux::observe::{Observer, Settings};
+use rondpoint_linux::parse::schedstat;
+use rondpoint_linux::syscall::process::{self, End, Manner, Waiting};
+use rondpoint_linux::syscall::signal::{self, Signals};
+use rondpoint_linux::topology::Discovered;
+use rondpoint_linux::{Root, launch, root};
+
+// Numbers of signal(7), the same on x86-64 and arm64.
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGUSR1: i32 = 10;
+const SIGUSR2: i32 = 12;
+const SIGTERM: i32 = 15;
+const SIGCHLD: i32 = 17;
+const SIGNALS: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCHLD];
+
+/// What a shell adds to the number of the signal that killed a program.
+const KILLED: i32 = 128;
+
+/// Exit status of a failure of ours, as `env` and `timeout` have it.
+pub(crate) const OWN_FAILURE: u8 = 125;
+
+/// Whom we watch.
+enum Subject {
+    /// A program of ours.
+    Child,
+    /// Somebody else's, with a descriptor that tells its end.
+    Joined(OwnedFd),
+}
+
+/// A program and everything that watches it.
+pub(crate) struct Session {
+    pub(crate) observer: Observer,
+    arriving: OwnedFd,
+    subject: Subject,
+    pub(crate) started_at: Instant,
+}
+
+/// Why a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The deadline has passed.
+    Interval,
+    /// The program has ended, or we were told to stop.
+    Over,
+}
+
+/// A program of ours that has been forked and waits to be started.
+pub(crate) struct Prepared {
+    session: Session,
+    waiting: Waiting,
+    program: OsString,
+}
+
+fn receive_signals() -> Result<(Signals, OwnedFd)> {
+    let signals = Signals::of(&SIGNALS);
+    let mask = signal::block(&signals).context("blocking signals")?;
+    Ok((mask, signal::descriptor(&signals).context("reading signals")?))
+}
+
+/// More descriptors for more events; where that is refused, fewer events are opened.
+fn raise_limit() {
+    let _ = process::raise_descriptor_limit();
+}
+
+impl Session {
+    /// Joins a running process and what it starts.
+    pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
+        let (_, arriving) = receive_signals()?;
+        let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
+        raise_limit();
+        let observer = Observer::open(Root::live(), machine, Pid(pid), Begin::Now, settings)?;
+        let subject = Subject::Joined(end);
+        Ok(Self { observer, arriving, subject, started_at: Instant::now() })
+    }
+
+    /// Forks the program and opens every sensor on it before it runs.
+    pub(crate) fn prepare(
+        command: &[OsString],
+        manner: &Manner,
+        machine: Discovered,
+        settings: &Settings,
+    ) -> Result<Prepared> {
+        let (mask, arriving) = receive_signals()?;
+        let waiting = launch::prepare(command, std::env::vars_os(), &mask, manner)
+            .context("starting the program")?;
+        // Raised after the fork: the program keeps the limits that it was given.
+        raise_limit();
+        let pid = Pid(waiting.process as u32);
+        match Observer::open(Root::live(), machine, pid, Begin::OnExec, settings) {
+            Ok(observer) => {
+                let subject = Subject::Child;
+                let session = Self { observer, arriving, subject, started_at: Instant::now() };
+                Ok(Prepared { session, waiting, program: command[0].clone() })
+            }
+            Err(error) => {
+                let _ = waiting.cancel();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The process that it began with.
+    pub(crate) fn pid(&self) -> Pid {
+        self.observer.first()
+    }
+
+    /// Waits until `deadline`, or for the program's end; the sensors' rings are emptied meanwhile.
+    pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Turn> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Turn::Interval);
+            }
+            let ended = match &self.subject {
+                Subject::Child => None,
+                Subject::Joined(end) => Some(end.as_fd()),
+            };
+            let descriptors: Vec<BorrowedFd<'_>> = [Some(self.arriving.as_fd()), ended]
+                .into_iter()
+                .flatten()
+                .chain(self.observer.descriptors())
+                .collect();
+            let readable = signal::wait_readable(&descriptors, milliseconds(left))?;
+            let has_ended = ended.is_some() && readable[1];
+            if self.signals()? || has_ended {
+                return Ok(Turn::Over);
+            }
+            self.observer.drain();
+        }
+    }
+
+    /// Reads what has arrived; true when it is time to stop.
+    fn signals(&self) -> Result<bool> {
+        let mut over = false;
+        while let Some(arrived) = signal::next(self.arriving.as_fd())? {
+            over |= match (&self.subject, arrived.number) {
+                (Subject::Child, SIGCHLD) => process::has_ended(self.pid().0 as i32)?,
+                (Subject::Child, number) if arrived.sent_by_process => {
+                    // It may have ended just now: that is not our failure.
+                    let _ = process::kill(self.pid().0 as i32, number);
+                    false
+                }
+                (Subject::Joined(_), SIGINT | SIGTERM | SIGHUP | SIGQUIT) => true,
+                _ => false,
+            };
+        }
+        Ok(over)
+    }
+
+    /// How the program ended; known only of a child, which has ended when this is called.
+    pub(crate) fn end(&self) -> Result<Option<End>> {
+        match self.subject {
+            Subject::Child => Ok(Some(process::wait(self.pid().0 as i32)?)),
+            Subject::Joined(_) => Ok(None),
+        }
+    }
+}
+
+impl Prepared {
+    /// What watches it.
+    pub(crate) fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Ends the program before it has begun.
+    pub(crate) fn cancel(self) {
+        let _ = self.waiting.cancel();
+    }
+
+    /// Lets the program go. The error is the exit status for a program that cannot be run, which `who`
+    /// has then said.
+    pub(crate) fn start(self, who: &str) -> Result<Session, u8> {
+        let Self { mut session, waiting, program } = self;
+        session.started_at = Instant::now();
+        match waiting.start() {
+            Ok(_) => Ok(session),
+            Err(error) => {
+                eprintln!("{who}: cannot run {}: {error}", program.display());
+                Err(launch::exit_status(&error))
+            }
+        }
+    }
+}
+
+/// The exit status that stands for an end.
+pub(crate) fn status(end: End) -> u8 {
+    match end {
+        End::Exited(status) => status as u8,
+        End::Killed(signal) => (KILLED + signal) as u8,
+    }
+}
+
+/// The next deadline after one that has passed; those that were missed are skipped.
+pub(crate) fn next(passed: Instant, interval: Duration) -> Instant {
+    let late = Instant::now().saturating_duration_since(passed);
+    let missed = late.as_nanos() / interval.as_nanos().max(1);
+    passed + interval * (u32::try_from(missed).unwrap_or(u32::MAX - 1) + 1)
+}
+
+/// Rounded up, so that a deadline has passed when the wait is over.
+fn milliseconds(left: Duration) -> i32 {
+    i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+}
+
+/// CPU time of this process so far: it has one thread.
+pub(crate) fn own_cpu_s() -> f64 {
+    let bytes = root::read_optional(&Root::live().in_proc("self/schedstat")).ok().flatten();
+    let stat = bytes.and_then(|bytes| schedstat::parse(&bytes).ok()).unwrap_or_default();
+    stat.running_ns as f64 / 1e9
+}
