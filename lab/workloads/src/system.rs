@@ -30,7 +30,7 @@ unsafe impl Plain for u64 {}
 // SAFETY: an atomic integer has no invalid bit pattern.
 unsafe impl Plain for AtomicU64 {}
 // SAFETY: an array of floats has no invalid bit pattern.
-unsafe impl Plain for [f64; 8] {}
+unsafe impl<const COUNT: usize> Plain for [f64; COUNT] {}
 
 /// A slice in pages of its own. Nobody has touched them yet: they read as zeroes.
 pub(crate) struct Pages<T: Plain> {
