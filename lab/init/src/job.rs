@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rondpoint_lab_init::{DRIVER_PATH, Ending, Event, JOB_PATH, Job, MemoryPolicy};
 
 use crate::report::Report;
+use crate::spread::Spreader;
 use crate::system;
 
 /// Reads the job, runs it and reports. An error means that the program did not run.
@@ -83,13 +84,19 @@ fn run_program(job: &Job, report: &mut Report) -> Result<(), String> {
     }
     command.process_group(0);
 
+    let nodes = system::nodes_of(system::nodes_with_memory()?);
     let before = vmstat()?;
     if job.modelled {
         system::model_on();
     }
     system::pause_ns(job.start_offset_ns);
     let start_ns = system::monotonic_ns();
-    let ended = command.spawn().and_then(|child| system::wait_for(&child));
+    let child = command.spawn();
+    let spreader = match (&child, job.spread_after_ns) {
+        (Ok(child), Some(after_ns)) => Some(Spreader::start(child.id(), nodes, after_ns)),
+        _ => None,
+    };
+    let ended = child.and_then(|child| system::wait_for(&child));
     let elapsed_ns = system::monotonic_ns() - start_ns;
     if job.modelled {
         system::model_off();
@@ -98,8 +105,12 @@ fn run_program(job: &Job, report: &mut Report) -> Result<(), String> {
         ended.map_err(|error| format!("{}: cannot start: {error}", job.command[0]))?;
     let vmstat = rises(&before, &vmstat()?);
     report.say(&Event::Finished { elapsed_ns, ending: ending(status), max_rss_kib, vmstat });
+    if let Some(event) = spreader.map(Spreader::finish).transpose()?.flatten() {
+        report.say(&event);
+    }
     report.send_output(1, &mut stdout)?;
-    report.send_output(2, &mut stderr)
+    report.send_output(2, &mut stderr)?;
+    job.files.iter().try_for_each(|path| report.send_file(path))
 }
 
 fn capture(path: &str) -> Result<File, String> {

@@ -18,9 +18,12 @@ pub const JOB_PATH: &str = "/lab/job.json";
 pub const DRIVER_PATH: &str = "/lab/rondpoint_pmu.ko";
 /// Bytes kept of each of the program's output streams; the rest is counted and dropped.
 pub const OUTPUT_LIMIT_BYTES: u64 = 8 << 20;
+/// A file of [`Job::files`] that is larger does not come back: half of it would be of no use.
+pub const FILE_LIMIT_BYTES: u64 = 64 << 20;
 
-/// One program to run, and under which memory placement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One program to run, and under which memory placement. The default is a shell in a guest that is
+/// left as its kernel is without any balancing, unmodelled.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// The program (a path in the guest) and its arguments. Empty: an interactive shell.
@@ -37,13 +40,20 @@ pub struct Job {
     pub start_offset_ns: u64,
     /// Whether the program's accesses go through the hardware model.
     pub modelled: bool,
+    /// When to spread the pages that the program has by then over all nodes with memory, ns of
+    /// guest time after its start. What it allocates later is left where it comes.
+    pub spread_after_ns: Option<u64>,
+    /// Files (paths in the guest) that the program leaves and the runner wants. One that is not
+    /// there is not reported.
+    pub files: Vec<String>,
 }
 
 /// The memory policy that a program starts with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryPolicy {
     /// The kernel's default: a page comes from the node that first touches it.
+    #[default]
     FirstTouch,
     /// Pages over all nodes with memory, in turn.
     Interleave,
@@ -93,6 +103,27 @@ pub enum Event {
         /// Bytes that follow.
         bytes: u64,
         /// Bytes that the program wrote.
+        written: u64,
+    },
+    /// The program's pages were spread over the nodes, as [`Job::spread_after_ns`] asked. Absent
+    /// where the program ended before.
+    Spread {
+        /// When that began, ns after the program's start.
+        began_ns: u64,
+        /// How long it took, ns.
+        took_ns: u64,
+        /// Base pages that went to another node.
+        moved_pages: u64,
+        /// Base pages that the kernel would not move.
+        refused_pages: u64,
+    },
+    /// A file of [`Job::files`] follows on the third serial port, behind the program's output.
+    File {
+        /// Its path in the guest.
+        path: String,
+        /// Bytes that follow: all of it, or none where it is over [`FILE_LIMIT_BYTES`].
+        bytes: u64,
+        /// Its size.
         written: u64,
     },
     /// Everything was said; the guest powers off.

@@ -6,6 +6,7 @@
 
 mod job;
 mod report;
+mod spread;
 mod system;
 
 use rondpoint_lab_init::Event;

@@ -1,11 +1,15 @@
-//! The serial ports: events on the second, the program's output on the third and fourth.
+//! The serial ports: events on the second, the program's output on the third and fourth, and behind
+//! its standard output the files that the runner wants.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 
-use rondpoint_lab_init::{Event, OUTPUT_LIMIT_BYTES};
+use rondpoint_lab_init::{Event, FILE_LIMIT_BYTES, OUTPUT_LIMIT_BYTES};
 
 use crate::system;
+
+const STDOUT_PORT: &str = "/dev/ttyS2";
+const STDERR_PORT: &str = "/dev/ttyS3";
 
 /// The way out of the guest.
 pub(crate) struct Report {
@@ -41,10 +45,28 @@ impl Report {
             .read_to_end(&mut bytes)
             .map_err(|error| format!("output {stream}: {error}"))?;
         self.say(&Event::Output { stream, bytes: bytes.len() as u64, written });
-        let path = if stream == 1 { "/dev/ttyS2" } else { "/dev/ttyS3" };
-        let mut port = system::open_raw_port(path)?;
-        port.write_all(&bytes)
-            .and_then(|()| port.flush())
-            .map_err(|error| format!("{path}: {error}"))
+        send(if stream == 1 { STDOUT_PORT } else { STDERR_PORT }, &bytes)
     }
+
+    /// Sends a file that the program left, if it did. After the output, which has the port first.
+    pub(crate) fn send_file(&mut self, path: &str) -> Result<(), String> {
+        let failed = |error: io::Error| format!("{path}: {error}");
+        let mut bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        let written = bytes.len() as u64;
+        if written > FILE_LIMIT_BYTES {
+            bytes.clear();
+        }
+        let path = path.to_owned();
+        self.say(&Event::File { path, bytes: bytes.len() as u64, written });
+        send(STDOUT_PORT, &bytes)
+    }
+}
+
+fn send(path: &str, bytes: &[u8]) -> Result<(), String> {
+    let mut port = system::open_raw_port(path)?;
+    port.write_all(bytes).and_then(|()| port.flush()).map_err(|error| format!("{path}: {error}"))
 }

@@ -113,6 +113,43 @@ pub(crate) fn interleave(mask: u64) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The nodes of a mask, ascending.
+pub(crate) fn nodes_of(mask: u64) -> Vec<i32> {
+    (0..64).filter(|node| mask >> node & 1 == 1).collect()
+}
+
+/// Which node holds each page of another process; negative (an errno) where none does.
+pub(crate) fn nodes_of_pages(process: u32, addresses: &[u64]) -> Vec<i32> {
+    call_move_pages(process, addresses, None)
+}
+
+/// Moves these pages of another process to a node, as far as the kernel lets them go. What it says
+/// of each page is incomplete where one cannot go, so whoever wants to know asks afterwards.
+pub(crate) fn move_pages(process: u32, addresses: &[u64], node: i32) {
+    call_move_pages(process, addresses, Some(node));
+}
+
+fn call_move_pages(process: u32, addresses: &[u64], target: Option<i32>) -> Vec<i32> {
+    /// `MPOL_MF_MOVE` (`include/uapi/linux/mempolicy.h`): only pages that no other process has.
+    const MOVE: libc::c_long = 2;
+    let targets = target.map(|node| vec![node; addresses.len()]);
+    let mut status = vec![-libc::ESRCH; addresses.len()];
+    // SAFETY: addresses, status, and targets where there are any, have as many entries as the call is
+    // told and outlive it. The pages are another process's, whose memory reads the same afterwards.
+    unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            libc::c_long::from(process),
+            addresses.len(),
+            addresses.as_ptr(),
+            targets.as_ref().map_or(std::ptr::null(), Vec::as_ptr),
+            status.as_mut_ptr(),
+            MOVE,
+        )
+    };
+    status
+}
+
 /// Runs `prepare` in the child between fork and exec.
 pub(crate) fn before_exec(
     command: &mut Command,

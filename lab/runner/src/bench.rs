@@ -16,14 +16,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rondpoint_lab_init::{Ending, Event, JOB_PATH, Job, MemoryPolicy};
+use rondpoint_lab_init::{Ending, Event, JOB_PATH, Job};
 use rondpoint_machine::Machine;
 use serde::Serialize;
 
+use crate::comparison::median;
 use crate::initramfs::Initramfs;
 use crate::lab::{self, Lab};
-use crate::render::median;
 use crate::vm::{Boot, Emulation, Record};
+use crate::whole::whole;
 use stopwatch::{HostTime, Stopwatch};
 
 /// QEMU's cache plugin boots slowly; nothing takes longer than this in host time.
@@ -41,10 +42,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     cache_plugin: Option<PathBuf>,
     /// Repetitions of each emulation
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>("repetitions", 1..=100))]
     runs: u32,
     /// Rounds of the guest program, k-means over 64 MiB
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u32>("rounds", 1..=10_000))]
     rounds: u32,
     /// One JSON object on standard output instead of a table
     #[arg(long)]
@@ -156,15 +157,7 @@ fn guest(lab: &Lab, command: &[String]) -> Result<Initramfs> {
     let mut guest = Initramfs::new();
     guest.add_file(&lab.built.init, "/init")?;
     guest.add_file(&lab.built.workloads, &command[0])?;
-    let job = Job {
-        command: command.to_vec(),
-        environment: Default::default(),
-        policy: MemoryPolicy::FirstTouch,
-        numa_balancing: false,
-        daemon: Vec::new(),
-        start_offset_ns: 0,
-        modelled: true,
-    };
+    let job = Job { command: command.to_vec(), modelled: true, ..Job::default() };
     guest.add_bytes(serde_json::to_vec(&job)?, JOB_PATH);
     Ok(guest)
 }

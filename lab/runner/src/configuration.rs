@@ -1,48 +1,124 @@
-//! The memory placements that a program can be run under.
+//! The ways to place memory that a program can be run under.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rondpoint_lab_init::{DRIVER_PATH, JOB_PATH, Job, MemoryPolicy};
 
-use crate::built::Built;
+use crate::built::{Built, WORKLOADS};
 use crate::initramfs::Initramfs;
 use crate::installed::Installed;
 use crate::program;
 
-/// One way to place memory: the kernel's own, or a rival's.
+/// Where Rondpoint leaves its report and its record in the guest.
+pub(crate) const REPORT_PATH: &str = "/run/rondpoint-report.json";
+pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
+/// Where Rondpoint itself is in the guest.
+pub(crate) const PRODUCT_PATH: &str = "/bin/rondpoint";
+
+/// When `interleave-late` spreads unless told: about when Rondpoint first acts, which counts for one
+/// interval of a second and decides in the next.
+const LATE_MS: u32 = 2000;
+/// The subcommands of our workloads that know `--place oracle`.
+const ORACLES: [&str; 4] = ["kmeans", "stencil", "wellplaced", "bucketsort"];
+
+/// One way to place memory: the kernel's own, a rival's, ours, or one to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Configuration {
     /// Linux without automatic NUMA balancing.
     FirstTouch,
     /// `numactl --interleave=all`.
     Interleave,
+    /// First touch, then after so many ms of guest time all pages to the nodes in turn: as late as
+    /// Rondpoint, but without a decision.
+    InterleaveLate(u32),
     /// Linux with automatic NUMA balancing.
     AutoNuma,
     /// The numad daemon at its shortest interval.
     Numad,
+    /// `rondpoint run`, on a kernel as Debian sets it up: with automatic NUMA balancing.
+    Rondpoint,
+    /// The same on a machine without PMU: Rondpoint has the kernel's faults only.
+    RondpointFaults,
+    /// A placement known to be right from the start; only our own workloads know theirs.
+    Oracle,
 }
 
 impl Configuration {
-    pub(crate) const ALL: [Configuration; 4] =
-        [Self::FirstTouch, Self::Interleave, Self::AutoNuma, Self::Numad];
+    pub(crate) const ALL: [Configuration; 8] = [
+        Self::FirstTouch,
+        Self::Interleave,
+        Self::InterleaveLate(LATE_MS),
+        Self::AutoNuma,
+        Self::Numad,
+        Self::Rondpoint,
+        Self::RondpointFaults,
+        Self::Oracle,
+    ];
 
-    /// As on the command line and in reports.
-    pub(crate) fn name(self) -> &'static str {
+    /// The word on the command line.
+    fn word(self) -> &'static str {
         match self {
             Self::FirstTouch => "first-touch",
             Self::Interleave => "interleave",
+            Self::InterleaveLate(_) => "interleave-late",
             Self::AutoNuma => "autonuma",
             Self::Numad => "numad",
+            Self::Rondpoint => "rondpoint",
+            Self::RondpointFaults => "rondpoint-faults",
+            Self::Oracle => "oracle",
         }
+    }
+
+    /// As in reports.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::InterleaveLate(ms) => format!("interleave-late={}", f64::from(ms) / 1e3),
+            other => other.word().to_owned(),
+        }
+    }
+
+    /// Whether Rondpoint runs in the guest.
+    pub(crate) fn is_rondpoint(self) -> bool {
+        matches!(self, Self::Rondpoint | Self::RondpointFaults)
+    }
+
+    /// Refuses a program that cannot be run so; `program` is as the user named it.
+    pub(crate) fn check(self, program: &str, command: &[String]) -> Result<()> {
+        let ours = command[0] == format!("/bin/{WORKLOADS}");
+        let knows = ours && command.get(1).is_some_and(|name| ORACLES.contains(&name.as_str()));
+        if self == Self::Oracle && !knows {
+            bail!(
+                "--config oracle: nobody knows the right placement of {program}; \
+                 it is there for {WORKLOADS} {} only",
+                ORACLES.join(", ")
+            );
+        }
+        Ok(())
+    }
+
+    /// What runs in the guest.
+    fn command(self, program: &[String]) -> Vec<String> {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let run = [PRODUCT_PATH, "run", "--report", REPORT_PATH, "--record", RECORD_PATH];
+        let mut command: Vec<String> = match self {
+            Self::Rondpoint => words(&[&run[..], &["--"]].concat()),
+            Self::RondpointFaults => words(&[&run[..], &["--sensor", "faults", "--"]].concat()),
+            _ => Vec::new(),
+        };
+        command.extend(program.iter().cloned());
+        if self == Self::Oracle {
+            command.extend(["--place", "oracle"].map(str::to_owned));
+        }
+        command
     }
 }
 
 impl fmt::Display for Configuration {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
+        formatter.pad(&self.name())
     }
 }
 
@@ -50,8 +126,15 @@ impl FromStr for Configuration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = |configuration: &&Self| configuration.name() == text;
-        let known = || Self::ALL.map(Self::name).join(", ");
+        if let Some(seconds) = text.strip_prefix("interleave-late=") {
+            let seconds: Option<f64> = seconds.parse().ok();
+            let seconds = seconds.filter(|seconds| (0.001..=1000.0).contains(seconds));
+            let seconds =
+                seconds.ok_or("expected guest seconds from 0.001 to 1000 behind the =")?;
+            return Ok(Self::InterleaveLate((seconds * 1e3).round() as u32));
+        }
+        let named = |configuration: &&Self| configuration.word() == text;
+        let known = || Self::ALL.map(Self::word).join(", ");
         Self::ALL.iter().find(named).copied().ok_or_else(|| format!("expected one of {}", known()))
     }
 }
@@ -67,7 +150,8 @@ pub(crate) fn base(installed: &Installed, built: &Built) -> Result<Initramfs> {
     Ok(guest)
 }
 
-/// Completes the guest with the job that runs `command` under `configuration`.
+/// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is to
+/// run it must be in the guest already.
 pub(crate) fn with_job(
     mut guest: Initramfs,
     installed: &Installed,
@@ -88,14 +172,26 @@ pub(crate) fn with_job(
     } else {
         Vec::new()
     };
+    if configuration == Configuration::RondpointFaults {
+        guest.remove(DRIVER_PATH);
+    }
     let job = Job {
-        command: command.to_vec(),
+        command: configuration.command(command),
         environment: environment(),
         policy,
-        numa_balancing: configuration == Configuration::AutoNuma,
+        numa_balancing: configuration == Configuration::AutoNuma || configuration.is_rondpoint(),
         daemon,
         start_offset_ns: start_offset_ns(seed),
         modelled: true,
+        spread_after_ns: match configuration {
+            Configuration::InterleaveLate(ms) => Some(u64::from(ms) * 1_000_000),
+            _ => None,
+        },
+        files: if configuration.is_rondpoint() {
+            [REPORT_PATH, RECORD_PATH].map(str::to_owned).to_vec()
+        } else {
+            Vec::new()
+        },
     };
     guest.add_bytes(serde_json::to_vec(&job)?, JOB_PATH);
     Ok(guest)
@@ -133,8 +229,31 @@ mod tests {
         for configuration in Configuration::ALL {
             assert_eq!(configuration.name().parse(), Ok(configuration));
         }
+        let late = "interleave-late=1.25".parse();
+        assert_eq!(late, Ok(Configuration::InterleaveLate(1250)));
+        assert!("interleave-late=soon".parse::<Configuration>().is_err());
         let error = "magic".parse::<Configuration>().expect_err("unknown");
-        assert_eq!(error, "expected one of first-touch, interleave, autonuma, numad");
+        assert!(error.starts_with("expected one of first-touch, interleave, "), "{error}");
+    }
+
+    #[test]
+    fn only_workloads_of_ours_have_an_oracle() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let check = |text| Configuration::Oracle.check("it", &words(text));
+        assert!(check("/bin/rondpoint-workloads stencil --pin").is_ok());
+        assert!(check("/bin/rondpoint-workloads chase").is_err());
+        let error = check("/bin/true").expect_err("not ours").to_string();
+        assert!(error.starts_with("--config oracle: nobody knows the right placement of it;"));
+        assert!(Configuration::FirstTouch.check("it", &words("/bin/true")).is_ok());
+        let command = Configuration::Oracle.command(&words("/bin/rondpoint-workloads stencil"));
+        assert_eq!(command.join(" "), "/bin/rondpoint-workloads stencil --place oracle");
+    }
+
+    #[test]
+    fn rondpoint_runs_the_program_behind_two_dashes() {
+        let command = Configuration::RondpointFaults.command(&["/bin/true".to_owned()]).join(" ");
+        assert!(command.starts_with("/bin/rondpoint run --report /run/"), "{command}");
+        assert!(command.ends_with(" --sensor faults -- /bin/true"), "{command}");
     }
 
     #[test]

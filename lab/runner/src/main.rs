@@ -2,22 +2,27 @@
 //!
 //! This file only reads the command line. Exit codes: 0 done, 1 a run or a check failed, 2 bad usage or input.
 
+mod batch;
 mod bench;
 #[expect(dead_code, reason = "only xtask asks for the runner's own name")]
 mod built;
 mod cache;
+mod comparison;
 mod configuration;
 mod initramfs;
 mod installed;
 mod lab;
 mod machine_arguments;
 mod physics;
+mod product;
 mod program;
+mod progress;
 mod render;
 mod result;
 mod run;
 mod shell;
 mod vm;
+mod whole;
 
 use std::process::ExitCode;
 

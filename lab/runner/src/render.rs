@@ -4,20 +4,30 @@ use std::fmt::Write as _;
 
 use rondpoint_lab_init::Ending;
 
+use crate::comparison::{ConfigurationReport, Speed, median};
+use crate::progress::WorkUnit;
 use crate::result::RunResult;
-use crate::run::{ConfigurationReport, Report};
+use crate::run::Report;
 
-/// The middle of sorted values, the mean of the two middle ones where their number is even.
-pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = sorted[(sorted.len() - 1) / 2];
-    Some(f64::midpoint(lower, upper))
-}
-
-fn median_of(runs: &[RunResult], value: impl Fn(&RunResult) -> Option<f64>) -> Option<f64> {
+/// The median over runs, or a dash.
+pub(crate) fn cell(
+    runs: &[RunResult],
+    digits: usize,
+    value: impl Fn(&RunResult) -> Option<f64>,
+) -> String {
     let mut values: Vec<f64> = runs.iter().filter_map(value).collect();
     values.sort_by(f64::total_cmp);
-    median(&values)
+    median(&values).map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// Pages by who moved them: the kernel's balancing, Rondpoint, everybody together.
+pub(crate) fn pages_cells(runs: &[RunResult]) -> [String; 3] {
+    let by_rondpoint = |run: &RunResult| Some(run.rondpoint.as_ref()?.pages_moved? as f64);
+    [
+        cell(runs, 0, |run| Some(run.pages_balanced as f64)),
+        cell(runs, 0, by_rondpoint),
+        cell(runs, 0, |run| Some(run.pages_moved as f64)),
+    ]
 }
 
 /// The whole report: a table, then the traffic of each configuration.
@@ -32,23 +42,29 @@ pub(crate) fn report(report: &Report, output: bool) -> String {
         report.slow_motion,
         if seeds == 1 { "" } else { "s" },
     );
+    let width = report.configurations.iter().map(|one| one.name.len()).max().unwrap_or(0).max(11);
     let _ = writeln!(
         text,
-        "{:<12} {:>9} {:>17} {:>6} {:>7} {:>8} {:>13} {:>9} {:>8}",
+        "{:<width$} {:>8} {:>17} {:>17} {:>6} {:>7} {:>8} {:>13} {:>8} {:>9} {:>8}",
         "placement",
         "seconds",
         "speed (range)",
+        "last third",
         "LAR %",
         "MC-IMB",
         "latency",
         "link use/imb",
         "balanced",
+        "rondpoint",
         "moved"
     );
     for configuration in &report.configurations {
-        text.push_str(&row(configuration));
+        text.push_str(&row(configuration, width));
     }
-    text.push_str("\nspeed: first touch = 1, more is faster. latency: cycles per read from DRAM. balanced: pages moved by the kernel's\nautomatic NUMA balancing; moved: for any reason.\n");
+    text.push_str(LEGEND);
+    for note in notes(report) {
+        let _ = writeln!(text, "{note}");
+    }
     for configuration in &report.configurations {
         if let Some(run) = configuration.runs.first() {
             let _ = writeln!(
@@ -67,33 +83,71 @@ pub(crate) fn report(report: &Report, output: bool) -> String {
     text
 }
 
-fn row(configuration: &ConfigurationReport) -> String {
+const LEGEND: &str = "
+speed: first touch = 1, more is faster; last third: the same for the last third of the work. latency: cycles per read
+from DRAM. Pages moved: balanced, by the kernel's automatic NUMA balancing; by rondpoint; moved, by anybody.
+";
+
+fn row(configuration: &ConfigurationReport, width: usize) -> String {
     let runs = &configuration.runs;
-    let number = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-    };
-    let speed = match (configuration.speed, configuration.speed_range) {
-        (Some(speed), Some((low, high))) => format!("{speed:.2} ({low:.2}-{high:.2})"),
-        _ => "-".to_owned(),
+    let speed = |speed: Option<Speed>| {
+        speed.map_or_else(
+            || "-".to_owned(),
+            |speed| format!("{:.2} ({:.2}-{:.2})", speed.median, speed.least, speed.most),
+        )
     };
     let links = format!(
         "{}/{}",
-        number(median_of(runs, |run| run.link_use_percent), 0),
-        number(median_of(runs, |run| run.link_imbalance_percent), 0)
+        cell(runs, 0, |run| run.link_use_percent),
+        cell(runs, 0, |run| run.link_imbalance_percent)
     );
+    let [balanced, by_rondpoint, moved] = pages_cells(runs);
     format!(
-        "{:<12} {:>9} {:>17} {:>6} {:>7} {:>8} {:>13} {:>9} {:>8}\n",
+        "{:<width$} {:>8} {:>17} {:>17} {:>6} {:>7} {:>8} {:>13} {:>8} {:>9} {:>8}\n",
         configuration.name,
-        number(median_of(runs, |run| Some(run.seconds)), 3),
-        speed,
-        number(median_of(runs, |run| run.local_percent), 0),
-        number(median_of(runs, |run| run.controller_imbalance_percent), 0),
-        number(median_of(runs, |run| run.latency_cycles), 0),
+        cell(runs, 3, |run| Some(run.seconds)),
+        speed(configuration.speed),
+        speed(configuration.last_third),
+        cell(runs, 0, |run| run.local_percent),
+        cell(runs, 0, |run| run.controller_imbalance_percent),
+        cell(runs, 0, |run| run.latency_cycles),
         links,
-        number(median_of(runs, |run| Some(run.pages_balanced as f64)), 0),
-        number(median_of(runs, |run| Some(run.pages_moved as f64)), 0),
+        balanced,
+        by_rondpoint,
+        moved,
     )
 }
+
+/// What the table cannot say: who did not act, what was measured in instructions, what Rondpoint did.
+fn notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    for configuration in &report.configurations {
+        notes.extend(configuration.idle.clone());
+        for run in &configuration.runs {
+            let name = &configuration.name;
+            let summary = run.rondpoint.as_ref().and_then(|report| report.summary.as_ref());
+            notes.extend(summary.map(|summary| format!("{name}, seed {}: {summary}", run.seed)));
+            notes.extend(run.spread.map(|spread| {
+                format!(
+                    "{name}, seed {}: moved {} pages from {:.2} s to {:.2} s",
+                    run.seed,
+                    spread.moved_pages,
+                    spread.began_s,
+                    spread.began_s + spread.took_s
+                )
+            }));
+        }
+    }
+    let thirds = |one: &ConfigurationReport| one.last_third_in == Some(WorkUnit::Instructions);
+    if report.configurations.iter().any(thirds) {
+        notes.push(INSTRUCTIONS.to_owned());
+    }
+    notes
+}
+
+/// Why a last third may mean little.
+pub(crate) const INSTRUCTIONS: &str = "last third: by instructions of all CPUs, the kernel's and a manager's \
+    among them, because the program prints no\nround_ends_s=0.10,0.21,…; instructions are no progress where threads spin";
 
 fn matrix(cells: &[Vec<f64>]) -> String {
     let mut text = String::from("     ");
@@ -132,16 +186,4 @@ fn endings(configuration: &ConfigurationReport) -> String {
         };
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[1.0, 2.0, 9.0]), Some(2.0));
-        assert_eq!(median(&[1.0, 2.0, 3.0, 9.0]), Some(2.5));
-    }
 }

@@ -7,6 +7,9 @@ use rondpoint_lab_init::{Ending, Event, Measurement, PipeMeasurement};
 use rondpoint_machine::Machine;
 use serde::{Deserialize, Serialize};
 
+use crate::configuration::REPORT_PATH;
+use crate::product::ProductReport;
+use crate::progress::LastThird;
 use crate::vm::Record;
 
 /// Bytes of a cache line.
@@ -35,13 +38,32 @@ pub(crate) struct RunResult {
     pub(crate) requests_per_us: f64,
     /// Instructions per cycle of all vCPUs together.
     pub(crate) instructions_per_cycle: Option<f64>,
-    /// Pages that the kernel migrated for automatic NUMA balancing.
+    /// Speed in the last third of the work.
+    pub(crate) last_third: Option<LastThird>,
+    /// Base pages that the kernel moved for automatic NUMA balancing.
     pub(crate) pages_balanced: u64,
-    /// Pages that the kernel migrated for any reason.
+    /// Times that automatic NUMA balancing took a page's mapping away to see who comes for it.
+    pub(crate) pages_watched: u64,
+    /// Base pages that moved for any reason.
     pub(crate) pages_moved: u64,
+    /// Interleaving applied late, where that was asked for and the program lasted so long.
+    pub(crate) spread: Option<Spread>,
+    /// What Rondpoint says of the run, where it ran.
+    pub(crate) rondpoint: Option<ProductReport>,
     pub(crate) max_rss_mib: f64,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// All pages of the program to the nodes in turn, once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    /// Guest seconds after the program's start.
+    pub(crate) began_s: f64,
+    pub(crate) took_s: f64,
+    /// Base pages.
+    pub(crate) moved_pages: u64,
+    pub(crate) refused_pages: u64,
 }
 
 /// Reads the run's record. The error says why there is nothing to report.
@@ -70,6 +92,7 @@ pub(crate) fn summarise(
     let topology = machine.topology();
     let links: Vec<f64> = link_use(measurement, elapsed_ns);
     let counter = |name: &str| vmstat.get(name).copied().unwrap_or(0);
+    let stdout = String::from_utf8_lossy(&record.stdout).into_owned();
     Ok(RunResult {
         seed,
         seconds: elapsed_ns as f64 / 1e9,
@@ -84,11 +107,32 @@ pub(crate) fn summarise(
         latency_cycles: latency_cycles(measurement, machine),
         requests_per_us: traffic.as_ref().map_or(0.0, Traffic::total_per_us),
         instructions_per_cycle: instructions_per_cycle(measurement),
+        last_third: LastThird::of(&stdout, measurement),
         pages_balanced: counter("numa_pages_migrated"),
+        pages_watched: counter("numa_pte_updates"),
         pages_moved: counter("pgmigrate_success"),
+        spread: record.events.iter().find_map(spread),
+        rondpoint: record
+            .files
+            .get(REPORT_PATH)
+            .map(|bytes| ProductReport::parse(bytes))
+            .transpose()?,
         max_rss_mib: max_rss_kib as f64 / 1024.0,
-        stdout: String::from_utf8_lossy(&record.stdout).into_owned(),
+        stdout,
         stderr: String::from_utf8_lossy(&record.stderr).into_owned(),
+    })
+}
+
+fn spread(event: &Event) -> Option<Spread> {
+    let Event::Spread { began_ns, took_ns, moved_pages, refused_pages } = *event else {
+        return None;
+    };
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    Some(Spread {
+        began_s: seconds(began_ns),
+        took_s: seconds(took_ns),
+        moved_pages,
+        refused_pages,
     })
 }
 
@@ -132,4 +176,31 @@ fn instructions_per_cycle(measurement: &Measurement) -> Option<f64> {
 
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// A run in which nothing happened, for tests to vary.
+#[cfg(test)]
+pub(crate) fn sample_run() -> RunResult {
+    RunResult {
+        seed: 1,
+        seconds: 1.0,
+        ending: Ending::Exit(0),
+        traffic_mb: vec![vec![1.0]],
+        local_percent: None,
+        controller_imbalance_percent: None,
+        link_use_percent: None,
+        link_imbalance_percent: None,
+        latency_cycles: None,
+        requests_per_us: 0.0,
+        instructions_per_cycle: None,
+        last_third: None,
+        pages_balanced: 0,
+        pages_watched: 0,
+        pages_moved: 0,
+        spread: None,
+        rondpoint: None,
+        max_rss_mib: 1.0,
+        stdout: String::new(),
+        stderr: String::new(),
+    }
 }

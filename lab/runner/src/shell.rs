@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use rondpoint_lab_init::{JOB_PATH, Job, MemoryPolicy};
+use rondpoint_lab_init::{JOB_PATH, Job};
 
 use crate::configuration;
 use crate::initramfs::Initramfs;
@@ -42,15 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         guest.add_script(script, &format!("/bin/{tool}"));
     }
     guest.add_all(brought);
-    let job = Job {
-        command: Vec::new(),
-        environment: Default::default(),
-        policy: MemoryPolicy::FirstTouch,
-        numa_balancing: true,
-        daemon: Vec::new(),
-        start_offset_ns: 0,
-        modelled: true,
-    };
+    let job = Job { numa_balancing: true, modelled: true, ..Job::default() };
     guest.add_bytes(serde_json::to_vec(&job)?, JOB_PATH);
     let archive = guest.archive()?;
     eprintln!("booting {}; leave with exit, or Ctrl-A x", machine.name);

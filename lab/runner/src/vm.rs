@@ -1,12 +1,13 @@
 //! One boot of the emulated machine, from power-on to power-off.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use rondpoint_lab_init::{Event, Measurement};
+use rondpoint_lab_init::{Event, FILE_LIMIT_BYTES, Measurement};
 use rondpoint_machine::{Machine, Vendor};
 
 use crate::built::Built;
@@ -53,6 +54,8 @@ pub(crate) struct Record {
     pub(crate) events: Vec<Event>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+    /// What the program left of the files that its job wants, by path in the guest.
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
     /// `None` when the modelled part never began.
     pub(crate) measurement: Option<Measurement>,
 }
@@ -211,7 +214,39 @@ fn collect(folder: &Path) -> Result<Record> {
         Ok(bytes) => Some(serde_json::from_slice(&bytes).context("the plugin's measurement")?),
         Err(_) => None,
     };
-    Ok(Record { events, stdout: read("stdout"), stderr: read("stderr"), measurement })
+    let mut stdout = read("stdout");
+    let files = files_behind(&mut stdout, &events)?;
+    Ok(Record { events, stdout, stderr: read("stderr"), files, measurement })
+}
+
+/// Cuts the files off the end of what came through the port of standard output: the guest says how
+/// many bytes of each follow the output.
+fn files_behind(port: &mut Vec<u8>, events: &[Event]) -> Result<BTreeMap<String, Vec<u8>>> {
+    let output = events.iter().find_map(|event| match event {
+        Event::Output { stream: 1, bytes, .. } => Some(*bytes),
+        _ => None,
+    });
+    let Some(output) = output else { return Ok(BTreeMap::new()) };
+    let output = usize::try_from(output)?;
+    let mut rest = port.get(output..).context("the guest's output was cut off")?;
+    let mut files = BTreeMap::new();
+    for event in events {
+        let Event::File { path, bytes, written } = event else { continue };
+        if bytes < written {
+            bail!(
+                "{path} in the guest has {} MiB, more than the {} MiB that can be brought back",
+                written >> 20,
+                FILE_LIMIT_BYTES >> 20
+            );
+        }
+        let (file, others) = rest
+            .split_at_checked(usize::try_from(*bytes)?)
+            .with_context(|| format!("{path} did not come out of the guest whole"))?;
+        files.insert(path.clone(), file.to_vec());
+        rest = others;
+    }
+    port.truncate(output);
+    Ok(files)
 }
 
 /// The end of the console and what QEMU said, for an error message.
@@ -226,4 +261,26 @@ fn quote(folder: &Path) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_cut_off_behind_the_output() {
+        let file = |path: &str, bytes, written| Event::File { path: path.into(), bytes, written };
+        let output = Event::Output { stream: 1, bytes: 3, written: 3 };
+        let events = [output.clone(), file("/a", 2, 2), file("/b", 1, 1)];
+        let mut port = b"outaab".to_vec();
+        let files = files_behind(&mut port, &events).expect("whole");
+        assert_eq!(port, b"out");
+        assert_eq!(files["/a"], b"aa");
+        assert_eq!(files["/b"], b"b");
+        let error = files_behind(&mut b"outa".to_vec(), &events).expect_err("cut");
+        assert_eq!(error.to_string(), "/a did not come out of the guest whole");
+        let events = [output, file("/a", 0, 70 << 20)];
+        let error = files_behind(&mut b"out".to_vec(), &events).expect_err("too large").to_string();
+        assert!(error.starts_with("/a in the guest has 70 MiB, more than the 64 MiB"), "{error}");
+    }
 }

@@ -162,13 +162,38 @@ fn a_missing_input_file_is_named() {
 fn flags_out_of_range_are_refused() {
     check_usage(
         &["run", "--config", "first-touch,magic", "true"],
-        "'magic' for '--config <LIST>': expected one of first-touch, interleave, autonuma, numad",
+        "'magic' for '--config <LIST>': expected one of first-touch, interleave, interleave-late, \
+         autonuma, numad, rondpoint, rondpoint-faults, oracle",
     );
-    check_usage(&["run", "--seeds", "0", "true"], "'0' for '--seeds <N>': 0 is not in 1..=1000");
-    check_usage(&["bench", "--runs", "0"], "'0' for '--runs <N>': 0 is not in 1..=100");
+    check_usage(
+        &["run", "--config", "interleave-late=soon", "true"],
+        "'interleave-late=soon' for '--config <LIST>': expected guest seconds from 0.001 to 1000 \
+         behind the =",
+    );
+    for (arguments, place, expected) in [
+        (["run", "--seeds", "0"], "--seeds <N>", "runs from 1 to 1000"),
+        (["run", "--seeds", "few"], "--seeds <N>", "runs from 1 to 1000"),
+        (["run", "--timeout", "soon"], "--timeout <SECONDS>", "seconds from 1 to 604800"),
+        (["run", "--jobs", "all"], "--jobs <N>", "machines from 1 to 256"),
+        (["bench", "--runs", "0"], "--runs <N>", "repetitions from 1 to 100"),
+        (["bench", "--rounds", "1e3"], "--rounds <N>", "rounds from 1 to 10000"),
+    ] {
+        let expected =
+            format!("'{}' for '{place}': expected a whole number of {expected}", arguments[2]);
+        check_usage(&arguments, &expected);
+    }
     check(
         &["bench", "--cache-plugin", "libcache.so"],
         "rondpoint-lab: libcache.so: no such file; expected QEMU's libcache.so",
+    );
+}
+
+#[test]
+fn an_oracle_is_refused_to_programs_that_know_none() {
+    check(
+        &["run", "--config", "oracle", "/bin/true"],
+        "rondpoint-lab: --config oracle: nobody knows the right placement of /bin/true; it is there \
+         for rondpoint-workloads kmeans, stencil, wellplaced, bucketsort only",
     );
 }
 

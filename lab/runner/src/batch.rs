@@ -1,0 +1,149 @@
+//! Many runs, side by side: each a boot of its own, from the cache of results where it is there.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_machine::Machine;
+
+use crate::cache::Cache;
+use crate::configuration::{self, Configuration, PRODUCT_PATH, RECORD_PATH, REPORT_PATH};
+use crate::initramfs::Initramfs;
+use crate::lab::Lab;
+use crate::result::{RunResult, summarise};
+use crate::vm::{Boot, Record};
+
+/// Machines that are emulated side by side unless told: one for each core, as each needs one.
+pub(crate) fn default_jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8))
+}
+
+/// What all runs share.
+pub(crate) struct Batch<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) machine: &'a Machine,
+    /// Host time after which a run is given up.
+    pub(crate) limit: Duration,
+    pub(crate) cache: Option<Cache>,
+    /// Where Rondpoint's records and reports go; they are not in the cache.
+    pub(crate) keep: Option<&'a Path>,
+}
+
+/// One run.
+#[derive(Clone)]
+pub(crate) struct Task<'a> {
+    /// What progress calls it, where there are several programs.
+    pub(crate) title: Option<&'a str>,
+    /// The guest with the program in it.
+    pub(crate) guest: &'a Initramfs,
+    /// The program in the guest and its arguments.
+    pub(crate) command: &'a [String],
+    pub(crate) configuration: Configuration,
+    pub(crate) seed: u64,
+}
+
+impl Task<'_> {
+    fn name(&self) -> String {
+        let title = self.title.map(|title| format!("{title}, ")).unwrap_or_default();
+        format!("{title}{}, seed {}", self.configuration, self.seed)
+    }
+}
+
+/// How one run came about.
+struct Done {
+    result: RunResult,
+    cached: bool,
+}
+
+impl Batch<'_> {
+    /// Carries all tasks out, `jobs` at a time; results are in the tasks' order. The first failure
+    /// ends the rest.
+    pub(crate) fn all(&self, tasks: &[Task<'_>], jobs: usize) -> Result<Vec<RunResult>> {
+        let queue = Mutex::new((0..tasks.len()).collect::<VecDeque<_>>());
+        let slots = Mutex::new(vec![None; tasks.len()]);
+        let next = || queue.lock().expect("no thread panics with the queue").pop_front();
+        let work = || -> Result<()> {
+            while let Some(index) = next() {
+                let started = Instant::now();
+                let done = self.one(&tasks[index]).with_context(|| tasks[index].name());
+                if done.is_err() {
+                    queue.lock().expect("no thread panics with the queue").clear();
+                }
+                let Done { result, cached } = done?;
+                let mut slots = slots.lock().expect("no thread panics with the results");
+                slots[index] = Some(result);
+                let finished = slots.iter().flatten().count();
+                progress(&tasks[index], (finished, tasks.len()), started.elapsed(), cached);
+            }
+            Ok(())
+        };
+        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..jobs.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect()
+        });
+        outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+        let slots = slots.into_inner().expect("no thread panics with the results");
+        Ok(slots.into_iter().map(|slot| slot.expect("every task was done")).collect())
+    }
+
+    fn one(&self, task: &Task<'_>) -> Result<Done> {
+        let mut guest = task.guest.clone();
+        if task.configuration.is_rondpoint() {
+            guest.add_file(&self.lab.built.product, PRODUCT_PATH)?;
+        }
+        let installed = &self.lab.installed;
+        let guest =
+            configuration::with_job(guest, installed, task.configuration, task.command, task.seed)?;
+        let archive = guest.archive()?;
+        let key = self.cache.as_ref().map(|cache| cache.key(self.machine, &archive, task.seed));
+        let keeps = self.keep.is_some() && task.configuration.is_rondpoint();
+        if let (Some(cache), Some(key), false) = (&self.cache, &key, keeps)
+            && let Some(result) = cache.get(key)
+        {
+            return Ok(Done { result, cached: true });
+        }
+        let boot = Boot {
+            installed,
+            built: &self.lab.built,
+            machine: self.machine,
+            initramfs: &archive,
+            seed: task.seed,
+            limit: self.limit,
+        };
+        let record = boot.run()?;
+        let result = summarise(task.seed, self.machine, &record).map_err(anyhow::Error::msg)?;
+        if task.configuration.is_rondpoint() && result.rondpoint.is_none() {
+            let said = result.stderr.trim();
+            bail!("rondpoint left no report ({:?}); it said: {said}", result.ending);
+        }
+        if let (true, Some(folder)) = (keeps, self.keep) {
+            keep(folder, task, &record)?;
+        }
+        if let (Some(cache), Some(key)) = (&self.cache, &key) {
+            cache.put(key, &result)?;
+        }
+        Ok(Done { result, cached: false })
+    }
+}
+
+/// Writes what Rondpoint left, as `CONFIGURATION-SEED.record` and `.report.json`.
+fn keep(folder: &Path, task: &Task<'_>, record: &Record) -> Result<()> {
+    for (path, end) in [(RECORD_PATH, "record"), (REPORT_PATH, "report.json")] {
+        let bytes = record.files.get(path).context("rondpoint left no record")?;
+        let file = folder.join(format!("{}-{}.{end}", task.configuration, task.seed));
+        fs::write(&file, bytes).with_context(|| format!("{}: cannot write", file.display()))?;
+    }
+    Ok(())
+}
+
+fn progress(task: &Task<'_>, (done, total): (usize, usize), took: Duration, cached: bool) {
+    let how =
+        if cached { "from the cache".to_owned() } else { format!("{:.0} s", took.as_secs_f64()) };
+    // Progress is for people; nobody needs to know that it could not be shown.
+    let _ = writeln!(std::io::stderr(), "[{done}/{total}] {}: {how}", task.name());
+}
