@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use clap::Args;
 
-use crate::flags::{Memory, Pace, Seed, Threads};
+use crate::flags::{Memory, Pace, Placement, Seed, Threads};
 use crate::random::{Random, mix};
 use crate::report::{Failure, Report};
 use crate::system::Pages;
@@ -21,6 +21,8 @@ pub(crate) struct Flags {
     threads: Threads,
     #[command(flatten)]
     memory: Memory,
+    #[command(flatten)]
+    placement: Placement,
     #[command(flatten)]
     pace: Pace,
     #[command(flatten)]
@@ -62,7 +64,7 @@ struct Shared {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
-    let team = Team::new(&flags.threads, &flags.pace)?;
+    let team = Team::new(&flags.threads, flags.placement, &flags.pace)?;
     let map = || Pages::map(flags.memory.size / 2, flags.memory.no_huge_pages);
     let shared = Shared {
         keys: map()?,
@@ -70,6 +72,10 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         counts: Mutex::new(vec![Vec::new(); team.size()]),
         seed: flags.seed.seed,
     };
+    // Keys are made and sorted where they lie; buckets are about as large as each other.
+    for cells in [&shared.keys, &shared.sorted] {
+        team.place(cells, |index| part(cells.len(), index, team.size()))?;
+    }
     let work = |member: &mut Member<'_>, ()| sort(member, &shared, team.size());
     let accounts = team.run(vec![(); team.size()], work)?;
     let sum =
@@ -81,6 +87,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .pair("keys", shared.keys.len())
         .pair("iterations", team.rounds())
         .pair("seconds", format!("{:.6}", team.seconds()))
+        .round_ends(team.round_ends())
         .pair("checksum", found.mixed)
         .check("order", found.misplaced == 0)
         .check("keys", found.keys == shared.keys.len() as u64 * team.rounds())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// How long.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +27,21 @@ pub(crate) struct Threads {
     /// Pin thread i to the i-th CPU that this process may use, and the main thread to the first
     #[arg(long)]
     pub(crate) pin: bool,
+}
+
+/// Who is where from the start.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Placement {
+    /// oracle: pin the threads as --pin does, and give each the memory that it will use on its own
+    /// node, what all use on all nodes in turn
+    #[arg(long, value_name = "RULE")]
+    pub(crate) place: Option<Rule>,
+}
+
+/// A placement that the program knows before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rule {
+    Oracle,
 }
 
 /// How much memory.

@@ -13,7 +13,7 @@ use std::sync::{Mutex, RwLock};
 
 use clap::Args;
 
-use crate::flags::{Memory, Pace, Seed, Threads};
+use crate::flags::{Memory, Pace, Placement, Seed, Threads};
 use crate::random::Random;
 use crate::report::{Failure, Report};
 use crate::system::Pages;
@@ -31,6 +31,8 @@ pub(crate) struct Flags {
     threads: Threads,
     #[command(flatten)]
     memory: Memory,
+    #[command(flatten)]
+    placement: Placement,
     #[command(flatten)]
     pace: Pace,
     #[command(flatten)]
@@ -79,8 +81,13 @@ impl Sums {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
-    let team = Team::new(&flags.threads, &flags.pace)?;
+    let team = Team::new(&flags.threads, flags.placement, &flags.pace)?;
     let mut points = Pages::<Point>::map(flags.memory.size, flags.memory.no_huge_pages)?;
+    if flags.rotate {
+        team.spread(&points)?;
+    } else {
+        team.place(&points, |index| part(points.len(), index, team.size()))?;
+    }
     let total = fill(&mut points, flags.seed.seed);
     let centres = usize::from(flags.centres);
     let first: Vec<Point> =
@@ -106,6 +113,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .pair("points", points.len())
         .pair("iterations", team.rounds())
         .pair("seconds", format!("{:.6}", team.seconds()))
+        .round_ends(team.round_ends())
         .pair("checksum", format!("{checksum:.6}"))
         .check("recomputed", last == again)
         .check("conserved", last.all() == (points.len() as u64, total)))

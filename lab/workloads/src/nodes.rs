@@ -18,6 +18,26 @@ pub(crate) fn cpus_of_node(node: u32) -> Result<Vec<usize>, Failure> {
     Ok(cpus)
 }
 
+/// The node that a CPU belongs to: the kernel links it beside the CPU.
+pub(crate) fn node_of_cpu(cpu: usize) -> Result<u32, Failure> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}");
+    let entries = std::fs::read_dir(&path)
+        .map_err(|error| Failure(format!("CPU {cpu}: cannot list {path}: {error}")))?;
+    let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
+    let found = entries.filter_map(|entry| node(entry.ok()?.file_name())).next();
+    found.ok_or_else(|| Failure(format!("{path}: the kernel does not say the CPU's node")))
+}
+
+/// The nodes that have memory.
+pub(crate) fn nodes_with_memory() -> Result<Vec<u32>, Failure> {
+    let path = "/sys/devices/system/node/has_memory";
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure(format!("cannot read {path}: {error}")))?;
+    let nodes = cpu_list(&text)
+        .ok_or_else(|| Failure(format!("{path}: expected a list like 0-3,8, got {text:?}")))?;
+    Ok(nodes.into_iter().filter_map(|node| u32::try_from(node).ok()).collect())
+}
+
 /// Reads the kernel's list format, `0-3,8,10-11`; an empty line is an empty list.
 fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();

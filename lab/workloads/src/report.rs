@@ -10,12 +10,13 @@ pub(crate) struct Failure(pub(crate) String);
 #[derive(Debug)]
 pub(crate) struct Report {
     pairs: Vec<(&'static str, String)>,
+    round_ends: Vec<f64>,
     wrong: Option<String>,
 }
 
 impl Report {
     pub(crate) fn new(workload: &str) -> Self {
-        Self { pairs: vec![("workload", workload.to_owned())], wrong: None }
+        Self { pairs: vec![("workload", workload.to_owned())], round_ends: Vec::new(), wrong: None }
     }
 
     /// Adds a pair. Values are single words, so that the line splits at spaces.
@@ -23,6 +24,13 @@ impl Report {
         let value = value.to_string();
         assert!(!value.contains(char::is_whitespace), "{key}={value} would not split at spaces");
         self.pairs.push((key, value));
+        self
+    }
+
+    /// Adds a line before the last: when rounds ended, in seconds, so that a reader sees the pace
+    /// change.
+    pub(crate) fn round_ends(mut self, ends: Vec<f64>) -> Self {
+        self.round_ends = ends;
         self
     }
 
@@ -42,6 +50,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.round_ends.is_empty() {
+            let ends: Vec<String> = self.round_ends.iter().map(|end| format!("{end:.6}")).collect();
+            writeln!(f, "round_ends_s={}", ends.join(","))?;
+        }
         for (key, value) in &self.pairs {
             write!(f, "{key}={value} ")?;
         }
@@ -63,5 +75,7 @@ mod tests {
         let report = report.check("order", false).check("count", false);
         assert_eq!(report.to_string(), "workload=sort seconds=1.5 result=wrong check=order");
         assert!(!report.right());
+        let report = Report::new("sort").round_ends(vec![0.5, 1.25]);
+        assert_eq!(report.to_string(), "round_ends_s=0.500000,1.250000\nworkload=sort result=ok");
     }
 }

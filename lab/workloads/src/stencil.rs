@@ -5,11 +5,12 @@
 //! value times λᵏ: the check compares every cell with the analytic result.
 
 use std::f64::consts::PI;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use clap::Args;
 
-use crate::flags::{Memory, Pace, Seed, Threads};
+use crate::flags::{Memory, Pace, Placement, Seed, Threads};
 use crate::report::{Failure, Report};
 use crate::system::Pages;
 use crate::team::{Member, Team, part};
@@ -25,6 +26,8 @@ pub(crate) struct Flags {
     threads: Threads,
     #[command(flatten)]
     memory: Memory,
+    #[command(flatten)]
+    placement: Placement,
     #[command(flatten)]
     pace: Pace,
     #[command(flatten)]
@@ -47,7 +50,7 @@ struct Mode {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
-    let team = Team::new(&flags.threads, &flags.pace)?;
+    let team = Team::new(&flags.threads, flags.placement, &flags.pace)?;
     let side = ((flags.memory.size / 16) as f64).sqrt() as usize;
     if side < 3 {
         return Err(Failure("the plate has no inner cells: expected a larger --size".into()));
@@ -55,6 +58,10 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let map = || Pages::map(side * side * 8, flags.memory.no_huge_pages);
     let plate = Plate { side, grids: [map()?, map()?] };
     let mode = Mode::new(side, 1 + flags.seed.seed % MODES, 1 + flags.seed.seed / MODES % MODES);
+    for grid in &plate.grids {
+        let rows = |index| rows(side, index, team.size());
+        team.place(grid, |index| rows(index).start * side..rows(index).end * side)?;
+    }
     plate.fill(&mode);
 
     let work = |member: &mut Member<'_>, ()| relax(member, &plate, &mode, team.size());
@@ -65,6 +72,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .pair("side", side)
         .pair("iterations", team.rounds())
         .pair("seconds", format!("{:.6}", team.seconds()))
+        .round_ends(team.round_ends())
         .pair("error", format!("{error:.3e}"))
         .check("analytic", error <= TOLERANCE))
 }
@@ -99,7 +107,7 @@ impl Plate {
     }
 
     /// One round over some rows, from one grid to the other.
-    fn relax(&self, rows: std::ops::Range<usize>, from: &[AtomicU64], to: &[AtomicU64]) {
+    fn relax(&self, rows: Range<usize>, from: &[AtomicU64], to: &[AtomicU64]) {
         let side = self.side;
         for row in rows {
             let start = row * side;
@@ -115,10 +123,15 @@ impl Plate {
     }
 }
 
+/// A thread's rows: its part of those that are not the edge.
+fn rows(side: usize, thread: usize, threads: usize) -> Range<usize> {
+    let inner = part(side - 2, thread, threads);
+    inner.start + 1..inner.end + 1
+}
+
 /// One thread's rounds; the largest error among its rows afterwards.
 fn relax(member: &mut Member<'_>, plate: &Plate, mode: &Mode, threads: usize) -> f64 {
-    let inner = part(plate.side - 2, member.index, threads);
-    let rows = inner.start + 1..inner.end + 1;
+    let rows = rows(plate.side, member.index, threads);
     let mut from = 0;
     let mut scale = 1.0;
     member.start();

@@ -6,7 +6,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::flags::{Memory, Pace, Threads};
+use crate::flags::{Memory, Pace, Placement, Threads};
 use crate::nodes::cpus_of_node;
 use crate::report::{Failure, Report};
 use crate::system::{self, Pages};
@@ -64,7 +64,9 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
 
 /// Threads on the node's CPUs; thread i on the i-th, so that none shares a CPU needlessly.
 fn team(flags: &Flags) -> Result<Team, Failure> {
-    let Some(node) = flags.cpu_node else { return Team::new(&flags.threads, &flags.pace) };
+    let Some(node) = flags.cpu_node else {
+        return Team::new(&flags.threads, Placement::default(), &flags.pace);
+    };
     let cpus = cpus_of_node(node)?;
     // The main thread too, so that what it touches and computes stays with the node.
     system::run_on(&cpus)?;

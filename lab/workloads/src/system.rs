@@ -7,7 +7,7 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
@@ -15,6 +15,8 @@ use crate::report::Failure;
 
 /// `MPOL_BIND` of linux/mempolicy.h.
 const MPOL_BIND: libc::c_int = 2;
+/// `MPOL_INTERLEAVE` of linux/mempolicy.h.
+const MPOL_INTERLEAVE: libc::c_int = 3;
 /// Nodes that the masks and queries here reach; the kernel's limit is 1024.
 const NODES: u32 = 1024;
 /// Pages asked for in one query of where they are.
@@ -69,30 +71,54 @@ impl<T: Plain> Pages<T> {
 
     /// Binds the pages to a node: from now on they are allocated there or not at all.
     pub(crate) fn bind(&self, node: u32) -> Result<(), Failure> {
+        self.bind_values(0..self.length, node)
+    }
+
+    /// Binds the pages that hold these values to a node. A page on a boundary goes to whoever is
+    /// bound last.
+    pub(crate) fn bind_values(&self, values: Range<usize>, node: u32) -> Result<(), Failure> {
+        assert!(values.start <= values.end && values.end <= self.length, "{values:?}");
+        let attempt = format!("cannot bind memory to node {node}");
+        self.set_policy(values, MPOL_BIND, &[node], &attempt)
+    }
+
+    /// Gives the pages to these nodes in turn as they are allocated.
+    pub(crate) fn interleave(&self, nodes: &[u32]) -> Result<(), Failure> {
+        self.set_policy(0..self.length, MPOL_INTERLEAVE, nodes, "cannot interleave memory")
+    }
+
+    fn set_policy(
+        &self,
+        values: Range<usize>,
+        mode: libc::c_int,
+        nodes: &[u32],
+        attempt: &str,
+    ) -> Result<(), Failure> {
         let mut mask = [0u64; NODES as usize / 64];
-        if node >= NODES {
-            return Err(Failure(format!("node {node}: expected a node below {NODES}")));
+        for &node in nodes {
+            if node >= NODES {
+                return Err(Failure(format!("node {node}: expected a node below {NODES}")));
+            }
+            mask[node as usize / 64] |= 1 << (node % 64);
         }
-        mask[node as usize / 64] = 1 << (node % 64);
+        let first = values.start * size_of::<T>() / page_bytes() * page_bytes();
+        let last = (values.end * size_of::<T>()).next_multiple_of(page_bytes());
         // The kernel reads one bit less than it is told (mm/mempolicy.c, get_nodes, v6.12).
         let bits = NODES as usize + 1;
-        // SAFETY: the range is this mapping and the mask outlives the call; only placement changes.
+        // SAFETY: the range lies in this mapping, which is whole pages, and the mask outlives the
+        // call; only placement changes.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
-                self.start.as_ptr(),
-                self.bytes,
-                MPOL_BIND,
+                self.start.as_ptr().cast::<u8>().wrapping_add(first),
+                last - first,
+                mode,
                 mask.as_ptr(),
                 bits,
                 0,
             )
         };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(last_error(&format!("cannot bind memory to node {node}")))
-        }
+        if result == 0 { Ok(()) } else { Err(last_error(attempt)) }
     }
 
     /// Makes the kernel allocate and clear every page, without a user-mode access.

@@ -4,14 +4,16 @@
 //! do that a placement policy watches; starting threads anew each round would hide what it learns.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
 
-use crate::flags::{Pace, Threads};
+use crate::flags::{Pace, Placement, Rule, Threads};
+use crate::nodes;
 use crate::report::Failure;
-use crate::system;
+use crate::system::{self, Pages, Plain};
 
 /// The threads of one run.
 pub(crate) struct Team {
@@ -23,6 +25,8 @@ pub(crate) struct Team {
     stop: AtomicBool,
     rounds: AtomicU64,
     nanoseconds: AtomicU64,
+    ends: Mutex<RoundEnds>,
+    oracle: bool,
 }
 
 /// One thread's place in the team.
@@ -34,14 +38,38 @@ pub(crate) struct Member<'t> {
 
 impl Team {
     /// A team as the flags say. Pins the calling thread too if they ask for pinning.
-    pub(crate) fn new(threads: &Threads, pace: &Pace) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        threads: &Threads,
+        placement: Placement,
+        pace: &Pace,
+    ) -> Result<Self, Failure> {
         let allowed = system::allowed_cpus()?;
         let count = threads.threads.map_or(allowed.len(), |count| count as usize);
-        if threads.pin {
+        let oracle = placement.place == Some(Rule::Oracle);
+        let pin = threads.pin || oracle;
+        if pin {
             system::run_on(&allowed[..1])?;
         }
-        let place = |index: usize| threads.pin.then(|| vec![allowed[index % allowed.len()]]);
-        Self::placed((0..count).map(place).collect(), pace)
+        let place = |index: usize| pin.then(|| vec![allowed[index % allowed.len()]]);
+        Ok(Self { oracle, ..Self::placed((0..count).map(place).collect(), pace)? })
+    }
+
+    /// Where the oracle is asked: gives each thread's part of the values to the thread's node.
+    pub(crate) fn place<T: Plain>(
+        &self,
+        pages: &Pages<T>,
+        part: impl Fn(usize) -> Range<usize>,
+    ) -> Result<(), Failure> {
+        for (index, cpus) in self.cpus.iter().enumerate().filter(|_| self.oracle) {
+            let cpu = cpus.as_ref().expect("the oracle pins")[0];
+            pages.bind_values(part(index), nodes::node_of_cpu(cpu)?)?;
+        }
+        Ok(())
+    }
+
+    /// Where the oracle is asked: gives values that all threads use to the nodes in turn.
+    pub(crate) fn spread<T: Plain>(&self, pages: &Pages<T>) -> Result<(), Failure> {
+        if self.oracle { pages.interleave(&nodes::nodes_with_memory()?) } else { Ok(()) }
     }
 
     /// A team with a given place for each thread.
@@ -57,6 +85,8 @@ impl Team {
             stop: AtomicBool::new(false),
             rounds: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
+            ends: Mutex::default(),
+            oracle: false,
         })
     }
 
@@ -72,6 +102,11 @@ impl Team {
     /// Time from the first round's start to the last one's end, as the first thread saw it.
     pub(crate) fn seconds(&self) -> f64 {
         self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
+    }
+
+    /// When rounds ended, seconds after the first one's start.
+    pub(crate) fn round_ends(&self) -> Vec<f64> {
+        self.ends.lock().expect("a panic ends the process").seconds.clone()
     }
 
     /// Runs `work` on every thread, each with its part, and returns the results in thread order.
@@ -126,6 +161,7 @@ impl Member<'_> {
             let rounds = self.team.rounds.fetch_add(1, Ordering::Relaxed) + 1;
             self.team.nanoseconds.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
             self.team.tell(rounds);
+            self.team.ends.lock().expect("a panic ends the process").push(rounds, elapsed);
             let pace = &self.team.pace;
             let over = match pace.seconds {
                 Some(seconds) => elapsed.as_secs_f64() >= seconds,
@@ -144,6 +180,33 @@ impl Team {
     fn tell(&self, rounds: u64) {
         if let Some(file) = &self.progress {
             let _ = file.write_all_at(format!("{rounds:20}\n").as_bytes(), 0);
+        }
+    }
+}
+
+/// When each round ended, or each of so many rounds where there are many: the list stays short.
+#[derive(Debug)]
+struct RoundEnds {
+    every: u64,
+    seconds: Vec<f64>,
+}
+
+impl Default for RoundEnds {
+    fn default() -> Self {
+        Self { every: 1, seconds: Vec::with_capacity(Self::MOST) }
+    }
+}
+
+impl RoundEnds {
+    const MOST: usize = 1024;
+
+    fn push(&mut self, rounds: u64, elapsed: Duration) {
+        if rounds.is_multiple_of(self.every) {
+            self.seconds.push(elapsed.as_secs_f64());
+        }
+        if self.seconds.len() == Self::MOST {
+            let thinned = self.seconds.iter().skip(1).step_by(2).copied().collect();
+            *self = Self { every: 2 * self.every, seconds: thinned };
         }
     }
 }
@@ -189,7 +252,7 @@ mod tests {
     fn all_threads_see_the_same_rounds() {
         let threads = Threads { threads: Some(3), pin: true };
         let allowed = system::allowed_cpus().unwrap();
-        let team = Team::new(&threads, &pace(5, None)).unwrap();
+        let team = Team::new(&threads, Placement::default(), &pace(5, None)).unwrap();
         let count = |member: &mut Member<'_>, weight: u64| {
             let mut rounds = 0;
             member.start();
@@ -202,14 +265,24 @@ mod tests {
         };
         assert_eq!(team.run(vec![1, 10, 100], count).unwrap(), [5, 50, 500]);
         assert_eq!(team.rounds(), 5);
+        assert_eq!(team.round_ends().len(), 5);
         assert!(team.seconds() > 0.0);
         system::run_on(&allowed).unwrap();
     }
 
     #[test]
+    fn many_rounds_are_told_in_steps_of_several() {
+        let mut ends = RoundEnds::default();
+        (1..=3000).for_each(|round| ends.push(round, Duration::from_secs(round)));
+        assert_eq!(ends.every, 4);
+        assert_eq!(ends.seconds.len(), 750);
+        assert_eq!(ends.seconds[..2], [4.0, 8.0]);
+    }
+
+    #[test]
     fn a_time_ends_with_a_round() {
         let threads = Threads { threads: Some(2), pin: false };
-        let team = Team::new(&threads, &pace(1, Some(0.01))).unwrap();
+        let team = Team::new(&threads, Placement { place: None }, &pace(1, Some(0.01))).unwrap();
         team.run(vec![(); 2], |member, ()| {
             member.start();
             while member.next_round() {}

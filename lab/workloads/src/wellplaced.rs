@@ -6,11 +6,11 @@
 
 use clap::Args;
 
-use crate::flags::{Memory, Pace, Seed, Threads};
+use crate::flags::{Memory, Pace, Placement, Seed, Threads};
 use crate::random::mix;
 use crate::report::{Failure, Report};
 use crate::system::Pages;
-use crate::team::{Member, Team, parts_mut};
+use crate::team::{Member, Team, part, parts_mut};
 
 /// Knuth's MMIX generator (TAOCP 2, 3.3.4).
 const FACTOR: u64 = 6_364_136_223_846_793_005;
@@ -23,14 +23,17 @@ pub(crate) struct Flags {
     #[command(flatten)]
     memory: Memory,
     #[command(flatten)]
+    placement: Placement,
+    #[command(flatten)]
     pace: Pace,
     #[command(flatten)]
     seed: Seed,
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
-    let team = Team::new(&flags.threads, &flags.pace)?;
+    let team = Team::new(&flags.threads, flags.placement, &flags.pace)?;
     let mut words = Pages::<u64>::map(flags.memory.size, flags.memory.no_huge_pages)?;
+    team.place(&words, |index| part(words.len(), index, team.size()))?;
     let seed = flags.seed.seed;
     let work = |member: &mut Member<'_>, part: &mut [u64]| sweep(member, part, seed);
     let wrong: usize = team.run(parts_mut(&mut words, team.size()), work)?.into_iter().sum();
@@ -39,6 +42,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .pair("words", words.len())
         .pair("iterations", team.rounds())
         .pair("seconds", format!("{:.6}", team.seconds()))
+        .round_ends(team.round_ends())
         .pair("checksum", words.iter().fold(0u64, |sum, &word| sum.wrapping_add(word)))
         .check("recomputed", wrong == 0))
 }

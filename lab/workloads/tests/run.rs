@@ -69,6 +69,43 @@ fn wellplaced_and_bucketsort_are_right() {
     pairs("bucketsort --threads 1 --size 4096 --iterations 1");
 }
 
+/// The same results where every thread's memory is on its node from the start, unless a container
+/// forbids binding; then the message says so.
+#[test]
+fn an_oracle_changes_no_result() {
+    for line in [
+        "kmeans --threads 3 --size 256K --iterations 3",
+        "kmeans --threads 3 --size 256K --iterations 3 --rotate",
+        "stencil --threads 3 --size 300K --iterations 25",
+        "wellplaced --threads 3 --size 300K --iterations 5",
+        "bucketsort --threads 3 --size 300K --iterations 4",
+    ] {
+        let output = run(&format!("{line} --place oracle"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => {
+                let placed = pairs(&format!("{line} --place oracle"));
+                assert_eq!(placed.get("checksum"), pairs(line).get("checksum"), "{line}");
+            }
+            Some(2) => assert!(errors.contains("memory"), "{errors}"),
+            other => panic!("{line}: {other:?} {errors}"),
+        }
+    }
+    refused("stencil --place there", "[possible values: oracle]");
+    refused("chase --place oracle", "unexpected argument '--place'");
+}
+
+#[test]
+fn the_line_before_the_last_says_when_rounds_ended() {
+    let output = run("stencil --threads 2 --size 64K --iterations 5");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rev().nth(1).expect("a line before the last");
+    let ends = line.strip_prefix("round_ends_s=").expect("round ends").split(',');
+    let ends: Vec<f64> = ends.map(|end| end.parse().expect("a number")).collect();
+    assert_eq!(ends.len(), 5);
+    assert!(ends.windows(2).all(|pair| pair[0] <= pair[1]), "{line}");
+}
+
 #[test]
 fn a_time_instead_of_rounds_and_a_progress_file() {
     let path = std::env::temp_dir().join(format!("rondpoint-progress-{}", std::process::id()));
