@@ -8,6 +8,7 @@ pub mod act;
 pub mod capture;
 pub mod error;
 pub mod launch;
+pub mod ledger_file;
 pub mod observe;
 pub mod parse;
 pub mod perf;

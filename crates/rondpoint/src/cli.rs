@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
-use crate::{decide, doctor, external, observe, topology};
+use crate::{decide, doctor, external, ledgers, observe, run, topology};
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
@@ -28,6 +28,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a program and place its memory where it is fastest
+    Run(run::RunArguments),
+    /// The same for a program that runs already
+    Attach(run::AttachArguments),
+    /// Put back what a manager that was killed has changed
+    Restore(ledgers::Arguments),
     /// Show the memory traffic of a program between the nodes, live and in sum; changes nothing
     Observe(observe::Arguments),
     /// Say what a policy would do with a model from a file; changes nothing
@@ -59,6 +65,9 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Attach(arguments) => run::attach(&arguments),
+        Command::Restore(arguments) => ledgers::main(&arguments),
         Command::Observe(arguments) => observe::main(arguments),
         Command::Decide(arguments) => decide::main(&arguments),
         Command::Topology(arguments) => topology::main(&arguments),
@@ -75,7 +84,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return ExitCode::SUCCESS;
     }
-    let runs_a_program = std::env::args_os().nth(1).is_some_and(|word| word == "observe");
+    let runs_a_program = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| ["run", "attach", "observe"].iter().any(|name| word == *name));
     ExitCode::from(if runs_a_program { OWN_FAILURE } else { BAD_USAGE })
 }
 

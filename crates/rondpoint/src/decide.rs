@@ -14,9 +14,10 @@ use rondpoint_core::accounts::Accounts;
 use rondpoint_core::guard::{Guard, GuardSettings, Scene};
 use rondpoint_core::ledger::Ledger;
 use rondpoint_core::plan::{PageCounts, StepResult};
-use rondpoint_core::policy::{POLICIES, by_name};
-use rondpoint_core::{Action, Model, Nanos, Outcome, Plan, Policy, Proposal, Random, Topology};
+use rondpoint_core::{Action, Model, Nanos, Outcome, Plan, Proposal, Random, Topology};
 use rondpoint_machine::Machine;
+
+use crate::policies::{self, Chosen};
 
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
@@ -74,12 +75,6 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// A chosen policy.
-struct Chosen {
-    name: String,
-    policy: Box<dyn Policy>,
-}
-
 /// Everything that is kept from one interval to the next.
 struct Session {
     topology: Topology,
@@ -134,25 +129,7 @@ fn choose(names: &[String], preset: Option<&str>) -> anyhow::Result<Vec<Chosen>>
     if preset.is_some() && names.len() > 1 {
         bail!("--preset is for one policy; with several, write --policy NAME:PRESET,NAME:PRESET");
     }
-    let choose_one = |word: &String| {
-        let (name, own_preset) = match word.split_once(':') {
-            Some((name, preset)) => (name, Some(preset)),
-            None => (word.as_str(), preset),
-        };
-        let Some(registered) = by_name(name) else {
-            let known: Vec<&str> = POLICIES.iter().map(|policy| policy.name).collect();
-            bail!("--policy {name}: no such policy, expected one of {}", known.join(", "));
-        };
-        let Some(policy) = (registered.make)(own_preset) else {
-            let preset = own_preset.unwrap_or_default();
-            match registered.presets {
-                [] => bail!("--preset {preset}: {name} has no presets"),
-                presets => bail!("--preset {preset}: {name} has {}", presets.join(", ")),
-            }
-        };
-        Ok(Chosen { name: word.clone(), policy })
-    };
-    names.iter().map(choose_one).collect()
+    names.iter().map(|word| policies::choose(word, preset)).collect()
 }
 
 fn read_model(path: &Path, topology: &Topology) -> anyhow::Result<Model> {

@@ -8,8 +8,11 @@ mod cli;
 mod decide;
 mod doctor;
 mod external;
+mod ledgers;
 mod machine;
 mod observe;
+mod policies;
+mod run;
 mod session;
 mod topology;
 

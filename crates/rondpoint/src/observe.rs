@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
 
 /// A rung of the sensing ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Sensor {
+pub(crate) enum Sensor {
     /// Counters and address samples
     Samples,
     /// Counters only
@@ -95,7 +95,7 @@ enum Sensor {
 }
 
 impl Sensor {
-    fn rung(self) -> Rung {
+    pub(crate) fn rung(self) -> Rung {
         match self {
             Self::Samples => Rung::Samples,
             Self::Counters => Rung::Counters,

@@ -299,6 +299,13 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
+/// The effective user of this process.
+#[must_use]
+pub fn effective_user() -> u32 {
+    // SAFETY: no memory is involved, and the call cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Clock ticks per second in `/proc/PID/stat`.
 #[must_use]
 pub fn ticks_per_second() -> u64 {

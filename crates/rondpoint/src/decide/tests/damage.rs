@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use rondpoint_core::policy::POLICIES;
 use serde_json::{Value, json};
 
 /// Puts something else into the place that `choice` leads to.

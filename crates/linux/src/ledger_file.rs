@@ -1,0 +1,342 @@
+//! The ledger on disk: how to put back what a manager has changed, written before it is changed.
+//!
+//! One file for each manager, lines of JSON that are only ever appended. It is gone when the manager has
+//! put everything back itself; a file that outlives its manager is what `rondpoint restore` works off.
+//! The kernel keeps what was written when the manager is killed, so nothing is forced to the disk: when the
+//! machine goes down, what was changed goes down with it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rondpoint_core::ledger::Inverse;
+use rondpoint_core::plan::Action;
+use rondpoint_core::{CpuSet, Nanos, Pid, Tid, Topology};
+use serde::{Deserialize, Serialize};
+
+use crate::LinuxError;
+use crate::act::Identity;
+use crate::parse::cpulist;
+use crate::root::Root;
+
+/// Version of the format.
+const FORMAT: u32 = 1;
+const SUFFIX: &str = ".ledger";
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Entry {
+    /// The first line: whose ledger it is.
+    Manager {
+        /// Version of the format.
+        format: u32,
+        /// Its process number.
+        pid: u32,
+        /// When it started, nanoseconds since boot.
+        started: u64,
+    },
+    /// A thread's mask before a change.
+    Mask {
+        /// Number of the plan.
+        plan: u64,
+        /// Process.
+        pid: u32,
+        /// When the process started, nanoseconds since boot.
+        started: u64,
+        /// Thread.
+        tid: u32,
+        /// The mask, as the kernel numbers CPUs: `0-3,8`.
+        cpus: String,
+    },
+    /// Where pages lay before a change.
+    Pages {
+        /// Number of the plan.
+        plan: u64,
+        /// Process.
+        pid: u32,
+        /// When the process started, nanoseconds since boot.
+        started: u64,
+        /// Address, log2 of the size, and the kernel's number of the node.
+        pages: Vec<(u64, u8, u32)>,
+    },
+    /// Memory of a whole process before a change.
+    Memory {
+        /// Number of the plan.
+        plan: u64,
+        /// Process.
+        pid: u32,
+        /// When the process started, nanoseconds since boot.
+        started: u64,
+        /// Where it went (source of the way back) and where it lay (its target), as the kernel numbers nodes.
+        nodes: Vec<(u32, u32)>,
+    },
+    /// The pages of these plans stay where they are.
+    Settled {
+        /// Process.
+        pid: u32,
+        /// Plans.
+        plans: Vec<u64>,
+    },
+}
+
+impl Entry {
+    /// The entry for an inverse; `None` where there is nothing to put back.
+    #[must_use]
+    pub fn of(inverse: &Inverse, started: Nanos, topology: &Topology) -> Option<Self> {
+        let (plan, started) = (inverse.plan, started.0);
+        let node = |node: usize| topology.kernel_node(node);
+        Some(match inverse.action.as_ref()? {
+            Action::SetAffinity { pid, tid, cpus, .. } => {
+                let cpus: Vec<u32> = cpus.iter().map(|cpu| topology.kernel_cpu(cpu)).collect();
+                Self::Mask { plan, pid: pid.0, started, tid: tid.0, cpus: cpulist::format(&cpus) }
+            }
+            Action::MovePages { pid, pages, .. } => {
+                let back = |page: &rondpoint_core::plan::PageMove| {
+                    (page.address, page.shift, node(usize::from(page.to)))
+                };
+                Self::Pages { plan, pid: pid.0, started, pages: pages.iter().map(back).collect() }
+            }
+            Action::MoveProcessMemory { pid, nodes, .. } => {
+                let nodes = nodes.iter().map(|way| (node(way.from), node(way.to))).collect();
+                Self::Memory { plan, pid: pid.0, started, nodes }
+            }
+            Action::Replicate { .. } | Action::Unreplicate { .. } | Action::SetSampling { .. } => {
+                return None;
+            }
+        })
+    }
+
+    /// The process that it is about; `None` for the first line.
+    #[must_use]
+    pub fn process(&self) -> Option<Identity> {
+        match self {
+            Self::Mask { pid, started, .. }
+            | Self::Pages { pid, started, .. }
+            | Self::Memory { pid, started, .. } => {
+                Some(Identity { pid: Pid(*pid), started: Nanos(*started) })
+            }
+            Self::Manager { .. } | Self::Settled { .. } => None,
+        }
+    }
+}
+
+/// A manager's own ledger, open for writing.
+#[derive(Debug)]
+pub struct LedgerFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LedgerFile {
+    /// Makes the ledger of this process in `folder`, which is made too.
+    ///
+    /// # Errors
+    /// The folder is somebody else's, or cannot be written.
+    pub fn create(folder: &Path, root: &Root) -> Result<Self, LinuxError> {
+        make_private(folder)?;
+        let own = Pid(std::process::id());
+        let path = folder.join(format!("{own}{SUFFIX}"));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&path).map_err(|source| failed(&path, "create", source))?;
+        let started = Identity::of(root, own).map_or(0, |identity| identity.started.0);
+        let mut ledger = Self { path, file };
+        ledger.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
+        Ok(ledger)
+    }
+
+    /// Appends entries, with one write.
+    ///
+    /// # Errors
+    /// The disk is full or has failed: what they are about must not be done.
+    pub fn write(&mut self, entries: &[Entry]) -> Result<(), LinuxError> {
+        let mut text = String::new();
+        for entry in entries {
+            text += &serde_json::to_string(entry).expect("entries have string keys only");
+            text.push('\n');
+        }
+        self.file.write_all(text.as_bytes()).map_err(|source| failed(&self.path, "write", source))
+    }
+
+    /// Takes the ledger away: everything was put back, or may stay.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn close(self) -> Result<(), LinuxError> {
+        fs::remove_file(&self.path).map_err(|source| failed(&self.path, "remove", source))
+    }
+}
+
+/// A ledger that was left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Its file.
+    pub path: PathBuf,
+    /// What is to be put back, last change first; what was settled is left out.
+    pub open: Vec<Entry>,
+    /// Lines that could not be understood: the last one of a manager that was killed while it wrote.
+    pub bad_lines: usize,
+}
+
+/// The ledgers in `folder` whose managers are gone; none where there is no such folder.
+///
+/// # Errors
+/// The folder or one of its files cannot be read.
+pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> {
+    let names = match fs::read_dir(folder) {
+        Ok(names) => names,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed(folder, "list", source)),
+    };
+    let mut found = Vec::new();
+    for name in names {
+        let path = name.map_err(|source| failed(folder, "list", source))?.path();
+        if path.extension().is_none_or(|extension| extension != &SUFFIX[1..]) {
+            continue;
+        }
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            // Its manager has just ended well.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(source) => return Err(failed(&path, "read", source)),
+        };
+        let (manager, left) = read(path, &text);
+        if manager.is_none_or(|manager| !manager.is_there(root)) {
+            found.push(left);
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
+    let mut manager = None;
+    let mut left = Left { path, open: Vec::new(), bad_lines: 0 };
+    for line in text.lines() {
+        match serde_json::from_str(line) {
+            Ok(Entry::Manager { format: FORMAT, pid, started }) => {
+                manager = Some(Identity { pid: Pid(pid), started: Nanos(started) });
+            }
+            Ok(Entry::Settled { pid, plans }) => left.open.retain(|entry| match entry {
+                Entry::Pages { plan, pid: of, .. } | Entry::Memory { plan, pid: of, .. } => {
+                    *of != pid || !plans.contains(plan)
+                }
+                _ => true,
+            }),
+            Ok(Entry::Manager { .. }) | Err(_) => left.bad_lines += 1,
+            Ok(entry) => left.open.push(entry),
+        }
+    }
+    left.open.reverse();
+    (manager, left)
+}
+
+/// The thread and the mask of an entry, in the topology's numbers.
+#[must_use]
+pub fn mask_of(entry: &Entry, topology: &Topology) -> Option<(Tid, CpuSet)> {
+    let Entry::Mask { tid, cpus, .. } = entry else { return None };
+    let cpus = cpulist::parse(cpus.as_bytes()).ok()?;
+    Some((Tid(*tid), cpus.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect()))
+}
+
+/// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else a private one in `/tmp`.
+#[must_use]
+pub fn folder(user: u32, runtime: Option<&Path>) -> PathBuf {
+    match runtime {
+        _ if user == 0 => PathBuf::from("/run/rondpoint"),
+        Some(runtime) => runtime.join("rondpoint"),
+        None => PathBuf::from(format!("/tmp/rondpoint-{user}")),
+    }
+}
+
+/// Makes a folder that only its owner may enter; one of somebody else is refused, for what is read there is
+/// done.
+fn make_private(folder: &Path) -> Result<(), LinuxError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|source| failed(folder, "create", source))?;
+    let found = fs::symlink_metadata(folder).map_err(|source| failed(folder, "look at", source))?;
+    let own = crate::syscall::process::effective_user();
+    if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
+        let problem = "expected a folder of this user that nobody else may write".to_string();
+        return Err(LinuxError::Input { what: folder.display().to_string(), problem });
+    }
+    Ok(())
+}
+
+fn failed(path: &Path, attempted: &'static str, source: io::Error) -> LinuxError {
+    LinuxError::Io { path: path.to_path_buf(), attempted, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rondpoint_core::plan::{Mechanism, PageMove};
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+
+    fn pages(plan: u64, address: u64) -> Inverse {
+        let page = PageMove { address, shift: 12, from: 1, to: 0 };
+        let action = Action::MovePages {
+            pid: Pid(7),
+            mechanism: Mechanism::Interleaving,
+            pages: vec![page],
+        };
+        Inverse { plan, step: 0, action: Some(action), exact: false }
+    }
+
+    fn mask(plan: u64) -> Inverse {
+        let cpus = CpuSet::first(3);
+        let action = Action::SetAffinity { pid: Pid(7), tid: Tid(8), cpus, via: None };
+        Inverse { plan, step: 1, action: Some(action), exact: true }
+    }
+
+    fn entries(inverses: &[Inverse]) -> Vec<Entry> {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        inverses.iter().filter_map(|inverse| Entry::of(inverse, Nanos(5), &machine)).collect()
+    }
+
+    #[test]
+    fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("ledgers");
+        let mut ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
+        ledger.write(&entries(&[pages(1, 0x1000), mask(1), pages(2, 0x2000)])).unwrap();
+        ledger.write(&[Entry::Settled { pid: 7, plans: vec![1] }]).unwrap();
+        assert_eq!(left_behind(&folder, &Root::live()).unwrap(), [], "this manager lives");
+        // The same file, as if another process had written it.
+        let text = fs::read_to_string(&ledger.path).unwrap();
+        let dead = text.replacen("\"started\":", "\"started\":1", 1) + "{\"entry\":\"pa";
+        fs::write(folder.join("1.ledger"), dead).unwrap();
+        let left = left_behind(&folder, &Root::live()).unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].bad_lines, 1);
+        let expected: Vec<Entry> = entries(&[pages(2, 0x2000), mask(1)]);
+        assert_eq!(left[0].open, expected);
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        assert_eq!(mask_of(&left[0].open[1], &machine), Some((Tid(8), CpuSet::first(3))));
+        ledger.close().unwrap();
+        assert!(!folder.join(format!("{}.ledger", std::process::id())).exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("open");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = LedgerFile::create(&folder, &Root::live()).unwrap_err();
+        assert!(error.to_string().contains("nobody else may write"), "{error}");
+        assert_eq!(left_behind(&directory.path().join("none"), &Root::live()).unwrap(), []);
+    }
+
+    #[test]
+    fn ledgers_lie_where_nobody_else_writes() {
+        assert_eq!(folder(0, None), Path::new("/run/rondpoint"));
+        assert_eq!(folder(5, Some(Path::new("/run/user/5"))), Path::new("/run/user/5/rondpoint"));
+        assert_eq!(folder(5, None), Path::new("/tmp/rondpoint-5"));
+    }
+}

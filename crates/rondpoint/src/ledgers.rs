@@ -1,0 +1,143 @@
+//! Ledgers that managers left behind when they were killed, and `rondpoint restore`, which works them off.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use rondpoint_core::Topology;
+use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
+use rondpoint_linux::act::pages;
+use rondpoint_linux::ledger_file::{self, Entry, Left};
+use rondpoint_linux::syscall::process::effective_user;
+use rondpoint_linux::{Root, topology};
+use serde::Serialize;
+
+/// Put back what managers that were killed have changed; does nothing where there is nothing left
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only say what would be put back
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was put back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Restored {
+    /// Ledgers that were worked off.
+    ledgers: usize,
+    /// Processes in them that have ended since.
+    gone: usize,
+    /// Pages by outcome.
+    pages: PageCounts,
+    /// Entries that are not understood or cannot be put back here.
+    skipped: usize,
+}
+
+/// Where this user's ledgers are.
+pub(crate) fn folder() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    ledger_file::folder(effective_user(), runtime.as_deref())
+}
+
+/// `rondpoint restore`.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    match run(arguments) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("rondpoint restore: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<String> {
+    let machine = topology::discover(&Root::live())?;
+    let left = ledger_file::left_behind(&folder(), &Root::live())?;
+    let restored = match arguments.dry_run {
+        true => Restored { ledgers: left.len(), ..Restored::default() },
+        false => work_off(&left, &machine.topology)?,
+    };
+    if arguments.json {
+        return Ok(serde_json::to_string_pretty(&restored)? + "\n");
+    }
+    Ok(match (left.len(), arguments.dry_run) {
+        (0, _) => "nothing was left behind\n".to_string(),
+        (count, true) => {
+            let entries: usize = left.iter().map(|one| one.open.len()).sum();
+            format!("{count} ledgers with {entries} changes to put back\n")
+        }
+        (_, false) => restored.text(),
+    })
+}
+
+/// At the start of a manager: what its dead predecessors left.
+pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Result<()> {
+    let left = ledger_file::left_behind(folder, &Root::live())?;
+    if !left.is_empty() {
+        let restored = work_off(&left, topology)?;
+        eprintln!("rondpoint: an earlier manager was killed; {}", restored.text().trim_end());
+    }
+    Ok(())
+}
+
+fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
+    let mut restored = Restored::default();
+    for ledger in left {
+        restored.ledgers += 1;
+        restored.skipped += ledger.bad_lines;
+        for entry in &ledger.open {
+            put_back(entry, topology, &mut restored);
+        }
+        // Another restore may have been faster.
+        let _ = std::fs::remove_file(&ledger.path);
+    }
+    Ok(restored)
+}
+
+fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
+    let Some(process) = entry.process() else { return };
+    if !process.is_there(&Root::live()) {
+        restored.gone += 1;
+        return;
+    }
+    let Entry::Pages { pages: list, .. } = entry else {
+        restored.skipped += 1;
+        return;
+    };
+    match pages::relocate(&pages::Live, process.pid, &moves(list, topology), topology) {
+        StepResult::Pages(counts) => restored.pages.add(&counts),
+        StepResult::Gone => restored.gone += 1,
+        _ => restored.pages.failed += list.len() as u64,
+    }
+}
+
+fn moves(list: &[(u64, u8, u32)], topology: &Topology) -> Vec<PageMove> {
+    let one = |&(address, shift, node): &(u64, u8, u32)| {
+        let to = topology.node_of_kernel_id(node)? as u16;
+        Some(PageMove { address, shift, from: to, to })
+    };
+    list.iter().filter_map(one).collect()
+}
+
+impl Restored {
+    fn text(&self) -> String {
+        let pages = &self.pages;
+        format!(
+            "{} ledgers worked off: {} pages moved back, {} were in place, {} could not be moved; {} changes of \
+             processes that have ended, {} not understood\n",
+            self.ledgers,
+            pages.moved,
+            pages.in_place,
+            pages.absent + pages.busy + pages.no_memory + pages.failed,
+            self.gone,
+            self.skipped
+        )
+    }
+}

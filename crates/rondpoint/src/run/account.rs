@@ -1,0 +1,250 @@
+//! What happened in a managed run: a witness of the loop that adds everything up for the report.
+
+use std::collections::BTreeMap;
+
+use rondpoint_core::accounts::{Account, Accounts};
+use rondpoint_core::controller::{Input, Step};
+use rondpoint_core::host::Witness;
+use rondpoint_core::model::{Rung, Traffic};
+use rondpoint_core::plan::{Action, Outcome, PageCounts, Refusal, StepResult};
+use rondpoint_core::trial::Judged;
+use rondpoint_core::{Matrix, Model, Nanos, Pid};
+use serde::Serialize;
+
+/// Steps described in words; what is beyond is only counted.
+const DESCRIBED_STEPS: usize = 200;
+
+/// Everything that is told at the end.
+#[derive(Default)]
+pub(super) struct Diary {
+    began: Option<Nanos>,
+    pub(super) last_at: Option<Nanos>,
+    pub(super) plans: u64,
+    pub(super) accounts: Accounts,
+    pub(super) judged: Vec<(f64, Judged)>,
+    pub(super) first_action_s: Option<f64>,
+    pub(super) last_action_s: Option<f64>,
+    /// The windows before the first action.
+    pub(super) before: Period,
+    /// Those since the last one, without its own.
+    pub(super) since: Period,
+    pub(super) refused: BTreeMap<String, u64>,
+    pub(super) steps: Vec<StepLine>,
+    /// The reason that the policy gave last for leaving a process alone or for its sampling.
+    pub(super) last_reason: Option<String>,
+    pub(super) rungs: BTreeMap<Rung, u64>,
+    confidence: (f64, u64),
+    /// The last window was an action's own.
+    acted: bool,
+}
+
+/// One step of a plan, as a sentence with its outcome.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct StepLine {
+    pub(super) at_s: f64,
+    pub(super) plan: u64,
+    pub(super) policy: &'static str,
+    pub(super) action: String,
+    pub(super) reason: String,
+    pub(super) outcome: String,
+}
+
+/// Windows added up.
+#[derive(Default)]
+pub(super) struct Period {
+    pub(super) seconds: f64,
+    /// DRAM requests by `[accessing][holding]`.
+    requests: Option<Matrix<f64>>,
+    /// Latency times requests, and the requests.
+    latency: (f64, f64),
+    instructions: f64,
+}
+
+impl Period {
+    fn add(&mut self, window: &Model) {
+        self.seconds += window.elapsed.seconds();
+        let threads = window.threads.iter();
+        let rates = threads.filter_map(|thread| thread.rates.instructions_per_s);
+        self.instructions += rates.sum::<f64>() * window.elapsed.seconds();
+        let Some(traffic) = &window.traffic else { return };
+        let counts = traffic.requests_per_us.map(|rate| rate * window.elapsed.micros());
+        let total: f64 = counts.rows().flatten().sum();
+        if let Some(cycles) = window.latency_cycles {
+            self.latency = (self.latency.0 + cycles * total, self.latency.1 + total);
+        }
+        self.requests = Some(match self.requests.take() {
+            Some(sum) => Matrix::from_fn(sum.size(), |n, m| sum[(n, m)] + counts[(n, m)]),
+            None => counts,
+        });
+    }
+
+    /// Its traffic, if there was any.
+    pub(super) fn traffic(&self) -> Option<Traffic> {
+        let elapsed = Nanos((self.seconds * 1e9) as u64);
+        Traffic::from_counts(self.requests.as_ref()?, elapsed)
+    }
+
+    /// Mean latency of a DRAM access in cycles.
+    pub(super) fn latency_cycles(&self) -> Option<f64> {
+        (self.latency.1 > 0.0).then(|| self.latency.0 / self.latency.1)
+    }
+
+    /// Instructions per second of all threads; `None` where they are not counted.
+    pub(super) fn instructions_per_s(&self) -> Option<f64> {
+        (self.instructions > 0.0 && self.seconds > 0.0).then(|| self.instructions / self.seconds)
+    }
+}
+
+impl Diary {
+    /// Accounts of all processes together.
+    pub(super) fn total(&self) -> Account {
+        let mut sum = Account::default();
+        for (_, account) in self.accounts.iter() {
+            for (to, from) in [
+                (&mut sum.colocated, &account.colocated),
+                (&mut sum.interleaved, &account.interleaved),
+                (&mut sum.followed, &account.followed),
+                (&mut sum.replicated, &account.replicated),
+                (&mut sum.bulk, &account.bulk),
+            ] {
+                to.add(from);
+            }
+            sum.threads += account.threads;
+            sum.refused += account.refused;
+            sum.gone += account.gone;
+            sum.spent += account.spent;
+            sum.frozen += account.frozen;
+        }
+        sum
+    }
+
+    /// Mean confidence of the windows.
+    pub(super) fn confidence(&self) -> Option<f64> {
+        (self.confidence.1 > 0).then(|| self.confidence.0 / self.confidence.1 as f64)
+    }
+
+    /// The rung that fed most windows.
+    pub(super) fn rung(&self) -> Option<Rung> {
+        self.rungs.iter().max_by_key(|(_, windows)| **windows).map(|(rung, _)| *rung)
+    }
+
+    fn seconds(&self, at: Nanos) -> f64 {
+        self.began.map_or(0.0, |began| at.since(began).seconds())
+    }
+
+    fn take_in(&mut self, window: &Model) {
+        self.last_at = Some(window.at);
+        *self.rungs.entry(window.sensing.rung).or_insert(0) += 1;
+        self.confidence = (self.confidence.0 + window.sensing.confidence, self.confidence.1 + 1);
+        if self.first_action_s.is_none() {
+            self.before.add(window);
+        } else if self.acted {
+            self.acted = false;
+            self.since = Period::default();
+        } else {
+            self.since.add(window);
+        }
+    }
+
+    fn describe(&mut self, step: &Step, outcomes: &[Outcome], at: f64) {
+        for (index, proposal) in step.plan.steps.iter().enumerate() {
+            let outcome = outcomes.iter().find(|outcome| outcome.step == index);
+            let outcome = outcome.map_or_else(String::new, |outcome| told(&outcome.result));
+            if matches!(proposal.action, Action::SetSampling { .. }) {
+                self.last_reason = Some(proposal.reason.to_string());
+            }
+            if self.steps.len() < DESCRIBED_STEPS {
+                self.steps.push(StepLine {
+                    at_s: at,
+                    plan: step.plan.number,
+                    policy: proposal.policy,
+                    action: proposal.action.to_string(),
+                    reason: proposal.reason.to_string(),
+                    outcome,
+                });
+            }
+        }
+        for refused in &step.plan.refused {
+            let pages = match &refused.proposal.action {
+                Action::MovePages { pages, .. } | Action::Replicate { pages, .. } => pages.len(),
+                _ => 1,
+            };
+            *self.refused.entry(cause(&refused.refusal)).or_insert(0) += pages as u64;
+        }
+    }
+}
+
+impl Witness for Diary {
+    fn input(&mut self, input: &Input) {
+        self.began.get_or_insert(input.observation.at);
+    }
+
+    fn step(&mut self, step: &Step, outcomes: &[Outcome]) {
+        let Some(window) = &step.window else { return };
+        self.plans += u64::from(!step.plan.steps.is_empty());
+        self.take_in(window);
+        let at = self.seconds(window.at);
+        self.judged.extend(step.judged.iter().map(|judged| (at, judged.clone())));
+        self.accounts.enter(&step.plan, outcomes);
+        if outcomes.iter().any(|outcome| moved(outcome) > 0) {
+            self.first_action_s.get_or_insert(at);
+            self.last_action_s = Some(at);
+            self.acted = true;
+        }
+        self.describe(step, outcomes, at);
+    }
+}
+
+fn moved(outcome: &Outcome) -> u64 {
+    match &outcome.result {
+        StepResult::Pages(counts) => counts.moved,
+        _ => 0,
+    }
+}
+
+/// A result in words.
+fn told(result: &StepResult) -> String {
+    match result {
+        StepResult::Done => "done".to_string(),
+        StepResult::Pages(counts) => pages_told(counts),
+        StepResult::Gone => "the process had ended".to_string(),
+        StepResult::Unsupported => "this machine cannot".to_string(),
+        StepResult::Refused { errno } => {
+            format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
+        }
+    }
+}
+
+/// Counts of pages in words; those that are zero are left out.
+pub(super) fn pages_told(counts: &PageCounts) -> String {
+    let all = [
+        (counts.moved, "moved"),
+        (counts.in_place, "in place already"),
+        (counts.absent, "absent"),
+        (counts.busy, "busy"),
+        (counts.no_memory, "without room on the target"),
+        (counts.failed, "refused"),
+        (counts.collapsed, "collapsed"),
+    ];
+    let parts: Vec<String> = all
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if parts.is_empty() { "no pages".to_string() } else { parts.join(", ") }
+}
+
+/// A refusal without its numbers, for counting.
+fn cause(refusal: &Refusal) -> String {
+    let value = serde_json::to_value(refusal).unwrap_or_default();
+    let name = value.get("refusal").and_then(|name| name.as_str()).unwrap_or("refused");
+    match refusal {
+        Refusal::Exempt { exemption } => format!("{name}: {exemption:?}"),
+        _ => name.to_string(),
+    }
+}
+
+/// Processes that something was done to.
+pub(super) fn touched(accounts: &Accounts) -> impl Iterator<Item = (Pid, &Account)> {
+    accounts.iter().filter(|(_, account)| **account != Account::default())
+}

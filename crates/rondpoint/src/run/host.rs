@@ -1,0 +1,225 @@
+//! The running machine as the loop's host: waits and looks, writes inverses down, acts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rondpoint_core::controller::Step;
+use rondpoint_core::host::Host;
+use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
+use rondpoint_core::trial::Verdict;
+use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
+use rondpoint_linux::Root;
+use rondpoint_linux::act::Actor;
+use rondpoint_linux::ledger_file::{Entry, LedgerFile};
+use rondpoint_linux::observe::Look;
+use rondpoint_linux::observe::sampler::Rate;
+
+use crate::session::{self, Session, Turn};
+
+/// The most samples that one busy CPU is made to take in a second (docs of the guard's setting of the same
+/// meaning): above it the rates are lowered.
+const SAMPLES_PER_S_PER_CPU: f64 = 2_000.0;
+/// How far above its budget a window may be before the rates are lowered: they differ by a factor of four.
+const OVER_BUDGET: f64 = 2.0;
+
+/// A managed program on the running machine.
+pub(super) struct LiveHost {
+    pub(super) session: Session,
+    actor: Actor,
+    ledger: LedgerFile,
+    topology: Topology,
+    /// When each process of the last look started: with the number, who it is.
+    started: BTreeMap<Pid, Nanos>,
+    rates: Rates,
+    first: Option<Look>,
+    deadline: Option<Instant>,
+    last_look: Option<Instant>,
+    /// Sentences on what went wrong on the way; nothing of it ends the program.
+    pub(super) notes: Vec<String>,
+    /// The last look, for what the kernel has counted.
+    pub(super) last: Look,
+}
+
+impl LiveHost {
+    /// `first` is the look from before the program ran.
+    pub(super) fn new(session: Session, first: Look, ledgers: &Path) -> Result<Self> {
+        let topology = session.observer.machine().topology.clone();
+        Ok(Self {
+            actor: Actor::new(Root::live(), topology.clone()),
+            ledger: LedgerFile::create(ledgers, &Root::live())?,
+            session,
+            topology,
+            started: BTreeMap::new(),
+            rates: Rates::default(),
+            last: first.clone(),
+            first: Some(first),
+            deadline: None,
+            last_look: None,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Takes the ledger away: everything that had to be put back has been.
+    pub(super) fn close(self) -> Result<()> {
+        Ok(self.ledger.close()?)
+    }
+
+    fn take_in(&mut self, mut look: Look) -> Observation {
+        let now = Instant::now();
+        if let Some(last) = self.last_look.replace(now) {
+            self.keep_to_budget(&look, now - last);
+        }
+        let observation = std::mem::take(&mut look.observation);
+        let started = |process: &rondpoint_core::observation::ProcessObservation| {
+            (process.pid, process.started)
+        };
+        self.started = observation.processes.iter().map(started).collect();
+        self.rates.forget_gone(&self.started);
+        self.last = look;
+        observation
+    }
+
+    fn keep_to_budget(&mut self, look: &Look, elapsed: Duration) {
+        let Some(samples) = &look.observation.samples else { return };
+        let taken = samples.list.len() as f64 + samples.lost as f64;
+        let cpus = self.topology.cpu_count() as f64;
+        let budget = SAMPLES_PER_S_PER_CPU * cpus * elapsed.as_secs_f64();
+        if taken > OVER_BUDGET * budget && self.session.observer.lower_rate() {
+            self.notes.push(format!(
+                "{taken:.0} samples in {:.2} s are too many: sampling every fourth of them",
+                elapsed.as_secs_f64()
+            ));
+            let _ = self.session.observer.set_rate(self.rates.wanted());
+        }
+    }
+
+    /// Writes down how to put back what the step is about to change, and what may stay.
+    fn write_down(&mut self, step: &Step) -> Result<(), rondpoint_linux::LinuxError> {
+        let settled = step.judged.iter().filter(|judged| judged.verdict != Verdict::Worse);
+        let mut entries: Vec<Entry> = settled
+            .map(|judged| Entry::Settled { pid: judged.pid.0, plans: judged.plans.clone() })
+            .collect();
+        for inverse in &step.plan.inverses {
+            let pid = inverse.action.as_ref().and_then(Action::pid);
+            let Some(started) = pid.and_then(|pid| self.started.get(&pid)) else { continue };
+            entries.extend(Entry::of(inverse, *started, &self.topology));
+        }
+        if entries.is_empty() { Ok(()) } else { self.ledger.write(&entries) }
+    }
+
+    fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
+        let action = &plan.steps[step].action;
+        if let Action::SetSampling { pid, sampling } = action {
+            let rate = self.rates.note(*pid, *sampling);
+            let result = match self.session.observer.set_rate(rate) {
+                Ok(true) => StepResult::Done,
+                Ok(false) => StepResult::Unsupported,
+                Err(error) => refused(&error),
+            };
+            return outcome(plan, step, result);
+        }
+        let started = action.pid().and_then(|pid| self.started.get(&pid));
+        self.actor.step(plan, step, started.copied())
+    }
+}
+
+impl Host for LiveHost {
+    type Error = anyhow::Error;
+
+    fn observe(&mut self, period: Nanos) -> Result<Option<Observation>> {
+        if let Some(first) = self.first.take() {
+            self.deadline = Some(self.session.started_at);
+            return Ok(Some(self.take_in(first)));
+        }
+        let period = Duration::from_nanos(period.0);
+        let deadline = session::next(self.deadline.unwrap_or_else(Instant::now), period);
+        self.deadline = Some(deadline);
+        if self.session.wait(deadline)? == Turn::Over {
+            return Ok(None);
+        }
+        let look = self.session.observer.observe()?;
+        Ok(Some(self.take_in(look)))
+    }
+
+    fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>> {
+        let plan = &step.plan;
+        if let Err(error) = self.write_down(step) {
+            // What cannot be put back is not done; the program runs on.
+            let text = format!("nothing is changed: {error}");
+            if !self.notes.contains(&text) {
+                self.notes.push(text);
+            }
+            let refused = StepResult::Refused { errno: error.errno().unwrap_or(EIO) };
+            let all = 0..plan.steps.len();
+            return Ok(all.map(|index| outcome(plan, index, refused.clone())).collect());
+        }
+        Ok((0..plan.steps.len()).map(|index| self.act(plan, index)).collect())
+    }
+}
+
+/// Number of errno(3), the same on x86-64 and arm64: where an error has none of the kernel's.
+const EIO: i32 = 5;
+
+fn refused(error: &io::Error) -> StepResult {
+    StepResult::Refused { errno: error.raw_os_error().unwrap_or(EIO) }
+}
+
+fn outcome(plan: &Plan, step: usize, result: StepResult) -> Outcome {
+    Outcome { plan: plan.number, step, result, spent: Nanos(0), frozen: Nanos(0) }
+}
+
+/// What rate each process wants; the events are the whole tree's, so the highest is taken.
+#[derive(Default)]
+struct Rates {
+    wanted: BTreeMap<Option<Pid>, Sampling>,
+    /// Fewest cycles between two samples that were ever asked for: the full rate.
+    fastest: Option<u64>,
+}
+
+impl Rates {
+    fn note(&mut self, pid: Option<Pid>, sampling: Sampling) -> Rate {
+        self.wanted.insert(pid, sampling);
+        if let Sampling::Every { cycles, .. } = sampling {
+            self.fastest = Some(self.fastest.map_or(cycles, |fastest| fastest.min(cycles)));
+        }
+        self.wanted()
+    }
+
+    fn forget_gone(&mut self, there: &BTreeMap<Pid, Nanos>) {
+        self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains_key(&pid)));
+    }
+
+    /// Before anybody has asked, addresses are sampled at the full rate: a policy that sees nothing asks for
+    /// nothing.
+    fn wanted(&self) -> Rate {
+        let rate = |sampling: &Sampling| match sampling {
+            Sampling::Off => Rate::Off,
+            // The cheap rates of the published presets are a fourth of the accurate ones.
+            Sampling::Every { cycles, .. } if *cycles >= 2 * self.fastest.unwrap_or(1) => {
+                Rate::Cheap
+            }
+            Sampling::Every { .. } => Rate::Full,
+        };
+        self.wanted.values().map(rate).max().unwrap_or(Rate::Full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_sampled_at_the_highest_rate_that_a_process_wants() {
+        let every = |cycles| Sampling::Every { cycles, tracked_pages: 1 };
+        let mut rates = Rates::default();
+        assert_eq!(rates.wanted(), Rate::Full);
+        assert_eq!(rates.note(Some(Pid(1)), Sampling::Off), Rate::Off);
+        assert_eq!(rates.note(Some(Pid(2)), every(65_000)), Rate::Full);
+        assert_eq!(rates.note(Some(Pid(2)), every(260_000)), Rate::Cheap);
+        rates.forget_gone(&[(Pid(1), Nanos(1))].into());
+        assert_eq!(rates.wanted(), Rate::Off);
+    }
+}
