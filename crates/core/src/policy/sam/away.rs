@@ -43,6 +43,11 @@ impl Away {
         }
     }
 
+    /// Whether it had many remote accesses on this socket.
+    pub(super) fn was_seen_remote_on(&self, socket: usize) -> bool {
+        self.seen_remote_on.contains(socket)
+    }
+
     /// The home, where the pages told it.
     #[must_use]
     pub fn home(&self) -> Option<usize> {
@@ -61,6 +66,11 @@ impl Marks {
     #[must_use]
     pub fn get(&self, tid: Tid) -> Option<&Away> {
         self.marks.get(&tid)
+    }
+
+    /// All marks, ascending by thread.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Away> {
+        self.marks.values()
     }
 
     /// Whether the thread is marked and this socket is away from its data.

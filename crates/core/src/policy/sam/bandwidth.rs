@@ -10,14 +10,15 @@ pub(super) fn spread(board: &mut Board<'_>) {
     let situation = board.situation;
     let mut counts: Vec<usize> =
         situation.state.sums.iter().map(|sums| sums.memory_threads).collect();
-    for source in 0..board.sockets() {
+    let order = board.order.clone();
+    for &source in &order {
         let spared = situation.preset.bandwidth_spares_coherence
             && (situation.state.is_coherent(source, situation.thresholds)
                 || situation.state.is_sharing(source, situation.thresholds));
         if !situation.state.is_saturated(source, situation.thresholds) || spared {
             continue;
         }
-        for target in (0..board.sockets()).filter(|&target| target != source) {
+        for &target in order.iter().filter(|&&target| target != source) {
             let leaving = leaving(board, source, target, &counts);
             let left = relieve(board, source, target, leaving);
             counts[source] -= left;

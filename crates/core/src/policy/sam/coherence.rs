@@ -12,7 +12,10 @@ type Group = Option<Pid>;
 /// Gathers; true if the interval ends here because a memory-bound thread had to give way.
 pub(super) fn gather(board: &mut Board<'_>) -> bool {
     let situation = board.situation;
-    let coherent: Vec<usize> = (0..board.sockets())
+    let coherent: Vec<usize> = board
+        .order
+        .iter()
+        .copied()
         .filter(|&socket| situation.state.is_coherent(socket, situation.thresholds))
         .collect();
     match situation.preset.gathering {
@@ -35,21 +38,21 @@ fn all_to_lower(board: &mut Board<'_>, coherent: &[usize]) {
 fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
     // Where a process was gathered in this interval: it does not leave from there again.
     let mut gathered: Vec<(usize, Group)> = Vec::new();
-    for (place, &lower) in coherent.iter().enumerate() {
-        let Some((upper, groups)) = coherent[place + 1..].iter().find_map(|&upper| {
-            let groups = common_groups(board, lower, upper);
-            (!groups.is_empty()).then_some((upper, groups))
+    for (place, &first) in coherent.iter().enumerate() {
+        let Some((second, groups)) = coherent[place + 1..].iter().find_map(|&second| {
+            let groups = common_groups(board, first, second);
+            (!groups.is_empty()).then_some((second, groups))
         }) else {
             continue;
         };
         for group in groups {
             let of_group = |running: &Running| running.pid == group;
-            let to_lower = Pull::plan(board, upper, lower, of_group);
-            let to_upper = Pull::plan(board, lower, upper, of_group);
+            let to_first = Pull::plan(board, second, first, of_group);
+            let to_second = Pull::plan(board, first, second, of_group);
             let must_stay = |socket| gathered.contains(&(socket, group));
-            let upwards = must_stay(upper) || to_upper.cost() < to_lower.cost();
+            let onwards = must_stay(second) || to_second.cost() < to_first.cost();
             let (pull, target) =
-                if upwards && !must_stay(lower) { (to_upper, upper) } else { (to_lower, lower) };
+                if onwards && !must_stay(first) { (to_second, second) } else { (to_first, first) };
             if !pull.moves.is_empty() {
                 gathered.push((target, group));
             }

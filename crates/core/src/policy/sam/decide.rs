@@ -5,6 +5,7 @@
 
 use super::away::Marks;
 use super::consolidate::{Consolidated, Flags};
+use super::order::order;
 use super::preset::{Order, Preset};
 use super::thresholds::Thresholds;
 use super::view::{Layout, Running, Use};
@@ -108,6 +109,8 @@ fn phases(board: &mut Board<'_>) {
 /// The situation and the moves chosen so far.
 pub(super) struct Board<'a> {
     pub(super) situation: Situation<'a>,
+    /// All sockets in the order in which they are looked at.
+    pub(super) order: Vec<usize>,
     /// CPUs that take part in a move or may not.
     pub(super) taken: Vec<bool>,
     pub(super) moves: Vec<Move>,
@@ -116,11 +119,7 @@ pub(super) struct Board<'a> {
 impl<'a> Board<'a> {
     pub(super) fn new(situation: Situation<'a>) -> Self {
         let taken = situation.uses.iter().map(|cpu_use| matches!(cpu_use, Use::Reserved)).collect();
-        Self { situation, taken, moves: vec![] }
-    }
-
-    pub(super) fn sockets(&self) -> usize {
-        self.situation.layout.sockets.len()
+        Self { situation, order: order(&situation), taken, moves: vec![] }
     }
 
     pub(super) fn flags(&self, cpu: usize) -> Flags {

@@ -1,6 +1,7 @@
 //! The variants of SAM as data.
 
 use super::away::Memory;
+use super::order::SocketOrder;
 use super::thresholds::Basis;
 
 /// Which problem is repaired first.
@@ -17,7 +18,8 @@ pub enum Order {
 pub enum Gathering {
     /// All coherent threads of two flagged sockets, to the lower numbered one [author code: counters cannot tell who shares].
     AllToLower,
-    /// Only threads of one process, to the socket that needs the fewest and best moves [inferred].
+    /// Only threads of one process, to the socket that needs the fewest and best moves; of two equal ones to the first of
+    /// [`SocketOrder`] [inferred].
     ProcessToCheaper,
 }
 
@@ -40,6 +42,8 @@ pub struct Preset {
     pub basis: Basis,
     /// Priority of the phases.
     pub order: Order,
+    /// What decides between sockets that would do equally well.
+    pub socket_order: SocketOrder,
     /// How the marks of threads away from their data are kept.
     pub memory: Memory,
     /// Who is gathered, and where.
@@ -68,6 +72,7 @@ impl Preset {
         name: "slides",
         basis: Basis::Published,
         order: Order::CoherenceFirst,
+        socket_order: SocketOrder::Occupants,
         memory: Memory::Forgetting,
         gathering: Gathering::ProcessToCheaper,
         homeward_exchange: true,
@@ -82,6 +87,7 @@ impl Preset {
     pub const AUTHOR: Self = Self {
         name: "author",
         order: Order::RemoteFirst,
+        socket_order: SocketOrder::Number,
         memory: Memory::Sticky,
         gathering: Gathering::AllToLower,
         homeward_exchange: false,

@@ -51,8 +51,9 @@ fn may_be_home(board: &Board<'_>, running: &Running, socket: usize) -> bool {
 
 /// R1: two threads, each on the socket of the other's data, change places.
 fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
-    for one in 0..board.sockets() {
-        for other in one + 1..board.sockets() {
+    let order = board.order.clone();
+    for (place, &one) in order.iter().enumerate() {
+        for &other in &order[place + 1..] {
             for (from, running) in away_threads(board, movable, one) {
                 if !may_be_home(board, running, other) {
                     continue;
@@ -82,11 +83,12 @@ fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
 
 /// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data here.
 fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
-    for socket in 0..board.sockets() {
+    let order = board.order.clone();
+    for &socket in &order {
         for (from, running) in away_threads(board, movable, socket) {
-            let homes: Vec<usize> = (0..board.sockets())
-                .filter(|&home| home != socket && may_be_home(board, running, home))
-                .collect();
+            let homes = order.iter().copied();
+            let homes: Vec<usize> =
+                homes.filter(|&home| home != socket && may_be_home(board, running, home)).collect();
             let destination =
                 homes.into_iter().find_map(|home| destination(board, from, running, socket, home));
             if let Some((to, destination)) = destination {

@@ -1,0 +1,77 @@
+//! In which order sockets are looked at. The phases take the first socket that will do, so this order breaks their ties.
+//!
+//! The published code goes by number, which makes the outcome depend on how equal sockets happen to be numbered: a random case was
+//! found in which one numbering finds an idle CPU for the second thread of a pair and the other only an exchange. Ours goes by who is
+//! there. Sockets that it cannot tell apart are equal in all that a decision looks at, so either choice is the same but for names.
+
+use super::decide::Situation;
+use super::view::{DataHome, Use};
+use crate::Tid;
+use alloc::vec::Vec;
+
+/// What decides between sockets that would do equally well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketOrder {
+    /// The lower number first [author code].
+    Number,
+    /// The socket of the lowest thread number first, then those where nobody runs [inferred].
+    Occupants,
+}
+
+/// All sockets, the one to look at first in front.
+pub(super) fn order(situation: &Situation<'_>) -> Vec<usize> {
+    let sockets = 0..situation.layout.sockets.len();
+    if situation.preset.socket_order == SocketOrder::Number {
+        return sockets.collect();
+    }
+    let mut occupied: Vec<(Tid, usize)> =
+        sockets.clone().filter_map(|socket| Some((lowest(situation, socket)?, socket))).collect();
+    occupied.sort_unstable();
+    let mut order: Vec<usize> = occupied.into_iter().map(|(_, socket)| socket).collect();
+    let mut vacant: Vec<usize> = sockets.filter(|socket| !order.contains(socket)).collect();
+    vacant.sort_by_cached_key(|&socket| Vacant::new(situation, socket));
+    order.append(&mut vacant);
+    order
+}
+
+fn lowest(situation: &Situation<'_>, socket: usize) -> Option<Tid> {
+    let cpus = situation.layout.sockets[socket].cpus.iter();
+    cpus.filter_map(|&cpu| Some(situation.uses[cpu].thread()?.tid)).min()
+}
+
+/// All that tells one socket without threads from another.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Vacant {
+    /// Of each of its CPUs, whether it is not ours and whether it is the first of its core.
+    cpus: Vec<(bool, bool)>,
+    /// Of each running thread, ascending: whether its data is elsewhere, and which of the CPUs it may use.
+    threads: Vec<(Tid, bool, Vec<bool>)>,
+    /// Of each marked thread, ascending: whether its data is elsewhere, and whether it was not seen remote here.
+    marks: Vec<(bool, bool)>,
+}
+
+impl Vacant {
+    fn new(situation: &Situation<'_>, socket: usize) -> Self {
+        let cpus = &situation.layout.sockets[socket].cpus;
+        let look = |&cpu: &usize| {
+            let is_reserved = matches!(situation.uses[cpu], Use::Reserved);
+            (is_reserved, situation.layout.is_first_of_core[cpu])
+        };
+        let running = situation.uses.iter().filter_map(Use::thread);
+        let mut threads: Vec<(Tid, bool, Vec<bool>)> = running
+            .map(|running| {
+                let is_elsewhere = running.home != DataHome::Socket(socket);
+                (running.tid, is_elsewhere, cpus.iter().map(|&cpu| running.may_use(cpu)).collect())
+            })
+            .collect();
+        threads.sort_unstable();
+        let marks = situation.marks.iter();
+        Self {
+            cpus: cpus.iter().map(look).collect(),
+            threads,
+            marks: marks
+                .map(|away| (away.home() != Some(socket), !away.was_seen_remote_on(socket)))
+                .collect(),
+        }
+    }
+}
