@@ -9,7 +9,7 @@
 
 mod measure;
 
-pub use measure::{Comparison, Measure, Verdict};
+pub use measure::{Change, Comparison, Measure, Verdict};
 
 use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
