@@ -76,11 +76,20 @@ pub(crate) fn check_pmu() -> Result<Tally> {
     Ok(Tally::one(passed))
 }
 
+/// Whether the parts are there already, perhaps of an older state.
+pub(crate) fn was_built() -> bool {
+    target_folder().join("lab").join(built::RUNNER).is_file()
+}
+
+/// Cargo's folder for what is built.
+pub(crate) fn target_folder() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// Builds every part, where something changed. Returns the folder that holds them.
 pub(crate) fn build() -> Result<PathBuf> {
     let installed = Installed::load(&cache_folder(|name| env::var(name).ok())?)?;
-    let target =
-        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target = target_folder();
     let parts = target.join("lab");
     fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
 

@@ -3,6 +3,8 @@
 //! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check failed, 2 bad usage.
 
 mod bench;
+mod demo;
+mod dist;
 mod lab;
 mod setup;
 mod test;
@@ -28,6 +30,10 @@ enum Command {
     Test(test::Arguments),
     /// Build the lab's parts and run the lab's command: ./x lab --help shows what it can do
     Lab(lab::Arguments),
+    /// Four programs under five placements on an emulated machine, in about five minutes
+    Demo(demo::Arguments),
+    /// Build rondpoint as one static file for each architecture, into target/dist
+    Dist(dist::Arguments),
     /// Run the benchmarks of every crate, or with `lab` the speed of the emulated machine
     Bench(bench::Arguments),
     /// Check what the boundaries forbid (a part of ./x test)
@@ -39,6 +45,8 @@ fn main() -> ExitCode {
         Command::Setup(arguments) => setup::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Dist(arguments) => dist::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Tidy => tidy::run(),
     };

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::tidy::root;
-use crate::{lab, setup};
+use crate::{dist, lab, setup};
 
 /// What `./x test` takes.
 #[derive(clap::Args)]
@@ -43,10 +43,11 @@ impl Tally {
 type Stage = (&'static str, fn() -> Result<Tally>);
 
 /// The stages that need nothing but this repository and cargo.
-const STAGES: [Stage; 3] = [
+const STAGES: [Stage; 4] = [
     ("formatting", || cargo(&["fmt", "--all", "--", "--check"])),
     ("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-Dwarnings"])),
     ("tests of every crate", workspace_tests),
+    ("rondpoint as one static file", dist::test),
 ];
 
 /// The stages that emulate machines.

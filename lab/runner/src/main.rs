@@ -9,6 +9,7 @@ mod built;
 mod cache;
 mod comparison;
 mod configuration;
+mod demo;
 mod initramfs;
 mod installed;
 mod lab;
@@ -45,6 +46,8 @@ struct Arguments {
 enum Command {
     /// Run a program under several memory placements and compare them
     Run(run::Arguments),
+    /// Four programs under five placements, Rondpoint's among them, in five minutes
+    Demo(demo::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),
     /// How fast the host emulates: with the full model, and without
@@ -56,6 +59,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),

@@ -1,0 +1,344 @@
+//! `rondpoint-lab demo`: four programs under five placements in five minutes, and what came of it.
+//!
+//! The machine is `carrefour-a` cut to one CPU a node, because the emulator's time goes into vCPUs;
+//! bandwidths shrink with the CPUs, so demand and capacity keep their ratio. Programs are as large as
+//! the time allows: a run must last several times as long as Rondpoint takes to act.
+
+mod render;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rondpoint_lab_init::Ending;
+use rondpoint_machine::Machine;
+use serde::Serialize;
+
+use crate::batch::{Batch, Task, default_jobs};
+use crate::built::WORKLOADS;
+use crate::cache::Cache;
+use crate::comparison::{ConfigurationReport, Speed};
+use crate::configuration::{self, Configuration};
+use crate::initramfs::Initramfs;
+use crate::lab::{Lab, full_machine};
+use crate::program;
+use crate::result::RunResult;
+use crate::whole::whole;
+
+/// The machine, before it is cut.
+const MACHINE: &str = "carrefour-a";
+const CPUS_PER_NODE: u32 = 1;
+/// Host time after which a run is given up; it takes a tenth of that.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Core seconds of the host for one seed, measured (see `docs/BENCHMARKS.md`); only announced.
+const CORE_SECONDS: f64 = 500.0;
+
+/// What the rows are compared with comes first.
+const CONFIGURATIONS: [Configuration; 5] = [
+    Configuration::FirstTouch,
+    Configuration::Interleave,
+    Configuration::AutoNuma,
+    Configuration::Numad,
+    Configuration::Rondpoint,
+];
+
+/// A program of the demonstration.
+struct Program {
+    /// As in the table.
+    title: &'static str,
+    /// What it is there for.
+    about: &'static str,
+    /// Subcommand of our workloads and its arguments.
+    arguments: &'static str,
+}
+
+/// Small pages: what moves is what the policy chose, not half a megabyte beside it. Sizes are far
+/// above the caches; rounds are what the time allows.
+const PROGRAMS: [Program; 4] = [
+    Program {
+        title: "k-means",
+        about: "all threads share one array that the main thread has touched first",
+        arguments: "kmeans --rotate --no-huge-pages --size 32M --iterations 12",
+    },
+    Program {
+        title: "stencil",
+        about: "each thread has a part of its own, but one thread has initialised them all",
+        arguments: "stencil --no-huge-pages --size 32M --iterations 24",
+    },
+    Program {
+        title: "well placed",
+        about: "each thread has initialised its own part: there is nothing to improve",
+        arguments: "wellplaced --pin --no-huge-pages --size 32M --iterations 30",
+    },
+    Program {
+        title: "bucket sort",
+        about: "local work, and between its phases bursts of traffic from all to all",
+        arguments: "bucketsort --no-huge-pages --size 16M --iterations 8",
+    },
+];
+
+/// What `demo` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Runs of each program under each placement, each with another address layout and start
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=100))]
+    seeds: u64,
+    /// Machines to emulate side by side
+    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("machines", 1..=256))]
+    jobs: usize,
+    /// Emulate even where the same run is in the cache
+    #[arg(long)]
+    no_cache: bool,
+    /// One JSON object on standard output instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// The whole demonstration. Every figure is emulated.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Version of this report's format.
+    format: u32,
+    /// Where the figures come from: always `emulated`.
+    origin: &'static str,
+    machine: String,
+    nodes: usize,
+    cpus: usize,
+    slow_motion: f64,
+    seeds: u64,
+    programs: Vec<ProgramReport>,
+    means: Vec<Mean>,
+    /// Programs that failed or found their own result wrong.
+    failures: Vec<String>,
+}
+
+/// One program under all placements.
+#[derive(Debug, Serialize)]
+struct ProgramReport {
+    title: &'static str,
+    about: &'static str,
+    command: Vec<String>,
+    configurations: Vec<ConfigurationReport>,
+}
+
+/// Geometric means over the programs on which the placement acted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Mean {
+    configuration: String,
+    speed: Option<f64>,
+    last_third: Option<f64>,
+    /// Programs in the mean.
+    programs: usize,
+}
+
+/// Runs everything and prints it; exit status 1 where a program failed.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut machine = full_machine(MACHINE)?;
+    machine.lab.cpus_per_node = CPUS_PER_NODE;
+    let machine = machine.for_lab()?;
+    let lab = Lab::open()?;
+    announce(arguments, &machine);
+    let started = Instant::now();
+    let mut guest = configuration::base(&lab.installed, &lab.built)?;
+    let program = program::bring(&lab.built.workloads, &mut guest)?;
+    let commands = PROGRAMS.map(|of| {
+        let arguments = of.arguments.split(' ').map(str::to_owned);
+        std::iter::once(program.clone()).chain(arguments).collect::<Vec<String>>()
+    });
+    let batch = Batch {
+        lab: &lab,
+        machine: &machine,
+        limit: LIMIT,
+        cache: (!arguments.no_cache).then(|| Cache::open(&lab)).transpose()?,
+        keep: None,
+    };
+    let tasks = tasks(&guest, &commands, arguments.seeds);
+    let results = batch.all(&tasks, arguments.jobs)?;
+    let report = report(&machine, arguments.seeds, &commands, &tasks, results);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", render::report(&report, started.elapsed()));
+    }
+    Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
+}
+
+/// What will be run and how long that takes, before it is.
+fn announce(arguments: &Arguments, machine: &Machine) {
+    let runs = PROGRAMS.len() as u64 * CONFIGURATIONS.len() as u64 * arguments.seeds;
+    let seconds = CORE_SECONDS * arguments.seeds as f64 / arguments.jobs as f64;
+    eprintln!(
+        "{} programs under {} placements on an emulated machine of {} nodes ({MACHINE}, cut to {} \
+         CPUs): {runs} runs,\n{} at a time, about {:.0} minutes; each takes 1.5 GB of memory. Runs \
+         that are in the cache are not made again.",
+        PROGRAMS.len(),
+        CONFIGURATIONS.len(),
+        machine.nodes.len(),
+        machine.cpu_count(),
+        arguments.jobs,
+        (seconds / 60.0).ceil().max(1.0),
+    );
+}
+
+/// Every program under every placement, seed by seed.
+fn tasks<'a>(guest: &'a Initramfs, commands: &'a [Vec<String>], seeds: u64) -> Vec<Task<'a>> {
+    let mut tasks = Vec::new();
+    for seed in 1..=seeds {
+        for (program, command) in PROGRAMS.iter().zip(commands) {
+            tasks.extend(CONFIGURATIONS.map(|configuration| Task {
+                title: Some(program.title),
+                guest,
+                command,
+                configuration,
+                seed,
+            }));
+        }
+    }
+    tasks
+}
+
+/// `results` are in the order of `tasks`.
+fn report(
+    machine: &Machine,
+    seeds: u64,
+    commands: &[Vec<String>],
+    tasks: &[Task<'_>],
+    results: Vec<RunResult>,
+) -> Report {
+    let mut runs: BTreeMap<(&str, Configuration), Vec<RunResult>> = BTreeMap::new();
+    for (task, result) in tasks.iter().zip(results) {
+        let title = task.title.expect("every task has a title here");
+        runs.entry((title, task.configuration)).or_default().push(result);
+    }
+    let compare = |title, configuration| {
+        let of = |configuration| runs.get(&(title, configuration)).cloned().unwrap_or_default();
+        let first_touch: Vec<RunResult> = of(Configuration::FirstTouch);
+        ConfigurationReport::new(configuration, of(configuration), &first_touch)
+    };
+    let programs = PROGRAMS.iter().zip(commands).map(|(program, command)| ProgramReport {
+        title: program.title,
+        about: program.about,
+        command: [WORKLOADS.to_owned()].into_iter().chain(command[1..].to_vec()).collect(),
+        configurations: CONFIGURATIONS.map(|one| compare(program.title, one)).to_vec(),
+    });
+    let programs: Vec<ProgramReport> = programs.collect();
+    Report {
+        format: 1,
+        origin: "emulated",
+        machine: machine.name.clone(),
+        nodes: machine.nodes.len(),
+        cpus: machine.cpu_count(),
+        slow_motion: machine.lab.slow_motion,
+        seeds,
+        means: (0..CONFIGURATIONS.len()).map(|index| mean(&programs, index)).collect(),
+        failures: failures(&programs),
+        programs,
+    }
+}
+
+/// The mean of the configuration at `index` over the programs. A rival that did not act on one is
+/// left out there: it would stand for first touch.
+fn mean(programs: &[ProgramReport], index: usize) -> Mean {
+    let acted: Vec<&ConfigurationReport> = programs
+        .iter()
+        .map(|program| &program.configurations[index])
+        .filter(|one| one.idle.is_none())
+        .collect();
+    let of = |speed: fn(&ConfigurationReport) -> Option<Speed>| {
+        let speeds: Option<Vec<f64>> = acted.iter().map(|one| Some(speed(one)?.median)).collect();
+        speeds.and_then(|speeds| geometric_mean(&speeds))
+    };
+    Mean {
+        configuration: CONFIGURATIONS[index].name(),
+        speed: of(|one| one.speed),
+        last_third: of(|one| one.last_third),
+        programs: acted.len(),
+    }
+}
+
+fn geometric_mean(values: &[f64]) -> Option<f64> {
+    let logarithms: f64 = values.iter().map(|value| value.ln()).sum();
+    (!values.is_empty()).then(|| (logarithms / values.len() as f64).exp())
+}
+
+fn failures(programs: &[ProgramReport]) -> Vec<String> {
+    let mut failures = Vec::new();
+    for program in programs {
+        for configuration in &program.configurations {
+            for run in configuration.runs.iter().filter(|run| run.ending != Ending::Exit(0)) {
+                let last = run.stdout.lines().last().unwrap_or_default();
+                let said = run.stderr.lines().last().unwrap_or_default();
+                failures.push(format!(
+                    "{}, {}, seed {}: {:?} {last} {said}",
+                    program.title, configuration.name, run.seed, run.ending
+                ));
+            }
+        }
+    }
+    failures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::{LastThird, WorkUnit};
+    use crate::result::sample_run;
+
+    /// First touch takes 2 s; the others in their order 1, 2, 2 and 0.5 s. numad moves nothing but in
+    /// the first program.
+    pub(super) fn sample() -> Report {
+        let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
+        let guest = Initramfs::new();
+        let commands = PROGRAMS.map(|of| of.arguments.split(' ').map(str::to_owned).collect());
+        let tasks = tasks(&guest, &commands, 1);
+        let result = |(index, task): (usize, &Task<'_>)| {
+            let seconds = [2.0, 1.0, 2.0, 2.0, 0.5][index % 5];
+            let unit = WorkUnit::Rounds;
+            let moves = index < 5 || task.configuration != Configuration::Numad;
+            RunResult {
+                seconds,
+                pages_moved: if moves { 5 } else { 0 },
+                pages_watched: 5,
+                last_third: Some(LastThird { unit, per_s: 3.0 / seconds }),
+                ..sample_run()
+            }
+        };
+        let results = tasks.iter().enumerate().map(result).collect();
+        report(&machine, 1, &commands, &tasks, results)
+    }
+
+    #[test]
+    fn means_leave_out_who_did_not_act() {
+        let report = sample();
+        let mean = |index: usize| (report.means[index].speed, report.means[index].programs);
+        assert_eq!(mean(0), (Some(1.0), 4));
+        assert_eq!(mean(1), (Some(2.0), 4));
+        assert_eq!(mean(3), (Some(1.0), 1));
+        assert_eq!(mean(4), (Some(4.0), 4));
+        assert_eq!(report.means[4].last_third, Some(4.0));
+        assert_eq!(report.programs[1].configurations[3].idle.as_deref().map(|_| ()), Some(()));
+        assert!(report.failures.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_result_is_a_failure() {
+        let mut programs = sample().programs;
+        programs[2].configurations[4].runs[0].ending = Ending::Exit(1);
+        programs[2].configurations[4].runs[0].stdout = "workload=x result=wrong\n".to_owned();
+        let failures = failures(&programs);
+        assert_eq!(failures.len(), 1);
+        assert!(failures[0].starts_with("well placed, rondpoint, seed 1:"), "{failures:?}");
+        assert!(failures[0].contains("result=wrong"), "{failures:?}");
+    }
+
+    #[test]
+    fn the_programs_have_the_flags_that_they_are_given() {
+        for program in PROGRAMS {
+            assert!(program.arguments.contains("--no-huge-pages"), "{}", program.arguments);
+        }
+        assert_eq!(geometric_mean(&[]), None);
+        let mean = geometric_mean(&[1.0, 4.0]).expect("two values");
+        assert!((mean - 2.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,126 @@
+//! `./x dist`: `rondpoint` as one static file for each server architecture, tried out as far as this
+//! machine can.
+//!
+//! The targets are musl's, whose C library comes with Rust's own target files, and the linker is the
+//! one that comes with the compiler: no C toolchain is needed for either, nor any of the other
+//! architecture.
+
+mod smoke;
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use object::Architecture;
+
+use crate::lab::target_folder;
+use crate::test::Tally;
+use crate::tidy::root;
+
+/// A target and what its program must be.
+struct Target {
+    /// As rustup and cargo name it.
+    name: &'static str,
+    /// As `uname -m` does, and qemu's user emulation.
+    machine: &'static str,
+    architecture: Architecture,
+}
+
+const TARGETS: [Target; 2] = [
+    Target {
+        name: "x86_64-unknown-linux-musl",
+        machine: "x86_64",
+        architecture: Architecture::X86_64,
+    },
+    Target {
+        name: "aarch64-unknown-linux-musl",
+        machine: "aarch64",
+        architecture: Architecture::Aarch64,
+    },
+];
+
+/// What `./x dist` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only this architecture; default: both
+    #[arg(long, value_name = "MACHINE", value_parser = ["x86_64", "aarch64"])]
+    machine: Option<String>,
+}
+
+/// Builds, tries and lists what is then in `target/dist`.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let folder = target_folder().join("dist");
+    fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    let asked = |target: &&Target| {
+        arguments.machine.as_deref().is_none_or(|machine| machine == target.machine)
+    };
+    let mut sums = String::new();
+    for target in TARGETS.iter().filter(asked) {
+        eprintln!("building rondpoint for {} …", target.name);
+        let name = format!("rondpoint-{}", target.machine);
+        let file = folder.join(&name);
+        let built = build(target)?;
+        fs::copy(&built, &file).with_context(|| format!("{}: cannot write", file.display()))?;
+        for line in smoke::test(&file, target)? {
+            println!("{name}: {line}");
+        }
+        let _ = writeln!(sums, "{}  {name}", sha256(&file)?);
+    }
+    let list = folder.join("SHA256SUMS");
+    fs::write(&list, &sums).with_context(|| format!("{}: cannot write", list.display()))?;
+    print!("{sums}");
+    println!("in {}", folder.display());
+    Ok(())
+}
+
+/// The part of `./x test`: the program for this architecture, built and tried.
+pub(crate) fn test() -> Result<Tally> {
+    run(&Arguments { machine: Some(TARGETS[0].machine.to_owned()) }).map(|()| Tally::one(true))
+}
+
+/// A release build, linked by the compiler's own linker. Returns the program.
+fn build(target: &Target) -> Result<PathBuf> {
+    provide_target(target)?;
+    let folder = target_folder().join("static");
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(["build", "--quiet", "--release", "--package", "rondpoint"]);
+    command.args(["--target", target.name, "--target-dir"]).arg(&folder);
+    command.env("RUSTFLAGS", "-Clinker=rust-lld -Clink-self-contained=yes -Cstrip=symbols");
+    if !command.status().context("cargo: cannot run")?.success() {
+        bail!("cannot build rondpoint for {}", target.name);
+    }
+    Ok(folder.join(target.name).join("release/rondpoint"))
+}
+
+/// Makes sure that the compiler has the target's own files, through rustup where they are missing.
+fn provide_target(target: &Target) -> Result<()> {
+    let name = target.name;
+    let output = Command::new("rustc")
+        .current_dir(root())
+        .args(["--print", "target-libdir", "--target", name])
+        .output()
+        .context("rustc: cannot run")?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    if output.status.success() && folder.is_dir() {
+        return Ok(());
+    }
+    eprintln!("rustup target add {name} (about 40 MB)");
+    let added = Command::new("rustup").current_dir(root()).args(["target", "add", name]).status();
+    if added.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    bail!(
+        "Rust's files for {name} are not here and rustup could not add them; \
+         with a network: rustup target add {name}"
+    )
+}
+
+fn sha256(file: &Path) -> Result<String> {
+    let output = Command::new("sha256sum").arg(file).output().context("sha256sum: cannot run")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let sum = text.split_whitespace().next().filter(|sum| sum.len() == 64);
+    sum.map(str::to_owned).with_context(|| format!("sha256sum of {}: {text}", file.display()))
+}

@@ -1,0 +1,134 @@
+//! Is the file what a server needs? One static program of the right architecture, and where this
+//! machine can run it, one that works in a folder with nothing else in it.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, Result, bail};
+use object::{Architecture, Object as _, ObjectKind, ObjectSection as _};
+
+use super::Target;
+
+/// What the program must do in a bare folder: arguments, and what its output begins with.
+const TRIALS: [(&[&str], &str); 3] =
+    [(&["--version"], "rondpoint "), (&["doctor", "--json"], "{"), (&["topology", "--json"], "{")];
+
+/// The program's file becomes the only one in a file system of its own, beside the kernel's two.
+const BARE: &str =
+    "mount --rbind /proc $0/proc && mount --rbind /sys $0/sys && exec chroot $0 \"$@\"";
+
+/// Checks the file; the lines say what was found. The error says what is wrong with it.
+pub(super) fn test(file: &Path, target: &Target) -> Result<Vec<String>> {
+    let bytes = fs::read(file).with_context(|| format!("{}: cannot read", file.display()))?;
+    let mut found = vec![check(&bytes, target.architecture)?];
+    let runner = if target.machine == env::consts::ARCH {
+        None
+    } else {
+        let emulator =
+            [format!("qemu-{}-static", target.machine), format!("qemu-{}", target.machine)]
+                .into_iter()
+                .find(|name| Command::new(name).arg("--version").output().is_ok());
+        let Some(emulator) = emulator else {
+            found.push(format!("not run: this machine has no qemu-{}", target.machine));
+            return Ok(found);
+        };
+        Some(emulator)
+    };
+    for (arguments, begins) in TRIALS {
+        found.push(trial(file, runner.as_deref(), arguments, begins)?);
+    }
+    Ok(found)
+}
+
+/// The file as its header says.
+fn check(bytes: &[u8], architecture: Architecture) -> Result<String> {
+    let elf = object::File::parse(bytes).context("not an ELF file")?;
+    if elf.architecture() != architecture {
+        bail!("a program for {:?}, expected {architecture:?}", elf.architecture());
+    }
+    if !matches!(elf.kind(), ObjectKind::Executable | ObjectKind::Dynamic) {
+        bail!("{:?}, expected a program", elf.kind());
+    }
+    if let Some(section) = elf.section_by_name(".interp") {
+        let loader = section.data().unwrap_or_default();
+        bail!("wants {}, expected no interpreter", String::from_utf8_lossy(loader));
+    }
+    let wants = elf.imports().unwrap_or_default();
+    if let Some(import) = wants.first() {
+        bail!("wants {}, expected no library", String::from_utf8_lossy(import.name()));
+    }
+    Ok(format!("static {architecture:?}, no interpreter, {} KiB", bytes.len() >> 10))
+}
+
+/// Runs the program: another architecture's through an emulator, ours as the only file there is.
+fn trial(file: &Path, runner: Option<&str>, arguments: &[&str], begins: &str) -> Result<String> {
+    let line = arguments.join(" ");
+    let (output, how) = match runner {
+        Some(runner) => (output(Command::new(runner).arg(file).args(arguments))?, "emulated"),
+        None => bare(file, arguments)?,
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // doctor's exit status 1 is its verdict on this machine.
+    let ends_well =
+        output.status.success() || (arguments[0], output.status.code()) == ("doctor", Some(1));
+    if !ends_well || !said.starts_with(begins) {
+        bail!("rondpoint {line}: {}: {said}{errors}", output.status);
+    }
+    Ok(format!("rondpoint {line}: works, {how}"))
+}
+
+/// Runs the program in a root of its own where the kernel lets this user make one, else in an empty
+/// folder.
+fn bare(file: &Path, arguments: &[&str]) -> Result<(Output, &'static str)> {
+    let root = env::temp_dir().join(format!("rondpoint-dist-{}", std::process::id()));
+    let result = in_root(&root, file, arguments);
+    // What could not be removed is an empty folder or two in the place for such things.
+    let _ = fs::remove_dir_all(&root);
+    result
+}
+
+fn in_root(root: &Path, file: &Path, arguments: &[&str]) -> Result<(Output, &'static str)> {
+    for folder in ["proc", "sys"] {
+        fs::create_dir_all(root.join(folder))?;
+    }
+    fs::copy(file, root.join("rondpoint"))?;
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command
+    };
+    if !output(unshare().arg("true")).is_ok_and(|output| output.status.success()) {
+        let mut command = Command::new(root.join("rondpoint"));
+        let output = output(command.current_dir(root).args(arguments))?;
+        return Ok((output, "in an empty folder (no user namespaces here)"));
+    }
+    let mut command = unshare();
+    command.args(["sh", "-c", BARE]).arg(root).arg("/rondpoint").args(arguments);
+    Ok((output(&mut command)?, "alone in a file system"))
+}
+
+/// With nothing of this user's environment but where programs are.
+fn output(command: &mut Command) -> Result<Output> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let command = command.env_clear().env("PATH", path);
+    command.output().with_context(|| format!("{command:?}: cannot run"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_with_an_interpreter_or_of_another_machine_is_refused() {
+        // This test itself: linked with the system's C library.
+        let own = fs::read(env::current_exe().expect("this test")).expect("readable");
+        let error = check(&own, Architecture::X86_64).expect_err("not static").to_string();
+        assert!(error.contains("expected no interpreter"), "{error}");
+        let error = check(&own, Architecture::Aarch64).expect_err("not Arm's").to_string();
+        assert_eq!(error, "a program for X86_64, expected Aarch64");
+        assert!(check(b"#!/bin/sh", Architecture::X86_64).is_err());
+    }
+}
