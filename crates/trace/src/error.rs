@@ -1,0 +1,36 @@
+//! What can be wrong with a trace, and how it is said: file, line, what was found and expected.
+
+use std::path::PathBuf;
+
+/// Why a trace could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be created, written or read.
+    #[error("cannot {attempted} trace {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// `create`, `write` or `read`.
+        attempted: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is not what it should be.
+    #[error("{}:{line}: {problem}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u64,
+        /// The field, what was found and what was expected.
+        problem: String,
+    },
+    /// The header names a policy or preset that this program does not have.
+    #[error("policy {name}: {expected}")]
+    Policy {
+        /// As in the header.
+        name: String,
+        /// Which there are.
+        expected: String,
+    },
+}

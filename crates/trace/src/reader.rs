@@ -1,0 +1,231 @@
+//! Reads a trace, one step after the other, and says where it is damaged.
+
+mod lines;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rondpoint_core::Topology;
+use rondpoint_core::controller::Input;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use self::lines::Lines;
+use crate::{FORMAT, Header, TraceError, VERSION, check, wire};
+
+/// What was decided, as the file has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    pub(crate) plan: wire::Plan,
+    pub(crate) judged: Vec<wire::Judged>,
+}
+
+/// A recorded step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its number, counted from 1.
+    pub step: u64,
+    /// Line of its input.
+    pub line: u64,
+    /// What entered the controller.
+    pub input: Input,
+    /// What it decided; `None` at the end of a file whose manager was killed in between.
+    pub decision: Option<Decision>,
+}
+
+/// A last line that is not whole: the manager was killed while it wrote, or the disk was full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncated {
+    /// Line, from 1.
+    pub line: u64,
+    /// Bytes of it that are there.
+    pub bytes: usize,
+}
+
+/// A trace that is being read: an iterator over its steps, which ends after the first error.
+#[derive(Debug)]
+pub struct Reader<R: Read = File> {
+    lines: Lines<R>,
+    header: Header,
+    steps: u64,
+    truncated: Option<Truncated>,
+    over: bool,
+}
+
+impl Reader {
+    /// Opens a file and reads its header.
+    ///
+    /// # Errors
+    /// It cannot be read, is no trace, is of a newer version, or its header is damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|source| TraceError::File {
+            path: path.to_path_buf(),
+            attempted: "read",
+            source,
+        })?;
+        Self::new(file, path)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header from a source; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn new(source: R, path: impl Into<PathBuf>) -> Result<Self, TraceError> {
+        let mut lines = Lines::new(source, path.into());
+        lines.first()?;
+        let header: wire::Header =
+            header(lines.bytes()).map_err(|problem| lines.refuse(problem))?;
+        let topology = Topology::new((&header.machine).into());
+        let topology = topology.map_err(|error| lines.refuse(format!("machine: {error}")))?;
+        let header = header.with(topology);
+        Ok(Self { lines, header, steps: 0, truncated: None, over: false })
+    }
+
+    /// The first line.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The last line, if it is not whole; known when the last step was read.
+    #[must_use]
+    pub fn truncated(&self) -> Option<Truncated> {
+        self.truncated
+    }
+}
+
+impl<R: Read> Reader<R> {
+    fn read_step(&mut self) -> Result<Option<Record>, TraceError> {
+        let Some(line) = self.read_line()? else { return Ok(None) };
+        let at = self.lines.number();
+        let wire::Line::Input(read) = line else {
+            return Err(self
+                .lines
+                .refuse("a decision, expected the next step's input".to_string()));
+        };
+        self.steps += 1;
+        self.expect_step(read.step)?;
+        let outcomes = read.outcomes.into_iter().map(Into::into).collect();
+        let input = Input { outcomes, observation: read.observation.into() };
+        check::observation(&input.observation, &self.header.topology)
+            .map_err(|problem| self.lines.refuse(format!("input.observation.{problem}")))?;
+        let decision = self.read_decision()?;
+        Ok(Some(Record { step: self.steps, line: at, input, decision }))
+    }
+
+    fn read_decision(&mut self) -> Result<Option<Decision>, TraceError> {
+        match self.read_line()? {
+            None => Ok(None),
+            Some(wire::Line::Input(_)) => {
+                let problem = format!("an input, expected the decision of step {}", self.steps);
+                Err(self.lines.refuse(problem))
+            }
+            Some(wire::Line::Decision(read)) => {
+                self.expect_step(read.step)?;
+                Ok(Some(Decision { plan: read.plan, judged: read.judged }))
+            }
+        }
+    }
+
+    /// The next line; `None` at the end of the file, which a line that is not whole is too.
+    fn read_line(&mut self) -> Result<Option<wire::Line>, TraceError> {
+        if self.truncated.is_some() || !self.lines.next()? {
+            return Ok(None);
+        }
+        let bytes = self.lines.bytes();
+        match parse(bytes) {
+            Ok(line) => Ok(Some(line)),
+            Err(wrong) if wrong.ended_early && !self.lines.is_ended() => {
+                self.truncated = Some(Truncated { line: self.lines.number(), bytes: bytes.len() });
+                Ok(None)
+            }
+            Err(wrong) => Err(self.lines.refuse(wrong.problem)),
+        }
+    }
+
+    fn expect_step(&self, step: u64) -> Result<(), TraceError> {
+        match step == self.steps {
+            true => Ok(()),
+            false => Err(self.lines.refuse(format!("step {step}, expected {}", self.steps))),
+        }
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Record, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let record = self.read_step().transpose();
+        self.over = !matches!(record, Some(Ok(_)));
+        record
+    }
+}
+
+/// A line that is not what it should be.
+struct Wrong {
+    problem: String,
+    /// It ended where more was expected.
+    ended_early: bool,
+}
+
+/// Reads one line as JSON of the expected form; what is wrong begins with the path of the field.
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Wrong> {
+    let mut json = serde_json::Deserializer::from_slice(line);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        let ended_early = inner.is_eof();
+        let said = without_place(&inner);
+        let problem = if path == "." || path == "?" { said } else { format!("{path}: {said}") };
+        Wrong { problem, ended_early }
+    });
+    let end =
+        |error: serde_json::Error| Wrong { problem: without_place(&error), ended_early: false };
+    read.and_then(|read| json.end().map(|()| read).map_err(end))
+}
+
+/// What serde_json says without its own count of lines, which is always 1 here.
+fn without_place(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match said.strip_suffix(&place) {
+        Some(said) => format!("{said} (column {})", error.column()),
+        None => said,
+    }
+}
+
+/// The header of a version that this program reads.
+fn header(line: &[u8]) -> Result<wire::Header, String> {
+    let begin = format!("{{\"format\":\"{FORMAT}\"");
+    let no_trace = |what| format!("{what}, expected a first line that begins {begin}");
+    if line.starts_with(GZIP) {
+        return Err(no_trace("compressed with gzip: unpack it first"));
+    }
+    let read: Value = match parse(line) {
+        Ok(read) => read,
+        Err(wrong) if line.starts_with(begin.as_bytes()) => return Err(wrong.problem),
+        Err(_) => return Err(no_trace("not a trace")),
+    };
+    if read.get("format").and_then(Value::as_str) != Some(FORMAT) {
+        return Err(no_trace("not a trace"));
+    }
+    match read.get("version").and_then(Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {
+            parse(line).map_err(|wrong| wrong.problem)
+        }
+        Some(version) if version > u64::from(VERSION) => Err(format!(
+            "version: {version}, this program reads {VERSION}; a newer rondpoint wrote it"
+        )),
+        _ => Err(format!("version: expected {VERSION}")),
+    }
+}
+
+/// How a file of gzip begins (RFC 1952).
+const GZIP: &[u8] = &[0x1f, 0x8b];

@@ -1,0 +1,262 @@
+//! One look at the machine.
+
+use std::collections::BTreeMap;
+
+use rondpoint_core::observation::{
+    self, Exemption as CoreExemption, MappingKind as CoreMappingKind,
+};
+use rondpoint_core::{Bytes, Nanos, Pid, Tid};
+use serde::{Deserialize, Serialize};
+
+use super::names;
+use super::number::{Float, Set};
+use super::samples::Samples;
+use super::table::{Counter, Square};
+
+/// One look at the machine. What was not read is left out.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Observation {
+    pub(crate) at_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_traffic: Option<Square<Counter>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link_bytes: Option<Vec<Counter>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free_memory_bytes: Option<Vec<u64>>,
+    processes: Vec<Process>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    samples: Option<Samples>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint_faults: Option<Samples>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Process {
+    pid: u32,
+    started_ns: u64,
+    threads: Vec<Thread>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_traffic: Option<Square<Counter>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counters: BTreeMap<Event, Counter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_traffic: Option<Square<Counter>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<Vec<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    faults: Option<u64>,
+    /// `[start, end, kind]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mappings: Option<Vec<(u64, u64, MappingKind)>>,
+    /// `[address, collapses]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<Vec<(u64, u32)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<Float>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_nodes: Option<Set>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exempt: Option<Exemption>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages_moved_by_others: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Thread {
+    tid: u32,
+    cpu: usize,
+    cpu_time_ns: u64,
+    allowed: Set,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exempt: Option<Exemption>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counters: BTreeMap<Event, Counter>,
+}
+
+names! {
+    Exemption for CoreExemption {
+        KernelThread = "kernel-thread",
+        RealTime = "real-time",
+        OwnAffinity = "own-affinity",
+        OwnMemoryPolicy = "own-memory-policy",
+        OtherManager = "other-manager",
+        OptedOut = "opted-out",
+        GivenUp = "given-up",
+    }
+}
+
+names! {
+    MappingKind for CoreMappingKind {
+        PrivateAnonymous = "private-anonymous",
+        PrivateHuge = "private-huge",
+        PrivateOther = "private-other",
+        Shared = "shared",
+        Special = "special",
+    }
+}
+
+names! {
+    Event for observation::Event {
+        Instructions = "instructions",
+        Cycles = "cycles",
+        ReferenceCycles = "reference-cycles",
+        ReferenceCyclesRound2 = "reference-cycles-round-2",
+        LlcReferences = "llc-references",
+        LlcHits = "llc-hits",
+        LlcMisses = "llc-misses",
+        LlcPrefetchMisses = "llc-prefetch-misses",
+        LlcLoadMisses = "llc-load-misses",
+        PrivateMisses = "private-misses",
+        RemoteForward = "remote-forward",
+        RemoteHitm = "remote-hitm",
+        SnoopLocal = "snoop-local",
+        LocalDram = "local-dram",
+        RemoteDram = "remote-dram",
+        StallCycles = "stall-cycles",
+        Refills = "refills",
+        RefillsModified = "refills-modified",
+        DramReads = "dram-reads",
+        DramReadsAndWrites = "dram-reads-and-writes",
+        DramLatencyCycles = "dram-latency-cycles",
+        DramRequests = "dram-requests",
+    }
+}
+
+fn table(read: &Option<rondpoint_core::Matrix<observation::Counter>>) -> Option<Square<Counter>> {
+    read.as_ref().map(|table| Square(table.map(Counter)))
+}
+
+fn core_table(
+    read: Option<Square<Counter>>,
+) -> Option<rondpoint_core::Matrix<observation::Counter>> {
+    read.map(|table| table.0.map(|counter| counter.0))
+}
+
+fn bytes(read: &Option<Vec<Bytes>>) -> Option<Vec<u64>> {
+    read.as_ref().map(|nodes| nodes.iter().map(|bytes| bytes.0).collect())
+}
+
+fn core_bytes(read: Option<Vec<u64>>) -> Option<Vec<Bytes>> {
+    read.map(|nodes| nodes.into_iter().map(Bytes).collect())
+}
+
+fn counters(read: &observation::Counters) -> BTreeMap<Event, Counter> {
+    read.iter().map(|(event, counter)| (event.into(), Counter(counter))).collect()
+}
+
+fn core_counters(read: BTreeMap<Event, Counter>) -> observation::Counters {
+    read.into_iter().map(|(event, counter)| (event.into(), counter.0)).collect()
+}
+
+impl From<&observation::Observation> for Observation {
+    fn from(read: &observation::Observation) -> Self {
+        Self {
+            at_ns: read.at.0,
+            node_traffic: table(&read.node_traffic),
+            link_bytes: read
+                .link_bytes
+                .as_ref()
+                .map(|links| links.iter().copied().map(Counter).collect()),
+            free_memory_bytes: bytes(&read.free_memory),
+            processes: read.processes.iter().map(Into::into).collect(),
+            samples: read.samples.as_ref().map(Into::into),
+            hint_faults: read.hint_faults.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<Observation> for observation::Observation {
+    fn from(read: Observation) -> Self {
+        Self {
+            at: Nanos(read.at_ns),
+            node_traffic: core_table(read.node_traffic),
+            link_bytes: read
+                .link_bytes
+                .map(|links| links.into_iter().map(|counter| counter.0).collect()),
+            free_memory: core_bytes(read.free_memory_bytes),
+            processes: read.processes.into_iter().map(Into::into).collect(),
+            samples: read.samples.map(Into::into),
+            hint_faults: read.hint_faults.map(Into::into),
+        }
+    }
+}
+
+impl From<&observation::ProcessObservation> for Process {
+    fn from(read: &observation::ProcessObservation) -> Self {
+        let mapping =
+            |one: &observation::Mapping| (one.start, one.end, MappingKind::from(one.kind));
+        let replica = |one: &observation::Replica| (one.address, one.collapses);
+        Self {
+            pid: read.pid.0,
+            started_ns: read.started.0,
+            threads: read.threads.iter().map(Into::into).collect(),
+            node_traffic: table(&read.node_traffic),
+            counters: counters(&read.counters),
+            cache_traffic: table(&read.cache_traffic),
+            memory_bytes: bytes(&read.memory),
+            faults: read.faults,
+            mappings: read.mappings.as_ref().map(|all| all.iter().map(mapping).collect()),
+            replicas: read.replicas.as_ref().map(|all| all.iter().map(replica).collect()),
+            progress: read.progress.map(Float),
+            allowed_nodes: read.allowed_nodes.clone().map(Set),
+            exempt: read.exempt.map(Into::into),
+            pages_moved_by_others: read.pages_moved_by_others,
+        }
+    }
+}
+
+impl From<Process> for observation::ProcessObservation {
+    fn from(read: Process) -> Self {
+        let mapping = |(start, end, kind): (u64, u64, MappingKind)| observation::Mapping {
+            start,
+            end,
+            kind: kind.into(),
+        };
+        let replica = |(address, collapses)| observation::Replica { address, collapses };
+        Self {
+            pid: Pid(read.pid),
+            started: Nanos(read.started_ns),
+            threads: read.threads.into_iter().map(Into::into).collect(),
+            node_traffic: core_table(read.node_traffic),
+            counters: core_counters(read.counters),
+            cache_traffic: core_table(read.cache_traffic),
+            memory: core_bytes(read.memory_bytes),
+            faults: read.faults,
+            mappings: read.mappings.map(|all| all.into_iter().map(mapping).collect()),
+            replicas: read.replicas.map(|all| all.into_iter().map(replica).collect()),
+            progress: read.progress.map(|progress| progress.0),
+            allowed_nodes: read.allowed_nodes.map(|nodes| nodes.0),
+            exempt: read.exempt.map(Into::into),
+            pages_moved_by_others: read.pages_moved_by_others,
+        }
+    }
+}
+
+impl From<&observation::ThreadObservation> for Thread {
+    fn from(read: &observation::ThreadObservation) -> Self {
+        Self {
+            tid: read.tid.0,
+            cpu: read.cpu,
+            cpu_time_ns: read.cpu_time.0,
+            allowed: Set(read.allowed.clone()),
+            exempt: read.exempt.map(Into::into),
+            counters: counters(&read.counters),
+        }
+    }
+}
+
+impl From<Thread> for observation::ThreadObservation {
+    fn from(read: Thread) -> Self {
+        Self {
+            tid: Tid(read.tid),
+            cpu: read.cpu,
+            cpu_time: Nanos(read.cpu_time_ns),
+            allowed: read.allowed.0,
+            exempt: read.exempt.map(Into::into),
+            counters: core_counters(read.counters),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Plans, and what became of them.
+
+use rondpoint_core::ledger;
+use rondpoint_core::plan::{self, Mechanism as CoreMechanism, StepResult};
+use rondpoint_core::{Bytes, Nanos, Pid, Tid};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::names;
+use super::number::Set;
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    pub(crate) number: u64,
+    pub(crate) steps: Vec<Proposal>,
+    pub(crate) inverses: Vec<Inverse>,
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// What a policy wanted, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Proposal {
+    pub(crate) policy: String,
+    pub(crate) action: Action,
+    /// As the policy of that day told it: no format of ours.
+    pub(crate) reason: Value,
+    /// The same for people.
+    pub(crate) because: String,
+}
+
+/// What the guard did not admit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Refused {
+    pub(crate) proposal: Proposal,
+    /// As the guard of that day told it: no format of ours.
+    pub(crate) refusal: Value,
+    /// The same for people.
+    pub(crate) because: String,
+}
+
+/// How to undo a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Inverse {
+    plan: u64,
+    step: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Action>,
+    exact: bool,
+}
+
+/// A change of the host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", deny_unknown_fields)]
+pub(crate) enum Action {
+    #[serde(rename = "move-pages")]
+    MovePages { pid: u32, mechanism: Mechanism, pages: Vec<PageMove> },
+    #[serde(rename = "replicate")]
+    Replicate { pid: u32, pages: Vec<PageMove> },
+    #[serde(rename = "unreplicate")]
+    Unreplicate { pid: u32, pages: Vec<PageMove> },
+    #[serde(rename = "set-affinity")]
+    SetAffinity {
+        pid: u32,
+        tid: u32,
+        cpus: Set,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        via: Option<usize>,
+    },
+    #[serde(rename = "move-process-memory")]
+    MoveProcessMemory { pid: u32, nodes: Vec<(usize, usize)>, freeze: bool, memory_bytes: u64 },
+    #[serde(rename = "set-sampling")]
+    SetSampling {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        every: Option<Sampling>,
+    },
+}
+
+/// `[address, shift, from, to]`.
+type PageMove = (u64, u8, u16, u16);
+
+/// The rate of sampling; absent = off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sampling {
+    cycles: u64,
+    tracked_pages: usize,
+}
+
+names! {
+    Mechanism for CoreMechanism {
+        CoLocation = "co-location",
+        Interleaving = "interleaving",
+        Following = "following",
+    }
+}
+
+/// What became of a step.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Outcome {
+    plan: u64,
+    step: usize,
+    result: Result,
+    spent_ns: u64,
+    frozen_ns: u64,
+}
+
+/// What happened to a step.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Result {
+    #[serde(rename = "done")]
+    Done,
+    #[serde(rename = "pages")]
+    Pages(PageCounts),
+    #[serde(rename = "gone")]
+    Gone,
+    #[serde(rename = "unsupported")]
+    Unsupported,
+    /// With the kernel's error number.
+    #[serde(rename = "refused")]
+    Refused(i32),
+}
+
+/// What happened to the pages of a step, in base pages of 4 KiB.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PageCounts {
+    moved: u64,
+    in_place: u64,
+    absent: u64,
+    busy: u64,
+    no_memory: u64,
+    failed: u64,
+    collapsed: u64,
+}
+
+impl From<&plan::Plan> for Plan {
+    fn from(plan: &plan::Plan) -> Self {
+        Self {
+            number: plan.number,
+            steps: plan.steps.iter().map(Into::into).collect(),
+            inverses: plan.inverses.iter().map(Into::into).collect(),
+            refused: plan.refused.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&plan::Proposal> for Proposal {
+    fn from(proposal: &plan::Proposal) -> Self {
+        Self {
+            policy: proposal.policy.to_string(),
+            action: (&proposal.action).into(),
+            reason: explanation(&proposal.reason),
+            because: proposal.reason.to_string(),
+        }
+    }
+}
+
+impl From<&plan::Refused> for Refused {
+    fn from(refused: &plan::Refused) -> Self {
+        Self {
+            proposal: (&refused.proposal).into(),
+            refusal: explanation(&refused.refusal),
+            because: refused.refusal.to_string(),
+        }
+    }
+}
+
+/// What the core serialises for reports. A type that JSON cannot hold (a map with keys that are no
+/// text) would be explained by nothing.
+fn explanation(of: &impl Serialize) -> Value {
+    serde_json::to_value(of).unwrap_or(Value::Null)
+}
+
+impl From<&ledger::Inverse> for Inverse {
+    fn from(inverse: &ledger::Inverse) -> Self {
+        Self {
+            plan: inverse.plan,
+            step: inverse.step,
+            action: inverse.action.as_ref().map(Into::into),
+            exact: inverse.exact,
+        }
+    }
+}
+
+fn page(page: &plan::PageMove) -> PageMove {
+    (page.address, page.shift, page.from, page.to)
+}
+
+fn core_page((address, shift, from, to): PageMove) -> plan::PageMove {
+    plan::PageMove { address, shift, from, to }
+}
+
+impl From<&plan::Action> for Action {
+    fn from(action: &plan::Action) -> Self {
+        let moves = |pages: &[plan::PageMove]| pages.iter().map(page).collect();
+        match action {
+            plan::Action::MovePages { pid, mechanism, pages } => {
+                Self::MovePages { pid: pid.0, mechanism: (*mechanism).into(), pages: moves(pages) }
+            }
+            plan::Action::Replicate { pid, pages } => {
+                Self::Replicate { pid: pid.0, pages: moves(pages) }
+            }
+            plan::Action::Unreplicate { pid, pages } => {
+                Self::Unreplicate { pid: pid.0, pages: moves(pages) }
+            }
+            plan::Action::SetAffinity { pid, tid, cpus, via } => {
+                Self::SetAffinity { pid: pid.0, tid: tid.0, cpus: Set(cpus.clone()), via: *via }
+            }
+            plan::Action::MoveProcessMemory { pid, nodes, freeze, memory } => {
+                Self::MoveProcessMemory {
+                    pid: pid.0,
+                    nodes: nodes.iter().map(|node| (node.from, node.to)).collect(),
+                    freeze: *freeze,
+                    memory_bytes: memory.0,
+                }
+            }
+            plan::Action::SetSampling { pid, sampling } => Self::SetSampling {
+                pid: pid.map(|pid| pid.0),
+                every: match *sampling {
+                    plan::Sampling::Off => None,
+                    plan::Sampling::Every { cycles, tracked_pages } => {
+                        Some(Sampling { cycles, tracked_pages })
+                    }
+                },
+            },
+        }
+    }
+}
+
+impl From<Action> for plan::Action {
+    fn from(action: Action) -> Self {
+        let moves = |pages: Vec<PageMove>| pages.into_iter().map(core_page).collect();
+        match action {
+            Action::MovePages { pid, mechanism, pages } => {
+                Self::MovePages { pid: Pid(pid), mechanism: mechanism.into(), pages: moves(pages) }
+            }
+            Action::Replicate { pid, pages } => {
+                Self::Replicate { pid: Pid(pid), pages: moves(pages) }
+            }
+            Action::Unreplicate { pid, pages } => {
+                Self::Unreplicate { pid: Pid(pid), pages: moves(pages) }
+            }
+            Action::SetAffinity { pid, tid, cpus, via } => {
+                Self::SetAffinity { pid: Pid(pid), tid: Tid(tid), cpus: cpus.0, via }
+            }
+            Action::MoveProcessMemory { pid, nodes, freeze, memory_bytes } => {
+                let node = |(from, to)| plan::NodeMove { from, to };
+                Self::MoveProcessMemory {
+                    pid: Pid(pid),
+                    nodes: nodes.into_iter().map(node).collect(),
+                    freeze,
+                    memory: Bytes(memory_bytes),
+                }
+            }
+            Action::SetSampling { pid, every } => Self::SetSampling {
+                pid: pid.map(Pid),
+                sampling: match every {
+                    None => plan::Sampling::Off,
+                    Some(Sampling { cycles, tracked_pages }) => {
+                        plan::Sampling::Every { cycles, tracked_pages }
+                    }
+                },
+            },
+        }
+    }
+}
+
+impl From<&plan::Outcome> for Outcome {
+    fn from(outcome: &plan::Outcome) -> Self {
+        Self {
+            plan: outcome.plan,
+            step: outcome.step,
+            result: match &outcome.result {
+                StepResult::Done => Result::Done,
+                StepResult::Pages(counts) => Result::Pages(counts.into()),
+                StepResult::Gone => Result::Gone,
+                StepResult::Unsupported => Result::Unsupported,
+                StepResult::Refused { errno } => Result::Refused(*errno),
+            },
+            spent_ns: outcome.spent.0,
+            frozen_ns: outcome.frozen.0,
+        }
+    }
+}
+
+impl From<Outcome> for plan::Outcome {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            plan: outcome.plan,
+            step: outcome.step,
+            result: match outcome.result {
+                Result::Done => StepResult::Done,
+                Result::Pages(counts) => StepResult::Pages(counts.into()),
+                Result::Gone => StepResult::Gone,
+                Result::Unsupported => StepResult::Unsupported,
+                Result::Refused(errno) => StepResult::Refused { errno },
+            },
+            spent: Nanos(outcome.spent_ns),
+            frozen: Nanos(outcome.frozen_ns),
+        }
+    }
+}
+
+impl From<&plan::PageCounts> for PageCounts {
+    fn from(counts: &plan::PageCounts) -> Self {
+        let plan::PageCounts { moved, in_place, absent, busy, no_memory, failed, collapsed } =
+            *counts;
+        Self { moved, in_place, absent, busy, no_memory, failed, collapsed }
+    }
+}
+
+impl From<PageCounts> for plan::PageCounts {
+    fn from(counts: PageCounts) -> Self {
+        let PageCounts { moved, in_place, absent, busy, no_memory, failed, collapsed } = counts;
+        Self { moved, in_place, absent, busy, no_memory, failed, collapsed }
+    }
+}

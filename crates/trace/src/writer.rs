@@ -1,0 +1,141 @@
+//! Writes a trace, each line as soon as it is known.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rondpoint_core::controller::{Input, Step};
+use rondpoint_core::host::Witness;
+use rondpoint_core::plan::Outcome;
+use serde::Serialize;
+
+use crate::{Header, TraceError, wire};
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub struct Writer<W: Write = File> {
+    sink: W,
+    path: PathBuf,
+    /// Number of the last input.
+    step: u64,
+    /// The line that is being made, kept for its allocation.
+    line: Vec<u8>,
+}
+
+impl Writer {
+    /// Creates the file, or empties one that is there, and writes the header.
+    ///
+    /// # Errors
+    /// It cannot be created or written.
+    pub fn create(path: impl AsRef<Path>, header: &Header) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        let file = File::create(path).map_err(|source| TraceError::File {
+            path: path.to_path_buf(),
+            attempted: "create",
+            source,
+        })?;
+        Self::new(file, path, header)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header to a sink; `path` is what errors call it. A line is one call of
+    /// `write_all`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(sink: W, path: impl Into<PathBuf>, header: &Header) -> Result<Self, TraceError> {
+        let mut writer = Self { sink, path: path.into(), step: 0, line: Vec::new() };
+        writer.write(&wire::Header::from(header))?;
+        Ok(writer)
+    }
+
+    /// Writes a step: what entered the controller and what it decided.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn step(&mut self, input: &Input, step: &Step) -> Result<(), TraceError> {
+        self.input(input)?;
+        self.decision(step)
+    }
+
+    /// Writes what is about to enter the controller.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn input(&mut self, input: &Input) -> Result<(), TraceError> {
+        self.step += 1;
+        self.write(&wire::Line::Input(wire::InputLine {
+            step: self.step,
+            outcomes: input.outcomes.iter().map(Into::into).collect(),
+            observation: (&input.observation).into(),
+        }))
+    }
+
+    /// Writes what the controller decided on the last input.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn decision(&mut self, step: &Step) -> Result<(), TraceError> {
+        self.write(&wire::Line::Decision(wire::DecisionLine {
+            step: self.step,
+            plan: (&step.plan).into(),
+            judged: step.judged.iter().map(Into::into).collect(),
+        }))
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> Result<(), TraceError> {
+        self.line.clear();
+        let written = serde_json::to_writer(&mut self.line, line).map_err(Into::into);
+        self.line.push(b'\n');
+        let written = written.and_then(|()| self.sink.write_all(&self.line));
+        written.and_then(|()| self.sink.flush()).map_err(|source| TraceError::File {
+            path: self.path.clone(),
+            attempted: "write",
+            source,
+        })
+    }
+}
+
+/// Records everything that goes through the loop. A failure does not stop the loop: the recording
+/// ends, and [`Recorder::finish`] says why.
+#[derive(Debug)]
+pub struct Recorder<W: Write = File> {
+    writer: Writer<W>,
+    failure: Option<TraceError>,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Goes on with a trace whose header is written.
+    #[must_use]
+    pub fn new(writer: Writer<W>) -> Self {
+        Self { writer, failure: None }
+    }
+
+    /// How many steps were recorded.
+    ///
+    /// # Errors
+    /// The recording ended early: what could not be written.
+    pub fn finish(self) -> Result<u64, TraceError> {
+        match self.failure {
+            None => Ok(self.writer.step),
+            Some(failure) => Err(failure),
+        }
+    }
+
+    fn record(&mut self, line: impl FnOnce(&mut Writer<W>) -> Result<(), TraceError>) {
+        if self.failure.is_none() {
+            self.failure = line(&mut self.writer).err();
+        }
+    }
+}
+
+impl<W: Write> Witness for Recorder<W> {
+    fn input(&mut self, input: &Input) {
+        self.record(|writer| writer.input(input));
+    }
+
+    fn step(&mut self, step: &Step, _outcomes: &[Outcome]) {
+        self.record(|writer| writer.decision(step));
+    }
+}
