@@ -180,8 +180,10 @@ impl Boot<'_> {
 /// `tsc=reliable`: modelled time is the same on all vCPUs, which the kernel cannot find out by itself.
 /// `mitigations=off`: emulation has no speculation to defend against, and the defences flush the
 /// first-level filter at each system call. `nowatchdog`: the watchdogs would take a PMU counter.
-const KERNEL_LINE: &str =
-    "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nowatchdog rdinit=/init";
+/// `cryptomgr.notests`: the self-tests of its ciphers would share the CPUs with the program for its
+/// first seconds, one after the other.
+const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nowatchdog \
+                           cryptomgr.notests rdinit=/init";
 
 /// QEMU that is ended when we give up on it.
 struct Running(Child);
