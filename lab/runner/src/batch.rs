@@ -11,7 +11,9 @@ use anyhow::{Context as _, Result, bail};
 use rondpoint_machine::Machine;
 
 use crate::cache::Cache;
-use crate::configuration::{self, Configuration, PRODUCT_PATH, RECORD_PATH, REPORT_PATH};
+use crate::configuration::{
+    self, Configuration, MACHINE_PATH, PRODUCT_PATH, RECORD_PATH, REPORT_PATH,
+};
 use crate::initramfs::Initramfs;
 use crate::lab::Lab;
 use crate::result::{RunResult, summarise};
@@ -95,13 +97,16 @@ impl Batch<'_> {
         let mut guest = task.guest.clone();
         if task.configuration.is_rondpoint() {
             guest.add_file(&self.lab.built.product, PRODUCT_PATH)?;
+            // What an operator would have measured and written down: sysfs tells no bandwidths.
+            guest.add_bytes(self.machine.to_toml().into_bytes(), MACHINE_PATH);
         }
         let installed = &self.lab.installed;
-        let guest =
-            configuration::with_job(guest, installed, task.configuration, task.command, task.seed)?;
+        let keeps = self.keep.is_some() && task.configuration.is_rondpoint();
+        let with_job =
+            if keeps { configuration::with_recording_job } else { configuration::with_job };
+        let guest = with_job(guest, installed, task.configuration, task.command, task.seed)?;
         let archive = guest.archive()?;
         let key = self.cache.as_ref().map(|cache| cache.key(self.machine, &archive, task.seed));
-        let keeps = self.keep.is_some() && task.configuration.is_rondpoint();
         if let (Some(cache), Some(key), false) = (&self.cache, &key, keeps)
             && let Some(result) = cache.get(key)
         {

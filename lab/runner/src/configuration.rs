@@ -17,6 +17,8 @@ pub(crate) const REPORT_PATH: &str = "/run/rondpoint-report.json";
 pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
 /// Where Rondpoint itself is in the guest.
 pub(crate) const PRODUCT_PATH: &str = "/bin/rondpoint";
+/// Where Rondpoint looks for the machine's links and bandwidths.
+pub(crate) const MACHINE_PATH: &str = "/etc/rondpoint/machine.toml";
 
 /// When `interleave-late` spreads unless told: about when Rondpoint first acts, which counts for one
 /// interval of a second and decides in the next.
@@ -102,7 +104,7 @@ impl Configuration {
     /// What runs in the guest.
     fn command(self, program: &[String]) -> Vec<String> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let run = [PRODUCT_PATH, "run", "--report", REPORT_PATH, "--record", RECORD_PATH];
+        let run = [PRODUCT_PATH, "run", "--report", REPORT_PATH];
         let mut command: Vec<String> = match self {
             Self::Rondpoint => words(&[&run[..], &["--"]].concat()),
             Self::RondpointFaults => words(&[&run[..], &["--sensor", "faults", "--"]].concat()),
@@ -153,46 +155,70 @@ pub(crate) fn base(installed: &Installed, built: &Built) -> Result<Initramfs> {
 /// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is to
 /// run it must be in the guest already.
 pub(crate) fn with_job(
-    mut guest: Initramfs,
+    guest: Initramfs,
     installed: &Installed,
     configuration: Configuration,
     command: &[String],
     seed: u64,
 ) -> Result<Initramfs> {
+    complete(guest, installed, configuration, job(configuration, command, seed))
+}
+
+/// The same, where Rondpoint also records what it sees and decides. That costs it time, so only a run
+/// whose record is wanted has it.
+pub(crate) fn with_recording_job(
+    guest: Initramfs,
+    installed: &Installed,
+    configuration: Configuration,
+    command: &[String],
+    seed: u64,
+) -> Result<Initramfs> {
+    let mut job = job(configuration, command, seed);
+    // Behind the subcommand.
+    job.command.splice(2..2, ["--record", RECORD_PATH].map(str::to_owned));
+    job.files.push(RECORD_PATH.to_owned());
+    complete(guest, installed, configuration, job)
+}
+
+/// The job, but for numad, which is brought along.
+fn job(configuration: Configuration, command: &[String], seed: u64) -> Job {
     let policy = match configuration {
         Configuration::Interleave => MemoryPolicy::Interleave,
         _ => MemoryPolicy::FirstTouch,
     };
-    let daemon = if configuration == Configuration::Numad {
-        let mut daemon = program::bring_tool(tool(installed, "numad")?, &mut guest)?;
-        // One second is the shortest interval that numad takes; as a foreground process (-d would
-        // only log more) it forks to the background by itself.
-        daemon.extend(["-i", "1:1"].map(str::to_owned));
-        daemon
-    } else {
-        Vec::new()
+    let spread_after_ns = match configuration {
+        Configuration::InterleaveLate(ms) => Some(u64::from(ms) * 1_000_000),
+        _ => None,
     };
-    if configuration == Configuration::RondpointFaults {
-        guest.remove(DRIVER_PATH);
-    }
-    let job = Job {
+    let files = if configuration.is_rondpoint() { &[REPORT_PATH][..] } else { &[] };
+    Job {
         command: configuration.command(command),
         environment: environment(),
         policy,
         numa_balancing: configuration == Configuration::AutoNuma || configuration.is_rondpoint(),
-        daemon,
+        daemon: Vec::new(),
         start_offset_ns: start_offset_ns(seed),
         modelled: true,
-        spread_after_ns: match configuration {
-            Configuration::InterleaveLate(ms) => Some(u64::from(ms) * 1_000_000),
-            _ => None,
-        },
-        files: if configuration.is_rondpoint() {
-            [REPORT_PATH, RECORD_PATH].map(str::to_owned).to_vec()
-        } else {
-            Vec::new()
-        },
-    };
+        spread_after_ns,
+        files: files.iter().map(|path| (*path).to_owned()).collect(),
+    }
+}
+
+fn complete(
+    mut guest: Initramfs,
+    installed: &Installed,
+    configuration: Configuration,
+    mut job: Job,
+) -> Result<Initramfs> {
+    if configuration == Configuration::Numad {
+        job.daemon = program::bring_tool(tool(installed, "numad")?, &mut guest)?;
+        // One second is the shortest interval that numad takes; as a foreground process (-d would
+        // only log more) it forks to the background by itself.
+        job.daemon.extend(["-i", "1:1"].map(str::to_owned));
+    }
+    if configuration == Configuration::RondpointFaults {
+        guest.remove(DRIVER_PATH);
+    }
     guest.add_bytes(serde_json::to_vec(&job)?, JOB_PATH);
     Ok(guest)
 }

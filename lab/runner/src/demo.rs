@@ -59,22 +59,22 @@ const PROGRAMS: [Program; 4] = [
     Program {
         title: "k-means",
         about: "all threads share one array that the main thread has touched first",
-        arguments: "kmeans --rotate --no-huge-pages --size 32M --iterations 12",
+        arguments: "kmeans --rotate --no-huge-pages --size 32M --iterations 16",
     },
     Program {
         title: "stencil",
         about: "each thread has a part of its own, but one thread has initialised them all",
-        arguments: "stencil --no-huge-pages --size 32M --iterations 24",
+        arguments: "stencil --no-huge-pages --size 32M --iterations 20",
     },
     Program {
         title: "well placed",
         about: "each thread has initialised its own part: there is nothing to improve",
-        arguments: "wellplaced --pin --no-huge-pages --size 32M --iterations 30",
+        arguments: "wellplaced --pin --no-huge-pages --size 32M --iterations 25",
     },
     Program {
         title: "bucket sort",
         about: "local work, and between its phases bursts of traffic from all to all",
-        arguments: "bucketsort --no-huge-pages --size 16M --iterations 8",
+        arguments: "bucketsort --no-huge-pages --size 16M --iterations 6",
     },
 ];
 

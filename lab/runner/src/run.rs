@@ -55,7 +55,8 @@ pub(crate) struct Arguments {
     /// Emulate even where the same run is in the cache
     #[arg(long)]
     no_cache: bool,
-    /// Keep Rondpoint's records and reports in this folder, for rondpoint replay (emulates anew)
+    /// Let Rondpoint record what it sees and decides, and put records and reports into this folder, for rondpoint
+    /// replay; never from the cache
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
     /// Show the program's own output
