@@ -1,8 +1,9 @@
 //! Bandwidth from the CPUs of one node to the memory of another: every thread goes through its own
 //! part of arrays that are bound to the memory node.
 //!
-//! Reading loads one word of each line and counts 64 bytes for it, so the number is what the memory
-//! delivered, not what the program used. The triad is STREAM's and counts as STREAM does.
+//! Reading loads one word of each line, in order or not, and counts 64 bytes for it, so the number
+//! is what the memory delivered, not what the program used. The triad is STREAM's and counts as
+//! STREAM does.
 
 use clap::{Args, ValueEnum};
 
@@ -40,20 +41,22 @@ pub(crate) struct Flags {
 enum Kernel {
     /// Load one word of every line
     Read,
+    /// The same in an order that no prefetcher follows, each load independent of the others
+    Gather,
     /// a[i] = b[i] + 3 c[i]
     Triad,
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let team = team(flags)?;
-    let seconds_and_right = match flags.kernel {
-        Kernel::Read => read(flags, &team)?,
-        Kernel::Triad => triad(flags, &team)?,
+    let (name, (bytes, right)) = match flags.kernel {
+        Kernel::Read => ("read", read(flags, &team, sum)?),
+        Kernel::Gather => ("gather", read(flags, &team, gather)?),
+        Kernel::Triad => ("triad", triad(flags, &team)?),
     };
-    let (bytes, right) = seconds_and_right;
     let moved = bytes as f64 * team.rounds() as f64;
     Ok(Report::new("stream")
-        .pair("kernel", if flags.kernel == Kernel::Read { "read" } else { "triad" })
+        .pair("kernel", name)
         .pair("threads", team.size())
         .pair("bytes", bytes)
         .pair("iterations", team.rounds())
@@ -82,7 +85,11 @@ fn map(flags: &Flags, bytes: usize) -> Result<Pages<Line>, Failure> {
 }
 
 /// Bytes of a round, and whether every round of every thread saw what was written.
-fn read(flags: &Flags, team: &Team) -> Result<(usize, bool), Failure> {
+fn read(
+    flags: &Flags,
+    team: &Team,
+    sum: impl Fn(&[Line]) -> f64 + Sync,
+) -> Result<(usize, bool), Failure> {
     let mut lines = map(flags, flags.memory.size)?;
     let count = lines.len();
     lines.iter_mut().enumerate().for_each(|(index, line)| line[0] = index as f64);
@@ -113,6 +120,23 @@ fn sum(lines: &[Line]) -> f64 {
         }
     }
     sums.iter().sum::<f64>() + chunks.remainder().iter().map(|line| line[0]).sum::<f64>()
+}
+
+/// The same in the order of a linear congruential generator of full period (Knuth, volume 2, section
+/// 3.2.1.2; the constants are its MMIX generator's), which passes over what is beyond the end.
+fn gather(lines: &[Line]) -> f64 {
+    const MULTIPLIER: usize = 6_364_136_223_846_793_005;
+    const INCREMENT: usize = 1_442_695_040_888_963_407;
+    let period = lines.len().next_power_of_two();
+    let mut sum = 0.0;
+    let mut at = 0_usize;
+    for _ in 0..period {
+        at = at.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) % period;
+        if let Some(line) = lines.get(at) {
+            sum += line[0];
+        }
+    }
+    sum
 }
 
 fn sum_of_indices(range: std::ops::Range<usize>) -> f64 {
@@ -154,8 +178,11 @@ mod tests {
     fn the_sum_of_first_words_is_exact() {
         let lines: Vec<Line> =
             (0..1003).map(|index| [f64::from(index), 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0]).collect();
-        assert_eq!(sum(&lines), sum_of_indices(0..1003));
-        assert_eq!(sum(&lines[3..10]), sum_of_indices(3..10));
-        assert_eq!(sum(&[]), 0.0);
+        for sum in [sum, gather] {
+            assert_eq!(sum(&lines), sum_of_indices(0..1003));
+            assert_eq!(sum(&lines[3..10]), sum_of_indices(3..10));
+            assert_eq!(sum(&lines[7..8]), 7.0);
+            assert_eq!(sum(&[]), 0.0);
+        }
     }
 }

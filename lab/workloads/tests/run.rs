@@ -129,7 +129,7 @@ fn the_measuring_programs_measure_something() {
     assert_eq!((chase["lines"].as_str(), chase["accesses"].as_str()), ("4096", "12288"));
     assert!(chase["ns_per_access"].parse::<f64>().expect("a number") > 0.0);
 
-    for kernel in ["read", "triad"] {
+    for kernel in ["read", "gather", "triad"] {
         let stream =
             pairs(&format!("stream --threads 2 --size 384K --iterations 3 --kernel {kernel}"));
         assert_eq!(stream["bytes"], "393216");

@@ -17,7 +17,6 @@ pub(crate) const NAME: &str = "carrefour-a";
 /// Bytes of the counting scan: so much that what the program reads beside it (about 1300 lines of
 /// its own text and stack) is well below 1 %.
 const SCAN_BYTES: u64 = 16 << 20;
-
 /// All checks on this machine.
 pub(crate) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = lab.machine(NAME)?;
@@ -112,13 +111,14 @@ fn transfer_ns(machine: &Machine, other: usize) -> f64 {
     }
 }
 
-/// All nodes draw from node 0's controller. The figures are those of the slice of time in which it
-/// was busiest: threads near the memory are done first.
+/// All nodes draw from node 0's controller, in an order that leaves the prefetchers nothing to do. The
+/// figures are those of the slice of time in which it was busiest: threads near the memory are done
+/// first.
 fn saturation(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let threads = machine.cpu_count();
     let stream = format!(
-        "rondpoint-workloads stream --mem-node 0 --threads {threads} --pin --no-huge-pages \
-         --size 128M --iterations 1"
+        "rondpoint-workloads stream --kernel gather --mem-node 0 --threads {threads} --pin \
+         --no-huge-pages --size 128M --iterations 1"
     );
     let record = run(lab, machine, "all nodes draw from one controller", &stream)?;
     let measurement = record.measurement.context("nothing was measured")?;
@@ -130,12 +130,12 @@ fn saturation(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let pair = (controller.bandwidth_mb_s, drawn(busiest) as f64 * 64.0 * 1e3 / ns);
     let check = "bandwidth of node 0's controller, drawn by all nodes".to_owned();
     let cycles = mean_cycles(std::slice::from_ref(busiest), machine);
-    // 24 demand misses at this bandwidth are about 1100 cycles; lines that the prefetcher keeps under
-    // way beside them add up to a third.
+    // Up to about 1000 when congested (Carrefour, section 2); the 24 misses that 8 vCPUs keep under way
+    // are 1100 at this bandwidth.
     let latency = "mean latency meanwhile (idle: 200)".to_owned();
     Ok(vec![
         Finding::near(NAME, check, pair, 5.0, "MB/s"),
-        Finding::between(NAME, latency, (850.0, 1450.0), cycles, "cycles"),
+        Finding::between(NAME, latency, (850.0, 1250.0), cycles, "cycles"),
     ])
 }
 
