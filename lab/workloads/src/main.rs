@@ -8,6 +8,7 @@
 
 mod bucketsort;
 mod chase;
+mod clock;
 mod flags;
 mod kmeans;
 mod nodes;
@@ -52,6 +53,8 @@ enum Workload {
     Stream(stream::Flags),
     /// Reads every line of a region exactly once, to check counters against
     Scan(scan::Flags),
+    /// Reads the clock without pause on every thread: the longest time between two readings
+    Clock(clock::Flags),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Workload::Chase(flags) => chase::run(&flags),
         Workload::Stream(flags) => stream::run(&flags),
         Workload::Scan(flags) => scan::run(&flags),
+        Workload::Clock(flags) => clock::run(&flags),
     };
     finish(result)
 }

@@ -137,6 +137,10 @@ fn the_measuring_programs_measure_something() {
     }
     assert_eq!(pairs("scan --size 130K")["lines"], "2048");
     pairs("scan --size 128K --order sequential");
+
+    let clock = pairs("clock --threads 3 --size 128K --iterations 5");
+    assert_eq!(clock["readings"], "10240");
+    assert!(clock["longest_ns"].parse::<u64>().expect("a number") > 0);
 }
 
 #[test]

@@ -17,11 +17,18 @@ pub(crate) const NAME: &str = "carrefour-a";
 /// Bytes of the counting scan: so much that what the program reads beside it (about 1300 lines of
 /// its own text and stack) is well below 1 %.
 const SCAN_BYTES: u64 = 16 << 20;
+/// The guest kernel's tick, 250 Hz: a thread with work on a busy CPU may hold it from one to the next.
+const TICK_MS: f64 = 4.0;
+/// What the handlers of those two ticks and a switch there and back take in slow motion: 0.2 to 0.5 ms
+/// measured, with a kernel thread that never slept.
+const HANDLERS_MS: f64 = 1.0;
+
 /// All checks on this machine.
 pub(crate) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = lab.machine(NAME)?;
     let mut findings = counting(lab, &machine)?;
     findings.extend(agreement(lab, &machine)?);
+    findings.extend(clock(lab, &machine)?);
     findings.extend(times(lab, &machine)?);
     findings.extend(saturation(lab, &machine)?);
     findings.extend(signature(lab, &machine)?);
@@ -68,6 +75,21 @@ fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
         .with_context(|| format!("rondpoint did not count: {}", summary["counters"]))?;
     let check = "rondpoint observe and perf stat count the same misses".to_owned();
     Ok(vec![Finding::near(NAME, check, (perf, ours), 3.0, "misses")])
+}
+
+/// The guest's clock runs and never jumps: busy threads on all CPUs, each reading it without pause.
+fn clock(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
+    let threads = machine.cpu_count();
+    let program = format!(
+        "say clock rondpoint-workloads clock --threads {threads} --pin --no-huge-pages --size 4M \
+         --iterations 60"
+    );
+    let record = run(lab, machine, "the clock, read without pause", &program)?;
+    let line = lines(&record, "clock ").next().context("the clock was not read")?;
+    let longest_ms = value(line, "longest_ns")? / 1e6;
+    let most_ms = TICK_MS + HANDLERS_MS + machine.lab.quantum_ns as f64 / 1e6;
+    let check = "longest time between two readings of the clock, on any CPU".to_owned();
+    Ok(vec![Finding::between(NAME, check, (0.0, most_ms), longest_ms, "ms")])
 }
 
 /// What the guest's clock sees: latency and transfer.
