@@ -94,4 +94,6 @@ pub(crate) struct TransferTable {
     pub(crate) remote_ns: Option<f64>,
     /// Instead of `remote_ns`: `[accessing][owner]`, the diagonal equal to `same_node_ns`.
     pub(crate) matrix_ns: Option<Vec<Vec<f64>>>,
+    #[serde(default)]
+    pub(crate) forwards_clean: bool,
 }

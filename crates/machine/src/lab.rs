@@ -71,6 +71,7 @@ fn scaled(full: &Machine) -> Machine {
             same_domain_ns: full.transfer_ns.same_domain_ns * slow,
             same_node_ns: full.transfer_ns.same_node_ns * slow,
             remote_ns: slower(&full.transfer_ns.remote_ns),
+            forwards_clean: full.transfer_ns.forwards_clean,
         },
         distances: full.distances.clone(),
         links: full.links.iter().map(|link| narrow_link(link, share)).collect(),

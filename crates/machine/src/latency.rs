@@ -94,7 +94,12 @@ pub(crate) fn transfers(
             return Err(Fault::new("transfer", "expected remote_ns or matrix_ns, got both"));
         }
     };
-    Ok(Transfer { same_domain_ns: table.same_domain_ns, same_node_ns, remote_ns })
+    Ok(Transfer {
+        same_domain_ns: table.same_domain_ns,
+        same_node_ns,
+        remote_ns,
+        forwards_clean: table.forwards_clean,
+    })
 }
 
 /// The wire's part of a transfer: of the links, or of the given latencies without the controller.

@@ -132,6 +132,8 @@ pub struct Transfer {
     /// From a cache of another node, `[accessing][owner]`; the diagonal equals `same_node_ns`.
     /// Zero where one of the two has no CPUs.
     pub remote_ns: Vec<Vec<f64>>,
+    /// A cache of another node answers for a clean line that it holds; else DRAM does.
+    pub forwards_clean: bool,
 }
 
 /// A directed link. It carries data from the node that holds it to the node that reads it.

@@ -180,6 +180,7 @@ fn file(words: &Words, text: &str) -> Result<File, Fault> {
             same_node_ns: Some(50.0),
             remote_ns: Some(words.latency),
             matrix_ns: None,
+            forwards_clean: true,
         },
         pmu: Pmu { counters: 4, vendor: Vendor::Intel, sample_cost_ns: 1000.0, read_cost_ns: 50.0 },
         lab: lab(words),

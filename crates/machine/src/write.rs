@@ -93,6 +93,7 @@ fn tail(machine: &Machine, out: &mut String) -> std::fmt::Result {
     let transfer = &machine.transfer_ns;
     writeln!(out, "\n[transfer]\nsame_domain_ns = {}", transfer.same_domain_ns)?;
     writeln!(out, "same_node_ns = {}", transfer.same_node_ns)?;
+    writeln!(out, "forwards_clean = {}", transfer.forwards_clean)?;
     matrix("matrix_ns", &transfer.remote_ns, out)?;
     let pmu = &machine.pmu;
     let vendor = match pmu.vendor {

@@ -54,6 +54,11 @@ fn unknown_missing_and_mistyped_keys() {
         "vendor = \"via\"",
         "small.toml:44: pmu.vendor: unknown variant `via`, expected one of `intel`, `amd`, `arm`",
     );
+    check(
+        "remote_ns = 80",
+        "remote_ns = 80\nforwards_clean = 1",
+        "small.toml:41: transfer.forwards_clean: invalid type: integer `1`, expected a boolean",
+    );
     check("[pmu]", "[pmu", "small.toml:42: unclosed table, expected `]`");
 }
 

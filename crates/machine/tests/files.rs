@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rondpoint_machine::{LINE_BYTES, Machine};
+use rondpoint_machine::{LINE_BYTES, Machine, Vendor};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines")
@@ -87,6 +87,17 @@ fn the_asymmetric_machine_reaches_its_matrix_over_one_and_two_hops() {
     assert_eq!(machine.links.len(), 36);
     assert_eq!(machine.bandwidth_mb_s(0, 3), 3800.0);
     assert_eq!(machine.bandwidth_mb_s(3, 0), 1900.0);
+}
+
+#[test]
+fn only_intels_machines_forward_clean_lines_between_nodes() {
+    for machine in all() {
+        let intel = machine.pmu.vendor == Vendor::Intel;
+        assert_eq!(machine.transfer_ns.forwards_clean, intel, "{}", machine.name);
+    }
+    let base = include_str!("base.toml");
+    assert!(!base.contains("forwards_clean"), "to show the default");
+    assert!(!Machine::parse(base, "base.toml").unwrap().transfer_ns.forwards_clean);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The path of an access is in `access.rs`, the coherence protocol in `coherence.rs`.
 
-use rondpoint_machine::{Machine, Vendor};
+use rondpoint_machine::Machine;
 
 use crate::cache::Cache;
 use crate::counters::Counters;
@@ -63,8 +63,8 @@ pub struct Hardware {
     pub(crate) network: Network,
     pub(crate) groups: Groups,
     pub(crate) latencies: Latencies,
-    /// A cache of another node answers for a clean line it holds. Intel's do (MESIF, which is what
-    /// `remote_fwd` counts there; one holder is the forwarder, here any will do); elsewhere DRAM does.
+    /// A cache of another node answers for a clean line it holds. With MESIF one holder is the
+    /// forwarder; here any will do.
     pub(crate) forwards_clean: bool,
 }
 
@@ -95,7 +95,7 @@ impl Hardware {
                 same_domain: ps(machine.transfer_ns.same_domain_ns),
                 same_node: ps(machine.transfer_ns.same_node_ns),
             },
-            forwards_clean: machine.pmu.vendor == Vendor::Intel,
+            forwards_clean: machine.transfer_ns.forwards_clean,
         })
     }
 

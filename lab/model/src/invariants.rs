@@ -1,7 +1,7 @@
 //! What must hold after any sequence of accesses, checked against the whole state.
 
 use proptest::prelude::*;
-use rondpoint_machine::{Cache, Caches, Machine, Prefetch, Vendor};
+use rondpoint_machine::{Cache, Caches, Machine, Prefetch};
 
 use crate::directory::Owner;
 use crate::event::Event;
@@ -12,7 +12,7 @@ use crate::traffic::Kind;
 
 /// Two nodes with two domains of two CPUs each and tiny caches, so that everything gets evicted;
 /// and a third node with memory only.
-pub(crate) fn tiny(vendor: Vendor) -> Machine {
+pub(crate) fn tiny(forwards_clean: bool) -> Machine {
     let words = "nodes=2 memory_only=1 cpus=4 domains=2 misses=3 shape=full";
     let mut machine = Machine::synthetic(words).expect("a good description");
     machine.name = "tiny".to_owned();
@@ -24,7 +24,7 @@ pub(crate) fn tiny(vendor: Vendor) -> Machine {
         llc: cache(24 * 64, 4, 15.0),
     };
     machine.prefetch = Prefetch { streams: 2, depth: 3 };
-    machine.pmu.vendor = vendor;
+    machine.transfer_ns.forwards_clean = forwards_clean;
     machine.lab.quantum_ns = 20_000;
     machine
 }
@@ -65,8 +65,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(vendor: Vendor) -> Run {
-        let hardware = Hardware::new(&tiny(vendor), &memory()).expect("the tiny machine is good");
+    fn new(forwards_clean: bool) -> Run {
+        let machine = tiny(forwards_clean);
+        let hardware = Hardware::new(&machine, &memory()).expect("the tiny machine is good");
         Run { hardware, now_ps: [0; 8], instructions: 0 }
     }
 
@@ -167,10 +168,10 @@ proptest! {
     /// One owner where modified, every copy listed, filter ⊆ first ⊆ second level, sums conserved.
     #[test]
     fn the_state_is_coherent_after_any_steps(
-        intel in any::<bool>(),
+        forwards_clean in any::<bool>(),
         steps in prop::collection::vec(step(), 1..400),
     ) {
-        let mut run = Run::new(if intel { Vendor::Intel } else { Vendor::Amd });
+        let mut run = Run::new(forwards_clean);
         let mut touches = 0;
         for step in &steps {
             touches += u64::from(matches!(step, Step::Touch { .. }));
@@ -185,7 +186,7 @@ proptest! {
     #[test]
     fn the_same_steps_give_the_same_answers(steps in prop::collection::vec(step(), 1..200)) {
         let run = || {
-            let mut run = Run::new(Vendor::Intel);
+            let mut run = Run::new(true);
             steps.iter().for_each(|step| run.step(step));
             (run.now_ps, format!("{:?}", run.hardware.traffic()))
         };
@@ -196,7 +197,7 @@ proptest! {
     #[test]
     fn a_store_by_another_shuts_the_filter(cpu in 0usize..8, other in 0usize..8, line in 0u64..3 * 16384) {
         prop_assume!(cpu != other);
-        let mut run = Run::new(Vendor::Amd);
+        let mut run = Run::new(false);
         let touch = |cpu, store| Step::Touch { cpu, line, store, alias: false };
         run.step(&touch(cpu, true));
         prop_assert!(run.hardware.first_level_hit(cpu, line * 64, true));
@@ -210,7 +211,7 @@ proptest! {
 
 #[test]
 fn devices_cost_nothing_and_are_never_cached() {
-    let mut run = Run::new(Vendor::Arm);
+    let mut run = Run::new(false);
     for _ in 0..2 {
         run.step(&Step::Touch { cpu: 0, line: (3 << 20) / 64, store: true, alias: false });
     }
@@ -224,19 +225,19 @@ fn impossible_machines_and_maps_are_refused() {
     let message = |machine: &Machine, regions: &[Region]| {
         Hardware::new(machine, regions).expect_err("impossible").to_string()
     };
-    let mut machine = tiny(Vendor::Intel);
+    let mut machine = tiny(true);
     machine.core.outstanding_misses = 0;
     assert_eq!(
         message(&machine, &memory()),
         "machine tiny: 0 outstanding misses, the hardware model takes 1 to 32"
     );
-    let mut machine = tiny(Vendor::Intel);
+    let mut machine = tiny(true);
     machine.nodes[0].cpus = 40;
     assert!(message(&machine, &memory()).contains("44 vCPUs"));
-    let mut machine = tiny(Vendor::Intel);
+    let mut machine = tiny(true);
     machine.caches.l2.bytes = 100;
     assert!(message(&machine, &memory()).contains("the second level of 100 bytes and 4 ways"));
-    let mut machine = tiny(Vendor::Intel);
+    let mut machine = tiny(true);
     machine.nodes[2].controller = None;
     assert_eq!(
         message(&machine, &memory()),

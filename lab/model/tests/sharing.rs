@@ -94,15 +94,19 @@ fn a_modified_line_tells_whom_it_was_taken_from() {
 }
 
 #[test]
-fn clean_lines_are_forwarded_between_nodes_on_intel_only() {
+fn clean_lines_are_forwarded_between_nodes_where_the_machine_file_says_so() {
     let forwarded = Source::CacheRemote { dirty: false, node: 0 };
-    for (name, expected) in [("sam-2", forwarded), ("carrefour-a", Source::Dram { node: 0 })] {
-        let mut driver = Driver::new(name);
-        let far = driver.cpu_of(1);
-        touch(&mut driver.hardware, 0, SPAN / 2, false);
-        let served = touch(&mut driver.hardware, far, SPAN / 2, false).expect("a miss");
-        assert_eq!(served.source, expected, "{name}");
-        assert_eq!(served.transfer_from, None, "{name}: nobody had it modified");
+    for name in ["sam-2", "carrefour-a"] {
+        for (forwards_clean, expected) in [(true, forwarded), (false, Source::Dram { node: 0 })] {
+            let mut machine = lab_machine(name);
+            machine.transfer_ns.forwards_clean = forwards_clean;
+            let mut driver = Driver::with(machine);
+            let far = driver.cpu_of(1);
+            touch(&mut driver.hardware, 0, SPAN / 2, false);
+            let served = touch(&mut driver.hardware, far, SPAN / 2, false).expect("a miss");
+            assert_eq!(served.source, expected, "{name}");
+            assert_eq!(served.transfer_from, None, "{name}: nobody had it modified");
+        }
     }
 }
 

@@ -29,14 +29,17 @@ pub(super) fn text(found: &Discovered) -> Result<String> {
         put_node(&mut text, found, node);
     }
     put_interconnect(&mut text, found);
-    text.push_str(
-        "\n[transfer]             # assumed\nsame_domain_ns = 25\nsame_node_ns = 50\nremote_ns = 80\n",
-    );
     let vendor = match found.identity.vendor.as_str() {
         "AuthenticAMD" | "HygonGenuine" => "amd",
         vendor if vendor.starts_with("0x") => "arm",
         _ => "intel",
     };
+    let _ = write!(
+        text,
+        "\n[transfer]             # assumed\nsame_domain_ns = 25\nsame_node_ns = 50\nremote_ns = 80\n\
+         forwards_clean = {}\n",
+        vendor == "intel"
+    );
     let _ = write!(
         text,
         "\n[pmu]\ncounters = 4           # assumed\nvendor = \"{vendor}\"\nsample_cost_ns = 1000  # assumed\n\
