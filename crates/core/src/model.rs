@@ -11,7 +11,7 @@ mod traffic;
 mod update;
 
 pub use check::ModelError;
-pub use pages::{Accesses, Page, PageId, Pages};
+pub use pages::{Accesses, Accessors, Page, PageId, Pages};
 pub use thread::{Thread, ThreadRates};
 pub use traffic::{Deviation, Traffic, imbalance_percent};
 pub use update::UpdateSettings;

@@ -6,6 +6,7 @@ use crate::plan::Refusal;
 use crate::units::{Nanos, Pid, Tid};
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 /// Something that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,11 +41,6 @@ impl History {
         }
     }
 
-    /// Whether it moved at this very instant, in the step that is being decided.
-    pub(super) fn moved_now(&self, subject: Subject, now: Nanos) -> bool {
-        self.moves.get(&subject).is_some_and(|moves| moves.last == now)
-    }
-
     /// Whether a subject may move now. `urgent` skips residence, never the bound on moves.
     pub(super) fn may_move(
         &self,
@@ -53,38 +49,86 @@ impl History {
         settings: &GuardSettings,
         urgent: bool,
     ) -> Result<(), Refusal> {
-        let Some(moves) = self.moves.get(&subject) else {
-            // A memory that is full cannot promise the bound for a subject that it would not remember.
-            return match self.moves.len() < MAX_REMEMBERED_MOVES {
-                true => Ok(()),
-                false => Err(Refusal::Residence { left: settings.window }),
-            };
-        };
-        let residence = match subject {
-            Subject::Page(..) => settings.page_residence,
-            Subject::Thread(_) => settings.thread_residence,
-        };
-        let stayed = now.since(moves.last);
-        if stayed < residence && !urgent {
-            return Err(Refusal::Residence { left: residence.since(stayed) });
+        match self.moves.get(&subject) {
+            None => self.has_room(settings),
+            Some(moves) => moves.may_move(subject, now, settings, urgent),
         }
-        if now.since(moves.window_start) < settings.window
-            && moves.count >= settings.max_moves_per_window
-        {
-            return Err(Refusal::PingPong { moves: moves.count });
-        }
-        Ok(())
     }
 
     /// Remembers a move.
     pub(super) fn moved(&mut self, subject: Subject, now: Nanos, settings: &GuardSettings) {
-        let fresh = Moves { last: now, count: 0, window_start: now };
-        let moves = self.moves.entry(subject).or_insert(fresh);
-        if now.since(moves.window_start) >= settings.window {
-            *moves = fresh;
+        self.moves.entry(subject).or_insert(Moves::none(now)).add(now, settings);
+    }
+
+    /// Remembers a move if the subject may move now and did not in this very step. One search of the table: a step does this for each
+    /// of many pages.
+    pub(super) fn admit(
+        &mut self,
+        subject: Subject,
+        now: Nanos,
+        settings: &GuardSettings,
+    ) -> Result<(), Refusal> {
+        let room = self.has_room(settings);
+        match self.moves.entry(subject) {
+            Entry::Vacant(vacant) => {
+                room?;
+                vacant.insert(Moves::none(now)).add(now, settings);
+            }
+            Entry::Occupied(mut occupied) => {
+                let moves = occupied.get_mut();
+                if moves.last == now {
+                    return Err(Refusal::Conflict);
+                }
+                moves.may_move(subject, now, settings, false)?;
+                moves.add(now, settings);
+            }
         }
-        moves.count += 1;
-        moves.last = now;
+        Ok(())
+    }
+
+    /// A memory that is full cannot promise the bound for a subject that it would not remember.
+    fn has_room(&self, settings: &GuardSettings) -> Result<(), Refusal> {
+        match self.moves.len() < MAX_REMEMBERED_MOVES {
+            true => Ok(()),
+            false => Err(Refusal::Residence { left: settings.window }),
+        }
+    }
+}
+
+impl Moves {
+    fn none(now: Nanos) -> Self {
+        Self { last: now, count: 0, window_start: now }
+    }
+
+    fn add(&mut self, now: Nanos, settings: &GuardSettings) {
+        if now.since(self.window_start) >= settings.window {
+            *self = Self::none(now);
+        }
+        self.count += 1;
+        self.last = now;
+    }
+
+    fn may_move(
+        &self,
+        subject: Subject,
+        now: Nanos,
+        settings: &GuardSettings,
+        urgent: bool,
+    ) -> Result<(), Refusal> {
+        let residence = match subject {
+            Subject::Page(..) => settings.page_residence,
+            Subject::Thread(_) => settings.thread_residence,
+        };
+        let stayed = now.since(self.last);
+        if stayed < residence && !urgent {
+            return Err(Refusal::Residence { left: residence.since(stayed) });
+        }
+        if now.since(self.window_start) < settings.window
+            && self.count >= settings.max_moves_per_window
+        {
+            return Err(Refusal::PingPong { moves: self.count });
+        }
+        Ok(())
     }
 }
 

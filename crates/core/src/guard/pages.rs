@@ -29,9 +29,13 @@ impl Guard {
         let mut admitted = Vec::with_capacity(pages.len());
         let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         for page in pages {
-            match self.check_page(app, page, copies, scene, verdicts) {
+            let subject = Subject::Page(app.pid, page.address);
+            let checked = self
+                .check_page(app, page, copies, scene, verdicts)
+                .and_then(|()| self.history.admit(subject, scene.model.at, &self.settings));
+            match checked {
                 Ok(()) => {
-                    self.take_page(app.pid, page, copies, scene, verdicts);
+                    self.take_page(page, copies, scene, verdicts);
                     admitted.push(*page);
                 }
                 Err(refusal) => add_refused(&mut refused, refusal, *page),
@@ -73,21 +77,12 @@ impl Guard {
                 return Err(Refusal::ByteBudget { node, left: Bytes(left.max(0.0) as u64) });
             }
         }
-        if self.history.moved_now(Subject::Page(app.pid, page.address), scene.model.at) {
-            return Err(Refusal::Conflict);
-        }
-        self.history.may_move(
-            Subject::Page(app.pid, page.address),
-            scene.model.at,
-            &self.settings,
-            false,
-        )
+        Ok(())
     }
 
     /// Charges a page: a move costs both nodes, a copy costs every node that has controllers.
     fn take_page(
         &mut self,
-        pid: Pid,
         page: &PageMove,
         copies: bool,
         scene: &Scene<'_>,
@@ -104,7 +99,6 @@ impl Guard {
             charge(usize::from(page.to));
             self.bytes[usize::from(page.from)].take(bytes as f64);
         }
-        self.history.moved(Subject::Page(pid, page.address), scene.model.at, &self.settings);
     }
 }
 

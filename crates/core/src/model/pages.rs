@@ -6,7 +6,6 @@
 use crate::limits::{DENSE_NODES, MAX_TRACKED_PAGES};
 use crate::observation::UNKNOWN_NODE;
 use crate::units::{Bytes, PAGE_SHIFT};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
@@ -21,8 +20,8 @@ pub struct Pages {
     capacity: usize,
     records: Vec<Record>,
     index: HashTable<u32>,
-    /// Accesses of pages that more than four nodes of a large machine touched.
-    spilled: BTreeMap<u32, Vec<(u16, u16)>>,
+    /// Accesses of pages that more than four nodes of a large machine touched, in the order in which that was seen.
+    spilled: Vec<Vec<(u16, u16)>>,
     ignored: u64,
 }
 
@@ -36,13 +35,28 @@ struct Record {
     stores: u16,
     /// Node that holds it, or [`UNKNOWN_NODE`].
     home: u16,
-    /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0).
+    /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0). Spilled: the list's place, low half
+    /// first.
     counts: [u16; DENSE_NODES],
     shift: u8,
+    is_spilled: bool,
 }
 
 const _: () =
     assert!(size_of::<Record>() <= 48, "a record and its share of the table fit in 64 bytes");
+
+impl Record {
+    /// The list of accesses is from now on at this place, of which there are fewer than records: 32 bits hold it.
+    fn spill_to(&mut self, place: usize) {
+        self.is_spilled = true;
+        self.counts = [0; DENSE_NODES];
+        (self.counts[0], self.counts[1]) = (place as u16, (place >> 16) as u16);
+    }
+
+    fn spill_place(&self) -> usize {
+        usize::from(self.counts[0]) | usize::from(self.counts[1]) << 16
+    }
+}
 
 /// One sampled page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +87,17 @@ pub enum Accesses<'a> {
     Spilled(&'a [(u16, u16)]),
 }
 
+/// Who accessed a page, as short as that can be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accessors {
+    /// The node that [`Page::accesses`] gives first.
+    pub first: usize,
+    /// Whether other nodes accessed it too.
+    pub is_shared: bool,
+    /// All sampled accesses.
+    pub total: u32,
+}
+
 impl Page<'_> {
     /// `(node, sampled accesses)` of the nodes that accessed it, ascending on machines of up to eight nodes.
     pub fn accesses(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
@@ -90,10 +115,40 @@ impl Page<'_> {
         dense.chain(pairs).chain(spilled).filter(|(_, count)| *count > 0)
     }
 
+    /// Who accessed it, in one pass for those who look at a million pages; `None` for nobody.
+    #[must_use]
+    pub fn accessors(&self) -> Option<Accessors> {
+        let mut seen: Option<Accessors> = None;
+        let mut add = |node: usize, count: u16| {
+            let total = u32::from(count);
+            match &mut seen {
+                _ if count == 0 => {}
+                None => seen = Some(Accessors { first: node, is_shared: false, total }),
+                Some(seen) => {
+                    seen.is_shared = true;
+                    seen.total += total;
+                }
+            }
+        };
+        match self.accesses {
+            Accesses::Dense(counts) => {
+                counts.iter().enumerate().for_each(|(node, &count)| add(node, count));
+            }
+            Accesses::Pairs(pairs) => {
+                let used = pairs.chunks_exact(2).take_while(|pair| pair[0] > 0);
+                used.for_each(|pair| add(usize::from(pair[0]) - 1, pair[1]));
+            }
+            Accesses::Spilled(list) => {
+                list.iter().for_each(|&(node, count)| add(usize::from(node), count));
+            }
+        }
+        seen
+    }
+
     /// All sampled accesses.
     #[must_use]
     pub fn total(&self) -> u32 {
-        self.accesses().map(|(_, count)| count).sum()
+        self.accessors().map_or(0, |accessors| accessors.total)
     }
 
     /// Its size.
@@ -113,7 +168,7 @@ impl Pages {
             capacity,
             records: Vec::new(),
             index: HashTable::new(),
-            spilled: BTreeMap::new(),
+            spilled: Vec::new(),
             ignored: 0,
         }
     }
@@ -191,7 +246,15 @@ impl Pages {
         let id = self.records.len() as u32;
         let counts = [0; DENSE_NODES];
         let shift = shift.max(PAGE_SHIFT);
-        self.records.push(Record { address, app, stores: 0, home: UNKNOWN_NODE, counts, shift });
+        self.records.push(Record {
+            address,
+            app,
+            stores: 0,
+            home: UNKNOWN_NODE,
+            counts,
+            shift,
+            is_spilled: false,
+        });
         let records = &self.records;
         let rehash = |&i: &u32| hash(records[i as usize].app, records[i as usize].address);
         self.index.insert_unique(hash(app, address), id, rehash);
@@ -199,11 +262,11 @@ impl Pages {
     }
 
     fn record_sparse(&mut self, id: PageId, node: u16) {
-        if let Some(list) = self.spilled.get_mut(&id.0) {
-            return count_in(list, node);
+        let record = &mut self.records[id.0 as usize];
+        if record.is_spilled {
+            return count_in(&mut self.spilled[record.spill_place()], node);
         }
-        let counts = &mut self.records[id.0 as usize].counts;
-        for pair in counts.chunks_exact_mut(2) {
+        for pair in record.counts.chunks_exact_mut(2) {
             if pair[0] == node + 1 || pair[0] == 0 {
                 pair[0] = node + 1;
                 pair[1] = pair[1].saturating_add(1);
@@ -211,9 +274,10 @@ impl Pages {
             }
         }
         let mut list: Vec<(u16, u16)> =
-            counts.chunks_exact(2).map(|pair| (pair[0] - 1, pair[1])).collect();
+            record.counts.chunks_exact(2).map(|pair| (pair[0] - 1, pair[1])).collect();
         count_in(&mut list, node);
-        self.spilled.insert(id.0, list);
+        record.spill_to(self.spilled.len());
+        self.spilled.push(list);
     }
 
     /// How many pages.
@@ -240,8 +304,8 @@ impl Pages {
         let record = &self.records[id.0 as usize];
         let accesses = if self.node_count <= DENSE_NODES {
             Accesses::Dense(&record.counts[..self.node_count])
-        } else if let Some(list) = self.spilled.get(&id.0) {
-            Accesses::Spilled(list)
+        } else if record.is_spilled {
+            Accesses::Spilled(&self.spilled[record.spill_place()])
         } else {
             Accesses::Pairs(&record.counts)
         };
@@ -264,9 +328,10 @@ impl Pages {
     /// Memory that the table holds now, for the promise of bytes per page.
     #[must_use]
     pub fn memory(&self) -> Bytes {
-        // A slot of the hash table is a 32-bit index and one control byte; a spilled list is its pairs and a tree entry.
+        // A slot of the hash table is a 32-bit index and one control byte; a spilled list is its pairs and where they are.
         let index = self.index.capacity() * 8 / 7 * (size_of::<u32>() + 1);
-        let spilled: usize = self.spilled.values().map(|list| list.capacity() * 4 + 40).sum();
+        let spilled: usize = self.spilled.iter().map(|list| list.capacity() * 4).sum();
+        let spilled = spilled + self.spilled.capacity() * size_of::<Vec<(u16, u16)>>();
         Bytes((self.records.capacity() * size_of::<Record>() + index + spilled) as u64)
     }
 }
@@ -335,6 +400,45 @@ mod tests {
             pages.record(0, 0x1000, 12, 0, node, false);
         }
         assert_eq!(seen(&pages, 0), [(60, 2), (0, 1), (7, 1), (9, 1), (33, 2)]);
+    }
+
+    #[test]
+    fn lists_that_spilled_stay_with_their_pages() {
+        const PAGES: u64 = 70_000; // more than 16 bits can tell apart
+        let mut pages = Pages::new(64, 1 << 20);
+        for node in [10, 11, 12, 13, 14] {
+            (0..PAGES).for_each(|page| {
+                pages.record(0, page << 12, 12, 0, node + (page % 7) as u16, false);
+            });
+        }
+        for id in [0, 1, 65_535, 65_536, 69_999] {
+            let first = 10 + (id % 7) as usize;
+            let nodes: Vec<usize> = seen(&pages, id).into_iter().map(|(node, _)| node).collect();
+            assert_eq!(nodes, (first..first + 5).collect::<Vec<_>>(), "page {id}");
+        }
+    }
+
+    #[test]
+    fn accessors_say_what_all_accesses_say() {
+        for (node_count, nodes) in [
+            (4, &[2, 2][..]),
+            (4, &[3, 1, 1]),
+            (64, &[60]),
+            (64, &[60, 9, 60]),
+            (64, &[1, 2, 3, 4, 5, 5]),
+        ] {
+            let mut pages = Pages::new(node_count, 10);
+            for &node in nodes {
+                pages.record(0, 0x1000, 12, 0, node, false);
+            }
+            let all = seen(&pages, 0);
+            let expected = Accessors {
+                first: all[0].0,
+                is_shared: all.len() > 1,
+                total: all.iter().map(|(_, count)| count).sum(),
+            };
+            assert_eq!(pages.get(PageId(0)).accessors(), Some(expected), "{nodes:?}");
+        }
     }
 
     #[test]

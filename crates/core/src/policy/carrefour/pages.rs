@@ -54,16 +54,14 @@ impl Marker<'_> {
         } else {
             rules.min_samples
         };
-        let mut accesses = page.accesses();
-        let Some((first, _)) = accesses.next() else { return };
-        let shared = accesses.next().is_some();
-        let Some(source) = page.home.filter(|_| page.total() >= needed) else { return };
-        if shared {
+        let Some(accessors) = page.accessors().filter(|seen| seen.total >= needed) else { return };
+        let Some(source) = page.home else { return };
+        if accessors.is_shared {
             self.mark_shared(page, source, random, marks);
         } else if self.mechanisms.colocation
             || (rules.colocate_while_interleaving && self.mechanisms.interleaving)
         {
-            let target = nearest_memory(self.topology, first);
+            let target = nearest_memory(self.topology, accessors.first);
             if target != source && self.app.may_use_node(target) && self.may_move(page, rules) {
                 marks.colocate.push(page_move(page, source, target));
             }
