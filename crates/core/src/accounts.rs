@@ -29,6 +29,8 @@ pub struct Account {
     pub spent: Nanos,
     /// Time that the process stood still.
     pub frozen: Nanos,
+    /// How much of both went into changes that a trial has found better.
+    pub proven: Nanos,
 }
 
 /// The accounts of all processes.
@@ -62,11 +64,18 @@ impl Accounts {
         self.apps.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Time that movers spent on a process, frozen time included.
+    /// Time that movers spent on a process, frozen time included, for changes that have yet to show what they are worth.
     #[must_use]
-    pub fn spent(&self, pid: Pid) -> Nanos {
+    pub fn unproven(&self, pid: Pid) -> Nanos {
         let account = self.of(pid);
-        account.spent + account.frozen
+        (account.spent + account.frozen).since(account.proven)
+    }
+
+    /// What was done to a process so far has been found better.
+    pub fn prove(&mut self, pid: Pid) {
+        if let Some(account) = self.apps.get_mut(&pid) {
+            account.proven = account.spent + account.frozen;
+        }
     }
 
     /// All accounts by pid.
@@ -96,5 +105,38 @@ impl Account {
     pub fn moved(&self) -> u64 {
         let of = [&self.colocated, &self.interleaved, &self.followed, &self.replicated, &self.bulk];
         of.iter().map(|counts| counts.moved).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{PageMove, Proposal, Reason};
+    use alloc::string::String;
+    use alloc::vec;
+
+    #[test]
+    fn time_that_went_into_what_was_found_better_is_not_held_against_a_process() {
+        let pages = vec![PageMove { address: 0x1000, shift: 12, from: 0, to: 1 }];
+        let action = Action::MovePages { pid: Pid(1), mechanism: Mechanism::Interleaving, pages };
+        let reason = Reason::Other(String::from("a test"));
+        let steps = vec![Proposal { policy: "test", action, reason }];
+        let plan = Plan { number: 1, steps, ..Plan::default() };
+        let counts = PageCounts { moved: 1, ..PageCounts::default() };
+        let outcome = Outcome {
+            plan: 1,
+            step: 0,
+            result: StepResult::Pages(counts),
+            spent: Nanos(30),
+            frozen: Nanos(12),
+        };
+        let mut accounts = Accounts::default();
+        accounts.enter(&plan, core::slice::from_ref(&outcome));
+        assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
+        accounts.prove(Pid(1));
+        accounts.prove(Pid(2));
+        assert_eq!(accounts.unproven(Pid(1)), Nanos(0));
+        accounts.enter(&plan, &[outcome]);
+        assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
     }
 }

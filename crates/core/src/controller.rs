@@ -141,13 +141,17 @@ impl Controller {
         &self.ledger
     }
 
-    /// Time between two steps: several within the shortest period of a policy, because a trial needs windows before and after an action,
-    /// and an action is to be judged by the time its policy decides again.
+    /// Time between two steps: the shortest period of a policy while all is quiet, so that watching costs little. Several windows in
+    /// it when something is going on: a trial needs some before and after an action, and an action is to be judged by the time its
+    /// policy decides again.
     #[must_use]
     pub fn period(&self) -> Nanos {
         let shortest = self.slots.iter().map(|slot| slot.policy.period()).min();
         let shortest = shortest.unwrap_or(Nanos::from_secs(1));
-        Nanos(shortest.0 / WINDOWS_PER_PERIOD).max(SHORTEST_WINDOW.min(shortest))
+        match self.trials.need_windows() {
+            true => Nanos(shortest.0 / WINDOWS_PER_PERIOD).max(SHORTEST_WINDOW.min(shortest)),
+            false => shortest,
+        }
     }
 
     fn learn(&mut self, outcomes: &[Outcome]) {
@@ -211,6 +215,9 @@ impl Controller {
     fn undo(&mut self, judged: &[Judged], now: Nanos) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for trial in judged {
+            if trial.verdict == Verdict::Better {
+                self.accounts.prove(trial.pid);
+            }
             if trial.verdict != Verdict::Worse {
                 self.ledger.settle(trial.pid, &trial.plans);
                 continue;

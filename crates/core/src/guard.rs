@@ -227,8 +227,9 @@ impl Guard {
     }
 
     fn check_time(&self, app: &App, scene: &Scene<'_>) -> Result<(), Refusal> {
-        let spent = scene.accounts.spent(app.pid);
-        let share = (app.run_time(scene.model).0 as f64 * self.settings.mover_share) as u64;
+        let spent = scene.accounts.unproven(app.pid);
+        let time = app.run_time(scene.model).max(app.cpu_time);
+        let share = (time.0 as f64 * self.settings.mover_share) as u64;
         let allowed = Nanos(share).max(self.settings.mover_allowance);
         if spent > allowed {
             return Err(Refusal::TimeBudget { spent, allowed });

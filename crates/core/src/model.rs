@@ -113,6 +113,8 @@ pub struct App {
     pub faults_per_s: Option<f64>,
     /// CPU time per wall time in percent; 400 = four CPUs busy.
     pub cpu_percent: f64,
+    /// CPU time of the threads that it has now, since they started.
+    pub cpu_time: Nanos,
     /// Resident memory by node.
     pub memory: Option<Vec<Bytes>>,
     /// Nodes from which it may have memory; `None` = all.
@@ -207,6 +209,7 @@ impl App {
             latency_cycles: None,
             faults_per_s: None,
             cpu_percent: 0.0,
+            cpu_time: Nanos(0),
             memory: None,
             allowed_nodes: None,
             mappings: None,

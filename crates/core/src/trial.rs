@@ -133,6 +133,12 @@ impl Trials {
         self.apps.iter().filter_map(running).collect()
     }
 
+    /// Whether a process is being tried, or has not been watched for long enough for that (nor has any, at the start).
+    #[must_use]
+    pub fn need_windows(&self) -> bool {
+        self.apps.is_empty() || !self.running().is_empty() || !self.unready().is_empty()
+    }
+
     /// Processes that were not watched for long enough to act on them.
     #[must_use]
     pub fn unready(&self) -> BTreeSet<Pid> {

@@ -25,9 +25,10 @@ pub struct GuardSettings {
     pub window: Nanos,
     /// Moves of one page or thread in the window.
     pub max_moves_per_window: u32,
-    /// Movers' time per run time of a process (ALGORITHMS 5.6: 5 %) …
+    /// Movers' time per time of a process (ALGORITHMS 5.6: 5 % of its run time; of the CPU time of all its threads where that is more,
+    /// because a mover works beside them on one CPU). Time that went into changes that were found better does not count …
     pub mover_share: f64,
-    /// … beyond this much, which each process may always take.
+    /// … and this much each process may always take (our choice: a gigabyte or more of small pages).
     pub mover_allowance: Nanos,
     /// Share of a node's memory that stays free.
     pub reserve_share: f64,
@@ -54,7 +55,7 @@ impl Default for GuardSettings {
             window: Nanos::from_secs(30),
             max_moves_per_window: 3,
             mover_share: 0.05,
-            mover_allowance: Nanos::from_millis(500),
+            mover_allowance: Nanos::from_secs(1),
             reserve_share: 0.02,
             freeze: false,
             opted_out: IndexSet::new(),

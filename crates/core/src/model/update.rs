@@ -232,6 +232,7 @@ fn add_process(
         earlier.and_then(|e| e.faults).map(|f| f as f64),
     );
     app.cpu_percent = 100.0 * cpu_share;
+    app.cpu_time = process.threads.iter().fold(Nanos(0), |sum, thread| sum + thread.cpu_time);
     app.memory = process.memory.clone();
     app.allowed_nodes = process.allowed_nodes.clone();
     app.mappings = process.mappings.clone();

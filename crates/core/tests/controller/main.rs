@@ -10,7 +10,7 @@ use rondpoint_core::plan::Refusal;
 use rondpoint_core::policy::{Policy, by_name};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{
-    Action, CpuSet, Model, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
+    Action, CpuSet, Model, Nanos, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
 };
 use world::{PID, Twist, World};
 
@@ -180,4 +180,11 @@ fn hint_faults_alone_repair_the_same_machine() {
     assert!(shares.iter().all(|share| (0.1..0.36).contains(share)), "{shares:?}");
     let planned: usize = run.world.plans.iter().map(moves).sum();
     assert!(planned < 2 * 1_000, "pages that moved are judged anew: {planned} moves of 1000 pages");
+}
+
+#[test]
+fn a_quiet_program_is_looked_at_once_a_period() {
+    let policy = (by_name("observe").expect("built in").make)(None).expect("no preset");
+    let run = manage(policy, Twist::default(), 10, GuardSettings::acting());
+    assert_eq!(run.controller.period(), Nanos::from_secs(1));
 }
