@@ -47,7 +47,7 @@ pub struct Look {
     pub observation: Observation,
     /// Counts of the whole tree by CPU since counting began.
     pub readings: Vec<CpuReading>,
-    /// The kernel's counters (`/proc/vmstat`) that concern NUMA.
+    /// The kernel's counters (`/proc/vmstat`) that concern NUMA; empty for somebody who acts.
     pub vmstat: BTreeMap<String, u64>,
     /// Records of the ring that could not be understood.
     pub bad_records: u64,
@@ -159,6 +159,14 @@ impl Observer {
         }
     }
 
+    /// The kernel's counters (`/proc/vmstat`) that concern NUMA.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn kernel_statistics(&self) -> Result<BTreeMap<String, u64>, LinuxError> {
+        numa_statistics(&self.root)
+    }
+
     /// Looks at everything once.
     ///
     /// # Errors
@@ -206,7 +214,11 @@ impl Observer {
         Ok(Look {
             observation,
             readings: self.last.clone(),
-            vmstat: numa_statistics(&self.root)?,
+            // Long, and for display only: somebody who acts looks more often than he tells.
+            vmstat: match self.sensors.managing {
+                true => BTreeMap::new(),
+                false => self.kernel_statistics()?,
+            },
             bad_records: news.bad_records,
         })
     }

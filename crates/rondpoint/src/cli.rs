@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
-use crate::{decide, doctor, external, ledgers, observe, run, topology};
+use crate::{decide, doctor, external, ledgers, observe, replay, run, topology};
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
@@ -32,6 +32,10 @@ enum Command {
     Run(run::RunArguments),
     /// The same for a program that runs already
     Attach(run::AttachArguments),
+    /// Record what a policy sees of a program and would do, and do nothing
+    Record(run::RecordArguments),
+    /// Decide a recorded run again and say what differs; changes nothing
+    Replay(replay::Arguments),
     /// Put back what a manager that was killed has changed
     Restore(ledgers::Arguments),
     /// Show the memory traffic of a program between the nodes, live and in sum; changes nothing
@@ -67,6 +71,8 @@ pub(crate) fn main() -> ExitCode {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Attach(arguments) => run::attach(&arguments),
+        Command::Record(arguments) => run::record(arguments),
+        Command::Replay(arguments) => replay::main(&arguments),
         Command::Restore(arguments) => ledgers::main(&arguments),
         Command::Observe(arguments) => observe::main(arguments),
         Command::Decide(arguments) => decide::main(&arguments),
@@ -84,9 +90,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return ExitCode::SUCCESS;
     }
-    let runs_a_program = std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| ["run", "attach", "observe"].iter().any(|name| word == *name));
+    let runs_a_program = std::env::args_os().nth(1).is_some_and(|word| {
+        ["run", "attach", "record", "observe"].iter().any(|name| word == *name)
+    });
     ExitCode::from(if runs_a_program { OWN_FAILURE } else { BAD_USAGE })
 }
 

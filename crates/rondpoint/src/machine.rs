@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use rondpoint_core::Topology;
-use rondpoint_linux::Root;
 use rondpoint_linux::topology::{self, Discovered};
+use rondpoint_linux::{Root, root};
 use rondpoint_machine::Machine;
 
 /// Read where no file is named: what `rondpoint topology --machine-file` wrote and somebody completed.
@@ -43,4 +43,10 @@ fn completed(found: &Topology, path: &Path) -> Result<Topology> {
         node.controller_bytes_per_s = written.controller_bytes_per_s;
     }
     Ok(Topology::new(description)?)
+}
+
+/// The name that this machine has given itself.
+pub(crate) fn host_name(root: &Root) -> Option<String> {
+    let bytes = root::read_optional(&root.in_proc("sys/kernel/hostname")).ok()??;
+    Some(String::from_utf8_lossy(&bytes).trim().to_string()).filter(|name| !name.is_empty())
 }

@@ -12,6 +12,7 @@ mod ledgers;
 mod machine;
 mod observe;
 mod policies;
+mod replay;
 mod run;
 mod session;
 mod topology;

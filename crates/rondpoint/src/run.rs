@@ -13,21 +13,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use rondpoint_core::controller::{Controller, Settings as ControllerSettings};
+use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::host::run as run_loop;
+use rondpoint_core::host::{Witness, run as run_loop};
+use rondpoint_core::plan::Outcome;
 use rondpoint_linux::Root;
 use rondpoint_linux::observe::{Look, Rung, Settings};
 use rondpoint_linux::syscall::process::{
     End, Manner, Memory, User, effective_user, has_default_memory,
 };
+use rondpoint_linux::topology::Discovered;
+use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
 
 use self::account::Diary;
 use self::host::LiveHost;
 use self::report::{Facts, Report};
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
-use crate::{ledgers, machine, policies};
+use crate::{ledgers, machine};
 
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
@@ -60,6 +63,10 @@ struct Management {
     /// Write a report as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+
+    /// Record observations, plans and outcomes, for `rondpoint replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 
     /// No summary on stderr
     #[arg(long, short)]
@@ -97,6 +104,57 @@ pub(crate) struct AttachArguments {
     pid: u32,
 }
 
+/// Record what a policy sees of a program and would do, and do nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint record -- ./app
+  rondpoint replay rondpoint.trace
+
+To record a run in which something is done: rondpoint run --record FILE -- ./app")]
+pub(crate) struct RecordArguments {
+    /// Where the record goes
+    #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
+    output: PathBuf,
+
+    /// Policies in order of priority; NAME:PRESET chooses a preset
+    #[arg(
+        long,
+        value_name = "POLICY[,POLICY]",
+        value_delimiter = ',',
+        default_value = "carrefour"
+    )]
+    policy: Vec<String>,
+
+    /// Use this sensor and no other (default: the best there is)
+    #[arg(long, value_enum)]
+    sensor: Option<Sensor>,
+
+    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows none
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+
+    /// The program to run and its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    command: Vec<OsString>,
+}
+
+/// `rondpoint record`: a run that changes nothing and is recorded.
+pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
+    let RecordArguments { output, policy, sensor, machine, command } = arguments;
+    let management = Management {
+        policy,
+        dry_run: true,
+        sensor,
+        seed: 1,
+        machine,
+        report: None,
+        record: Some(output),
+        quiet: false,
+    };
+    conclude("record", start(&RunArguments { management, command }))
+}
+
 /// `rondpoint run`.
 pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
     conclude("run", start(arguments))
@@ -119,42 +177,37 @@ fn conclude(command: &str, result: Result<u8>) -> ExitCode {
 
 /// Everything that can be refused before the program is touched.
 struct Preparation {
+    header: Header,
     controller: Controller,
-    machine: rondpoint_linux::topology::Discovered,
+    machine: Discovered,
     settings: Settings,
     report: Option<File>,
     ledgers: PathBuf,
-    policy: String,
-    act: bool,
 }
 
-fn prepare(management: &Management) -> Result<Preparation> {
+fn prepare(management: &Management, command: &[OsString]) -> Result<Preparation> {
     let machine = machine::discover(&Root::live(), management.machine.as_deref())?;
-    let chosen = management.policy.iter().map(|word| policies::choose(word, None));
-    let chosen = chosen.collect::<Result<Vec<_>>>()?;
     let only_observes = management.policy.iter().all(|word| word == "observe");
     let act = !management.dry_run && !only_observes;
-    let guard = GuardSettings { act, ..GuardSettings::default() };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let header = Header {
+        written_by: format!("rondpoint {}", env!("CARGO_PKG_VERSION")),
+        unix_s: now.ok().map(|since| since.as_secs()),
+        host: machine::host_name(&Root::live()),
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        policies: management.policy.iter().map(|word| PolicyChoice::parse(word)).collect(),
+        seed: management.seed,
+        guard: GuardSettings { act, ..GuardSettings::default() },
+        topology: machine.topology.clone(),
+        notes: Vec::new(),
+    };
+    let controller = header.controller().context("--policy")?;
     let report = management.report.as_deref().map(create).transpose()?;
     let ledgers = ledgers::folder();
     ledgers::put_back_what_was_left(&ledgers, &machine.topology)?;
-    Ok(Preparation {
-        controller: Controller::new(
-            machine.topology.clone(),
-            chosen.into_iter().map(|one| one.policy).collect(),
-            ControllerSettings { seed: management.seed, guard },
-        ),
-        machine,
-        settings: Settings {
-            rung: management.sensor.map(Sensor::rung),
-            managing: true,
-            ..Settings::default()
-        },
-        report,
-        ledgers,
-        policy: management.policy.join(","),
-        act,
-    })
+    let rung = management.sensor.map(Sensor::rung);
+    let settings = Settings { rung, managing: true, ..Settings::default() };
+    Ok(Preparation { header, controller, machine, settings, report, ledgers })
 }
 
 fn create(path: &Path) -> Result<File> {
@@ -162,7 +215,7 @@ fn create(path: &Path) -> Result<File> {
 }
 
 fn start(arguments: &RunArguments) -> Result<u8> {
-    let preparation = prepare(&arguments.management)?;
+    let preparation = prepare(&arguments.management, &arguments.command)?;
     let manner = manner(&preparation);
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
     let mut prepared = Session::prepare(&arguments.command, &manner, machine, settings)?;
@@ -177,18 +230,17 @@ fn start(arguments: &RunArguments) -> Result<u8> {
         Ok(session) => session,
         Err(status) => return Ok(status),
     };
-    let command = arguments.command.iter().map(|word| word.to_string_lossy().into_owned());
-    let end = manage(preparation, &arguments.management, session, first, command.collect())?;
+    let end = manage(preparation, &arguments.management, session, first)?;
     let Some(end) = end else { bail!("the program went on without us") };
     Ok(session::status(end))
 }
 
 fn join(arguments: &AttachArguments) -> Result<u8> {
-    let preparation = prepare(&arguments.management)?;
+    let preparation = prepare(&arguments.management, &[])?;
     let machine = preparation.machine.clone();
     let mut session = Session::join(arguments.pid, machine, &preparation.settings)?;
     let first = session.observer.observe()?;
-    manage(preparation, &arguments.management, session, first, Vec::new()).map(|_| 0)
+    manage(preparation, &arguments.management, session, first).map(|_| 0)
 }
 
 /// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not switched off,
@@ -196,7 +248,7 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
 /// faults are our only sensor it has to stay.
 fn manner(preparation: &Preparation) -> Manner {
     let faults = preparation.settings.rung == Some(Rung::Faults);
-    let local = preparation.act && !faults && has_default_memory().unwrap_or(false);
+    let local = preparation.header.guard.act && !faults && has_default_memory().unwrap_or(false);
     Manner { memory: if local { Memory::Local } else { Memory::Inherited }, user: caller() }
 }
 
@@ -215,26 +267,31 @@ fn manage(
     management: &Management,
     session: Session,
     first: Look,
-    command: Vec<String>,
 ) -> Result<Option<End>> {
-    let Preparation { mut controller, ledgers, report, policy, act, machine, .. } = preparation;
-    let balanced = |look: &Look| look.vmstat.get("numa_pages_migrated").copied().unwrap_or(0);
-    let balanced_before = balanced(&first);
+    let Preparation { mut header, mut controller, machine, report, ledgers, .. } = preparation;
+    header.notes = session.observer.notes().to_vec();
+    let balanced_before = balanced(&session)?;
+    let record = management.record.as_deref().map(|path| Writer::create(path, &header));
+    let mut witness =
+        Witnesses { diary: Diary::default(), recorder: record.transpose()?.map(Recorder::new) };
     let mut host = LiveHost::new(session, first, &ledgers)?;
-    let mut diary = Diary::default();
-    run_loop(&mut host, &mut controller, &mut diary)?;
+    run_loop(&mut host, &mut controller, &mut witness)?;
     let end = host.session.end()?;
-    let mut notes = host.session.observer.notes().to_vec();
+    let Witnesses { diary, recorder } = witness;
+    let mut notes = header.notes;
     notes.append(&mut host.notes);
+    // A record that ends early is worth telling, and what there is of it can be read.
+    let incomplete = recorder.and_then(|recorder| recorder.finish().err());
+    notes.extend(incomplete.map(|error| format!("the record is incomplete: {error}")));
     let facts = Facts {
         topology: &machine.topology,
-        command,
+        command: header.command,
         pid: host.session.pid().0,
         end,
-        policy,
-        act,
+        policy: management.policy.join(","),
+        act: header.guard.act,
         elapsed_s: host.session.started_at.elapsed().as_secs_f64(),
-        pages_moved_by_kernel: balanced(&host.last).saturating_sub(balanced_before),
+        pages_moved_by_kernel: balanced(&host.session)?.saturating_sub(balanced_before),
         notes,
         own_cpu_s: session::own_cpu_s(),
     };
@@ -249,4 +306,32 @@ fn manage(
         let _ = io::stderr().write_all(summary.text().as_bytes());
     }
     Ok(end)
+}
+
+/// Pages that the kernel's automatic NUMA balancing has moved since boot.
+fn balanced(session: &Session) -> Result<u64> {
+    let counters = session.observer.kernel_statistics()?;
+    Ok(counters.get("numa_pages_migrated").copied().unwrap_or(0))
+}
+
+/// All who watch the loop.
+struct Witnesses {
+    diary: Diary,
+    recorder: Option<Recorder>,
+}
+
+impl Witness for Witnesses {
+    fn input(&mut self, input: &Input) {
+        self.diary.input(input);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.input(input);
+        }
+    }
+
+    fn step(&mut self, step: &Step, outcomes: &[Outcome]) {
+        self.diary.step(step, outcomes);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.step(step, outcomes);
+        }
+    }
 }

@@ -4,6 +4,9 @@
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{IndexSet, Observation, Topology};
 
+/// More samples than any machine loses in a lifetime; sums of them stay within 64 bits.
+const MAX_LOST: u64 = 1 << 48;
+
 /// Names the first field that does not fit, and what was expected.
 pub(crate) fn observation(read: &Observation, topology: &Topology) -> Result<(), String> {
     let nodes = topology.node_count();
@@ -15,6 +18,12 @@ pub(crate) fn observation(read: &Observation, topology: &Topology) -> Result<(),
     }
     if let Some(free) = &read.free_memory {
         count("free_memory_bytes", free.len(), nodes)?;
+    }
+    for (name, samples) in [("samples", &read.samples), ("hint_faults", &read.hint_faults)] {
+        let lost = samples.as_ref().map_or(0, |samples| samples.lost);
+        if lost > MAX_LOST {
+            return Err(format!("{name}.lost: {lost}, expected at most {MAX_LOST}"));
+        }
     }
     ascending("processes", read.processes.iter().map(|process| process.pid.0))?;
     for (place, of) in read.processes.iter().enumerate() {

@@ -22,15 +22,19 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod decision;
 mod error;
 mod header;
 mod reader;
+mod replayed;
 mod wire;
 mod writer;
 
+pub use decision::{Decision, Difference, Extent};
 pub use error::TraceError;
 pub use header::{Header, PolicyChoice};
-pub use reader::{Decision, Reader, Record, Truncated};
+pub use reader::{Reader, Record, Truncated};
+pub use replayed::{Outcomes, Replayed, Retaken};
 pub use writer::{Recorder, Writer};
 
 /// What the first line calls the format.

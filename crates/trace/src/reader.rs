@@ -12,14 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::lines::Lines;
-use crate::{FORMAT, Header, TraceError, VERSION, check, wire};
-
-/// What was decided, as the file has it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Decision {
-    pub(crate) plan: wire::Plan,
-    pub(crate) judged: Vec<wire::Judged>,
-}
+use crate::{Decision, FORMAT, Header, TraceError, VERSION, check, wire};
 
 /// A recorded step.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +102,10 @@ impl<R: Read> Reader<R> {
         };
         self.steps += 1;
         self.expect_step(read.step)?;
+        if self.steps == 1 && !read.outcomes.is_empty() {
+            let problem = "input.outcomes: expected none, there was no plan before the first step";
+            return Err(self.lines.refuse(problem.to_string()));
+        }
         let outcomes = read.outcomes.into_iter().map(Into::into).collect();
         let input = Input { outcomes, observation: read.observation.into() };
         check::observation(&input.observation, &self.header.topology)

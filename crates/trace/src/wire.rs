@@ -15,7 +15,7 @@ mod trial;
 
 pub(crate) use header::Header;
 pub(crate) use observation::Observation;
-pub(crate) use plan::{Outcome, Plan};
+pub(crate) use plan::{Outcome, Plan, Proposal};
 pub(crate) use trial::Judged;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,14 @@ macro_rules! names {
         #[derive(serde::Serialize, serde::Deserialize)]
         pub(crate) enum $name {
             $(#[serde(rename = $text)] $variant,)*
+        }
+
+        impl $name {
+            /// The text in the file.
+            #[allow(dead_code, reason = "not every enum is printed")]
+            pub(crate) fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
         }
 
         impl From<$core> for $name {

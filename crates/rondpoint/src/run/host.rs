@@ -39,8 +39,6 @@ pub(super) struct LiveHost {
     last_look: Option<Instant>,
     /// Sentences on what went wrong on the way; nothing of it ends the program.
     pub(super) notes: Vec<String>,
-    /// The last look, for what the kernel has counted.
-    pub(super) last: Look,
 }
 
 impl LiveHost {
@@ -54,7 +52,6 @@ impl LiveHost {
             topology,
             started: BTreeMap::new(),
             rates: Rates::default(),
-            last: first.clone(),
             first: Some(first),
             deadline: None,
             last_look: None,
@@ -78,7 +75,6 @@ impl LiveHost {
         };
         self.started = observation.processes.iter().map(started).collect();
         self.rates.forget_gone(&self.started);
-        self.last = look;
         observation
     }
 

@@ -190,6 +190,25 @@ impl From<&ledger::Inverse> for Inverse {
     }
 }
 
+impl Action {
+    /// How many pages it moves or copies, one by one.
+    pub(crate) fn pages(&self) -> usize {
+        match self {
+            Self::MovePages { pages, .. }
+            | Self::Replicate { pages, .. }
+            | Self::Unreplicate { pages, .. } => pages.len(),
+            Self::SetAffinity { .. }
+            | Self::MoveProcessMemory { .. }
+            | Self::SetSampling { .. } => 0,
+        }
+    }
+
+    /// Whether it restricts a thread.
+    pub(crate) fn is_of_thread(&self) -> bool {
+        matches!(self, Self::SetAffinity { .. })
+    }
+}
+
 fn page(page: &plan::PageMove) -> PageMove {
     (page.address, page.shift, page.from, page.to)
 }

@@ -1,4 +1,6 @@
 //! What is written can be read again, for ever, and what is damaged is said.
 
 mod arbitrary;
+mod damaged;
+mod golden;
 mod round_trip;
