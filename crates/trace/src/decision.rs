@@ -71,7 +71,7 @@ impl Decision {
         serde_json::from_str(&json.to_string()).unwrap_or(json)
     }
 
-    /// For people: actions with their reasons, what was refused, verdicts; one line or two for each.
+    /// For people: actions with their reasons, what was refused, verdicts; a line or two for each.
     #[must_use]
     pub fn text(&self) -> String {
         let proposal = |proposal: &wire::Proposal| {

@@ -73,7 +73,8 @@ impl<R: Read> Reader<R> {
         let header: wire::Header =
             header(lines.bytes()).map_err(|problem| lines.refuse(problem))?;
         let topology = Topology::new((&header.machine).into());
-        let topology = topology.map_err(|error| lines.refuse(format!("machine: {error}")))?;
+        let topology = topology
+            .map_err(|error| lines.refuse(format!("machine.{}: {}", error.path, error.expected)))?;
         let header = header.with(topology);
         Ok(Self { lines, header, steps: 0, truncated: None, over: false })
     }
@@ -207,7 +208,12 @@ fn header(line: &[u8]) -> Result<wire::Header, String> {
     }
     let read: Value = match parse(line) {
         Ok(read) => read,
-        Err(wrong) if line.starts_with(begin.as_bytes()) => return Err(wrong.problem),
+        Err(wrong) if line.starts_with(begin.as_bytes()) => {
+            return Err(match wrong.ended_early {
+                true => format!("the header is cut off after {} bytes", line.len()),
+                false => wrong.problem,
+            });
+        }
         Err(_) => return Err(no_trace("not a trace")),
     };
     if read.get("format").and_then(Value::as_str) != Some(FORMAT) {

@@ -15,8 +15,8 @@ use crate::{Decision, Reader, Record, TraceError};
 pub enum Outcomes {
     /// What was recorded: for a controller that is to decide the same.
     Recorded,
-    /// That it refused everything: for a controller that decides something else, of which the recorded
-    /// program felt nothing.
+    /// That it refused everything: for a controller that decides something else, of which the
+    /// recorded program felt nothing.
     Refused,
 }
 

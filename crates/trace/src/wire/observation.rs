@@ -1,13 +1,12 @@
 //! One look at the machine.
 
-use std::collections::BTreeMap;
-
 use rondpoint_core::observation::{
     self, Exemption as CoreExemption, MappingKind as CoreMappingKind,
 };
 use rondpoint_core::{Bytes, Nanos, Pid, Tid};
 use serde::{Deserialize, Serialize};
 
+use super::counters::Counters;
 use super::names;
 use super::number::{Float, Set};
 use super::samples::Samples;
@@ -39,8 +38,8 @@ struct Process {
     threads: Vec<Thread>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_traffic: Option<Square<Counter>>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    counters: BTreeMap<Event, Counter>,
+    #[serde(default, skip_serializing_if = "Counters::is_empty")]
+    counters: Counters,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_traffic: Option<Square<Counter>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,8 +71,8 @@ struct Thread {
     allowed: Set,
     #[serde(skip_serializing_if = "Option::is_none")]
     exempt: Option<Exemption>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    counters: BTreeMap<Event, Counter>,
+    #[serde(default, skip_serializing_if = "Counters::is_empty")]
+    counters: Counters,
 }
 
 names! {
@@ -98,33 +97,6 @@ names! {
     }
 }
 
-names! {
-    Event for observation::Event {
-        Instructions = "instructions",
-        Cycles = "cycles",
-        ReferenceCycles = "reference-cycles",
-        ReferenceCyclesRound2 = "reference-cycles-round-2",
-        LlcReferences = "llc-references",
-        LlcHits = "llc-hits",
-        LlcMisses = "llc-misses",
-        LlcPrefetchMisses = "llc-prefetch-misses",
-        LlcLoadMisses = "llc-load-misses",
-        PrivateMisses = "private-misses",
-        RemoteForward = "remote-forward",
-        RemoteHitm = "remote-hitm",
-        SnoopLocal = "snoop-local",
-        LocalDram = "local-dram",
-        RemoteDram = "remote-dram",
-        StallCycles = "stall-cycles",
-        Refills = "refills",
-        RefillsModified = "refills-modified",
-        DramReads = "dram-reads",
-        DramReadsAndWrites = "dram-reads-and-writes",
-        DramLatencyCycles = "dram-latency-cycles",
-        DramRequests = "dram-requests",
-    }
-}
-
 fn table(read: &Option<rondpoint_core::Matrix<observation::Counter>>) -> Option<Square<Counter>> {
     read.as_ref().map(|table| Square(table.map(Counter)))
 }
@@ -141,14 +113,6 @@ fn bytes(read: &Option<Vec<Bytes>>) -> Option<Vec<u64>> {
 
 fn core_bytes(read: Option<Vec<u64>>) -> Option<Vec<Bytes>> {
     read.map(|nodes| nodes.into_iter().map(Bytes).collect())
-}
-
-fn counters(read: &observation::Counters) -> BTreeMap<Event, Counter> {
-    read.iter().map(|(event, counter)| (event.into(), Counter(counter))).collect()
-}
-
-fn core_counters(read: BTreeMap<Event, Counter>) -> observation::Counters {
-    read.into_iter().map(|(event, counter)| (event.into(), counter.0)).collect()
 }
 
 impl From<&observation::Observation> for Observation {
@@ -194,7 +158,7 @@ impl From<&observation::ProcessObservation> for Process {
             started_ns: read.started.0,
             threads: read.threads.iter().map(Into::into).collect(),
             node_traffic: table(&read.node_traffic),
-            counters: counters(&read.counters),
+            counters: Counters(read.counters.clone()),
             cache_traffic: table(&read.cache_traffic),
             memory_bytes: bytes(&read.memory),
             faults: read.faults,
@@ -221,7 +185,7 @@ impl From<Process> for observation::ProcessObservation {
             started: Nanos(read.started_ns),
             threads: read.threads.into_iter().map(Into::into).collect(),
             node_traffic: core_table(read.node_traffic),
-            counters: core_counters(read.counters),
+            counters: read.counters.0,
             cache_traffic: core_table(read.cache_traffic),
             memory: core_bytes(read.memory_bytes),
             faults: read.faults,
@@ -243,7 +207,7 @@ impl From<&observation::ThreadObservation> for Thread {
             cpu_time_ns: read.cpu_time.0,
             allowed: Set(read.allowed.clone()),
             exempt: read.exempt.map(Into::into),
-            counters: counters(&read.counters),
+            counters: Counters(read.counters.clone()),
         }
     }
 }
@@ -256,7 +220,7 @@ impl From<Thread> for observation::ThreadObservation {
             cpu_time: Nanos(read.cpu_time_ns),
             allowed: read.allowed.0,
             exempt: read.exempt.map(Into::into),
-            counters: core_counters(read.counters),
+            counters: read.counters.0,
         }
     }
 }

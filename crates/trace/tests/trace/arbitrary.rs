@@ -263,7 +263,7 @@ fn samples() -> impl Strategy<Value = Samples> {
         addresses.into_iter().map(|address| AddressSample { address, ..sample }).collect()
     });
     let list = prop_oneof![vec(sample(), 0..20), alike];
-    (list, any::<u64>(), any::<bool>(), option::of(any::<u64>()))
+    (list, 0..1_u64 << 48, any::<bool>(), option::of(any::<u64>()))
         .prop_map(|(list, lost, throttled, period)| Samples { list, lost, throttled, period })
 }
 

@@ -2,5 +2,6 @@
 
 mod arbitrary;
 mod damaged;
+mod fuzz;
 mod golden;
 mod round_trip;
