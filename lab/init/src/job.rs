@@ -23,7 +23,7 @@ pub(crate) fn carry_out(report: &mut Report) -> Result<(), String> {
     let mut daemon = start_daemon(&job.daemon)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     report.say(&Event::Started { kernel: kernel.trim().to_owned(), pmu });
-    let result = if job.command.is_empty() { shell() } else { run_program(&job, report) };
+    let result = if job.command.is_empty() { shell(&job) } else { run_program(&job, report) };
     if let Some(daemon) = &mut daemon {
         // The machine goes down with it in any case.
         let _ = daemon.kill();
@@ -55,9 +55,12 @@ fn start_daemon(command: &[String]) -> Result<Option<Child>, String> {
 }
 
 /// An interactive shell on the console, with job control.
-fn shell() -> Result<(), String> {
+fn shell(job: &Job) -> Result<(), String> {
     let console = system::take_console()?;
     let duplicate = || console.try_clone().map_err(|error| format!("console: {error}"));
+    if job.modelled {
+        system::model_on();
+    }
     let status = Command::new("/bin/busybox")
         .args(["sh", "-l"])
         .env("PATH", "/bin")
@@ -67,6 +70,9 @@ fn shell() -> Result<(), String> {
         .stdout(duplicate()?)
         .stderr(duplicate()?)
         .status();
+    if job.modelled {
+        system::model_off();
+    }
     status.map(drop).map_err(|error| format!("/bin/busybox: cannot start a shell: {error}"))
 }
 

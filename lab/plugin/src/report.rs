@@ -12,6 +12,9 @@ use crate::traffic::cycles;
 /// Guest time covered by a slice, ps. A run of a few seconds gives tens of slices: enough to see
 /// phases, few enough to read.
 const SLICE_PS: u64 = 100_000_000_000;
+/// Slices that are kept. A run that needs more (a shell that nobody types into is days of guest time)
+/// gets slices twice as long, again and again.
+const SLICES_MAX: usize = 4096;
 
 /// Collects the measurement and writes it to a file at power-off.
 pub(crate) struct Reporter {
@@ -19,6 +22,7 @@ pub(crate) struct Reporter {
     measurement: Measurement,
     slice_begin: Totals,
     next_slice_ps: u64,
+    slice_ps: u64,
     counters_begin: Vec<[u64; Event::COUNT]>,
     pipes_begin: Vec<PipeMeasurement>,
     matrices_begin: [Matrix; 4],
@@ -43,6 +47,7 @@ impl Reporter {
             measurement: Measurement::default(),
             slice_begin: Totals::default(),
             next_slice_ps: 0,
+            slice_ps: SLICE_PS,
             counters_begin: Vec::new(),
             pipes_begin: Vec::new(),
             matrices_begin: Default::default(),
@@ -53,7 +58,7 @@ impl Reporter {
 
     pub(crate) fn begin(&mut self, hardware: &Hardware, clock: &Clock) {
         self.measurement.begin_ns = clock.machine_ps() / 1000;
-        self.next_slice_ps = clock.machine_ps() + SLICE_PS;
+        self.next_slice_ps = clock.machine_ps() + self.slice_ps;
         self.slice_begin = totals(hardware);
         self.counters_begin = counters(hardware);
         self.pipes_begin = pipes(hardware);
@@ -65,7 +70,7 @@ impl Reporter {
     pub(crate) fn end_quantum(&mut self, hardware: &Hardware, clock: &Clock) {
         if self.running && clock.machine_ps() >= self.next_slice_ps {
             self.close_slice(hardware, clock.machine_ps());
-            self.next_slice_ps = clock.machine_ps() + SLICE_PS;
+            self.next_slice_ps = clock.machine_ps() + self.slice_ps;
         }
     }
 
@@ -105,6 +110,10 @@ impl Reporter {
             demand_lines: now.demand_lines - before.demand_lines,
             demand_latency_ps: now.demand_latency_ps - before.demand_latency_ps,
         });
+        if self.measurement.slices.len() == SLICES_MAX {
+            self.measurement.slices = self.measurement.slices.chunks(2).map(joined).collect();
+            self.slice_ps *= 2;
+        }
     }
 
     /// Writes the measurement, if the modelled part ever began.
@@ -125,6 +134,21 @@ impl Reporter {
             eprintln!("rondpoint-lab-plugin: {}: {error}", path.display());
         }
     }
+}
+
+/// Slices that follow each other, as one.
+fn joined(slices: &[Slice]) -> Slice {
+    let (first, rest) = slices.split_first().expect("chunks are not empty");
+    rest.iter().fold(first.clone(), |mut all, slice| {
+        all.end_ns = slice.end_ns;
+        all.instructions += slice.instructions;
+        all.demand_lines += slice.demand_lines;
+        all.demand_latency_ps += slice.demand_latency_ps;
+        for (all, row) in all.dram_lines.iter_mut().zip(&slice.dram_lines) {
+            all.iter_mut().zip(row).for_each(|(all, lines)| *all += lines);
+        }
+        all
+    })
 }
 
 fn vcpu_measurement(
@@ -205,4 +229,31 @@ fn rise(now: &Matrix, before: &Matrix) -> Matrix {
         now.iter().zip(before).map(|(now, before)| now - before).collect()
     };
     now.iter().zip(before).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_join_without_losing_a_line() {
+        let slice = |end_ns, lines| Slice {
+            end_ns,
+            instructions: 10,
+            dram_lines: vec![vec![lines, 0], vec![1, lines]],
+            demand_lines: lines,
+            demand_latency_ps: 7,
+        };
+        let all = joined(&[slice(100, 3), slice(200, 5)]);
+        let dram_lines = vec![vec![8, 0], vec![2, 8]];
+        let whole = Slice {
+            end_ns: 200,
+            instructions: 20,
+            dram_lines,
+            demand_lines: 8,
+            demand_latency_ps: 14,
+        };
+        assert_eq!(all, whole);
+        assert_eq!(joined(&[slice(300, 1)]), slice(300, 1));
+    }
 }

@@ -52,7 +52,7 @@ enum Command {
     Physics(physics::Arguments),
     /// How fast the host emulates: with the full model, and without
     Bench(bench::Arguments),
-    /// An interactive guest with perf, numactl and the lab's workloads; not modelled, its PMU counts nothing
+    /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
     Shell(shell::Arguments),
 }
 
