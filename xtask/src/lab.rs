@@ -76,6 +76,24 @@ pub(crate) fn check_pmu() -> Result<Tally> {
     Ok(Tally::one(passed))
 }
 
+/// A short run under Rondpoint is recorded in the guest; decided again on this machine, every plan must
+/// be the same.
+pub(crate) fn replay() -> Result<Tally> {
+    let parts = build()?;
+    let folder = target_folder().join("replay");
+    let mut run = Command::new(parts.join(built::RUNNER));
+    run.args(["run", "--config", "rondpoint", "--keep"])
+        .arg(&folder)
+        .args(["--", built::WORKLOADS]);
+    run.args(["stencil", "--no-huge-pages", "--size", "16M", "--iterations", "12"]);
+    if !run.status().context("cannot run the lab")?.success() {
+        return Ok(Tally::one(false));
+    }
+    let trace = folder.join("rondpoint-1.trace");
+    let replay = Command::new(parts.join(built::PRODUCT)).arg("replay").arg(&trace).status();
+    Ok(Tally::one(replay.context("cannot run rondpoint")?.success()))
+}
+
 /// Whether the parts are there already, perhaps of an older state.
 pub(crate) fn was_built() -> bool {
     target_folder().join("lab").join(built::RUNNER).is_file()

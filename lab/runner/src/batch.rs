@@ -136,10 +136,10 @@ impl Batch<'_> {
     }
 }
 
-/// Writes what Rondpoint left, as `CONFIGURATION-SEED.record` and `.report.json`.
+/// Writes what Rondpoint left, as `CONFIGURATION-SEED.trace` and `.report.json`.
 fn keep(folder: &Path, task: &Task<'_>, record: &Record) -> Result<()> {
-    for (path, end) in [(RECORD_PATH, "record"), (REPORT_PATH, "report.json")] {
-        let bytes = record.files.get(path).context("rondpoint left no record")?;
+    for (path, end) in [(RECORD_PATH, "trace"), (REPORT_PATH, "report.json")] {
+        let bytes = record.files.get(path).with_context(|| format!("rondpoint left no {end}"))?;
         let file = folder.join(format!("{}-{}.{end}", task.configuration, task.seed));
         fs::write(&file, bytes).with_context(|| format!("{}: cannot write", file.display()))?;
     }

@@ -34,6 +34,9 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Core seconds of the host for one seed, measured (see `docs/BENCHMARKS.md`); only announced.
 const CORE_SECONDS: f64 = 500.0;
 
+/// QEMU's own memory beside the guest's: translated code, the model.
+const QEMU_BYTES: u64 = 700 << 20;
+
 /// What the rows are compared with comes first.
 const CONFIGURATIONS: [Configuration; 5] = [
     Configuration::FirstTouch,
@@ -168,16 +171,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn announce(arguments: &Arguments, machine: &Machine) {
     let runs = PROGRAMS.len() as u64 * CONFIGURATIONS.len() as u64 * arguments.seeds;
     let seconds = CORE_SECONDS * arguments.seeds as f64 / arguments.jobs as f64;
+    let memory: u64 = machine.nodes.iter().map(|node| node.memory_bytes).sum();
     eprintln!(
         "{} programs under {} placements on an emulated machine of {} nodes ({MACHINE}, cut to {} \
-         CPUs): {runs} runs,\n{} at a time, about {:.0} minutes; each takes 1.5 GB of memory. Runs \
-         that are in the cache are not made again.",
+         CPUs): {runs} runs,\n{} at a time, about {:.0} minutes, {:.1} GB of memory. Runs that are in \
+         the cache are not made again.",
         PROGRAMS.len(),
         CONFIGURATIONS.len(),
         machine.nodes.len(),
         machine.cpu_count(),
         arguments.jobs,
         (seconds / 60.0).ceil().max(1.0),
+        arguments.jobs as f64 * (memory + QEMU_BYTES) as f64 / 1e9,
     );
 }
 

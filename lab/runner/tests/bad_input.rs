@@ -175,6 +175,7 @@ fn flags_out_of_range_are_refused() {
         (["run", "--seeds", "few"], "--seeds <N>", "runs from 1 to 1000"),
         (["run", "--timeout", "soon"], "--timeout <SECONDS>", "seconds from 1 to 604800"),
         (["run", "--jobs", "all"], "--jobs <N>", "machines from 1 to 256"),
+        (["demo", "--seeds", "many"], "--seeds <N>", "runs from 1 to 100"),
         (["bench", "--runs", "0"], "--runs <N>", "repetitions from 1 to 100"),
         (["bench", "--rounds", "1e3"], "--rounds <N>", "rounds from 1 to 10000"),
     ] {
@@ -199,7 +200,7 @@ fn an_oracle_is_refused_to_programs_that_know_none() {
 
 #[test]
 fn without_setup_the_command_that_provides_it_is_named() {
-    for command in [&["run", "true"][..], &["shell"], &["bench"]] {
+    for command in [&["run", "true"][..], &["shell"], &["bench"], &["demo"]] {
         check(
             command,
             "rondpoint-lab: FOLDER/cache/setup.toml: not there; run ./x setup first \
