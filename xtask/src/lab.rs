@@ -5,7 +5,7 @@
 
 #[path = "../../lab/runner/src/built.rs"]
 #[cfg_attr(not(test), expect(dead_code, reason = "only the runner looks for the parts"))]
-mod built;
+pub(crate) mod built;
 
 use std::env;
 use std::fs;
@@ -74,24 +74,6 @@ pub(crate) fn check_pmu() -> Result<Tally> {
         passed &= status.success();
     }
     Ok(Tally::one(passed))
-}
-
-/// A short run under Rondpoint is recorded in the guest; decided again on this machine, every plan must
-/// be the same.
-pub(crate) fn replay() -> Result<Tally> {
-    let parts = build()?;
-    let folder = target_folder().join("replay");
-    let mut run = Command::new(parts.join(built::RUNNER));
-    run.args(["run", "--config", "rondpoint", "--keep"])
-        .arg(&folder)
-        .args(["--", built::WORKLOADS]);
-    run.args(["stencil", "--no-huge-pages", "--size", "16M", "--iterations", "12"]);
-    if !run.status().context("cannot run the lab")?.success() {
-        return Ok(Tally::one(false));
-    }
-    let trace = folder.join("rondpoint-1.trace");
-    let replay = Command::new(parts.join(built::PRODUCT)).arg("replay").arg(&trace).status();
-    Ok(Tally::one(replay.context("cannot run rondpoint")?.success()))
 }
 
 /// Whether the parts are there already, perhaps of an older state.

@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod dist;
 mod lab;
+mod replay;
 mod setup;
 mod test;
 mod tidy;

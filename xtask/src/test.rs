@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::tidy::root;
-use crate::{dist, lab, setup};
+use crate::{dist, lab, replay, setup};
 
 /// What `./x test` takes.
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ impl Tally {
         Self { passed: u64::from(passed), failed: u64::from(!passed) }
     }
 
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
     }
@@ -57,7 +57,7 @@ const LAB_STAGES: [Stage; 5] = [
     }),
     ("build of the lab's parts", || lab::build().map(|_| Tally::one(true))),
     ("the PMU, from inside the guest", lab::check_pmu),
-    ("rondpoint in the guest, recorded and replayed", lab::replay),
+    ("rondpoint in the guest, recorded and replayed", replay::test),
     ("the lab, end to end", lab::test),
 ];
 

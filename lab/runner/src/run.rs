@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
         long = "config",
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "first-touch,interleave,autonuma,numad"
+        default_value = "first-touch,interleave,autonuma,numad,rondpoint"
     )]
     configurations: Vec<Configuration>,
     /// Runs of each placement; each seed is another address layout and another start
