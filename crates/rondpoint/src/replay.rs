@@ -1,6 +1,6 @@
 //! `rondpoint replay`: gives a recorded run's input to today's controller and says where it decides
-//! otherwise; or shows what another policy would have decided. It reads one file and changes nothing.
-//! The format is in `docs/trace.md`.
+//! otherwise; or shows what another policy would have decided. It reads one file and changes
+//! nothing. The format is in `docs/trace.md`.
 
 mod report;
 
@@ -68,7 +68,12 @@ fn replay(arguments: &Arguments) -> Result<Report, TraceError> {
         // Otherwise all that a mere recording could show is that nothing may be done.
         header.guard.act = true;
     }
-    let mut controller = header.controller()?;
+    let mut controller = header.controller().map_err(|error| match recorded {
+        true => {
+            TraceError::Line { path: arguments.file.clone(), line: 1, problem: error.to_string() }
+        }
+        false => error,
+    })?;
     let keep_plans = arguments.plans || !recorded;
     let mut report = Report::new(arguments.file.clone(), header, recorded, keep_plans);
     let outcomes = if recorded { Outcomes::Recorded } else { Outcomes::Refused };

@@ -22,6 +22,8 @@ pub(super) struct Report {
     keep: bool,
     began: Option<Nanos>,
     steps: u64,
+    /// Steps whose decision was not recorded.
+    undecided: u64,
     with_actions: u64,
     sum: Extent,
     judged: usize,
@@ -57,6 +59,7 @@ impl Report {
             keep,
             began: None,
             steps: 0,
+            undecided: 0,
             with_actions: 0,
             sum: Extent::default(),
             judged: 0,
@@ -71,6 +74,7 @@ impl Report {
     pub(super) fn take_in(&mut self, retaken: &Retaken<'_>) {
         let now = Decision::from(retaken.now);
         self.steps += 1;
+        self.undecided += u64::from(retaken.recorded.is_none());
         self.began.get_or_insert(retaken.at);
         self.judged += now.judged();
         let extent = now.extent();
@@ -180,11 +184,15 @@ impl Report {
             many(self.sum.threads, "thread"),
             many(self.judged, "trial"),
         );
-        if self.compared {
-            let _ = match self.differing {
-                0 => write!(text, "; every decision as recorded"),
-                count => write!(text, "; {} decided otherwise", many(count as usize, "step")),
-            };
+        if !self.compared {
+            return text;
+        }
+        text += &match self.differing {
+            0 => "; every decision as recorded".to_string(),
+            count => format!("; {} decided otherwise", many(count as usize, "step")),
+        };
+        if self.undecided > 0 {
+            text += ", the last decision was not recorded";
         }
         text
     }
@@ -208,6 +216,7 @@ impl Report {
             "policies": self.policies(),
             "seed": self.header.seed,
             "steps": self.steps,
+            "steps_undecided": self.undecided,
             "steps_with_actions": self.with_actions,
             "actions": self.sum.actions,
             "pages": self.sum.pages,
