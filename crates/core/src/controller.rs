@@ -141,17 +141,20 @@ impl Controller {
         &self.ledger
     }
 
-    /// Time between two steps: the shortest period of a policy while all is quiet, so that watching costs little. Several windows in
-    /// it when something is going on: a trial needs some before and after an action, and an action is to be judged by the time its
-    /// policy decides again.
+    /// How long to wait for the next step: while all is quiet until the next policy wants to decide, so that watching costs little.
+    /// Several windows in the shortest period when something is going on: a trial needs some before and after an action, and an action
+    /// is to be judged by the time its policy decides again.
     #[must_use]
     pub fn period(&self) -> Nanos {
         let shortest = self.slots.iter().map(|slot| slot.policy.period()).min();
         let shortest = shortest.unwrap_or(Nanos::from_secs(1));
-        match self.trials.need_windows() {
-            true => Nanos(shortest.0 / WINDOWS_PER_PERIOD).max(SHORTEST_WINDOW.min(shortest)),
-            false => shortest,
+        let window = Nanos(shortest.0 / WINDOWS_PER_PERIOD).max(SHORTEST_WINDOW.min(shortest));
+        if self.trials.need_windows() {
+            return window;
         }
+        let now = self.previous.as_ref().map_or(Nanos(0), |previous| previous.at);
+        let due = |slot: &Slot| (slot.since.at + slot.policy.period()).since(now);
+        self.slots.iter().map(due).min().unwrap_or(shortest).max(window)
     }
 
     fn learn(&mut self, outcomes: &[Outcome]) {
