@@ -197,7 +197,9 @@ impl Guard {
             return Err(Refusal::TrialRunning);
         }
         let kind = proposal.action.kind();
-        if bulk.contains(&pid) && kind.moves_pages() {
+        // Copies may be taken back in the same step, before the memory goes.
+        let takes_back = matches!(proposal.action, Action::Unreplicate { .. });
+        if bulk.contains(&pid) && kind.moves_pages() && !takes_back {
             return Err(Refusal::Locked);
         }
         self.check_failures(pid, kind, scene.model.at)?;

@@ -8,7 +8,7 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Kind, Mechanism};
 use rondpoint_core::policy::sam::Phase;
-use rondpoint_core::{Bytes, Nanos, NodeSet};
+use rondpoint_core::{Action, Bytes, Nanos, NodeSet};
 use scene::{Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
@@ -287,6 +287,24 @@ fn replication_charges_every_node() {
             admit replicate 2 pages of 1
             refuse replicate 1 page of 1: budget of node 0: 0 B left
             refuse move 1 page of 1 (co-location): 1 × 1→2: budget of node 1: 0 B left
+        "#]],
+    );
+}
+
+#[test]
+fn copies_are_taken_back_in_the_step_in_which_all_memory_goes() {
+    let mut stage = Stage::new();
+    stage.model.apps[0].memory = Some(vec![Bytes(1 << 20), Bytes(0), Bytes(0), Bytes(0)]);
+    let mut back = replicate(1, &[(0x1000, 0)]);
+    let Action::Replicate { pid, pages } = back.action else { panic!("it replicates") };
+    back.action = Action::Unreplicate { pid, pages };
+    check(
+        &mut stage,
+        vec![back, bulk(1, &[(0, 1)], false), replicate(1, &[(0x2000, 0)])],
+        expect![[r#"
+            admit unreplicate 1 page of 1
+            admit move 5120.0 MiB of 1: 0→1
+            refuse replicate 1 page of 1: another action has the process
         "#]],
     );
 }
