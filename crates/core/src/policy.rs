@@ -3,6 +3,7 @@
 //! A new policy is one file here and one line in [`POLICIES`]; `docs/new-policy.md` shows one.
 
 pub mod asymsched;
+pub mod auto;
 pub mod carrefour;
 pub mod nmass;
 pub mod observe;
@@ -10,7 +11,7 @@ pub mod sam;
 pub mod sharing;
 
 use crate::model::Model;
-use crate::plan::{Outcome, Plan, Proposal};
+use crate::plan::{Outcome, Plan, Proposal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::units::Nanos;
@@ -25,6 +26,11 @@ pub trait Policy {
 
     /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
+
+    /// What it held back itself in the last [`Policy::propose`], with the rule, for reports. Gives it once.
+    fn take_held(&mut self) -> Vec<Refused> {
+        Vec::new()
+    }
 
     /// Whether it looks at [`Model::touches`], which cost time and memory to collect.
     fn wants_touches(&self) -> bool {
@@ -52,6 +58,7 @@ pub struct Registered {
 /// Every built-in policy.
 pub const POLICIES: &[Registered] = &[
     observe::REGISTERED,
+    auto::REGISTERED,
     carrefour::REGISTERED,
     nmass::REGISTERED,
     asymsched::REGISTERED,

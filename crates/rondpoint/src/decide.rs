@@ -152,10 +152,12 @@ impl Session {
     /// One interval: learn from the last plan as if all of it had been done, propose, admit.
     fn decide(&mut self, model: &Model) -> Plan {
         let mut proposals: Vec<Proposal> = Vec::new();
+        let mut held = Vec::new();
         for chosen in &mut self.policies {
             proposals.extend(chosen.policy.propose(model, &self.topology, &mut self.random));
+            held.extend(chosen.policy.take_held());
         }
-        let (steps, refused) = match &mut self.guard {
+        let (steps, mut refused) = match &mut self.guard {
             None => (proposals, Vec::new()),
             Some(guard) => {
                 let (trials, unready) = (Default::default(), Default::default());
@@ -170,6 +172,7 @@ impl Session {
                 guard.admit(proposals, &scene)
             }
         };
+        refused.extend(held);
         self.plans += 1;
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, model);

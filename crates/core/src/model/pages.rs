@@ -173,6 +173,12 @@ impl Pages {
         }
     }
 
+    /// A table of the same kind with nothing in it.
+    #[must_use]
+    pub fn cleared(&self) -> Self {
+        Self::new(self.node_count, self.capacity)
+    }
+
     /// How many pages it may ever track.
     #[must_use]
     pub fn capacity(&self) -> usize {
@@ -227,9 +233,28 @@ impl Pages {
             let count = &mut record.counts[usize::from(node)];
             *count = count.saturating_add(1);
         } else {
-            self.record_sparse(id, node);
+            self.record_sparse(id, node, 1);
         }
         Some(id)
+    }
+
+    /// Adds what was seen of a page in another interval, there of the process with another index perhaps.
+    pub fn add(&mut self, page: &Page<'_>, app: u32) {
+        let Some(id) = self.find_or_add(app, page.address, page.shift) else { return };
+        let record = &mut self.records[id.0 as usize];
+        record.stores = record.stores.saturating_add(page.stores.min(u32::from(u16::MAX)) as u16);
+        if let Some(home) = page.home {
+            record.home = home as u16;
+        }
+        for (node, count) in page.accesses() {
+            let count = count.min(u32::from(u16::MAX)) as u16;
+            if self.node_count <= DENSE_NODES {
+                let sum = &mut self.records[id.0 as usize].counts[node];
+                *sum = sum.saturating_add(count);
+            } else {
+                self.record_sparse(id, node as u16, count);
+            }
+        }
     }
 
     fn find_or_add(&mut self, app: u32, address: u64, shift: u8) -> Option<PageId> {
@@ -261,21 +286,21 @@ impl Pages {
         Some(PageId(id))
     }
 
-    fn record_sparse(&mut self, id: PageId, node: u16) {
+    fn record_sparse(&mut self, id: PageId, node: u16, times: u16) {
         let record = &mut self.records[id.0 as usize];
         if record.is_spilled {
-            return count_in(&mut self.spilled[record.spill_place()], node);
+            return count_in(&mut self.spilled[record.spill_place()], node, times);
         }
         for pair in record.counts.chunks_exact_mut(2) {
             if pair[0] == node + 1 || pair[0] == 0 {
                 pair[0] = node + 1;
-                pair[1] = pair[1].saturating_add(1);
+                pair[1] = pair[1].saturating_add(times);
                 return;
             }
         }
         let mut list: Vec<(u16, u16)> =
             record.counts.chunks_exact(2).map(|pair| (pair[0] - 1, pair[1])).collect();
-        count_in(&mut list, node);
+        count_in(&mut list, node, times);
         record.spill_to(self.spilled.len());
         self.spilled.push(list);
     }
@@ -344,10 +369,10 @@ impl PartialEq for Pages {
     }
 }
 
-fn count_in(list: &mut Vec<(u16, u16)>, node: u16) {
+fn count_in(list: &mut Vec<(u16, u16)>, node: u16, times: u16) {
     match list.iter_mut().find(|(seen, _)| *seen == node) {
-        Some((_, count)) => *count = count.saturating_add(1),
-        None => list.push((node, 1)),
+        Some((_, count)) => *count = count.saturating_add(times),
+        None => list.push((node, times)),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
+use crate::policy::auto::Held;
 use crate::policy::carrefour::CarrefourReason;
 use crate::policy::nmass::NMassReason;
 use crate::policy::sam::{Phase, SamReason, Side};
@@ -124,6 +125,11 @@ pub enum Refusal {
     PartnerRefused,
     /// Another policy of higher priority moved the same subject in this step.
     Conflict,
+    /// One of several policies gave way to another by a rule of `auto`.
+    Held {
+        /// The rule.
+        held: Held,
+    },
     /// The action does not make sense on this topology (a CPU or node that is not there, an empty list).
     Malformed,
 }
@@ -204,6 +210,7 @@ impl fmt::Display for Refusal {
                 write!(f, "movers spent {spent}, {allowed} allowed")
             }
             Self::PartnerRefused => write!(f, "a thread that should move with it stays"),
+            Self::Held { held } => held.fmt(f),
             Self::Conflict => write!(f, "a policy of higher priority moved it"),
             Self::Malformed => write!(f, "no such CPU or node, or nothing to do"),
         }

@@ -93,6 +93,27 @@ impl AsymSched {
         self.interleaved = interleaved;
     }
 
+    /// Whether a process is on its way: its threads are about to move or did, and its memory follows.
+    #[must_use]
+    pub fn is_moving(&self, pid: Pid) -> bool {
+        self.states.get(&pid).is_some_and(|state| state.phase != Phase::Stable)
+    }
+
+    /// The nodes that the threads of a process left, with those that they took, while its memory still follows.
+    #[must_use]
+    pub fn on_the_way(&self, pid: Pid) -> &[NodeMove] {
+        match self.states.get(&pid).map(|state| &state.phase) {
+            Some(Phase::Moved(moves) | Phase::Following { moves, .. }) => moves,
+            Some(Phase::Stable | Phase::Proposed(_) | Phase::Bulk) | None => &[],
+        }
+    }
+
+    /// Time spent on moving the memory of a process (`A_tm`).
+    #[must_use]
+    pub fn migration_time(&self, pid: Pid) -> Nanos {
+        self.states.get(&pid).map_or(Nanos(0), |state| state.migration_time)
+    }
+
     /// The last decision, for reports. Its indices are those of the [`Situation`]: nodes with CPUs, managed applications, both ascending.
     #[must_use]
     pub fn last_decision(&self) -> Option<&Decision> {

@@ -90,6 +90,19 @@ impl Carrefour {
         self
     }
 
+    /// Mechanisms of a process's last round; `None` before the first and where the application was left alone.
+    #[must_use]
+    pub fn mechanisms(&self, pid: Pid) -> Option<Mechanisms> {
+        Some(self.apps.get(&pid)?.last?.used).filter(|used| used.any())
+    }
+
+    /// What the last round proposed for the pages of a process was not done: there is nothing to judge it by.
+    pub(super) fn withdraw(&mut self, pid: Pid) {
+        if let Some(state) = self.apps.get_mut(&pid) {
+            state.last = None;
+        }
+    }
+
     /// What it remembers about a process.
     #[must_use]
     pub fn app(&self, pid: Pid) -> Option<&AppState> {

@@ -30,7 +30,7 @@ use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::{Nanos, Pid};
+use crate::units::{Nanos, Pid, Tid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -141,13 +141,14 @@ impl NMass {
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
     }
 
+    /// What mapping these candidates asks for, each with the cache domain that it gives to the process.
     fn run(
-        &mut self,
+        &self,
         candidates: &[Candidate],
         model: &Model,
         topology: &Topology,
         due: Due,
-    ) -> Vec<Proposal> {
+    ) -> Vec<Placed> {
         let preset = self.preset.clone().for_topology(topology);
         let (processors, domains) = candidates::processors(model, topology, candidates);
         let penalties: Vec<Penalty> =
@@ -158,13 +159,8 @@ impl NMass {
             .map(|(candidate, penalty)| candidate.process(penalty, topology))
             .collect();
         let mapping = map(&processes, &processors, &preset);
-        let mut proposals = Vec::new();
-        for place in &mapping.places {
+        let placed = |place: &Place| {
             let (candidate, domain) = (&candidates[place.process], domains[place.processor]);
-            self.trigger.expect_in(candidate.pid, domain);
-            if domain == candidate.domain {
-                continue;
-            }
             let reason = NMassReason {
                 mpki: candidate.mpki,
                 penalty: penalties[place.process],
@@ -176,30 +172,95 @@ impl NMass {
                 due,
             };
             let cpus = topology.cpus_of_domain(domain).intersection(&candidate.allowed);
-            proposals.push(Proposal {
-                policy: REGISTERED.name,
-                action: Action::SetAffinity {
-                    pid: candidate.pid,
-                    tid: candidate.tid,
-                    cpus,
-                    via: Some(place.cpu),
-                },
-                reason: Reason::NMass(reason),
-            });
-        }
-        proposals
+            let action = Action::SetAffinity {
+                pid: candidate.pid,
+                tid: candidate.tid,
+                cpus,
+                via: Some(place.cpu),
+            };
+            let reason = Reason::NMass(reason);
+            let proposal = Proposal { policy: REGISTERED.name, action, reason };
+            Placed {
+                pid: candidate.pid,
+                domain,
+                proposal: (domain != candidate.domain).then_some(proposal),
+            }
+        };
+        mapping.places.iter().map(placed).collect()
     }
+
+    /// One epoch without some processes, whose cores are then taken: gives what is proposed, and what would have been with the cause.
+    pub(super) fn propose_unless<H: Copy>(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        hold: impl Fn(Pid, Tid) -> Option<H>,
+    ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
+        if !self.trigger.epoch_is_over(model.at, self.preset.epoch) {
+            return (Vec::new(), Vec::new());
+        }
+        let all = candidates::candidates(model, topology);
+        self.observe(&all, model.elapsed);
+        let cause = |candidate: &Candidate| hold(candidate.pid, candidate.tid);
+        let held: BTreeMap<Pid, H> =
+            all.iter().filter_map(|one| Some((one.pid, cause(one)?))).collect();
+        let free: Vec<Candidate> =
+            all.iter().filter(|one| !held.contains_key(&one.pid)).cloned().collect();
+        // For reports: what a run would do for whom it could not reckon with.
+        let withheld = held
+            .keys()
+            .next()
+            .map_or_else(Vec::new, |&pid| self.run(&all, model, topology, Due::Started(pid)));
+        let withheld = withheld
+            .into_iter()
+            .filter_map(|placed| Some((placed.proposal?, *held.get(&placed.pid)?)))
+            .collect();
+        let placed = match self.due(&free, model.at) {
+            Some(due) => self.run(&free, model, topology, due),
+            None => Vec::new(),
+        };
+        placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));
+        (placed.into_iter().filter_map(|placed| placed.proposal).collect(), withheld)
+    }
+
+    /// A process went to other nodes and its memory goes there with it.
+    pub(super) fn relabel(
+        &mut self,
+        topology: &Topology,
+        pid: Pid,
+        image: impl Fn(usize) -> usize,
+    ) {
+        let of_domain = |domain: usize| {
+            let node = topology.cpus_of_domain(domain).min().map(|cpu| topology.node_of_cpu(cpu));
+            node.and_then(|node| image_of_domain(topology, domain, node, image(node)))
+                .unwrap_or(domain)
+        };
+        self.trigger.relabel(pid, &image, of_domain);
+    }
+}
+
+/// Where one process is to run.
+struct Placed {
+    pid: Pid,
+    domain: usize,
+    /// `None` if it runs there.
+    proposal: Option<Proposal>,
+}
+
+/// The cache domain that has the same place on node `to` as `domain` on `from`.
+fn image_of_domain(topology: &Topology, domain: usize, from: usize, to: usize) -> Option<usize> {
+    let of_node = |node: usize| {
+        (0..topology.domain_count()).filter(move |&domain| {
+            topology.cpus_of_domain(domain).intersects(topology.cpus_of_node(node))
+        })
+    };
+    let place = of_node(from).position(|other| other == domain)?;
+    of_node(to).nth(place)
 }
 
 impl Policy for NMass {
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        if !self.trigger.epoch_is_over(model.at, self.preset.epoch) {
-            return Vec::new();
-        }
-        let candidates = candidates::candidates(model, topology);
-        self.observe(&candidates, model.elapsed);
-        let due = self.due(&candidates, model.at);
-        due.map_or_else(Vec::new, |due| self.run(&candidates, model, topology, due))
+        self.propose_unless(model, topology, |_, _| None::<()>).0
     }
 
     fn period(&self) -> Nanos {
@@ -224,5 +285,20 @@ impl fmt::Display for NMassReason {
                 self.threshold_mpki
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synthetic;
+
+    #[test]
+    fn a_cache_domain_has_its_image_at_the_same_place_of_the_other_node() {
+        let topology = synthetic::parse("node:3 llc:2 core:2").expect("a machine");
+        let image = |domain, from, to| image_of_domain(&topology, domain, from, to);
+        assert_eq!([0, 1].map(|domain| image(domain, 0, 2)), [Some(4), Some(5)]);
+        assert_eq!(image(5, 2, 1), Some(3));
+        assert_eq!(image(5, 0, 1), None);
     }
 }

@@ -25,8 +25,8 @@ mod view;
 
 pub use away::{Away, Marks, Memory};
 pub use consolidate::{Consolidated, Flags, SocketSums, consolidate};
-pub use decide::{Destination, Move, Phase, Situation, decide, decide_for_others};
-pub use history::History;
+pub use decide::{Destination, Move, Phase, Situation, decide, decide_for_others, decide_unless};
+pub use history::{History, STEADY_ABOVE};
 pub use mph::{AppHistory, AppView, Apps, Placement, Rule, place};
 pub use order::SocketOrder;
 pub use preset::{Gathering, Order, Preset, Spread};
@@ -105,8 +105,82 @@ impl Sam {
     }
 }
 
-impl Policy for Sam {
-    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+/// A running thread with a problem that a phase would repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flagged {
+    /// Which problem.
+    pub(super) phase: Phase,
+    /// Its process.
+    pub(super) pid: Option<Pid>,
+    /// The thread.
+    pub(super) tid: Tid,
+    /// The node where it runs.
+    pub(super) node: usize,
+    /// The node of its data, where known.
+    pub(super) home: Option<usize>,
+}
+
+impl Sam {
+    /// One interval in which some threads do not move for the sake of a phase: gives what is proposed, and what would have been with
+    /// the cause. Not for SAM-MPH, which places applications.
+    pub(super) fn propose_unless<H: Copy>(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        hold: impl Fn(&Flagged) -> Option<H>,
+    ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
+        self.interval(model, topology, |view, _, _| {
+            let held: Vec<(Phase, usize, H)> = flagged(view)
+                .filter_map(|(cpu, flagged)| Some((flagged.phase, cpu, hold(&flagged)?)))
+                .collect();
+            let places: Vec<(Phase, usize)> =
+                held.iter().map(|&(phase, cpu, _)| (phase, cpu)).collect();
+            let cause = |chosen: &Move| {
+                // Two threads that go home by changing places are both movers.
+                let both =
+                    (chosen.phase, chosen.destination) == (Phase::Remote, Destination::Homeward);
+                let is_of = |cpu: usize| cpu == chosen.from || both && cpu == chosen.to;
+                held.iter().find(|(phase, cpu, _)| *phase == chosen.phase && is_of(*cpu))
+            };
+            let wanted = decide(view.situation);
+            let mut withheld = Vec::new();
+            for chosen in &wanted {
+                if let Some(&(_, _, cause)) = cause(chosen) {
+                    let proposals = propose::moves(view, core::slice::from_ref(chosen));
+                    withheld.extend(proposals.into_iter().map(|proposal| (proposal, cause)));
+                }
+            }
+            if withheld.is_empty() {
+                return (propose::moves(view, &wanted), withheld);
+            }
+            (propose::moves(view, &decide_unless(view.situation, &places)), withheld)
+        })
+    }
+
+    /// What was learnt of these threads holds for the images of the nodes, because their memory goes there with them.
+    pub(super) fn relabel(
+        &mut self,
+        topology: &Topology,
+        tids: &BTreeSet<Tid>,
+        image: impl Fn(usize) -> usize,
+    ) {
+        let sockets = Sockets::new(topology);
+        let of_socket = |socket| sockets.socket(image(sockets.node(socket))).unwrap_or(socket);
+        tids.iter().for_each(|&tid| self.marks.relabel(tid, of_socket));
+    }
+
+    /// Values for this machine.
+    pub(super) fn thresholds(&self, topology: &Topology) -> Thresholds {
+        self.preset.basis.for_machine(&Sockets::new(topology).layout, topology.clock_hz())
+    }
+
+    /// Looks at the machine and gives what it sees to `then`, with the thresholds and the applications' statistics.
+    fn interval<T>(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        then: impl FnOnce(&propose::View<'_>, &mut Apps, &mut Assignments) -> T,
+    ) -> T {
         self.forget(model);
         let sockets = Sockets::new(topology);
         let (uses, threads) = observe::uses(model, topology, &sockets);
@@ -129,16 +203,49 @@ impl Policy for Sam {
         };
         let view =
             propose::View { model, topology, sockets: &sockets, threads: &threads, situation };
-        if !self.preset.places_applications {
-            return propose::moves(&view, &decide(situation));
-        }
-        self.apps.observe(&uses, &thresholds, |pid| model.app(pid).is_some());
-        let placements =
-            place(&sockets.layout, &self.apps.views(&sockets.layout, &uses), &thresholds);
-        let placed = |pid: Pid| placements.iter().any(|placement| placement.pid == pid);
-        let mut proposals = propose::placements(&view, &placements, &mut self.assigned);
-        proposals.extend(propose::moves(&view, &decide_for_others(situation, placed)));
-        proposals
+        then(&view, &mut self.apps, &mut self.assigned)
+    }
+}
+
+/// Threads with a problem, by CPU; one with several problems comes several times.
+fn flagged<'a>(view: &'a propose::View<'a>) -> impl Iterator<Item = (usize, Flagged)> + 'a {
+    let situation = view.situation;
+    situation.uses.iter().enumerate().flat_map(move |(cpu, cpu_use)| {
+        let flags = situation.state.flags[cpu];
+        let phases = [
+            (flags.coherence, Phase::Coherence),
+            (flags.remote, Phase::Remote),
+            (flags.memory, Phase::Bandwidth),
+        ];
+        let one = move |phase| {
+            let (running, socket) = cpu_use.thread().zip(situation.layout.socket_of_cpu[cpu])?;
+            let home = match running.home {
+                DataHome::Socket(home) => Some(view.sockets.node(home)),
+                DataHome::Unknown | DataHome::Scattered => None,
+            };
+            let node = view.sockets.node(socket);
+            Some((cpu, Flagged { phase, pid: running.pid, tid: running.tid, node, home }))
+        };
+        phases.into_iter().filter(|(set, _)| *set).filter_map(move |(_, phase)| one(phase))
+    })
+}
+
+impl Policy for Sam {
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let places_applications = self.preset.places_applications;
+        self.interval(model, topology, |view, apps, assigned| {
+            let situation = view.situation;
+            if !places_applications {
+                return propose::moves(view, &decide(situation));
+            }
+            let (layout, uses) = (situation.layout, situation.uses);
+            apps.observe(uses, situation.thresholds, |pid| model.app(pid).is_some());
+            let placements = place(layout, &apps.views(layout, uses), situation.thresholds);
+            let placed = |pid: Pid| placements.iter().any(|placement| placement.pid == pid);
+            let mut proposals = propose::placements(view, &placements, assigned);
+            proposals.extend(propose::moves(view, &decide_for_others(situation, placed)));
+            proposals
+        })
     }
 
     /// Ten times a second [SAM-slides].

@@ -65,6 +65,22 @@ impl Trigger {
         due
     }
 
+    /// A process went to other nodes with its memory: neither is a change that a run has to answer.
+    pub(super) fn relabel(
+        &mut self,
+        pid: Pid,
+        home: impl Fn(usize) -> usize,
+        domain: impl Fn(usize) -> usize,
+    ) {
+        if let Some(remembered) = self.previous.get_mut(&pid) {
+            remembered.home = home(remembered.home);
+            remembered.domain = domain(remembered.domain);
+        }
+        if let Some(expected) = self.expected.get_mut(&pid) {
+            *expected = domain(*expected);
+        }
+    }
+
     /// Remembers where a run put a process.
     pub(super) fn expect_in(&mut self, pid: Pid, domain: usize) {
         self.expected.insert(pid, domain);
@@ -140,5 +156,23 @@ mod tests {
         trigger.end_epoch(Nanos(5), BTreeMap::new(), 0.2);
         assert!(!trigger.epoch_is_over(Nanos::from_millis(999), epoch));
         assert!(trigger.epoch_is_over(Nanos(1_000_000_005), epoch));
+    }
+
+    #[test]
+    fn a_process_that_took_its_memory_along_makes_no_run_due() {
+        let at = |home: usize, domain: usize| {
+            BTreeMap::from([(Pid(1), Remembered { mpki: 5.0, home, domain })])
+        };
+        let after = |relabelled: bool| {
+            let mut trigger = Trigger::default();
+            trigger.end_epoch(Nanos::from_secs(1), at(0, 0), 0.2);
+            trigger.expect_in(Pid(1), 0);
+            if relabelled {
+                trigger.relabel(Pid(1), |home| home + 1, |domain| domain + 2);
+            }
+            trigger.end_epoch(Nanos::from_secs(2), at(1, 2), 0.2)
+        };
+        assert_eq!(after(false), Some(Due::HomeChanged(Pid(1))));
+        assert_eq!(after(true), None);
     }
 }

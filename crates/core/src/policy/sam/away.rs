@@ -97,6 +97,14 @@ impl Marks {
         }
     }
 
+    /// What was learnt of a thread's data holds for other sockets, because its memory goes there with it.
+    pub(super) fn relabel(&mut self, tid: Tid, image: impl Fn(usize) -> usize) {
+        if let Some(away) = self.marks.get_mut(&tid) {
+            away.home = away.home.map(&image);
+            away.seen_remote_on = away.seen_remote_on.iter().map(&image).collect();
+        }
+    }
+
     /// Drops the marks of threads that ended.
     pub fn retain(&mut self, is_alive: impl Fn(Tid) -> bool) {
         self.marks.retain(|&tid, _| is_alive(tid));
@@ -187,6 +195,17 @@ mod tests {
         assert_eq!(remote, [true, true, true, false]);
         marks.observe(Memory::Forgetting, T, 0, false, DataHome::Socket(0));
         assert_eq!(marks.get(T), None);
+    }
+
+    #[test]
+    fn a_mark_goes_with_the_memory() {
+        let mut marks = Marks::default();
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.relabel(T, |socket| [2, 1, 0][socket]);
+        assert_eq!([0, 1, 2].map(|socket| marks.is_remote_on(T, socket)), [false, false, true]);
+        marks.observe(Memory::Forgetting, T, 2, true, DataHome::Socket(1));
+        marks.relabel(T, |socket| [1, 2, 0][socket]);
+        assert_eq!([0, 1, 2].map(|socket| marks.is_remote_on(T, socket)), [true, true, false]);
     }
 
     #[test]

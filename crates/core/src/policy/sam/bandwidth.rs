@@ -45,7 +45,8 @@ fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) 
     let may_leave = |&(cpu, running): &(usize, &Running)| {
         let flags = board.flags(cpu);
         let is_home = spares_home && running.home == DataHome::Socket(source);
-        flags.memory && !flags.sharing && !flags.marked && !is_home
+        let is_held = board.is_held(Phase::Bandwidth, cpu);
+        flags.memory && !flags.sharing && !flags.marked && !is_home && !is_held
     };
     let threads: Vec<(usize, &Running)> = board.movable(source).filter(may_leave).collect();
     let mut left = 0;

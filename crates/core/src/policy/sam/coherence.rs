@@ -61,6 +61,11 @@ fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
     }
 }
 
+/// A coherent thread that may be gathered.
+fn is_candidate(board: &Board<'_>, cpu: usize) -> bool {
+    board.flags(cpu).coherence && !board.is_held(Phase::Coherence, cpu)
+}
+
 /// Groups with coherent threads on both sockets.
 fn common_groups(board: &Board<'_>, one: usize, other: usize) -> Vec<Group> {
     let mut here = groups(board, one);
@@ -70,7 +75,7 @@ fn common_groups(board: &Board<'_>, one: usize, other: usize) -> Vec<Group> {
 }
 
 fn groups(board: &Board<'_>, socket: usize) -> Vec<Group> {
-    let is_coherent = |(cpu, _): &(usize, &Running)| board.flags(*cpu).coherence;
+    let is_coherent = |(cpu, _): &(usize, &Running)| is_candidate(board, *cpu);
     let mut groups: Vec<Group> =
         board.movable(socket).filter(is_coherent).map(|(_, running)| running.pid).collect();
     groups.sort_unstable();
@@ -91,12 +96,9 @@ impl Pull {
         target: usize,
         of_group: impl Fn(&Running) -> bool,
     ) -> Self {
-        let is_candidate = |board: &Board<'_>, cpu: usize, running: &Running| {
-            board.flags(cpu).coherence && of_group(running)
-        };
         let candidates: Vec<(usize, &Running)> = board
             .movable(source)
-            .filter(|&(cpu, running)| is_candidate(board, cpu, running))
+            .filter(|&(cpu, running)| is_candidate(board, cpu) && of_group(running))
             .collect();
         let mut pull = Self { moves: Vec::with_capacity(candidates.len()), without_destination: 0 };
         for (from, running) in candidates {

@@ -1,7 +1,7 @@
 //! The last sixteen intervals of a flag, one bit each [SAM-MPH author code].
 
 /// Set bits above which a flag is steady [SAM-MPH author code: more than 3 of the last 16].
-const STEADY_ABOVE: u32 = 3;
+pub const STEADY_ABOVE: u32 = 3;
 
 /// A flag over the last 16 intervals; the newest is the lowest bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -46,6 +46,11 @@ impl Sockets {
     pub(super) fn node(&self, socket: usize) -> usize {
         self.node_of_socket[socket]
     }
+
+    /// The socket of a node with CPUs.
+    pub(super) fn socket(&self, node: usize) -> Option<usize> {
+        self.socket_of_node[node]
+    }
 }
 
 /// What every CPU does, and the index of its thread in the model.

@@ -1,0 +1,318 @@
+//! `auto`: all four policies at once, each at its own period, in one order and with rules for where they contradict each other.
+//!
+//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms; then, once a second, N-MASS for processes that exchange data with
+//! nobody, AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
+//!
+//! | rule | where |
+//! |---|---|
+//! | a flag counts when it was set in more than 3 of the last 16 intervals | [`flags`] |
+//! | coherence first: N-MASS has no thread that exchanges data | [`flags`] |
+//! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | [`past`] |
+//! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | [`private`] |
+//! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | [`past`] |
+//! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
+//! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
+//! | memory that is on its way is not free for copies | here |
+//!
+//! What the rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are the guard's, as for every policy; the
+//! asymmetry and the span that AsymSched needs are its own tests. What a policy is told to leave it leaves in its own algorithm, so
+//! that it does not reckon with a move that will not be made.
+//!
+//! Not taken from the document: SAM may also move threads to nodes that the process does not occupy, without which phases R and B
+//! would repair nothing in a process on one node.
+
+mod epoch;
+mod flags;
+mod held;
+mod past;
+mod private;
+
+pub use held::Held;
+
+use self::epoch::Epoch;
+use self::flags::Flags;
+use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
+use self::private::{Price, Private, data_comes};
+use super::asymsched::{self, AsymSched};
+use super::carrefour::Carrefour;
+use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset};
+use super::nmass::{self, NMass};
+use super::sam::{self, Flagged, Phase, Sam};
+use super::{Policy, Registered};
+use crate::model::{App, Model};
+use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
+use crate::random::Random;
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos, PAGE_SHIFT, Pid, Tid};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Its line in the table of policies.
+pub(super) const REGISTERED: Registered = Registered {
+    name: "auto",
+    about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
+    presets: &[],
+    make: |preset| preset.is_none().then(|| Box::new(Auto::new()) as Box<dyn Policy>),
+};
+
+/// State of the policy.
+#[derive(Debug, Clone)]
+pub struct Auto {
+    sam: Sam,
+    nmass: NMass,
+    asymsched: AsymSched,
+    carrefour: Carrefour,
+    /// What the intervals since the last decision of the slower three showed.
+    epoch: Epoch,
+    carrefour_decided: Option<Nanos>,
+    flags: Flags,
+    past: Past,
+    private: Private,
+    held: Vec<Refused>,
+}
+
+/// Carrefour as published, with the feedback of Carrefour-LP: a mechanism that did not help is off for the next round, after a longer
+/// period [ALGORITHMS 5.6].
+fn carrefour_preset() -> CarrefourPreset {
+    CarrefourPreset { feedback: LP.feedback, idle_period: LP.idle_period, ..FINAL }
+}
+
+impl Default for Auto {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Auto {
+    /// A policy that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            sam: Sam::new(sam::Preset::SLIDES),
+            nmass: NMass::new(nmass::Preset::PUBLISHED),
+            // A stock kernel moves memory with its own call: what that takes is measured.
+            asymsched: AsymSched::new(asymsched::Preset::MEASURED),
+            carrefour: Carrefour::new(carrefour_preset()),
+            epoch: Epoch::default(),
+            carrefour_decided: None,
+            flags: Flags::default(),
+            past: Past::default(),
+            private: Private::default(),
+            held: Vec::new(),
+        }
+    }
+
+    /// After a change of nodes, what was learnt of the old ones holds for the new ones.
+    fn relabel(&mut self, topology: &Topology) {
+        for (pid, permuted) in self.past.take_permuted() {
+            let image = |node| permuted.image(node);
+            self.sam.relabel(topology, &permuted.tids, image);
+            self.nmass.relabel(topology, pid, image);
+            self.private.forget(pid);
+        }
+    }
+
+    fn hold(&mut self, withheld: impl IntoIterator<Item = (Proposal, Held)>) {
+        let refused = withheld
+            .into_iter()
+            .map(|(proposal, held)| Refused { proposal, refusal: Refusal::Held { held } });
+        self.held.extend(refused);
+    }
+
+    /// SAM's step, each 100 ms.
+    fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
+        let Self { sam, flags, past, private, asymsched, carrefour, .. } = self;
+        let seconds_per_gb = asymsched.seconds_per_gb();
+        let data_comes_to = |app: &App, flagged: &Flagged| {
+            let home = flagged.home?;
+            let share = private.share(app.pid, home, flagged.node);
+            let colocation =
+                carrefour.mechanisms(app.pid).is_some_and(|mechanisms| mechanisms.colocation);
+            let (spent, run_time) = (past.spent(app.pid), app.run_time(model));
+            data_comes(colocation, share, app, home, Price { seconds_per_gb, spent, run_time })
+        };
+        let homeward = |flagged: &Flagged| {
+            let app = model.app(flagged.pid?)?;
+            memory_moves(asymsched, app.pid)
+                .or_else(|| past.interleaved(app))
+                .or_else(|| data_comes_to(app, flagged))
+        };
+        let (proposals, withheld) = sam.propose_unless(model, topology, |flagged: &Flagged| {
+            let remote = || (flagged.phase == Phase::Remote).then(|| homeward(flagged)).flatten();
+            flags.not_steady(flagged.tid, flagged.phase).or_else(remote)
+        });
+        self.hold(withheld);
+        proposals
+    }
+
+    /// N-MASS, once an epoch.
+    fn balance(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
+        let Self { nmass, flags, past, asymsched, .. } = self;
+        let (proposals, withheld) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
+            flags
+                .shares_data(tid)
+                .or_else(|| memory_moves(asymsched, pid))
+                .or_else(|| past.settling(pid))
+        });
+        self.hold(withheld);
+        proposals
+    }
+
+    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process goes.
+    fn permute(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        self.asymsched.set_interleaved(self.past.all_interleaved(model));
+        let mut proposals = Vec::new();
+        for proposal in self.asymsched.propose(model, topology, random) {
+            let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
+            if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
+                proposals.extend(unreplicate(app, &proposal));
+            }
+            proposals.push(proposal);
+        }
+        proposals
+    }
+
+    /// Carrefour, once an epoch or less often, after the others. `claimed` = what the others do in this step.
+    fn place_pages(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        random: &mut Random,
+        claimed: &BTreeMap<Pid, Held>,
+    ) -> Vec<Proposal> {
+        let is_due = |at: Nanos| {
+            let period = self.carrefour.period();
+            model.at.since(at).0 >= period.0 - period.0 / 10
+        };
+        if !self.carrefour_decided.is_none_or(is_due) {
+            return Vec::new();
+        }
+        self.carrefour_decided = Some(model.at);
+        let mut proposals = Vec::new();
+        for proposal in self.carrefour.propose(model, topology, random) {
+            match self.pages_wait(&proposal, claimed) {
+                None => proposals.push(proposal),
+                Some(held) => {
+                    proposal.action.pid().iter().for_each(|pid| self.carrefour.withdraw(*pid));
+                    self.hold([(proposal, held)]);
+                }
+            }
+        }
+        proposals
+    }
+
+    /// Why the pages of a proposal stay for now. Taking copies back is never wrong.
+    fn pages_wait(&self, proposal: &Proposal, claimed: &BTreeMap<Pid, Held>) -> Option<Held> {
+        let pid = match proposal.action {
+            Action::MovePages { pid, .. } | Action::Replicate { pid, .. } => pid,
+            _ => return None,
+        };
+        claimed
+            .get(&pid)
+            .copied()
+            .or_else(|| memory_moves(&self.asymsched, pid))
+            .or_else(|| self.past.settling(pid))
+            .or_else(|| self.past.threads_moved(pid))
+    }
+
+    /// The slower three, on what the whole epoch showed; `proposals` has SAM's of this step and gets theirs.
+    fn end_epoch(
+        &mut self,
+        mut model: Model,
+        topology: &Topology,
+        random: &mut Random,
+        proposals: &mut Vec<Proposal>,
+    ) {
+        proposals.extend(self.balance(&model, topology));
+        proposals.extend(self.permute(&model, topology, random));
+        let claim = |one: &Proposal| Some((one.action.pid()?, claim_of(one)?));
+        let claimed: BTreeMap<Pid, Held> = proposals.iter().filter_map(claim).collect();
+        reserve(&mut model, &self.asymsched);
+        proposals.extend(self.place_pages(&model, topology, random, &claimed));
+        let Self { private, carrefour, .. } = self;
+        private.observe(&model, topology.node_count(), |pid| {
+            let colocates = |pid| carrefour.mechanisms(pid).is_some_and(|used| used.colocation);
+            colocates(pid) && !claimed.contains_key(&pid)
+        });
+    }
+}
+
+/// What a proposal of the others means for the pages of its process in the same step.
+fn claim_of(proposal: &Proposal) -> Option<Held> {
+    match proposal.action.kind() {
+        Kind::Affinity if proposal.reason.is_indivisible() => Some(Held::NodesChange),
+        Kind::Affinity => Some(Held::ThreadsMoved { epochs: 0, needed: RESTING_EPOCHS }),
+        Kind::Bulk => Some(Held::MemoryMoves),
+        Kind::Pages(_) | Kind::Replication | Kind::Sampling => None,
+    }
+}
+
+/// The lock of AsymSched on a process whose memory follows its threads.
+fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Held> {
+    (!asymsched.on_the_way(pid).is_empty()).then_some(Held::MemoryMoves)
+}
+
+/// All copies of a process's pages back to one, for the sake of a proposal of another policy.
+fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {
+    let home = app.home().unwrap_or(0) as u16;
+    let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
+    let pages: Vec<PageMove> =
+        app.replicas.iter().flatten().map(|replica| page(replica.address)).collect();
+    let action = Action::Unreplicate { pid: app.pid, pages };
+    let proposal = Proposal { policy: cause.policy, action, reason: cause.reason.clone() };
+    app.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()).then_some(proposal)
+}
+
+/// Takes what is promised to memory on its way out of the free memory.
+fn reserve(model: &mut Model, asymsched: &AsymSched) {
+    let Some(free) = &model.free_memory else { return };
+    let promised = model.apps.iter().flat_map(|app| {
+        asymsched.on_the_way(app.pid).iter().map(|step| {
+            let resident = |memory: &Vec<Bytes>| memory.get(step.from).copied();
+            (step.to, app.memory.as_ref().and_then(resident).unwrap_or(Bytes(0)))
+        })
+    });
+    model.free_memory = Some(unpromised(free, promised));
+}
+
+impl Policy for Auto {
+    fn propose(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        self.held.clear();
+        self.past.advance(model);
+        self.relabel(topology);
+        self.flags.observe(model, &self.sam.thresholds(topology));
+        let mut proposals = self.share(model, topology);
+        if let Some(epoch) = self.epoch.add(model, EPOCH) {
+            self.end_epoch(epoch, topology, random, &mut proposals);
+        }
+        proposals
+    }
+
+    fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        self.past.learn(plan, outcomes);
+        self.sam.learn(plan, outcomes);
+        self.nmass.learn(plan, outcomes);
+        self.asymsched.learn(plan, outcomes);
+        self.carrefour.learn(plan, outcomes);
+    }
+
+    fn take_held(&mut self) -> Vec<Refused> {
+        core::mem::take(&mut self.held)
+    }
+
+    /// SAM's; the others are asked once a second inside.
+    fn period(&self) -> Nanos {
+        self.sam.period()
+    }
+}

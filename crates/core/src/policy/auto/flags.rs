@@ -1,0 +1,116 @@
+//! For how many of the last 16 intervals each thread had each of SAM's problems (ALGORITHMS 5.6).
+
+use super::held::Held;
+use crate::model::{Model, Thread};
+use crate::policy::sam::{History, Phase, STEADY_ABOVE, Thresholds};
+use crate::units::Tid;
+use alloc::collections::BTreeMap;
+
+/// The flags of one thread.
+#[derive(Debug, Clone, Copy, Default)]
+struct Histories {
+    coherence: History,
+    sharing: History,
+    memory: History,
+    remote: History,
+}
+
+/// The flags of all threads.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flags {
+    threads: BTreeMap<Tid, Histories>,
+}
+
+impl Flags {
+    /// Takes in one interval; who is gone is forgotten.
+    pub(super) fn observe(&mut self, model: &Model, thresholds: &Thresholds) {
+        let mut before = core::mem::take(&mut self.threads);
+        for thread in &model.threads {
+            let mut histories = before.remove(&thread.tid).unwrap_or_default();
+            histories.push(thread, thresholds);
+            self.threads.insert(thread.tid, histories);
+        }
+    }
+
+    /// A phase acts on a flag only if it is steady.
+    pub(super) fn not_steady(&self, tid: Tid, phase: Phase) -> Option<Held> {
+        let histories = self.threads.get(&tid).copied().unwrap_or_default();
+        let history = match phase {
+            Phase::Coherence => histories.coherence,
+            Phase::Remote => histories.remote,
+            Phase::Bandwidth => histories.memory,
+        };
+        let held = Held::NotSteady { set: history.count(), above: STEADY_ABOVE };
+        (!history.is_steady()).then_some(held)
+    }
+
+    /// N-MASS has only threads that exchanged data with nobody in any of these intervals, neither on another socket nor on their own:
+    /// those it must not take away from each other. Not to act takes no steady flag.
+    pub(super) fn shares_data(&self, tid: Tid) -> Option<Held> {
+        let histories = self.threads.get(&tid)?;
+        (histories.coherence.or(histories.sharing).count() > 0).then_some(Held::SharesData)
+    }
+}
+
+impl Histories {
+    fn push(&mut self, thread: &Thread, thresholds: &Thresholds) {
+        let above = |rate: Option<f64>, threshold| rate.is_some_and(|rate| rate > threshold);
+        let rates = &thread.rates;
+        self.coherence.push(above(rates.coherence_remote_per_s, thresholds.coherence));
+        self.sharing.push(above(rates.coherence_local_per_s, thresholds.coherence));
+        self.memory.push(above(rates.memory_per_s, thresholds.memory_thread));
+        self.remote.push(above(rates.remote_dram_per_s, thresholds.remote));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::model::App;
+    use crate::units::Pid;
+    use alloc::string::ToString;
+
+    /// Intervals of one thread, `c`oherent, `s`haring, `m`emory-bound, `r`emote or nothing.
+    fn observed(intervals: &str) -> Flags {
+        let mut flags = Flags::default();
+        for what in intervals.chars() {
+            let mut model = Model::empty(1);
+            model.apps.push(App::new(Pid(1), 0..1));
+            let mut thread = Thread::new(Tid(1), 0, 0, CpuSet::first(1));
+            let rate = |letter: char| (what == letter).then_some(1e9);
+            thread.rates.coherence_remote_per_s = rate('c');
+            thread.rates.coherence_local_per_s = rate('s');
+            thread.rates.memory_per_s = rate('m');
+            thread.rates.remote_dram_per_s = rate('r');
+            model.threads.push(thread);
+            flags.observe(&model, &Thresholds::TWO_SOCKET);
+        }
+        flags
+    }
+
+    #[test]
+    fn each_phase_waits_for_its_own_flag() {
+        let all = [Phase::Coherence, Phase::Remote, Phase::Bandwidth];
+        for (letter, phase) in
+            [('c', Phase::Coherence), ('r', Phase::Remote), ('m', Phase::Bandwidth)]
+        {
+            let three = observed(&letter.to_string().repeat(3));
+            let held = Some(Held::NotSteady { set: 3, above: 3 });
+            assert_eq!(three.not_steady(Tid(1), phase), held, "{letter}");
+            let four = observed(&letter.to_string().repeat(4));
+            let free = all.map(|phase| four.not_steady(Tid(1), phase).is_none());
+            assert_eq!(free, all.map(|other| other == phase), "{letter}");
+        }
+        let unknown = Some(Held::NotSteady { set: 0, above: 3 });
+        assert_eq!(observed("cccc").not_steady(Tid(2), Phase::Coherence), unknown);
+    }
+
+    #[test]
+    fn coherence_of_either_kind_keeps_a_thread_from_n_mass() {
+        assert_eq!(observed("c").shares_data(Tid(1)), Some(Held::SharesData));
+        assert_eq!(observed("s---------------").shares_data(Tid(1)), Some(Held::SharesData));
+        assert_eq!(observed("s----------------").shares_data(Tid(1)), None);
+        assert_eq!(observed("mmmmrrrr").shares_data(Tid(1)), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! The rules by which one policy gives way to another, with the numbers that led to it.
+
+use crate::units::Nanos;
+use core::fmt;
+
+/// Why `auto` held something back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "rule", rename_all = "kebab-case")
+)]
+pub enum Held {
+    /// The flag behind it was set in too few of the last 16 intervals.
+    NotSteady {
+        /// Intervals in which it was set.
+        set: u32,
+        /// It has to be set in more.
+        above: u32,
+    },
+    /// Coherence first: who exchanges data with others is not moved for the sake of locality or cache pressure.
+    SharesData,
+    /// Its pages are spread on purpose: remote accesses are what that costs, and say nothing about where it should run.
+    Interleaved {
+        /// Percent of its memory.
+        percent: f64,
+        /// Limit.
+        above: f64,
+    },
+    /// The thread stays, because its data comes to it.
+    DataComes {
+        /// What that takes of the application's time, past migrations included, seconds.
+        seconds: f64,
+        /// What it may take, seconds.
+        allowed_seconds: f64,
+    },
+    /// Its pages were pulled to where N-MASS had put it: neither it nor they move for a while.
+    Settling {
+        /// For how long.
+        left: Nanos,
+    },
+    /// Pages wait until the placement of threads has come to rest.
+    ThreadsMoved {
+        /// Epochs since then.
+        epochs: u64,
+        /// Needed.
+        needed: u64,
+    },
+    /// Its memory follows its threads to other nodes.
+    MemoryMoves,
+    /// Its nodes change in this step: what was sampled says where the pages should have gone before.
+    NodesChange,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSteady { set, above } => {
+                write!(f, "seen in {set} of the last 16 intervals, more than {above} needed")
+            }
+            Self::SharesData => {
+                write!(f, "it exchanges data with others, and coherence comes first")
+            }
+            Self::Interleaved { percent, above } => {
+                write!(f, "{percent:.1} % of its memory is interleaved, limit {above:.1}")
+            }
+            Self::DataComes { seconds, allowed_seconds } => {
+                write!(f, "its data comes to it, {seconds:.2} of {allowed_seconds:.2} s")
+            }
+            Self::Settling { left } => write!(f, "its pages came to it, settles for {left}"),
+            Self::ThreadsMoved { epochs, needed } => {
+                write!(f, "its threads rested for {epochs} of {needed} epochs")
+            }
+            Self::MemoryMoves => write!(f, "its memory is following its threads"),
+            Self::NodesChange => write!(f, "its nodes change in this step"),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Whether a thread goes to its data or its data comes to it (ALGORITHMS 5.4): the data, if that is cheap enough and Carrefour does it.
+
+use super::held::Held;
+use crate::matrix::Matrix;
+use crate::model::{App, Model};
+use crate::units::{Bytes, Nanos, Pid};
+use alloc::collections::BTreeMap;
+
+/// Share of an application's run time that moving its memory may take: AsymSched's rule [ALGORITHMS 5.4].
+const BUDGET_SHARE: f64 = 0.05;
+/// Share of the pages that a node accesses on another above which they count as private to it [inferred].
+const PRIVATE_ABOVE: f64 = 0.5;
+
+/// Sampled pages, by the node that holds and the one that accesses them.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Count {
+    /// Accessed by no other node.
+    private: u32,
+    all: u32,
+}
+
+/// Which pages of each process only one node accesses, in the last epoch.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Private {
+    apps: BTreeMap<Pid, Matrix<Count>>,
+}
+
+impl Private {
+    /// Counts the pages of the processes that are asked for.
+    pub(super) fn observe(&mut self, model: &Model, nodes: usize, wanted: impl Fn(Pid) -> bool) {
+        self.apps = model
+            .apps
+            .iter()
+            .filter(|app| wanted(app.pid))
+            .map(|app| (app.pid, Matrix::filled(nodes, Count::default())))
+            .collect();
+        if self.apps.is_empty() {
+            return;
+        }
+        for page in model.pages.iter() {
+            let Some(counts) = self.apps.get_mut(&model.apps[page.app].pid) else { continue };
+            let (Some(home), Some(seen)) = (page.home, page.accessors()) else { continue };
+            for (node, _) in page.accesses() {
+                counts[(home, node)].all += 1;
+                counts[(home, node)].private += u32::from(!seen.is_shared);
+            }
+        }
+    }
+
+    /// What was sampled of processes whose nodes changed says nothing any more.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        self.apps.remove(&pid);
+    }
+
+    /// Share of the pages on `home` that `node` accesses and no other; `None` if none was seen.
+    pub(super) fn share(&self, pid: Pid, home: usize, node: usize) -> Option<f64> {
+        let count = self.apps.get(&pid)?[(home, node)];
+        (count.all > 0).then(|| f64::from(count.private) / f64::from(count.all))
+    }
+}
+
+/// What moving memory costs an application.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Price {
+    /// Seconds to move 10⁹ bytes.
+    pub(super) seconds_per_gb: f64,
+    /// Spent on it before.
+    pub(super) spent: Nanos,
+    /// For how long it has run.
+    pub(super) run_time: Nanos,
+}
+
+/// The data of a thread comes to it, so that it stays: if Carrefour co-locates, most pages that it uses there are its node's own, and
+/// bringing them costs no more than 5 % of the run time. `private` is their share; who is not known to have such pages moves.
+pub(super) fn data_comes(
+    colocation: bool,
+    private: Option<f64>,
+    app: &App,
+    home: usize,
+    price: Price,
+) -> Option<Held> {
+    let share = private.filter(|share| colocation && *share > PRIVATE_ABOVE)?;
+    let resident: Bytes = *app.memory.as_ref()?.get(home)?;
+    let seconds = price.spent.seconds() + price.seconds_per_gb * share * resident.gigabytes();
+    let allowed_seconds = BUDGET_SHARE * price.run_time.seconds();
+    (seconds <= allowed_seconds).then_some(Held::DataComes { seconds, allowed_seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn app() -> App {
+        let mut app = App::new(Pid(1), 0..0);
+        app.memory = Some(vec![Bytes(0), Bytes(2_000_000_000)]);
+        app
+    }
+
+    fn price(spent_s: u64, run_s: u64) -> Price {
+        let (spent, run_time) = (Nanos::from_secs(spent_s), Nanos::from_secs(run_s));
+        Price { seconds_per_gb: 0.5, spent, run_time }
+    }
+
+    #[test]
+    fn data_comes_if_it_is_private_cheap_and_somebody_brings_it() {
+        // 2 GB at 0.5 s: 1 s of 20 s is just 5 %.
+        let held = Some(Held::DataComes { seconds: 1.0, allowed_seconds: 1.0 });
+        assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(0, 20)), held);
+        assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(0, 19)), None);
+        assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(1, 39)), None);
+        assert!(data_comes(true, Some(1.0), &app(), 1, price(1, 40)).is_some());
+        assert_eq!(data_comes(false, Some(1.0), &app(), 1, price(0, 20)), None);
+        assert_eq!(data_comes(true, Some(0.5), &app(), 1, price(0, 20)), None);
+        assert_eq!(data_comes(true, None, &app(), 1, price(0, 20)), None);
+        let unknown = App { memory: None, ..app() };
+        assert_eq!(data_comes(true, Some(1.0), &unknown, 1, price(0, 20)), None);
+    }
+
+    #[test]
+    fn pages_are_private_to_a_node_if_no_other_accesses_them() {
+        let mut model = Model::empty(3);
+        model.apps = vec![App::new(Pid(1), 0..0), App::new(Pid(2), 0..0)];
+        for (app, page, nodes) in [(0, 1, &[2][..]), (0, 2, &[2, 0]), (0, 3, &[2, 2]), (1, 1, &[0])]
+        {
+            for &node in nodes {
+                model.pages.record(app, page << 12, 12, 1, node, false);
+            }
+        }
+        let mut private = Private::default();
+        private.observe(&model, 3, |pid| pid == Pid(1));
+        assert_eq!(private.share(Pid(1), 1, 2), Some(2.0 / 3.0));
+        assert_eq!(private.share(Pid(1), 1, 0), Some(0.0));
+        assert_eq!(private.share(Pid(1), 2, 2), None);
+        assert_eq!(private.share(Pid(2), 1, 0), None);
+        private.forget(Pid(1));
+        assert_eq!(private.share(Pid(1), 1, 2), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether threads go to their data or data comes to them, and what interleaving does to that.
+
+use crate::scene::{Host, World, machine, pages, process, second};
+use expect_test::{Expect, expect};
+use rondpoint_core::{Model, Topology};
+
+/// A thread on node 0 whose data is on node 1: 0.5 GB, the sampled pages accessed by these nodes. Of its 150 requests/µs so many are
+/// local.
+fn far(at: u64, topology: &Topology, accessed_by: &[u16], local: u64) -> Model {
+    let mut model = second(at, topology);
+    let traffic = format!("0>0:{local} 0>1:{}", 150 - local);
+    let threads = process(&mut model, topology, 1, &[0], &[0.0, 0.5], &traffic);
+    threads[0].rates.remote_dram_per_s = Some(9e6);
+    threads[0].rates.memory_per_s = Some(9e6);
+    threads[0].accesses_by_node = Some(vec![0, 100]);
+    pages(&mut model, 0, 3, 1, accessed_by);
+    model
+}
+
+/// The fourth of four seconds that end at `last`. Co-location shows: without that Carrefour would give it up after the first.
+fn fourth(last: u64, accessed_by: &[u16], prepare: impl Fn(&mut World), expected: Expect) {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
+    let mut text = String::new();
+    for at in last - 3..=last {
+        let local = 15 + 30 * (at + 3 - last);
+        let model = far(at, &world.topology, accessed_by, local);
+        text = world.step(&model);
+        if at == last - 3 {
+            prepare(&mut world);
+        }
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn private_data_comes_to_its_thread_if_that_is_cheap() {
+    fourth(
+        1000,
+        &[0],
+        |_| {},
+        expect![[r#"
+            carrefour: move 3 pages of 1 (co-location): 3 × 1→0
+            held: sam: thread 100 of 1 to CPU 2, then CPUs 2-3; its data comes to it, 2.55 of 50.00 s
+        "#]],
+    );
+}
+
+#[test]
+fn else_the_thread_goes_to_its_data() {
+    // 0.5 GB at 5.1 s are 2.55 s: 5 % of 51 s.
+    fourth(
+        50,
+        &[0],
+        |_| {},
+        expect![[r#"
+            sam: thread 100 of 1 to CPU 2, then CPUs 2-3
+            held: carrefour: move 3 pages of 1 (co-location): 3 × 1→0; its threads rested for 0 of 2 epochs
+        "#]],
+    );
+    // Other nodes use the pages as well.
+    fourth(
+        1000,
+        &[0, 1],
+        |_| {},
+        expect![[r#"
+        sam: thread 100 of 1 to CPU 2, then CPUs 2-3
+    "#]],
+    );
+}
+
+#[test]
+fn remote_accesses_of_an_interleaved_process_move_no_thread() {
+    let a_quarter = 125_000_000 / 4096;
+    fourth(
+        50,
+        &[0],
+        |world| world.interleaved(1, a_quarter),
+        expect![[r#"
+            carrefour: move 3 pages of 1 (co-location): 3 × 1→0
+            held: sam: thread 100 of 1 to CPU 2, then CPUs 2-3; 25.0 % of its memory is interleaved, limit 20.0
+        "#]],
+    );
+    let a_tenth = 50_000_000 / 4096;
+    fourth(
+        50,
+        &[0],
+        |world| world.interleaved(1, a_tenth),
+        expect![[r#"
+            sam: thread 100 of 1 to CPU 2, then CPUs 2-3
+            held: carrefour: move 3 pages of 1 (co-location): 3 × 1→0; its threads rested for 0 of 2 epochs
+        "#]],
+    );
+}

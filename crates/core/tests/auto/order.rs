@@ -1,0 +1,55 @@
+//! Who is asked when, and in which order.
+
+use crate::scene::{Host, World, machine, pages, process, second};
+use expect_test::expect;
+use rondpoint_core::policy::auto::Auto;
+use rondpoint_core::policy::by_name;
+use rondpoint_core::{Model, Nanos, Policy, Topology};
+
+#[test]
+fn it_is_known_by_name_and_asked_as_often_as_sam() {
+    let registered = by_name("auto").expect("it is built in");
+    assert!((registered.make)(None).is_some());
+    assert_eq!(Auto::new().period(), Nanos::from_millis(100));
+}
+
+/// A quarter of a second with work for three: sharers apart, a crowd on node 0, and pages away from the only node that uses them.
+fn busy(number: u64, topology: &Topology) -> Model {
+    let mut model = second(0, topology);
+    model.at = Nanos::from_millis(250 * number);
+    model.elapsed = Nanos::from_millis(250);
+    for thread in process(&mut model, topology, 1, &[4, 12], &[0.1, 0.1], "") {
+        thread.rates.coherence_remote_per_s = Some(2e6);
+    }
+    for (cpu, mpki) in [(0, 30.0), (1, 22.0), (2, 18.0), (3, 25.0)] {
+        let threads = process(&mut model, topology, 2 + cpu as u32, &[cpu], &[0.1], "");
+        threads[0].rates.mpki = Some(mpki);
+        threads[0].rates.instructions_per_s = Some(1e9);
+    }
+    process(&mut model, topology, 9, &[13, 14], &[0.1, 0.1], "1>0:160");
+    pages(&mut model, 5, 2, 0, &[1]);
+    model
+}
+
+#[test]
+fn threads_that_share_come_first_then_processes_then_pages_and_the_last_two_once_a_second() {
+    let mut world = World::new(machine("node:2 core:8 mhz:2200"), Host::Refuses);
+    let mut text = String::new();
+    for number in 1..=4 {
+        let model = busy(number, &world.topology);
+        text += &format!("{} ms:\n{}", 250 * number, world.step(&model));
+    }
+    expect![[r#"
+        250 ms:
+        held: sam: thread 112 of 1 to CPU 5, then CPUs 0-7; seen in 1 of the last 16 intervals, more than 3 needed
+        500 ms:
+        held: sam: thread 112 of 1 to CPU 5, then CPUs 0-7; seen in 2 of the last 16 intervals, more than 3 needed
+        750 ms:
+        held: sam: thread 112 of 1 to CPU 5, then CPUs 0-7; seen in 3 of the last 16 intervals, more than 3 needed
+        1000 ms:
+        sam: thread 112 of 1 to CPU 5, then CPUs 0-7
+        nmass: thread 301 of 3 to CPU 9, then CPUs 8-15
+        nmass: thread 402 of 4 to CPU 8, then CPUs 8-15
+        carrefour: move 2 pages of 9 (co-location): 2 × 0→1
+    "#]].assert_eq(&text);
+}

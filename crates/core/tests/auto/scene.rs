@@ -1,0 +1,156 @@
+//! A machine, the policy, and a host that does what it is told or nothing; plans as lines of text.
+
+use rondpoint_core::model::{App, Model, Thread, Traffic};
+use rondpoint_core::plan::{Mechanism, Outcome, PageCounts, PageMove, Plan, Proposal, StepResult};
+use rondpoint_core::policy::auto::Auto;
+use rondpoint_core::topology::synthetic;
+use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid, Topology};
+use std::fmt::Write;
+
+/// What the host does with a plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Host {
+    /// All of it.
+    Obeys,
+    /// Threads move, pages do not.
+    KeepsPages,
+    /// Nothing.
+    Refuses,
+}
+
+pub(crate) struct World {
+    pub(crate) topology: Topology,
+    auto: Auto,
+    random: Random,
+    host: Host,
+    plans: u64,
+}
+
+impl World {
+    pub(crate) fn new(topology: Topology, host: Host) -> Self {
+        Self { topology, auto: Auto::new(), random: Random::new(1), host, plans: 0 }
+    }
+
+    /// One interval: what is proposed and what is held back. Sampling is left out.
+    pub(crate) fn step(&mut self, model: &Model) -> String {
+        model.check(&self.topology).expect("a model without contradictions");
+        let proposals = self.auto.propose(model, &self.topology, &mut self.random);
+        let mut out = String::new();
+        for one in proposals.iter().filter(|one| !is_sampling(one)) {
+            writeln!(out, "{}: {}", one.policy, one.action).expect("text");
+        }
+        for held in self.auto.take_held() {
+            let (policy, action) = (held.proposal.policy, &held.proposal.action);
+            writeln!(out, "held: {policy}: {action}; {}", held.refusal).expect("text");
+        }
+        self.learn(proposals);
+        if out.is_empty() { "nothing\n".to_string() } else { out }
+    }
+
+    fn learn(&mut self, steps: Vec<Proposal>) {
+        let results: Vec<StepResult> = steps.iter().map(|one| self.result(&one.action)).collect();
+        self.tell(steps, results);
+    }
+
+    fn tell(&mut self, steps: Vec<Proposal>, results: Vec<StepResult>) {
+        self.plans += 1;
+        let plan = Plan { number: self.plans, steps, ..Plan::default() };
+        let outcome = |(step, result)| Outcome {
+            plan: self.plans,
+            step,
+            result,
+            spent: Nanos::from_millis(1),
+            frozen: Nanos(0),
+        };
+        let outcomes: Vec<Outcome> = results.into_iter().enumerate().map(outcome).collect();
+        self.auto.learn(&plan, &outcomes);
+    }
+
+    fn result(&self, action: &Action) -> StepResult {
+        let is_thread = matches!(action, Action::SetAffinity { .. });
+        match (self.host, action) {
+            (Host::Refuses, _) => StepResult::Refused { errno: 1 },
+            (Host::KeepsPages, _) if !is_thread => StepResult::Refused { errno: 1 },
+            (_, Action::SetAffinity { .. } | Action::SetSampling { .. }) => StepResult::Done,
+            _ => StepResult::Pages(PageCounts { moved: 1, ..PageCounts::default() }),
+        }
+    }
+
+    /// Says that so many pages of a process were interleaved.
+    pub(crate) fn interleaved(&mut self, pid: u32, pages: u64) {
+        let page = |number| PageMove { address: number << 12, shift: 12, from: 0, to: 1 };
+        let pages: Vec<PageMove> = (1..=pages).map(page).collect();
+        let moved = pages.len() as u64;
+        let mechanism = Mechanism::Interleaving;
+        let action = Action::MovePages { pid: Pid(pid), mechanism, pages };
+        self.did(action, Reason::Other("a test".into()), moved);
+    }
+
+    /// Says that this was done.
+    pub(crate) fn did(&mut self, action: Action, reason: Reason, moved: u64) {
+        let result = match action {
+            Action::SetAffinity { .. } => StepResult::Done,
+            _ => StepResult::Pages(PageCounts { moved, ..PageCounts::default() }),
+        };
+        self.tell(vec![Proposal { policy: "test", action, reason }], vec![result]);
+    }
+}
+
+fn is_sampling(proposal: &Proposal) -> bool {
+    matches!(proposal.action, Action::SetSampling { .. })
+}
+
+/// A machine without known bandwidths.
+pub(crate) fn machine(line: &str) -> Topology {
+    Topology::new(synthetic::describe(line).expect("a machine")).expect("a machine")
+}
+
+/// An interval of a second.
+pub(crate) fn second(second: u64, topology: &Topology) -> Model {
+    let mut model = Model::empty(topology.node_count());
+    model.at = Nanos::from_secs(second);
+    model
+}
+
+/// A process since time zero with a thread on each of these CPUs, its memory in GB by node and its requests/µs `from>to:rate`.
+pub(crate) fn process<'a>(
+    model: &'a mut Model,
+    topology: &Topology,
+    pid: u32,
+    cpus: &[usize],
+    memory_gb: &[f64],
+    traffic: &str,
+) -> &'a mut [Thread] {
+    let first = model.threads.len();
+    for &cpu in cpus {
+        let tid = Tid(100 * pid + cpu as u32);
+        model.threads.push(Thread::new(tid, model.apps.len(), cpu, topology.all_cpus()));
+    }
+    let mut app = App::new(Pid(pid), first..model.threads.len());
+    let mut rates = Matrix::filled(topology.node_count(), 0.0);
+    for word in traffic.split_whitespace() {
+        let (pair, rate) = word.split_once(':').expect("pair:rate");
+        let (from, to) = pair.split_once('>').expect("from>to");
+        let node = |text: &str| text.parse::<usize>().expect("a node");
+        rates[(node(from), node(to))] = rate.parse().expect("a rate");
+    }
+    app.traffic = (!traffic.is_empty()).then(|| Traffic::new(rates));
+    let mut memory = vec![Bytes(0); topology.node_count()];
+    for (bytes, gb) in memory.iter_mut().zip(memory_gb) {
+        *bytes = Bytes((gb * 1e9) as u64);
+    }
+    app.memory = Some(memory);
+    model.apps.push(app);
+    &mut model.threads[first..]
+}
+
+/// Pages of the process of this index on `home`, each accessed twice by each of these nodes.
+pub(crate) fn pages(model: &mut Model, app: u32, count: u64, home: u16, nodes: &[u16]) {
+    let before = model.pages.len() as u64;
+    for page in 1..=count {
+        for &node in [nodes, nodes].concat().iter() {
+            let address = (before + page) << 12;
+            model.pages.record(app, address, 12, home, node, false).expect("room");
+        }
+    }
+}
