@@ -45,7 +45,7 @@ pub(crate) fn report(report: &Report, output: bool) -> String {
     let width = report.configurations.iter().map(|one| one.name.len()).max().unwrap_or(0).max(11);
     let _ = writeln!(
         text,
-        "{:<width$} {:>8} {:>17} {:>17} {:>6} {:>7} {:>8} {:>13} {:>8} {:>9} {:>8}",
+        "{:<width$} {:>8} {:>16} {:>16} {:>6} {:>7} {:>8} {:>13} {:>8} {:>9} {:>8}",
         "placement",
         "seconds",
         "speed (range)",
@@ -103,7 +103,7 @@ fn row(configuration: &ConfigurationReport, width: usize) -> String {
     );
     let [balanced, by_rondpoint, moved] = pages_cells(runs);
     format!(
-        "{:<width$} {:>8} {:>17} {:>17} {:>6} {:>7} {:>8} {:>13} {:>8} {:>9} {:>8}\n",
+        "{:<width$} {:>8} {:>16} {:>16} {:>6} {:>7} {:>8} {:>13} {:>8} {:>9} {:>8}\n",
         configuration.name,
         cell(runs, 3, |run| Some(run.seconds)),
         speed(configuration.speed),
@@ -186,4 +186,41 @@ fn endings(configuration: &ConfigurationReport) -> String {
         };
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Configuration;
+    use crate::product::ProductReport;
+    use crate::progress::LastThird;
+    use crate::result::sample_run;
+
+    #[test]
+    fn what_the_table_cannot_say_stands_under_it() {
+        let said =
+            br#"{"schema":1,"policy":"p","elapsed_s":1,"pages_moved":3,"summary":"Saw much."}"#;
+        let rondpoint = Some(ProductReport::parse(said).expect("a report"));
+        let last_third = Some(LastThird { unit: WorkUnit::Instructions, per_s: 1.0 });
+        let ours = RunResult { rondpoint, last_third, ..sample_run() };
+        let one = |configuration, run| ConfigurationReport::new(configuration, vec![run], &[]);
+        let text = report(
+            &Report {
+                format: 2,
+                origin: "emulated".to_owned(),
+                machine: "m".to_owned(),
+                slow_motion: 10.0,
+                command: vec!["./app".to_owned()],
+                configurations: vec![
+                    one(Configuration::Numad, sample_run()),
+                    one(Configuration::Rondpoint, ours),
+                ],
+            },
+            false,
+        );
+        assert!(text.contains("\nnumad moved nothing: it did not act\n"), "{text}");
+        assert!(text.contains("\nrondpoint, seed 1: Saw much.\n"), "{text}");
+        assert!(text.contains("instructions are no progress"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+    }
 }

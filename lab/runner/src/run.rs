@@ -55,8 +55,8 @@ pub(crate) struct Arguments {
     /// Emulate even where the same run is in the cache
     #[arg(long)]
     no_cache: bool,
-    /// Let Rondpoint record what it sees and decides, and put records and reports into this folder, for rondpoint
-    /// replay; never from the cache
+    /// Let Rondpoint record what it sees and decides, for rondpoint replay, and put records and
+    /// reports into this folder; such runs are never taken from the cache
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
     /// Show the program's own output
@@ -97,7 +97,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let found = program::find(&arguments.command[0], &lab::parts_folder()?)?;
     let mut command = arguments.command.clone();
     command[0] = program::bring(&found, &mut brought)?;
-    for configuration in &arguments.configurations {
+    for (index, configuration) in arguments.configurations.iter().enumerate() {
+        if arguments.configurations[..index].contains(configuration) {
+            bail!("--config: {configuration} is there twice");
+        }
         configuration.check(&arguments.command[0], &command)?;
     }
     for file in &arguments.files {

@@ -190,6 +190,14 @@ fn flags_out_of_range_are_refused() {
 }
 
 #[test]
+fn a_placement_that_is_asked_for_twice_is_refused() {
+    check(
+        &["run", "--config", "numad,first-touch,numad", "/bin/true"],
+        "rondpoint-lab: --config: numad is there twice",
+    );
+}
+
+#[test]
 fn an_oracle_is_refused_to_programs_that_know_none() {
     check(
         &["run", "--config", "oracle", "/bin/true"],
