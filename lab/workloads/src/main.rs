@@ -8,6 +8,7 @@
 
 mod bucketsort;
 mod chase;
+mod churn;
 mod clock;
 mod flags;
 mod kmeans;
@@ -53,6 +54,8 @@ enum Workload {
     Stream(stream::Flags),
     /// Reads every line of a region exactly once, to check counters against
     Scan(scan::Flags),
+    /// Memory, threads and children that come and go; stops, and becomes itself anew
+    Churn(churn::Flags),
     /// Reads the clock without pause on every thread: the longest time between two readings
     Clock(clock::Flags),
 }
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Workload::Chase(flags) => chase::run(&flags),
         Workload::Stream(flags) => stream::run(&flags),
         Workload::Scan(flags) => scan::run(&flags),
+        Workload::Churn(flags) => churn::run(&flags),
         Workload::Clock(flags) => clock::run(&flags),
     };
     finish(result)

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use crate::report::Failure;
 
@@ -219,6 +220,30 @@ pub(crate) fn run_on(cpus: &[usize]) -> Result<(), Failure> {
     // SAFETY: the kernel reads `bytes` bytes of mask, which outlives the call.
     let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, mask.0.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(last_error(&format!("cannot run on CPUs {cpus:?}"))) }
+}
+
+/// Stops this process, all threads of it, and lets it go on after this time: a child wakes it.
+pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
+    let pause = libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: i64::from(time.subsec_nanos()) as _,
+    };
+    // SAFETY: the child calls only async-signal-safe functions on memory of its own copy, and ends.
+    unsafe {
+        let own = libc::getpid();
+        let child = libc::fork();
+        if child == 0 {
+            libc::nanosleep(&raw const pause, ptr::null_mut());
+            libc::kill(own, libc::SIGCONT);
+            libc::_exit(0);
+        }
+        if child < 0 {
+            return Err(last_error("cannot start a child"));
+        }
+        libc::kill(own, libc::SIGSTOP);
+        libc::waitpid(child, ptr::null_mut(), 0);
+    }
+    Ok(())
 }
 
 /// As many CPUs as the kernel's largest configuration has.

@@ -191,3 +191,11 @@ fn what_cannot_be_is_refused_in_a_sentence() {
     refused("wellplaced --size 4K --progress /nowhere/file", "/nowhere/file: No such file");
     refused("chase --cpu 8191", "cannot run on CPUs [8191]");
 }
+
+#[test]
+fn churn_stops_forks_becomes_itself_anew_and_still_counts_right() {
+    let last = pairs("churn --threads 2 --size 64K --iterations 9");
+    assert_eq!(last["iterations"], "5", "the other four were before");
+    pairs("churn --threads 1 --size 4096 --iterations 1 --no-huge-pages");
+    refused("churn --iterations 0", "iterations");
+}
