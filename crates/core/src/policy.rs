@@ -58,12 +58,12 @@ pub struct Registered {
 /// Every built-in policy.
 pub const POLICIES: &[Registered] = &[
     observe::REGISTERED,
-    auto::REGISTERED,
     carrefour::REGISTERED,
     nmass::REGISTERED,
     asymsched::REGISTERED,
     sam::REGISTERED,
     sharing::REGISTERED,
+    auto::REGISTERED,
 ];
 
 /// The built-in policy of this name.

@@ -2,9 +2,13 @@
 
 use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::expect;
-use rondpoint_core::policy::auto::Auto;
+use rondpoint_core::controller::{Controller, Input, Settings};
+use rondpoint_core::plan::{Refusal, Refused, Sampling};
+use rondpoint_core::policy::auto::{Auto, Held};
 use rondpoint_core::policy::by_name;
-use rondpoint_core::{Model, Nanos, Policy, Topology};
+use rondpoint_core::{
+    Action, Model, Nanos, Observation, Policy, Proposal, Random, Reason, Topology,
+};
 
 #[test]
 fn it_is_known_by_name_and_asked_as_often_as_sam() {
@@ -52,4 +56,34 @@ fn threads_that_share_come_first_then_processes_then_pages_and_the_last_two_once
         nmass: thread 402 of 4 to CPU 8, then CPUs 8-15
         carrefour: move 2 pages of 9 (co-location): 2 × 0→1
     "#]].assert_eq(&text);
+}
+
+/// Holds everything back, once each time that it is asked.
+struct Shy;
+
+impl Policy for Shy {
+    fn propose(&mut self, _: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        Vec::new()
+    }
+
+    fn take_held(&mut self) -> Vec<Refused> {
+        let action = Action::SetSampling { pid: None, sampling: Sampling::Off };
+        let proposal = Proposal { policy: "shy", action, reason: Reason::Other("a test".into()) };
+        vec![Refused { proposal, refusal: Refusal::Held { held: Held::SharesData } }]
+    }
+}
+
+#[test]
+fn a_controller_reports_what_a_policy_held_back() {
+    let topology = machine("node:2 core:1");
+    let mut controller = Controller::new(topology, vec![Box::new(Shy)], Settings::default());
+    let mut at = |second: u64| {
+        let observation = Observation { at: Nanos::from_secs(second), ..Observation::default() };
+        controller.step(Input { observation, ..Input::default() }).plan
+    };
+    at(1);
+    let plan = at(2);
+    let held: Vec<String> = plan.refused.iter().map(|one| one.refusal.to_string()).collect();
+    assert_eq!(held, ["it exchanges data with others, and coherence comes first"]);
+    assert!(plan.steps.is_empty());
 }
