@@ -6,7 +6,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rondpoint_core::topology::synthetic;
-use rondpoint_linux::observe::sampler::{Kind, Translation};
+use rondpoint_linux::observe::sampler::Kind;
+use rondpoint_linux::observe::translation::Translation;
 use rondpoint_linux::parse::zoneinfo::{PhysicalMap, ZoneSpan};
 use rondpoint_linux::perf::attr::sample_type;
 use rondpoint_linux::perf::data_source::Vendor;

@@ -10,6 +10,7 @@ pub mod sampler;
 pub mod sensors;
 pub mod subject;
 pub mod tasks;
+pub mod translation;
 mod uncore;
 
 use std::collections::BTreeMap;

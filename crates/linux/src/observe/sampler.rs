@@ -9,14 +9,13 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rondpoint_core::observation::{AddressSample, Samples, Source, UNKNOWN_NODE};
+use rondpoint_core::observation::{AddressSample, Samples};
 use rondpoint_core::{Pid, Tid, Topology};
 
 use super::subject::Subject;
+use super::translation::Translation;
 use crate::LinuxError;
-use crate::parse::zoneinfo::PhysicalMap;
 use crate::perf::attr::{Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE, flag, sample_type};
-use crate::perf::data_source::{ServedBy, Vendor};
 use crate::perf::event::OpenEvent;
 use crate::perf::pmu::Event;
 use crate::perf::record::{Mode, Record, RecordError, Records};
@@ -50,78 +49,6 @@ pub enum Kind {
     Accesses,
     /// Minor page faults, by the kernel.
     Faults,
-}
-
-/// From the kernel's numbers to the topology's.
-pub struct Translation {
-    cpus: Vec<u16>,
-    nodes: Vec<u16>,
-    physical: PhysicalMap,
-    vendor: Vendor,
-}
-
-impl Translation {
-    /// Tables for this machine.
-    #[must_use]
-    pub fn new(topology: &Topology, physical: PhysicalMap, vendor: Vendor) -> Self {
-        let table = |pairs: &mut dyn Iterator<Item = (u32, usize)>| {
-            let mut table: Vec<u16> = Vec::new();
-            for (kernel_id, index) in pairs {
-                let place = kernel_id as usize;
-                table.resize(table.len().max(place + 1), u16::MAX);
-                table[place] = index as u16;
-            }
-            table
-        };
-        let mut cpus = (0..topology.cpu_count()).map(|cpu| (topology.kernel_cpu(cpu), cpu));
-        let mut nodes = (0..topology.node_count()).map(|node| (topology.kernel_node(node), node));
-        Self { cpus: table(&mut cpus), nodes: table(&mut nodes), physical, vendor }
-    }
-
-    fn node(&self, physical: u64) -> u16 {
-        let kernel_id = self.physical.node_of(physical);
-        let index = kernel_id.and_then(|node| self.nodes.get(node as usize));
-        index.copied().unwrap_or(UNKNOWN_NODE)
-    }
-
-    /// One sample in the topology's numbers; `None` where it is no access to user memory.
-    #[must_use]
-    pub fn sample(&self, sample: &Sample, kind: Kind) -> Option<AddressSample> {
-        const KERNEL_HALF: u64 = 1 << 63;
-        if sample.address == 0 || sample.address & KERNEL_HALF != 0 {
-            return None;
-        }
-        let (source, store) = match kind {
-            Kind::Faults => (Source::HintFault, false),
-            Kind::Accesses => (source(sample, self.vendor)?, sample.source.is_store()),
-        };
-        let page = sample.page_bytes;
-        let page_shift = if page.is_power_of_two() { page.trailing_zeros() as u8 } else { 12 };
-        Some(AddressSample {
-            pid: Pid(sample.process),
-            tid: Tid(sample.thread),
-            cpu: self.cpus.get(sample.cpu as usize).copied().filter(|cpu| *cpu != u16::MAX)?,
-            node: self.node(sample.physical),
-            address: sample.address,
-            latency_cycles: sample.latency_cycles(),
-            page_shift: page_shift.max(12),
-            source,
-            store,
-        })
-    }
-}
-
-fn source(sample: &Sample, vendor: Vendor) -> Option<Source> {
-    Some(match sample.source.served_by(vendor)? {
-        ServedBy::FirstLevel => Source::FirstLevel,
-        ServedBy::Private => Source::Private,
-        ServedBy::LastLevel => Source::LastLevel,
-        ServedBy::LocalCache { .. } => Source::CacheSameNode,
-        ServedBy::RemoteCache { modified: false } => Source::CacheRemote,
-        ServedBy::RemoteCache { modified: true } => Source::CacheRemoteModified,
-        ServedBy::LocalDram | ServedBy::RemoteDram | ServedBy::SlowMemory { .. } => Source::Dram,
-        ServedBy::RemoteUnknown | ServedBy::Unknown => Source::Unknown,
-    })
 }
 
 /// What one drain of all rings brought beside samples.
@@ -443,63 +370,5 @@ fn map_ring(event: &OpenEvent) -> Result<Ring, LinuxError> {
                 return Err(LinuxError::Call { call: "mmap", attempted, source });
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rondpoint_core::topology::synthetic;
-
-    use super::*;
-    use crate::parse::zoneinfo::ZoneSpan;
-    use crate::perf::data_source::DataSource;
-
-    fn translation() -> Translation {
-        let machine = synthetic::parse("node:2 core:2").unwrap();
-        let span = |node, first_frame| ZoneSpan { node, first_frame, frames: 16 };
-        let physical = PhysicalMap::new(vec![span(0, 16), span(1, 32)], 4096);
-        Translation::new(&machine, physical, Vendor::Intel)
-    }
-
-    #[test]
-    fn a_sample_is_put_into_the_topologys_numbers() {
-        const LOAD_FROM_LOCAL_RAM: u64 = 2 | 0x82 << 5;
-        let sample = Sample {
-            process: 7,
-            thread: 8,
-            cpu: 3,
-            address: 0x5008,
-            physical: 33 << 12,
-            weight: 250,
-            source: DataSource(LOAD_FROM_LOCAL_RAM),
-            ..Sample::default()
-        };
-        let found = translation().sample(&sample, Kind::Accesses).unwrap();
-        assert_eq!((found.pid, found.tid, found.cpu, found.node), (Pid(7), Tid(8), 3, 1));
-        assert_eq!((found.source, found.latency_cycles, found.store), (Source::Dram, 250, false));
-        assert_eq!(found.page_address(), 0x5000);
-    }
-
-    #[test]
-    fn kernel_addresses_unknown_cpus_and_what_is_no_access_are_dropped() {
-        let translation = translation();
-        let good = Sample { address: 0x1000, source: DataSource(2), ..Sample::default() };
-        assert!(translation.sample(&good, Kind::Accesses).is_some());
-        let refuse =
-            |sample: Sample| assert!(translation.sample(&sample, Kind::Accesses).is_none());
-        refuse(Sample { address: 0xffff_8000_0000_0000, ..good });
-        refuse(Sample { address: 0, ..good });
-        refuse(Sample { cpu: 9, ..good });
-        refuse(Sample { source: DataSource(1), ..good });
-    }
-
-    #[test]
-    fn a_fault_without_physical_address_has_no_node() {
-        let sample = Sample { address: 0x20_0000, page_bytes: 2 << 20, ..Sample::default() };
-        let found = translation().sample(&sample, Kind::Faults).unwrap();
-        assert_eq!(
-            (found.node, found.page_shift, found.source),
-            (UNKNOWN_NODE, 21, Source::HintFault)
-        );
     }
 }

@@ -5,9 +5,10 @@ use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
 use super::kernel::{paranoid_level, physical_map};
-use super::sampler::{Kind, Plan, Sampler, Translation};
+use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
 use super::tasks::Tasks;
+use super::translation::Translation;
 use super::uncore::Uncore;
 use crate::perf::event::advice;
 use crate::perf::generation::{Available, Generation, Metric};

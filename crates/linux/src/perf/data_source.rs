@@ -52,6 +52,20 @@ pub enum ServedBy {
     Unknown,
 }
 
+impl ServedBy {
+    /// What "another node" must mean, knowing whether the page is on the CPU's own node: then only a
+    /// cache that had the line modified answers for it. Else it is taken for memory, although a cache
+    /// there cannot be told from it.
+    #[must_use]
+    pub fn with_home(self, home_is_own: Option<bool>) -> Self {
+        match (self, home_is_own) {
+            (Self::RemoteUnknown, Some(true)) => Self::RemoteCache { modified: true },
+            (Self::RemoteUnknown, Some(false)) => Self::RemoteDram,
+            (known, _) => known,
+        }
+    }
+}
+
 /// The raw word of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataSource(pub u64);
@@ -133,7 +147,9 @@ impl DataSource {
         let remote = self.is_remote(vendor);
         let number = self.level_number();
         let modified = self.snoop() & SNOOP_HITM != 0;
-        let forwarded = self.bits(38, 2) != 0 || self.snoop() & SNOOP_HIT != 0;
+        // Arm marks every line from the system cache as a snoop that hit.
+        let snooped = self.snoop() & SNOOP_HIT != 0 && vendor != Vendor::Arm;
+        let forwarded = self.bits(38, 2) != 0 || snooped;
         Some(if self.is_ram() {
             match (number, remote) {
                 (NUM_PMEM | NUM_CXL, remote) => ServedBy::SlowMemory { remote },
@@ -147,7 +163,14 @@ impl DataSource {
         } else if NUM_FIRST.contains(&number) || self.level() & LVL_L1 != 0 {
             if self.missed() { ServedBy::Unknown } else { ServedBy::FirstLevel }
         } else if NUM_PRIVATE.contains(&number) || self.level() & LVL_PRIVATE != 0 {
-            if self.missed() { ServedBy::Unknown } else { ServedBy::Private }
+            // A second level that a peer forwarded from is the peer's (Arm's "peer core").
+            if vendor == Vendor::Arm && forwarded {
+                ServedBy::LocalCache { modified }
+            } else if self.missed() {
+                ServedBy::Unknown
+            } else {
+                ServedBy::Private
+            }
         } else if number == NUM_ANY_CACHE {
             ServedBy::LocalCache { modified }
         } else if number == NUM_L3 || self.level() & LVL_L3 != 0 {
@@ -233,6 +256,7 @@ mod tests {
     #[test]
     fn arm_may_say_remote_and_nothing_more() {
         check(Vendor::Arm, "op=2 num=f remote=1", ServedBy::RemoteUnknown);
+        check(Vendor::Arm, "op=2 lvl=1 num=f remote=1 snoopx=2", ServedBy::RemoteUnknown);
         check(
             Vendor::Arm,
             "op=2 lvl=802 num=b remote=1",
@@ -240,6 +264,26 @@ mod tests {
         );
         check(Vendor::Arm, "op=2 num=d", ServedBy::LocalDram);
         check(Vendor::Arm, "op=2 num=b snoopx=2", ServedBy::LocalCache { modified: false });
+    }
+
+    #[test]
+    fn another_node_is_memory_or_a_cache_by_where_the_page_is() {
+        let unknown = ServedBy::RemoteUnknown;
+        assert_eq!(unknown.with_home(Some(false)), ServedBy::RemoteDram);
+        assert_eq!(unknown.with_home(Some(true)), ServedBy::RemoteCache { modified: true });
+        assert_eq!(unknown.with_home(None), unknown);
+        assert_eq!(ServedBy::LocalDram.with_home(Some(false)), ServedBy::LocalDram);
+    }
+
+    #[test]
+    fn arms_system_cache_is_told_from_its_peers() {
+        let peer = ServedBy::LocalCache { modified: false };
+        check(Vendor::Arm, "op=2 lvl=42 num=3 snoop=4", ServedBy::LastLevel);
+        check(Vendor::Arm, "op=2 lvl=42 num=3 snoopx=2", peer);
+        check(Vendor::Arm, "op=2 lvl=22 num=2 snoopx=2", peer);
+        check(Vendor::Arm, "op=2 lvl=22 num=2 snoop=2", ServedBy::Private);
+        check(Vendor::Arm, "op=2 lvl=c num=f snoop=1", ServedBy::Unknown);
+        check(Vendor::Arm, "op=4 lvl=1 num=f snoop=1", ServedBy::Unknown);
     }
 
     #[test]

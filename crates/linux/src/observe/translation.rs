@@ -1,0 +1,174 @@
+//! From a record of the kernel to a sample in the topology's numbers: CPUs, nodes, and where the
+//! access was served from.
+
+use rondpoint_core::observation::{AddressSample, Source, UNKNOWN_NODE};
+use rondpoint_core::{Pid, Tid, Topology};
+
+use super::sampler::Kind;
+use crate::parse::zoneinfo::PhysicalMap;
+use crate::perf::data_source::{ServedBy, Vendor};
+use crate::perf::sample::Sample;
+
+/// From the kernel's numbers to the topology's.
+pub struct Translation {
+    cpus: Vec<u16>,
+    nodes: Vec<u16>,
+    /// By the topology's number of the CPU.
+    node_of_cpu: Vec<u16>,
+    physical: PhysicalMap,
+    vendor: Vendor,
+}
+
+impl Translation {
+    /// Tables for this machine.
+    #[must_use]
+    pub fn new(topology: &Topology, physical: PhysicalMap, vendor: Vendor) -> Self {
+        let table = |pairs: &mut dyn Iterator<Item = (u32, usize)>| {
+            let mut table: Vec<u16> = Vec::new();
+            for (kernel_id, index) in pairs {
+                let place = kernel_id as usize;
+                table.resize(table.len().max(place + 1), u16::MAX);
+                table[place] = index as u16;
+            }
+            table
+        };
+        let mut cpus = (0..topology.cpu_count()).map(|cpu| (topology.kernel_cpu(cpu), cpu));
+        let mut nodes = (0..topology.node_count()).map(|node| (topology.kernel_node(node), node));
+        let node_of_cpu =
+            (0..topology.cpu_count()).map(|cpu| topology.node_of_cpu(cpu) as u16).collect();
+        let (cpus, nodes) = (table(&mut cpus), table(&mut nodes));
+        Self { cpus, nodes, node_of_cpu, physical, vendor }
+    }
+
+    fn node(&self, physical: u64) -> u16 {
+        let kernel_id = self.physical.node_of(physical);
+        let index = kernel_id.and_then(|node| self.nodes.get(node as usize));
+        index.copied().unwrap_or(UNKNOWN_NODE)
+    }
+
+    /// One sample in the topology's numbers; `None` where it is no access to user memory.
+    #[must_use]
+    pub fn sample(&self, sample: &Sample, kind: Kind) -> Option<AddressSample> {
+        const KERNEL_HALF: u64 = 1 << 63;
+        if sample.address == 0 || sample.address & KERNEL_HALF != 0 {
+            return None;
+        }
+        let cpu = self.cpus.get(sample.cpu as usize).copied().filter(|cpu| *cpu != u16::MAX)?;
+        let node = self.node(sample.physical);
+        let own = self.node_of_cpu[usize::from(cpu)];
+        let (source, store) = match kind {
+            Kind::Faults => (Source::HintFault, false),
+            Kind::Accesses => {
+                let served = sample.source.served_by(self.vendor)?;
+                let home_is_own = (node != UNKNOWN_NODE).then_some(node == own);
+                (source(served.with_home(home_is_own)), sample.source.is_store())
+            }
+        };
+        let page = sample.page_bytes;
+        let page_shift = if page.is_power_of_two() { page.trailing_zeros() as u8 } else { 12 };
+        Some(AddressSample {
+            pid: Pid(sample.process),
+            tid: Tid(sample.thread),
+            cpu,
+            node,
+            address: sample.address,
+            latency_cycles: sample.latency_cycles(),
+            page_shift: page_shift.max(12),
+            source,
+            store,
+        })
+    }
+}
+
+fn source(served: ServedBy) -> Source {
+    match served {
+        ServedBy::FirstLevel => Source::FirstLevel,
+        ServedBy::Private => Source::Private,
+        ServedBy::LastLevel => Source::LastLevel,
+        ServedBy::LocalCache { .. } => Source::CacheSameNode,
+        ServedBy::RemoteCache { modified: false } => Source::CacheRemote,
+        ServedBy::RemoteCache { modified: true } => Source::CacheRemoteModified,
+        ServedBy::LocalDram | ServedBy::RemoteDram | ServedBy::SlowMemory { .. } => Source::Dram,
+        ServedBy::RemoteUnknown | ServedBy::Unknown => Source::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+    use crate::parse::zoneinfo::ZoneSpan;
+    use crate::perf::data_source::DataSource;
+
+    fn translation() -> Translation {
+        translation_of(Vendor::Intel)
+    }
+
+    fn translation_of(vendor: Vendor) -> Translation {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let span = |node, first_frame| ZoneSpan { node, first_frame, frames: 16 };
+        let physical = PhysicalMap::new(vec![span(0, 16), span(1, 32)], 4096);
+        Translation::new(&machine, physical, vendor)
+    }
+
+    #[test]
+    fn arms_remote_source_is_memory_where_the_page_is_remote() {
+        const REMOTE: u64 = 2 | 1 << 5 | 0xf << 33 | 1 << 37;
+        let translation = translation_of(Vendor::Arm);
+        let sample = |cpu, frame: u64| Sample {
+            cpu,
+            address: 0x5008,
+            physical: frame << 12,
+            source: DataSource(REMOTE),
+            ..Sample::default()
+        };
+        let source =
+            |cpu, frame| translation.sample(&sample(cpu, frame), Kind::Accesses).unwrap().source;
+        assert_eq!(source(3, 17), Source::Dram);
+        assert_eq!(source(3, 33), Source::CacheRemoteModified);
+        assert_eq!(source(3, 900), Source::Unknown);
+    }
+
+    #[test]
+    fn a_sample_is_put_into_the_topologys_numbers() {
+        const LOAD_FROM_LOCAL_RAM: u64 = 2 | 0x82 << 5;
+        let sample = Sample {
+            process: 7,
+            thread: 8,
+            cpu: 3,
+            address: 0x5008,
+            physical: 33 << 12,
+            weight: 250,
+            source: DataSource(LOAD_FROM_LOCAL_RAM),
+            ..Sample::default()
+        };
+        let found = translation().sample(&sample, Kind::Accesses).unwrap();
+        assert_eq!((found.pid, found.tid, found.cpu, found.node), (Pid(7), Tid(8), 3, 1));
+        assert_eq!((found.source, found.latency_cycles, found.store), (Source::Dram, 250, false));
+        assert_eq!(found.page_address(), 0x5000);
+    }
+
+    #[test]
+    fn kernel_addresses_unknown_cpus_and_what_is_no_access_are_dropped() {
+        let translation = translation();
+        let good = Sample { address: 0x1000, source: DataSource(2), ..Sample::default() };
+        assert!(translation.sample(&good, Kind::Accesses).is_some());
+        let refuse =
+            |sample: Sample| assert!(translation.sample(&sample, Kind::Accesses).is_none());
+        refuse(Sample { address: 0xffff_8000_0000_0000, ..good });
+        refuse(Sample { address: 0, ..good });
+        refuse(Sample { cpu: 9, ..good });
+        refuse(Sample { source: DataSource(1), ..good });
+    }
+
+    #[test]
+    fn a_fault_without_physical_address_has_no_node() {
+        let sample = Sample { address: 0x20_0000, page_bytes: 2 << 20, ..Sample::default() };
+        let found = translation().sample(&sample, Kind::Faults).unwrap();
+        assert_eq!(
+            (found.node, found.page_shift, found.source),
+            (UNKNOWN_NODE, 21, Source::HintFault)
+        );
+    }
+}
