@@ -50,8 +50,8 @@ pub(crate) fn test() -> Result<Tally> {
     Ok(Tally::one(status.with_context(|| format!("{}: cannot run", program.display()))?.success()))
 }
 
-/// One machine of each encoding that has hardware of its own in the driver.
-const PMU_MACHINES: [&str; 2] = ["carrefour-a", "nmass-2"];
+/// One machine of each encoding of a sample's data source.
+const PMU_MACHINES: [&str; 3] = ["carrefour-a", "nmass-2", "altra-2"];
 
 /// The guest driver's check of the PMU, run inside the guest, which prints a line for each thing it tries.
 pub(crate) fn check_pmu() -> Result<Tally> {
@@ -60,7 +60,7 @@ pub(crate) fn check_pmu() -> Result<Tally> {
     let sources = root().join("lab/driver/tests");
     let mut compile = Command::new("cc");
     compile.args(["-O2", "-Wall", "-Wextra", "-static", "-pthread", "-o"]).arg(&program);
-    for source in ["pmu_check.c", "counting.c", "sampling.c"] {
+    for source in ["pmu_check.c", "counting.c", "sampling.c", "sources.c"] {
         compile.arg(sources.join(source));
     }
     if !compile.status().context("cc: cannot run")?.success() {

@@ -65,4 +65,7 @@ void throttled(void);
 void frequency(void);
 void op_sampling(void);
 
+/* sources.c */
+void data_sources(void);
+
 #endif

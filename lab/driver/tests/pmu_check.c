@@ -113,6 +113,7 @@ static const struct {
 	{ "throttled", throttled },
 	{ "frequency", frequency },
 	{ "op_sampling", op_sampling },
+	{ "data_sources", data_sources },
 	{ "uncore", uncore },
 };
 

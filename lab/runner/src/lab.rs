@@ -11,6 +11,7 @@ use crate::installed::{Installed, cache_folder};
 
 /// Machine files that the lab brings along, so that a name is enough.
 const MACHINES: &[(&str, &str)] = &[
+    ("altra-2", include_str!("../../../machines/altra-2.toml")),
     ("asymsched-8", include_str!("../../../machines/asymsched-8.toml")),
     ("carrefour-a", include_str!("../../../machines/carrefour-a.toml")),
     ("carrefour-b", include_str!("../../../machines/carrefour-b.toml")),

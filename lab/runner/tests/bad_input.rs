@@ -69,8 +69,8 @@ fn an_unknown_machine_is_told_the_known_ones() {
     ] {
         check(
             command,
-            "rondpoint-lab: vax: neither a machine file nor one of asymsched-8, carrefour-a, \
-             carrefour-b, chiplet-cxl, nmass-2, sam-2",
+            "rondpoint-lab: vax: neither a machine file nor one of altra-2, asymsched-8, \
+             carrefour-a, carrefour-b, chiplet-cxl, nmass-2, sam-2",
         );
     }
 }
