@@ -1,15 +1,46 @@
-//! Whether an observation fits the machine of its trace: what a host never gives and the core
-//! therefore does not check.
+//! Whether what was read fits the machine of its trace, and is of a size that a machine can have:
+//! what a host never gives and the core therefore does not check.
 
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
-use rondpoint_core::{IndexSet, Observation, Topology};
+use rondpoint_core::plan::{PageCounts, StepResult};
+use rondpoint_core::units::PAGE_SHIFT;
+use rondpoint_core::{Bytes, IndexSet, Observation, Outcome, Topology};
 
-/// More samples than any machine loses in a lifetime; sums of them stay within 64 bits.
+/// Bytes of one node at most: all that 52 bits of a physical address reach, the most on x86-64 and
+/// Arm. Sums over the nodes and the years stay within 64 bits, as do those of the other bounds.
+const MAX_BYTES: u64 = 1 << 52;
+/// Pages of one action at most: the same memory in base pages.
+const MAX_PAGES: u64 = MAX_BYTES >> PAGE_SHIFT;
+/// Nanoseconds of a host's clock at most: 36 years without a restart.
+const MAX_TIME_NS: u64 = 1 << 60;
+/// More samples than any machine loses in a lifetime.
 const MAX_LOST: u64 = 1 << 48;
+
+/// Names the first node whose memory cannot be.
+pub(crate) fn machine(topology: &Topology) -> Result<(), String> {
+    (0..topology.node_count()).try_for_each(|node| {
+        let memory = topology.memory(node).0;
+        at_most(&format!("nodes[{node}].memory_bytes"), memory, MAX_BYTES)
+    })
+}
+
+/// Names the first outcome that cannot be.
+pub(crate) fn outcomes(read: &[Outcome]) -> Result<(), String> {
+    read.iter().enumerate().try_for_each(|(place, outcome)| match outcome.result {
+        StepResult::Pages(counts) => {
+            let PageCounts { moved, in_place, absent, busy, no_memory, failed, collapsed } = counts;
+            let counts = [moved, in_place, absent, busy, no_memory, failed, collapsed];
+            let most = counts.into_iter().max().unwrap_or(0);
+            at_most(&format!("outcomes[{place}].result.pages"), most, MAX_PAGES)
+        }
+        _ => Ok(()),
+    })
+}
 
 /// Names the first field that does not fit, and what was expected.
 pub(crate) fn observation(read: &Observation, topology: &Topology) -> Result<(), String> {
     let nodes = topology.node_count();
+    at_most("at_ns", read.at.0, MAX_TIME_NS)?;
     if let Some(traffic) = &read.node_traffic {
         count("node_traffic", traffic.size(), nodes)?;
     }
@@ -17,13 +48,11 @@ pub(crate) fn observation(read: &Observation, topology: &Topology) -> Result<(),
         count("link_bytes", links.len(), topology.links().len())?;
     }
     if let Some(free) = &read.free_memory {
-        count("free_memory_bytes", free.len(), nodes)?;
+        bytes("free_memory_bytes", free, nodes)?;
     }
     for (name, samples) in [("samples", &read.samples), ("hint_faults", &read.hint_faults)] {
         let lost = samples.as_ref().map_or(0, |samples| samples.lost);
-        if lost > MAX_LOST {
-            return Err(format!("{name}.lost: {lost}, expected at most {MAX_LOST}"));
-        }
+        at_most(&format!("{name}.lost"), lost, MAX_LOST)?;
     }
     ascending("processes", read.processes.iter().map(|process| process.pid.0))?;
     for (place, of) in read.processes.iter().enumerate() {
@@ -42,7 +71,7 @@ fn process(read: &ProcessObservation, topology: &Topology) -> Result<(), String>
         }
     }
     if let Some(memory) = &read.memory {
-        count("memory_bytes", memory.len(), nodes)?;
+        bytes("memory_bytes", memory, nodes)?;
     }
     if let Some(allowed) = &read.allowed_nodes {
         within("allowed_nodes", allowed, nodes)?;
@@ -77,6 +106,19 @@ fn count(name: &str, found: usize, expected: usize) -> Result<(), String> {
     match found == expected {
         true => Ok(()),
         false => Err(format!("{name}: {found} entries, expected {expected}")),
+    }
+}
+
+fn bytes(name: &str, read: &[Bytes], nodes: usize) -> Result<(), String> {
+    count(name, read.len(), nodes)?;
+    let mut nodes = read.iter().enumerate();
+    nodes.try_for_each(|(node, bytes)| at_most(&format!("{name}[{node}]"), bytes.0, MAX_BYTES))
+}
+
+fn at_most(name: &str, found: u64, most: u64) -> Result<(), String> {
+    match found <= most {
+        true => Ok(()),
+        false => Err(format!("{name}: {found}, expected at most {most}")),
     }
 }
 

@@ -75,6 +75,7 @@ impl<R: Read> Reader<R> {
         let topology = Topology::new((&header.machine).into());
         let topology = topology
             .map_err(|error| lines.refuse(format!("machine.{}: {}", error.path, error.expected)))?;
+        check::machine(&topology).map_err(|problem| lines.refuse(format!("machine.{problem}")))?;
         let header = header.with(topology);
         Ok(Self { lines, header, steps: 0, truncated: None, over: false })
     }
@@ -109,6 +110,8 @@ impl<R: Read> Reader<R> {
         }
         let outcomes = read.outcomes.into_iter().map(Into::into).collect();
         let input = Input { outcomes, observation: read.observation.into() };
+        check::outcomes(&input.outcomes)
+            .map_err(|problem| self.lines.refuse(format!("input.{problem}")))?;
         check::observation(&input.observation, &self.header.topology)
             .map_err(|problem| self.lines.refuse(format!("input.observation.{problem}")))?;
         let decision = self.read_decision()?;

@@ -227,7 +227,7 @@ fn a_policy_that_is_not_there_is_said() {
             "{printed}"
         );
     };
-    let nowhere = "policy magic: no such policy, expected one of observe, carrefour";
+    let nowhere = "policy magic: no such policy, expected one of observe, ";
     said(&recording(), &["--policy", "magic"], nowhere);
     said(&recording(), &["--policy", "sam:magic"], "policy sam:magic: no such preset, expected");
     said(&recording(), &["--policy", "observe:magic"], "policy observe:magic: has no presets");

@@ -1,5 +1,6 @@
 //! Any header, any observation that fits its machine, any outcome.
 
+use proptest::array::uniform7;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -91,6 +92,11 @@ fn text() -> impl Strategy<Value = String> {
     "\\PC{0,12}|[\\x00-\\x20\"\\\\]{0,6}"
 }
 
+/// Memory of a node, up to the most that there can be.
+fn bytes() -> impl Strategy<Value = u64> {
+    0..=1_u64 << 52
+}
+
 fn set(count: usize) -> impl Strategy<Value = IndexSet> {
     btree_set(0..count, 0..=count.min(12)).prop_map(|indices| indices.into_iter().collect())
 }
@@ -122,7 +128,7 @@ fn square<T: Copy + std::fmt::Debug>(
 /// A machine of a few nodes with everything that a description may have.
 pub(crate) fn topology() -> impl Strategy<Value = Topology> {
     (1_usize..5, 1_usize..9).prop_flat_map(|(nodes, cpus)| {
-        let node = (any::<u64>(), option::of(rate()));
+        let node = (bytes(), option::of(rate()));
         let cpu = (0..nodes, 0..cpus, 0..cpus, 0..cpus, any::<bool>());
         let link = (0..nodes, 0..nodes, rate());
         (
@@ -296,7 +302,7 @@ fn mappings() -> impl Strategy<Value = Vec<Mapping>> {
 fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservation> {
     let threads = btree_map(any::<u32>(), thread(cpus), 0..4);
     let traffic = || option::of(square(nodes, counter()));
-    let memory = option::of(vec(any::<u64>().prop_map(Bytes), nodes));
+    let memory = option::of(vec(bytes().prop_map(Bytes), nodes));
     let replicas = btree_map(any::<u64>(), any::<u32>(), 0..4);
     let rest = (
         option::of(any::<u64>()),
@@ -340,10 +346,10 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
         (topology.node_count(), topology.cpu_count(), topology.links().len());
     let processes = btree_map(any::<u32>(), process(nodes, cpus), 0..3);
     (
-        nanos(),
+        (0..=1_u64 << 60).prop_map(Nanos),
         option::of(square(nodes, counter())),
         option::of(vec(counter(), links)),
-        option::of(vec(any::<u64>().prop_map(Bytes), nodes)),
+        option::of(vec(bytes().prop_map(Bytes), nodes)),
         processes,
         option::of(samples()),
         option::of(samples()),
@@ -367,7 +373,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let counts = any::<[u64; 7]>().prop_map(|counts| PageCounts {
+    let counts = uniform7(0..=1_u64 << 40).prop_map(|counts| PageCounts {
         moved: counts[0],
         in_place: counts[1],
         absent: counts[2],

@@ -161,6 +161,7 @@ fn a_header_that_cannot_be_is_refused() {
             (r#""min_confidence":0.5"#, r#""min_confidence":"half""#),
             ("[[10,", "[[11,"),
             (r#""node":1"#, r#""node":2"#),
+            (r#""memory_bytes":"#, r#""memory_bytes":9999999"#),
             ("[[10,", "[[10,20,"),
         ],
         &expect![[r#"
@@ -179,6 +180,8 @@ fn a_header_that_cannot_be_is_refused() {
             0 steps, then run.trace:1: machine.distances[0][0]: expected 10 on the diagonal
                 and at least 10 beside it
             0 steps, then run.trace:1: machine.cpus[2].node: 2, expected below 2
+            0 steps, then run.trace:1: machine.nodes[0].memory_bytes: 999999917179869184,
+                expected at most 4503599627370496
             0 steps, then run.trace:1: machine.distances: row 0 has 3 entries, expected 2 as
                 there are rows (column 946)
         "#]],
@@ -346,6 +349,9 @@ fn what_does_not_fit_the_machine_is_named_with_its_path() {
             (r#""allowed_nodes":"0,2""#, r#""allowed_nodes":"0,3""#),
             ("[139637976727552,139637978824704,", "[139637976727552,139637978824705,"),
             (r#""lost":3,"#, r#""lost":18446744073709551615,"#),
+            (r#""at_ns":"#, r#""at_ns":999999999"#),
+            (r#""memory_bytes":[1048576,0"#, r#""memory_bytes":[1048576,4503599627370497"#),
+            (r#""busy":4"#, r#""busy":1099511627777"#),
         ],
         &expect![[r#"
             1 steps, then run.trace:4: input.observation.link_bytes: 3 entries, expected 4
@@ -368,6 +374,12 @@ fn what_does_not_fit_the_machine_is_named_with_its_path() {
                 ascending ranges that do not overlap
             1 steps, then run.trace:4: input.observation.samples.lost: 18446744073709551615,
                 expected at most 281474976710656
+            0 steps, then run.trace:2: input.observation.at_ns: 9999999991000000000,
+                expected at most 1152921504606846976
+            1 steps, then run.trace:4: input.observation.processes[0].memory_bytes[1]:
+                4503599627370497, expected at most 4503599627370496
+            1 steps, then run.trace:4: input.outcomes[1].result.pages: 1099511627777,
+                expected at most 1099511627776
         "#]],
     );
 }

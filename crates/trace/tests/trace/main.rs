@@ -4,4 +4,5 @@ mod arbitrary;
 mod damaged;
 mod fuzz;
 mod golden;
+mod replay;
 mod round_trip;
