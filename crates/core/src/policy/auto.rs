@@ -5,11 +5,11 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | a flag counts when it was set in more than 3 of the last 16 intervals | [`flags`] |
-//! | coherence first: N-MASS has no thread that exchanges data | [`flags`] |
-//! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | [`past`] |
-//! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | [`private`] |
-//! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | [`past`] |
+//! | a flag counts when it was set in more than 3 of the last 16 intervals | `flags` |
+//! | coherence first: N-MASS has no thread that exchanges data | `flags` |
+//! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
+//! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
+//! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
 //! | memory that is on its way is not free for copies | here |

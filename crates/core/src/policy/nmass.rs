@@ -1,7 +1,7 @@
 //! N-MASS: on which processor single-threaded processes run, trading data locality against contention for the shared cache.
 //!
-//! Majo and Gross, "Memory Management in NUMA Multicore Systems", ISMM 2011. [`maximum_local`] puts the processes with the highest
-//! NUMA penalty at home; [`refine`] then shifts the cheapest of them away while that evens out the pressure on the caches, never
+//! Majo and Gross, "Memory Management in NUMA Multicore Systems", ISMM 2011. [`maximum_local()`] puts the processes with the highest
+//! NUMA penalty at home; [`refine()`] then shifts the cheapest of them away while that evens out the pressure on the caches, never
 //! past the pressure at which the link between the processors saturates. Memory is never moved.
 //!
 //! [`map`] is the algorithm on plain numbers; `penalty` says how dear remote memory is and how that is known; `trigger` says when to

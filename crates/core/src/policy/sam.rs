@@ -5,7 +5,7 @@
 //! paper was not at hand; the gaps are filled from the authors' code, whose defects are repaired in the default and kept, as far as
 //! they are rules, in the preset `author`.
 //!
-//! [`consolidate`] and [`decide`] are the algorithm on plain numbers; [`place`] is what SAM-MPH (USENIX ATC 2016) puts before them:
+//! [`consolidate()`] and [`decide()`] are the algorithm on plain numbers; [`place`] is what SAM-MPH (USENIX ATC 2016) puts before them:
 //! whole applications, by their tolerance of latency. Threads move, memory does not.
 
 mod away;

@@ -16,7 +16,7 @@ pub enum Weight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Follow {
-    /// To the image of its node: keeps the layout [inferred].
+    /// To the image of its node: keeps the layout (inferred).
     Image,
     /// To the node that accesses it, if only one does (Carrefour's rule); else to the image of its node.
     OnlyAccessor,
@@ -41,13 +41,13 @@ pub struct Preset {
     pub weight: Weight,
     /// Share of an application's remote traffic below which a pair of nodes does not join them [inferred; nothing is published].
     pub negligible_share: f64,
-    /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and nothing is done [inferred].
+    /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and nothing is done (inferred).
     pub symmetric_ratio: f64,
     /// Placements with a pair of a cluster within this share above the slowest bandwidth are not looked at, as long as others are left:
     /// 5 % rejects what lies below 2.0 GB/s on the paper's machine [AsymSched-slides name the rule, inferred which links]. A speed-up
     /// of an enumeration; the search here is as fast without.
     pub slowest_margin: Option<f64>,
-    /// How long pages follow as they are accessed before the rest is judged [recalled].
+    /// How long pages follow as they are accessed before the rest is judged (recalled).
     pub following: Nanos,
     /// Percent of accesses still going to the old nodes above which everything is moved [third-party code: CHARM; recalled].
     pub full_above_percent: f64,

@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 
 /// Share of an application's run time that moving its memory may take: AsymSched's rule [ALGORITHMS 5.4].
 const BUDGET_SHARE: f64 = 0.05;
-/// Share of the pages that a node accesses on another above which they count as private to it [inferred].
+/// Share of the pages that a node accesses on another above which they count as private to it (inferred).
 const PRIVATE_ABOVE: f64 = 0.5;
 
 /// Sampled pages, by the node that holds and the one that accesses them.

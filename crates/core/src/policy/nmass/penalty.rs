@@ -8,7 +8,7 @@ use core::fmt;
 const REGRESSION_INTERCEPT: f64 = 1.05;
 /// Slope of the linear model, per MPKI.
 const REGRESSION_SLOPE: f64 = 0.015;
-/// The regression's values are kept in `[1, MAX]`; the 14 programs of the paper reach 1.46 [inferred].
+/// The regression's values are kept in `[1, MAX]`; the 14 programs of the paper reach 1.46 (inferred).
 const REGRESSION_MAX: f64 = 1.5;
 /// An observation holds while the process's MPKI is within this share of what it was then: the paper's sign of a new phase.
 const SAME_PHASE: f64 = 0.20;

@@ -92,7 +92,7 @@ impl<'a> State<'a> {
         state
     }
 
-    /// At most one round for each process [inferred]; the difference shrinks in each, so the loop would end anyway.
+    /// At most one round for each process (inferred); the difference shrinks in each, so the loop would end anyway.
     fn bounded(&self) -> bool {
         self.shifts.len() < self.places.len()
     }

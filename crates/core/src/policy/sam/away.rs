@@ -2,7 +2,7 @@
 //!
 //! The published rule marks a thread the first time it is seen with many remote accesses, with the socket where that was, and never
 //! forgets; with two sockets its home is then the other one. Ours takes the home from the page distribution where there is one, else
-//! excludes one socket after the other, and forgets after a time without remote accesses [inferred].
+//! excludes one socket after the other, and forgets after a time without remote accesses (inferred).
 
 use super::view::DataHome;
 use crate::{IndexSet, Tid};
@@ -17,7 +17,7 @@ const QUIET_INTERVALS: u8 = 16;
 pub enum Memory {
     /// As published: the first socket on which the thread was seen remote, for ever.
     Sticky,
-    /// By page distribution or exclusion, cleared after [`QUIET_INTERVALS`].
+    /// By page distribution or exclusion, cleared after 16 quiet intervals.
     Forgetting,
 }
 

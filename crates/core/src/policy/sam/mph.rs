@@ -324,7 +324,7 @@ impl<'a> Capacity<'a> {
         Some(shares)
     }
 
-    /// Threads that share cores use up hardware threads; threads with cores of their own use up all of a core [inferred].
+    /// Threads that share cores use up hardware threads; threads with cores of their own use up all of a core (inferred).
     fn assign(&mut self, app: &AppView, rule: Rule, sockets: Vec<(usize, usize)>) -> Placement {
         for &(socket, threads) in &sockets {
             let of_socket = &self.layout.sockets[socket];

@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 
 /// A thread below this share of a CPU does not count as running there [inferred; Carrefour's author code watches from 10 % on].
 const MIN_CPU_SHARE: f64 = 0.10;
-/// A node is home if it holds more than this share of the data [inferred].
+/// A node is home if it holds more than this share of the data (inferred).
 const MIN_HOME_SHARE: f64 = 0.50;
-/// Samples of a thread below which they say nothing about its home [inferred].
+/// Samples of a thread below which they say nothing about its home (inferred).
 const MIN_SAMPLES: u32 = 8;
 
 /// Nodes with CPUs as sockets.

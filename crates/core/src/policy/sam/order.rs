@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 pub enum SocketOrder {
     /// The lower number first [author code].
     Number,
-    /// The socket of the lowest thread number first, then those where nobody runs [inferred].
+    /// The socket of the lowest thread number first, then those where nobody runs (inferred).
     Occupants,
 }
 

@@ -19,7 +19,7 @@ pub enum Gathering {
     /// All coherent threads of two flagged sockets, to the lower numbered one [author code: counters cannot tell who shares].
     AllToLower,
     /// Only threads of one process, to the socket that needs the fewest and best moves; of two equal ones to the first of
-    /// [`SocketOrder`] [inferred].
+    /// [`SocketOrder`] (inferred).
     ProcessToCheaper,
 }
 
@@ -29,7 +29,7 @@ pub enum Spread {
     /// Half of them where the other socket is not flagged, else half of the difference [author code]. A socket just below the
     /// threshold is pushed over it, and the threads come back in the next interval.
     Half,
-    /// Half of the difference [inferred].
+    /// Half of the difference (inferred).
     HalfOfDifference,
 }
 

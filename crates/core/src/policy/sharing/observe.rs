@@ -12,7 +12,7 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Share of the cycles in stalls on remote caches from which Tam's variant acts [recalled].
+/// Share of the cycles in stalls on remote caches from which Tam's variant acts (recalled).
 const TAM_STALL_SHARE: f64 = 0.20;
 
 /// All threads of the model, in its order.

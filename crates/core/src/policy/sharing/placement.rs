@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 const MAX_SPLITS: usize = 1024;
 /// Nodes that are tried for a group at most, the best first [inferred: sharers far from their data gain little].
 const MAX_TRIED_NODES: usize = 4;
-/// A thread below this share of a CPU needs no core of its own [inferred].
+/// A thread below this share of a CPU needs no core of its own (inferred).
 const RUNNING: f64 = 0.10;
 
 /// A thread as the placement sees it.

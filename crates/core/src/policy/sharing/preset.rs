@@ -20,7 +20,7 @@ pub enum Detection {
 /// What happens to a group that a node cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Oversized {
-    /// It is split where it shares least [inferred].
+    /// It is split where it shares least (inferred).
     Split,
     /// It is left alone [Carrefour's authors, experimental code].
     Skip,

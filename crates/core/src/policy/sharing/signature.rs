@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 const ENTRIES: usize = 256;
-/// So many threads are a group, even if there are hardly others [inferred].
+/// So many threads are a group, even if there are hardly others (inferred).
 const SMALL_GROUP: usize = 4;
 
 /// What one thread accessed remotely.
