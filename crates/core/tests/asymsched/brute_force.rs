@@ -50,7 +50,11 @@ fn each_placement(case: &Case, gain: &Gain, visit: &mut impl FnMut(&Placement, u
     if case.kinds.len() <= 8 {
         inject(case, gain, &mut identity(case), 0, 0, 0, visit);
     } else {
-        give(case, &groups(case), &mut identity(case), 0, &mut |placement| {
+        let clustered: u64 = case.clusters.iter().fold(0, |all, c| all | c.nodes);
+        let lonely: Vec<usize> =
+            (0..case.kinds.len()).filter(|&node| is_in(case.occupied & !clustered, node)).collect();
+        let groups = [groups(case), vec![lonely]].concat();
+        give(case, &groups, &mut identity(case), 0, &mut |placement| {
             visit(placement, gain.all(placement));
         });
     }
@@ -219,7 +223,8 @@ fn inject(
     }
 }
 
-/// One placement for each way to give node sets to the groups: who can stay stays, the others ascending. One kind of node only.
+/// One placement for each way to give node sets to the groups: who can stay stays, the others ascending. The last group has no
+/// cluster and takes what is left. One kind of node only.
 fn give(
     case: &Case,
     groups: &[Vec<usize>],
@@ -227,20 +232,18 @@ fn give(
     used: u64,
     visit: &mut impl FnMut(&Placement),
 ) {
-    let Some((group, rest)) = groups.split_first() else {
-        let mut done = placement.clone();
-        let clustered: u64 = case.clusters.iter().fold(0, |all, c| all | c.nodes);
-        let lonely: Vec<usize> =
-            (0..case.kinds.len()).filter(|&node| is_in(case.occupied & !clustered, node)).collect();
-        let free =
-            (0..case.kinds.len()).filter(|&node| !is_in(used, node)).map(|node| 1 << node).sum();
-        seat(&lonely, free, &mut done);
-        return visit(&done);
-    };
-    choose(case.kinds.len(), group.len(), 0, used, &mut |set| {
-        seat(group, set, placement);
-        give(case, rest, placement, used | set, visit);
-    });
+    let count = case.kinds.len();
+    match groups {
+        [] => unreachable!("those without a cluster are the last group"),
+        [lonely] => {
+            seat(lonely, !used & ((1 << count) - 1), placement);
+            visit(placement);
+        }
+        [group, rest @ ..] => choose(count, group.len(), 0, used, &mut |set| {
+            seat(group, set, placement);
+            give(case, rest, placement, used | set, visit);
+        }),
+    }
 }
 
 /// All sets of `size` unused nodes below `below`, added to `chosen`.
@@ -253,10 +256,19 @@ fn choose(below: usize, size: usize, chosen: u64, used: u64, visit: &mut dyn FnM
     }
 }
 
+/// Who is on a node of the set stays, the others take the rest of it ascending.
 fn seat(group: &[usize], set: u64, placement: &mut [Option<usize>]) {
-    let (stay, go): (Vec<usize>, Vec<usize>) = group.iter().partition(|&&node| is_in(set, node));
-    stay.iter().for_each(|&node| placement[node] = Some(node));
-    let taken: u64 = stay.iter().map(|node| 1 << node).sum();
-    let targets = (0..64).filter(|&target| is_in(set & !taken, target));
-    go.iter().zip(targets).for_each(|(&node, target)| placement[node] = Some(target));
+    let mut left = set;
+    for &node in group {
+        if is_in(set, node) {
+            placement[node] = Some(node);
+            left &= !(1 << node);
+        }
+    }
+    for &node in group {
+        if !is_in(set, node) {
+            placement[node] = Some(left.trailing_zeros() as usize);
+            left &= left - 1;
+        }
+    }
 }
