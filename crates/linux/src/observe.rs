@@ -6,6 +6,7 @@
 
 pub mod counters;
 pub mod kernel;
+mod maps;
 pub mod sampler;
 pub mod sensors;
 pub mod subject;

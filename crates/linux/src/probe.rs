@@ -7,7 +7,7 @@ use std::io;
 use crate::LinuxError;
 use crate::parse::status;
 use crate::perf::attr::{
-    Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_HARDWARE, TYPE_SOFTWARE, sample_type,
+    Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_HARDWARE, TYPE_SOFTWARE, flag, sample_type,
 };
 use crate::perf::event::OpenEvent;
 use crate::perf::pmu::Event;
@@ -105,6 +105,16 @@ pub fn whole_cpu() -> Result<(), LinuxError> {
     let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
     let target = Target { task: -1, cpu: 0 };
     OpenEvent::open("dummy", &attr, target, None).map(drop)
+}
+
+/// Instructions of the calling thread from now on, those of the kernel on its behalf included where that may
+/// be counted; `None` where they cannot be counted.
+#[must_use]
+pub fn own_instructions() -> Option<OpenEvent> {
+    const INSTRUCTIONS: u64 = 1; // PERF_COUNT_HW_INSTRUCTIONS
+    let mut attr = Attr::counting(TYPE_HARDWARE, INSTRUCTIONS);
+    attr.flags &= !flag::DISABLED;
+    OpenEvent::open("instructions", &attr, SELF, None).ok()
 }
 
 /// Locating and moving a page of this process; to where it is, so nothing moves.

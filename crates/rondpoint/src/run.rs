@@ -17,12 +17,12 @@ use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run as run_loop};
 use rondpoint_core::plan::Outcome;
-use rondpoint_linux::Root;
 use rondpoint_linux::observe::{Look, Rung, Settings};
 use rondpoint_linux::syscall::process::{
     End, Manner, Memory, User, effective_user, has_default_memory,
 };
 use rondpoint_linux::topology::Discovered;
+use rondpoint_linux::{Root, probe};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
 
 use self::account::Diary;
@@ -269,6 +269,7 @@ fn manage(
     first: Look,
 ) -> Result<Option<End>> {
     let Preparation { mut header, mut controller, machine, report, ledgers, .. } = preparation;
+    let own_instructions = probe::own_instructions();
     header.notes = session.observer.notes().to_vec();
     let balanced_before = balanced(&session)?;
     let record = management.record.as_deref().map(|path| Writer::create(path, &header));
@@ -294,6 +295,7 @@ fn manage(
         pages_moved_by_kernel: balanced(&host.session)?.saturating_sub(balanced_before),
         notes,
         own_cpu_s: session::own_cpu_s(),
+        own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),
     };
     host.close()?;
     let summary = Report::new(&diary, facts);

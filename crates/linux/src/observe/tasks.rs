@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::{
     AddressSample, Counters, Event, Exemption, ProcessObservation, ThreadObservation,
 };
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
+use super::maps::Maps;
 use crate::LinuxError;
 use crate::parse::stat::TaskStat;
-use crate::parse::{ParseError, fields, numa_maps, schedstat, stat, status};
+use crate::parse::{ParseError, fields, schedstat, stat, status};
 use crate::perf::attr::{Attr, TYPE_HARDWARE, flag, read_format};
 use crate::perf::event::OpenEvent;
 use crate::root::{self, Root};
@@ -28,14 +28,6 @@ pub const MAX_PROCESSES: usize = 1024;
 pub const MAX_THREADS: usize = 4096;
 /// Threads with counters of their own at most: two descriptors each.
 const MAX_COUNTED_THREADS: usize = 512;
-/// The kernel holds a process's map lock while `numa_maps` is read, about 2 ms for 256 MiB of small
-/// pages (measured on a 2-CPU virtual machine); above this size it is not read.
-pub const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
-/// Share of the time that reading a process's `numa_maps` may take: the next reading waits so many times
-/// as long as the last one took.
-const NUMA_MAPS_REST: u32 = 200;
-/// Where nodes fill and empty within a second, nobody acts on it.
-const NUMA_MAPS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tree.
 pub struct Tasks {
@@ -51,8 +43,7 @@ pub struct Tasks {
 
 struct Process {
     started: Nanos,
-    next_maps: Option<Instant>,
-    own_policy: bool,
+    maps: Maps,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
     last: ProcessObservation,
@@ -190,8 +181,7 @@ impl Tasks {
             let last = ProcessObservation { pid, started, ..ProcessObservation::default() };
             let process = Process {
                 started,
-                next_maps: None,
-                own_policy: false,
+                maps: Maps::default(),
                 threads: BTreeMap::new(),
                 allowed_nodes,
                 last,
@@ -210,8 +200,10 @@ impl Tasks {
             }
         }
         threads.sort_by_key(|thread| thread.tid);
-        let memory = self.memory(topology, pid, &found)?;
+        let maps = self.path(pid, "numa_maps");
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let resident = Bytes(found.resident_pages.saturating_mul(page_bytes() as u64));
+        let memory = process.maps.read(&maps, topology, resident)?;
         process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
         // A process whose last thread is on its way out keeps what it had.
         if !threads.is_empty() {
@@ -220,7 +212,7 @@ impl Tasks {
         process.last.faults = Some(found.faults);
         process.last.allowed_nodes = process.allowed_nodes.clone();
         process.last.memory = memory.or(process.last.memory.take());
-        process.last.exempt = match (found.is_kernel_thread, process.own_policy) {
+        process.last.exempt = match (found.is_kernel_thread, process.maps.has_own_policy()) {
             (true, _) => Some(Exemption::KernelThread),
             (_, true) => Some(Exemption::OwnMemoryPolicy),
             _ => None,
@@ -283,46 +275,6 @@ impl Tasks {
         self.counted_threads += 1;
         Some((leader, member))
     }
-
-    /// Memory by node, and whether the process has a memory policy of its own; `None` where the last
-    /// answer still has to do.
-    fn memory(
-        &mut self,
-        topology: &Topology,
-        pid: Pid,
-        found: &TaskStat,
-    ) -> Result<Option<Vec<Bytes>>, LinuxError> {
-        let resident = found.resident_pages.saturating_mul(page_bytes() as u64);
-        let mut by_node = vec![Bytes(0); topology.node_count()];
-        if topology.node_count() == 1 {
-            by_node[0] = Bytes(resident);
-            return Ok(Some(by_node));
-        }
-        let path = self.path(pid, "numa_maps");
-        let Some(process) = self.processes.get_mut(&pid) else { return Ok(None) };
-        let begin = Instant::now();
-        // A process that is too large to be read again and again is read once, for its policy.
-        let is_known = process.next_maps.is_some();
-        let is_large = Bytes(resident) > NUMA_MAPS_LIMIT;
-        if is_known && (is_large || process.next_maps.is_some_and(|next| begin < next)) {
-            return Ok(None);
-        }
-        // Another user's process: its maps may not be read, its threads may be watched all the same.
-        let maps = match read(&path, numa_maps::parse) {
-            Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
-            other => other?,
-        };
-        let rest = (begin.elapsed() * NUMA_MAPS_REST).max(NUMA_MAPS_INTERVAL);
-        process.next_maps = Some(begin + rest);
-        let Some(maps) = maps else { return Ok(None) };
-        process.own_policy = maps.iter().any(numa_maps::Mapping::has_own_policy);
-        for (kernel_id, bytes) in numa_maps::bytes_by_node(&maps) {
-            if let Some(node) = topology.node_of_kernel_id(kernel_id) {
-                by_node[node] = Bytes(bytes);
-            }
-        }
-        Ok(Some(by_node))
-    }
 }
 
 impl Thread {
@@ -353,7 +305,7 @@ fn started(found: &TaskStat) -> Nanos {
     Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
 }
 
-fn read<T>(
+pub(super) fn read<T>(
     path: &std::path::Path,
     parse: fn(&[u8]) -> Result<T, ParseError>,
 ) -> Result<Option<T>, LinuxError> {

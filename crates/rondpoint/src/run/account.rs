@@ -33,6 +33,9 @@ pub(super) struct Diary {
     /// The reason that the policy gave last for leaving a process alone or for its sampling.
     pub(super) last_reason: Option<String>,
     pub(super) rungs: BTreeMap<Rung, u64>,
+    /// Looks at the program, and samples that they brought.
+    pub(super) looks: u64,
+    pub(super) samples: u64,
     confidence: (f64, u64),
     /// The last window was an action's own.
     acted: bool,
@@ -176,7 +179,11 @@ impl Diary {
 
 impl Witness for Diary {
     fn input(&mut self, input: &Input) {
-        self.began.get_or_insert(input.observation.at);
+        let observation = &input.observation;
+        self.began.get_or_insert(observation.at);
+        self.looks += 1;
+        let taken = [&observation.samples, &observation.hint_faults].into_iter().flatten();
+        self.samples += taken.map(|samples| samples.list.len() as u64).sum::<u64>();
     }
 
     fn step(&mut self, step: &Step, outcomes: &[Outcome]) {

@@ -48,6 +48,10 @@ pub(super) struct Report {
     steps: Vec<StepLine>,
     notes: Vec<String>,
     own_cpu_s: f64,
+    /// Instructions of the manager from the program's start on; `None` where they cannot be counted.
+    own_instructions: Option<u64>,
+    looks: u64,
+    samples: u64,
     /// One sentence: what was seen, done, and what it brought.
     summary: String,
 }
@@ -93,6 +97,7 @@ pub(super) struct Facts<'a> {
     pub(super) pages_moved_by_kernel: u64,
     pub(super) notes: Vec<String>,
     pub(super) own_cpu_s: f64,
+    pub(super) own_instructions: Option<u64>,
 }
 
 impl Report {
@@ -136,6 +141,9 @@ impl Report {
             steps: diary.steps.clone(),
             notes: facts.notes,
             own_cpu_s: facts.own_cpu_s,
+            own_instructions: facts.own_instructions,
+            looks: diary.looks,
+            samples: diary.samples,
             summary,
         }
     }
