@@ -8,6 +8,7 @@
 //! | a flag counts when it was set in more than 3 of the last 16 intervals | `flags` |
 //! | coherence first: N-MASS has no thread that exchanges data | `flags` |
 //! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
+//! | who is moved by one is not moved by another in the same step, and its pages wait for two epochs | here, `past` |
 //! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
@@ -146,12 +147,18 @@ impl Auto {
         proposals
     }
 
-    /// N-MASS, once an epoch.
-    fn balance(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
+    /// N-MASS, once an epoch. `claimed` = what SAM does in this step.
+    fn balance(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        claimed: &BTreeMap<Pid, Held>,
+    ) -> Vec<Proposal> {
         let Self { nmass, flags, past, asymsched, .. } = self;
         let (proposals, withheld) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
             flags
                 .shares_data(tid)
+                .or_else(|| claimed.get(&pid).copied())
                 .or_else(|| memory_moves(asymsched, pid))
                 .or_else(|| past.settling(pid))
         });
@@ -229,10 +236,10 @@ impl Auto {
         random: &mut Random,
         proposals: &mut Vec<Proposal>,
     ) {
-        proposals.extend(self.balance(&model, topology));
+        let moves = self.balance(&model, topology, &claims(proposals));
+        proposals.extend(moves);
         proposals.extend(self.permute(&model, topology, random));
-        let claim = |one: &Proposal| Some((one.action.pid()?, claim_of(one)?));
-        let claimed: BTreeMap<Pid, Held> = proposals.iter().filter_map(claim).collect();
+        let claimed = claims(proposals);
         reserve(&mut model, &self.asymsched);
         proposals.extend(self.place_pages(&model, topology, random, &claimed));
         let Self { private, carrefour, .. } = self;
@@ -243,7 +250,12 @@ impl Auto {
     }
 }
 
-/// What a proposal of the others means for the pages of its process in the same step.
+/// What proposals mean for those who come later in the same step.
+fn claims(proposals: &[Proposal]) -> BTreeMap<Pid, Held> {
+    let claim = |one: &Proposal| Some((one.action.pid()?, claim_of(one)?));
+    proposals.iter().filter_map(claim).collect()
+}
+
 fn claim_of(proposal: &Proposal) -> Option<Held> {
     match proposal.action.kind() {
         Kind::Affinity if proposal.reason.is_indivisible() => Some(Held::NodesChange),

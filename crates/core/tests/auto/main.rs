@@ -6,4 +6,5 @@ mod scene;
 mod data;
 mod nodes;
 mod order;
+mod properties;
 mod threads;

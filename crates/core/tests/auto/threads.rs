@@ -142,3 +142,23 @@ fn all_from(accessing: usize, holding: usize) -> Traffic {
     let at = |n, m| if (n, m) == (accessing, holding) { 160.0 } else { 0.0 };
     Traffic::new(Matrix::from_fn(2, at))
 }
+
+#[test]
+fn n_mass_leaves_a_process_that_sam_moves_in_the_same_step() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Refuses);
+    let mut text = String::new();
+    for number in 1..=4 {
+        let mut model = second(0, &world.topology);
+        model.at = Nanos::from_millis(250 * number);
+        model.elapsed = Nanos::from_millis(250);
+        let threads = process(&mut model, &world.topology, 1, &[2], &[0.1], "");
+        threads[0].rates.remote_dram_per_s = Some(9e6);
+        threads[0].rates.mpki = Some(10.0);
+        text = world.step(&model);
+    }
+    expect![[r#"
+        sam: thread 102 of 1 to CPU 0, then CPUs 0-1
+        held: nmass: thread 102 of 1 to CPU 0, then CPUs 0-1; its threads rested for 0 of 2 epochs
+    "#]]
+    .assert_eq(&text);
+}

@@ -39,7 +39,7 @@ pub enum Held {
         /// For how long.
         left: Nanos,
     },
-    /// Pages wait until the placement of threads has come to rest.
+    /// Pages wait until the placement of threads has come to rest, and other moves of a thread at least for the next step.
     ThreadsMoved {
         /// Epochs since then.
         epochs: u64,

@@ -1,0 +1,157 @@
+//! What holds whatever the machine shows: nobody works against another in one step, and nothing is both done and held back.
+
+use crate::scene::machine;
+use proptest::prelude::*;
+use rondpoint_core::model::{App, Model, Thread, Traffic};
+use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Refused, StepResult};
+use rondpoint_core::policy::auto::Auto;
+use rondpoint_core::topology::{Topology, synthetic};
+use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid};
+use std::collections::BTreeSet;
+
+const NODES: usize = 4;
+
+/// Four nodes of two CPUs, of which pairs are closer than others, or which all are alike.
+fn topology(asymmetric: bool) -> Topology {
+    if !asymmetric {
+        return machine("node:4 core:2 mhz:2200");
+    }
+    let mut description = synthetic::describe("node:4 core:2 mhz:2200").expect("a machine");
+    let near = |n: usize, m: usize| if n / 2 == m / 2 { 7e9 } else { 1e9 };
+    description.bandwidth_bytes_per_s = Some(Matrix::from_fn(NODES, near));
+    Topology::new(description).expect("a machine")
+}
+
+#[derive(Debug, Clone)]
+struct Drawn {
+    /// (CPU, coherence, sharing, memory, remote, MPKI), rates as multiples of 2²⁰ per second.
+    threads: Vec<(usize, [u8; 4], u8)>,
+    traffic: Vec<u8>,
+    memory_gib: [u8; NODES],
+    /// (home, accessing nodes).
+    pages: Vec<(u16, BTreeSet<u16>)>,
+}
+
+fn app() -> impl Strategy<Value = Drawn> {
+    let thread = (0..2 * NODES, prop::array::uniform4(0_u8..12), 0_u8..40);
+    let nodes = prop::collection::btree_set(0..NODES as u16, 1..3);
+    (
+        prop::collection::vec(thread, 1..4),
+        prop::collection::vec(0_u8..60, NODES * NODES),
+        prop::array::uniform4(0_u8..3),
+        prop::collection::vec((0..NODES as u16, nodes), 0..6),
+    )
+        .prop_map(|(threads, traffic, memory_gib, pages)| Drawn {
+            threads,
+            traffic,
+            memory_gib,
+            pages,
+        })
+}
+
+fn model(apps: &[Drawn], topology: &Topology) -> Model {
+    let mut model = Model::empty(NODES);
+    for (index, drawn) in apps.iter().enumerate() {
+        let first = model.threads.len();
+        for &(cpu, [coherence, sharing, memory, remote], mpki) in &drawn.threads {
+            let tid = Tid(100 + model.threads.len() as u32);
+            let mut thread = Thread::new(tid, index, cpu, topology.all_cpus());
+            let rate = |millions: u8| Some(f64::from(millions) * f64::from(1 << 20));
+            thread.rates.coherence_remote_per_s = rate(coherence / 8);
+            thread.rates.coherence_local_per_s = rate(sharing / 8);
+            thread.rates.memory_per_s = rate(memory);
+            thread.rates.remote_dram_per_s = rate(remote);
+            thread.rates.mpki = Some(f64::from(mpki));
+            model.threads.push(thread);
+        }
+        let mut app = App::new(Pid(index as u32 + 1), first..model.threads.len());
+        let rate = |n, m| f64::from(drawn.traffic[n * NODES + m]);
+        app.traffic = Some(Traffic::new(Matrix::from_fn(NODES, rate)));
+        let gib = drawn.memory_gib.map(|gib| Bytes::from_gib(u64::from(gib)));
+        app.memory = Some(gib.to_vec());
+        model.apps.push(app);
+        for (page, (home, nodes)) in drawn.pages.iter().enumerate() {
+            for &node in nodes.iter().chain(nodes) {
+                let address = (page as u64 + 1) << 12;
+                model.pages.record(index as u32, address, 12, *home, node, false);
+            }
+        }
+    }
+    model.check(topology).expect("a model without contradictions");
+    model
+}
+
+/// Six seconds of the same on a host that obeys: what was proposed and held in each.
+fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
+    let topology = topology(asymmetric);
+    let (mut auto, mut random) = (Auto::new(), Random::new(1));
+    let mut model = model(apps, &topology);
+    let mut steps = Vec::new();
+    for second in 1..=6 {
+        model.at = Nanos::from_secs(1000 + second);
+        let proposals = auto.propose(&model, &topology, &mut random);
+        let plan = Plan { number: second, steps: proposals.clone(), ..Plan::default() };
+        let result = |one: &Proposal| match one.action {
+            Action::SetAffinity { .. } | Action::SetSampling { .. } => StepResult::Done,
+            _ => StepResult::Pages(PageCounts { moved: 1, ..PageCounts::default() }),
+        };
+        let outcome = |(step, one)| Outcome {
+            plan: second,
+            step,
+            result: result(one),
+            spent: Nanos(0),
+            frozen: Nanos(0),
+        };
+        let outcomes: Vec<Outcome> = proposals.iter().enumerate().map(outcome).collect();
+        auto.learn(&plan, &outcomes);
+        steps.push((proposals, auto.take_held()));
+    }
+    steps
+}
+
+fn pids(proposals: &[Proposal], wanted: impl Fn(&Proposal) -> bool) -> BTreeSet<Pid> {
+    proposals.iter().filter(|one| wanted(one)).filter_map(|one| one.action.pid()).collect()
+}
+
+fn moves_pages(one: &Proposal) -> bool {
+    matches!(one.action, Action::MovePages { .. } | Action::Replicate { .. })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn carrefour_moves_no_page_of_a_process_that_others_move(apps in prop::collection::vec(app(), 1..4), asymmetric: bool) {
+        for (proposals, _) in run(&apps, asymmetric) {
+            let pages = pids(&proposals, |one| moves_pages(one) && matches!(one.reason, Reason::Carrefour(_)));
+            let others = pids(&proposals, |one| !matches!(one.reason, Reason::Carrefour(_)));
+            prop_assert!(pages.is_disjoint(&others), "{proposals:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sam_moves_is_not_n_masss_too(apps in prop::collection::vec(app(), 1..4)) {
+        for (proposals, _) in run(&apps, false) {
+            let mut seen = BTreeSet::new();
+            for one in &proposals {
+                if let Action::SetAffinity { tid, .. } = one.action {
+                    prop_assert!(seen.insert(tid), "{proposals:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_held_back_is_not_done(apps in prop::collection::vec(app(), 1..4), asymmetric: bool) {
+        for (proposals, held) in run(&apps, asymmetric) {
+            for one in held {
+                prop_assert!(!proposals.contains(&one.proposal), "{one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_plans(apps in prop::collection::vec(app(), 1..4), asymmetric: bool) {
+        prop_assert_eq!(run(&apps, asymmetric), run(&apps, asymmetric));
+    }
+}
