@@ -65,6 +65,9 @@ impl ConfigurationReport {
     }
 }
 
+/// numad leaves processes with less resident memory alone, MiB (`MEMORY_THRESHOLD` in numad.c).
+const NUMAD_LEAST_MIB: f64 = 300.0;
+
 /// In words, when a manager of pages did nothing in all or some of the runs.
 fn idle(configuration: Configuration, runs: &[RunResult]) -> Option<String> {
     let acted = |run: &&RunResult| match configuration {
@@ -79,10 +82,16 @@ fn idle(configuration: Configuration, runs: &[RunResult]) -> Option<String> {
         Configuration::Numad => "moved nothing",
         _ => "had not begun when the program ended",
     };
+    let small = |run: &RunResult| run.max_rss_mib < NUMAD_LEAST_MIB;
+    let why = if configuration == Configuration::Numad && runs.iter().all(small) {
+        " (it leaves programs under 300 MB alone)"
+    } else {
+        ""
+    };
     match runs.len() - runs.iter().filter(acted).count() {
         0 => None,
-        all if all == runs.len() => Some(format!("{configuration} {what}: it did not act")),
-        some => Some(format!("{configuration} {what} in {some} of {} runs", runs.len())),
+        all if all == runs.len() => Some(format!("{configuration} {what}: it did not act{why}")),
+        some => Some(format!("{configuration} {what} in {some} of {} runs{why}", runs.len())),
     }
 }
 
@@ -122,13 +131,17 @@ mod tests {
 
     #[test]
     fn a_rival_that_did_not_act_is_named() {
-        let still = || RunResult { pages_moved: 0, ..run(1, 1.0, 1.0) };
+        let still = || RunResult { max_rss_mib: 301.0, ..run(1, 1.0, 1.0) };
         let moved = || RunResult { pages_moved: 7, pages_watched: 9, ..run(2, 1.0, 1.0) };
         let said = |configuration, runs| ConfigurationReport::new(configuration, runs, &[]).idle;
         let (numad, autonuma) = (Configuration::Numad, Configuration::AutoNuma);
         assert_eq!(
             said(numad, vec![still()]).as_deref(),
             Some("numad moved nothing: it did not act")
+        );
+        assert_eq!(
+            said(numad, vec![run(1, 1.0, 1.0)]).as_deref(),
+            Some("numad moved nothing: it did not act (it leaves programs under 300 MB alone)")
         );
         assert_eq!(
             said(numad, vec![still(), moved()]).as_deref(),

@@ -218,7 +218,7 @@ mod tests {
             },
             false,
         );
-        assert!(text.contains("\nnumad moved nothing: it did not act\n"), "{text}");
+        assert!(text.contains("\nnumad moved nothing: it did not act (it leaves"), "{text}");
         assert!(text.contains("\nrondpoint, seed 1: Saw much.\n"), "{text}");
         assert!(text.contains("instructions are no progress"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
