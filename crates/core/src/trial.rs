@@ -187,8 +187,10 @@ impl Watched {
         let moved_memory = trial.kinds.iter().any(|kind| *kind != Kind::Affinity);
         let comparison = Comparison::between(&trial.before, after);
         let verdict = comparison.verdict(moved_memory);
-        if matches!(verdict, Verdict::Better | Verdict::Unclear) {
-            self.history = after.to_vec(); // what holds now is what the next trial is measured against
+        if verdict != Verdict::Worse {
+            // What holds now is what the next trial is measured against: in another phase too, for who waits for three more windows
+            // each time a program changes does nothing for one that changes often.
+            self.history = after.to_vec();
             let over = self.history.len().saturating_sub(MAX_TRIAL_WINDOWS / 2);
             self.history.drain(..over);
         }
