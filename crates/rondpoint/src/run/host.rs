@@ -22,6 +22,9 @@ use crate::session::{self, Session, Turn};
 /// The most samples that one busy CPU is made to take in a second (docs of the guard's setting of the same
 /// meaning): above it the rates are lowered.
 const SAMPLES_PER_S_PER_CPU: f64 = 2_000.0;
+/// And the most of all CPUs together: what the manager itself can take in for a hundredth of a CPU or so
+/// (docs/BENCHMARKS.md: at most 1,200 instructions each).
+const SAMPLES_PER_S: f64 = 16_000.0;
 /// How far above its budget a window may be before the rates are lowered: they differ by a factor of four.
 const OVER_BUDGET: f64 = 2.0;
 
@@ -82,7 +85,7 @@ impl LiveHost {
         let Some(samples) = &look.observation.samples else { return };
         let taken = samples.list.len() as f64 + samples.lost as f64;
         let cpus = self.topology.cpu_count() as f64;
-        let budget = SAMPLES_PER_S_PER_CPU * cpus * elapsed.as_secs_f64();
+        let budget = (SAMPLES_PER_S_PER_CPU * cpus).min(SAMPLES_PER_S) * elapsed.as_secs_f64();
         if taken > OVER_BUDGET * budget && self.session.observer.lower_rate() {
             self.notes.push(format!(
                 "{taken:.0} samples in {:.2} s are too many: sampling every fourth of them",
