@@ -87,3 +87,17 @@ fn a_controller_reports_what_a_policy_held_back() {
     assert_eq!(held, ["it exchanges data with others, and coherence comes first"]);
     assert!(plan.steps.is_empty());
 }
+
+#[test]
+fn intervals_that_are_a_little_short_make_no_policy_sit_an_epoch_out() {
+    let mut world = World::new(machine("node:2 core:8 mhz:2200"), Host::Refuses);
+    let mut asked = 0;
+    for number in 1..=44 {
+        // Each interval is 2 ms short: it takes eleven to a second.
+        let mut model = busy(number, &world.topology);
+        model.at = Nanos::from_millis(98 * number);
+        model.elapsed = Nanos::from_millis(98);
+        asked += usize::from(world.step(&model).contains("nmass"));
+    }
+    assert_eq!(asked, 4);
+}

@@ -15,13 +15,14 @@ pub(super) struct Epoch {
 }
 
 impl Epoch {
-    /// Adds an interval; gives the epoch if that ends it, to the nearest interval.
+    /// Adds an interval; gives the epoch if that ends it. It is never shorter than `length`: N-MASS and AsymSched
+    /// would sit out every other one.
     pub(super) fn add(&mut self, interval: &Model, length: Nanos) -> Option<Model> {
         let sum = match self.sum.take() {
             None => Model { touches: Vec::new(), ..interval.clone() },
             Some(sum) => joined(sum, interval),
         };
-        if sum.elapsed.0 + interval.elapsed.0 / 2 >= length.0 {
+        if sum.elapsed >= length {
             return Some(sum);
         }
         self.sum = Some(sum);
