@@ -53,6 +53,8 @@ struct Slot {
     policy: Box<dyn Policy>,
     since: Arc<Observation>,
     samples: Samples,
+    /// Samples that were decided on and are kept for the next decision, by when that was.
+    remembered: Vec<(Nanos, Samples)>,
     /// By the observation that they came with.
     hint_faults: Vec<(Nanos, Samples)>,
     /// It decided in this step.
@@ -82,6 +84,7 @@ impl Controller {
             policy,
             since: Arc::default(),
             samples: Samples::default(),
+            remembered: Vec::new(),
             hint_faults: Vec::new(),
             decided: false,
         };
@@ -300,20 +303,27 @@ impl Slot {
 
     /// What came before the current observation and belongs to the policy's interval.
     fn earlier(&self) -> Vec<&Samples> {
-        let faults = self.hint_faults.iter().map(|(_, faults)| faults);
-        core::iter::once(&self.samples).chain(faults).collect()
+        let kept = self.remembered.iter().chain(&self.hint_faults).map(|(_, samples)| samples);
+        core::iter::once(&self.samples).chain(kept).collect()
     }
 
     /// Keeps samples for a policy that has yet to decide. Hint faults are kept longer where they are the only sensor: the kernel makes
     /// one for a page in a pass over the memory, which says nothing about who shares it.
     fn collect(&mut self, observation: &Observation) {
-        if self.decided {
-            self.samples = Samples::default();
-        } else if let Some(new) = &observation.samples {
+        if let Some(new) = &observation.samples {
             self.samples.list.extend_from_slice(&new.list);
             self.samples.lost += new.lost;
             self.samples.throttled |= new.throttled;
             self.samples.period = new.period;
+        }
+        if self.decided {
+            let samples = core::mem::take(&mut self.samples);
+            let memory = self.policy.sample_memory();
+            // What was decided on now is an interval old when it is wanted again.
+            self.remembered.retain(|(at, _)| observation.at.since(*at) < memory);
+            if memory > Nanos(0) {
+                self.remembered.push((observation.at, samples));
+            }
         }
         let memory = match (self.decided, &observation.samples) {
             (true, Some(_)) => Nanos(0),
@@ -330,8 +340,8 @@ impl Slot {
         if moved.is_empty() {
             return;
         }
-        for (_, faults) in &mut self.hint_faults {
-            faults.list.retain(|fault| !moved.contains(&(fault.pid, fault.page_address())));
+        for (_, samples) in self.remembered.iter_mut().chain(&mut self.hint_faults) {
+            samples.list.retain(|sample| !moved.contains(&(sample.pid, sample.page_address())));
         }
     }
 }

@@ -37,6 +37,12 @@ pub trait Policy {
         false
     }
 
+    /// For how long it wants to see samples beyond the decision that they were taken for. Samples of pages that were moved since are
+    /// left out.
+    fn sample_memory(&self) -> Nanos {
+        Nanos(0)
+    }
+
     /// How often it wants to decide.
     fn period(&self) -> Nanos {
         Nanos::from_secs(1)

@@ -1,8 +1,8 @@
 //! Policies by their names on the command line: `NAME` or `NAME:PRESET`.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use rondpoint_core::policy::Policy;
-use rondpoint_trace::PolicyChoice;
+use rondpoint_trace::{PolicyChoice, TraceError};
 
 /// A chosen policy.
 pub(crate) struct Chosen {
@@ -15,6 +15,9 @@ pub(crate) struct Chosen {
 pub(crate) fn choose(word: &str, preset: Option<&str>) -> Result<Chosen> {
     let mut choice = PolicyChoice::parse(word);
     choice.preset = choice.preset.or(preset.map(str::to_string));
-    let policy = choice.make().context("--policy")?;
-    Ok(Chosen { name: word.to_string(), policy })
+    match choice.make() {
+        Ok(policy) => Ok(Chosen { name: word.to_string(), policy }),
+        Err(TraceError::Policy { name, expected }) => bail!("--policy {name}: {expected}"),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -32,15 +32,18 @@ use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
 use crate::{ledgers, machine};
 
+/// Carrefour with a draw and limits of ours.
+const DEFAULT_POLICY: &str = "carrefour:steady";
+
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
 struct Management {
-    /// Policies in order of priority; NAME:PRESET chooses a preset
+    /// Policies in order of priority; NAME:PRESET chooses a preset (carrefour alone: as published)
     #[arg(
         long,
         value_name = "POLICY[,POLICY]",
         value_delimiter = ',',
-        default_value = "carrefour"
+        default_value = DEFAULT_POLICY
     )]
     policy: Vec<String>,
 
@@ -122,7 +125,7 @@ pub(crate) struct RecordArguments {
         long,
         value_name = "POLICY[,POLICY]",
         value_delimiter = ',',
-        default_value = "carrefour"
+        default_value = DEFAULT_POLICY
     )]
     policy: Vec<String>,
 

@@ -43,7 +43,7 @@ const NAME: &str = "carrefour";
 pub(super) const REGISTERED: Registered = Registered {
     name: NAME,
     about: "pages: co-location, interleaving and replication against congested controllers and links",
-    presets: &["final", "draft", "code", "code-mrr", "per-pid", "lp"],
+    presets: &["final", "draft", "code", "code-mrr", "per-pid", "lp", "steady"],
     make: |preset| match preset {
         None => Some(Box::new(Carrefour::new(FINAL))),
         Some(name) => {
@@ -118,6 +118,17 @@ impl Carrefour {
         }
     }
 
+    /// The preset with the imbalance from which this application is interleaved now.
+    fn preset_for(&self, pid: Pid) -> Preset {
+        let mut preset = self.preset.clone();
+        let last = self.apps.get(&pid).and_then(|state| state.last);
+        let has_begun = last.is_some_and(|last| last.used.interleaving);
+        if let Some(until) = preset.interleave_until_imbalance.filter(|_| has_begun) {
+            preset.interleave_above_imbalance = until;
+        }
+        preset
+    }
+
     /// The mechanisms of an application in this round, or why it is left alone.
     fn judge(
         &mut self,
@@ -125,8 +136,8 @@ impl Carrefour {
         topology: &Topology,
         app: &App,
     ) -> Result<Gates, SamplingCause> {
-        let mut gates =
-            Gates::judge(&self.preset, self.traffic_limit_per_us, model, topology, app)?;
+        let preset = self.preset_for(app.pid);
+        let mut gates = Gates::judge(&preset, self.traffic_limit_per_us, model, topology, app)?;
         let Some(state) = self.apps.get_mut(&app.pid) else { return Ok(gates) };
         if state.given_up {
             let rounds = self.preset.stabiliser.max_untreated_rounds.unwrap_or(0);
@@ -237,7 +248,7 @@ impl Carrefour {
             let reason = CarrefourReason::Interleaving {
                 imbalance_percent: gates.imbalance_percent.unwrap_or(0.0),
                 deviation: self.preset.deviation,
-                above: self.preset.interleave_above_imbalance,
+                above: gates.imbalance_limit,
                 load_share: share.to_vec(),
                 considered: marks.considered,
                 read_shared: marks.read_shared,
@@ -372,6 +383,10 @@ impl Policy for Carrefour {
                 _ => {}
             }
         }
+    }
+
+    fn sample_memory(&self) -> Nanos {
+        self.preset.sample_memory
     }
 
     fn period(&self) -> Nanos {

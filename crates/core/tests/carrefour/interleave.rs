@@ -103,3 +103,13 @@ fn pages_of_a_memory_only_node_may_leave_and_none_goes_there() {
     check(&shares(&topology, &[0.0, 0.0, 9.0], 2, Draw::Exact), &[0.5, 0.5, 0.0]);
     check(&shares(&topology, &[9.0, 0.0, 0.0], 0, Draw::Exact), &[0.0, 1.0, 0.0]);
 }
+
+/// Half of what is on a node with twice the mean goes, to where something lacks; nobody else moves.
+#[test]
+fn only_the_excess_leaves_and_only_for_nodes_below_the_mean() {
+    let of = |source| shares(&machine(), &[50.0, 25.0, 15.0, 10.0], source, Draw::Excess);
+    check(&of(0), &[0.5, 0.0, 0.5 * 0.4, 0.5 * 0.6]);
+    check(&of(1), &[0.0, 1.0, 0.0, 0.0]);
+    check(&of(3), &[0.0, 0.0, 0.0, 1.0]);
+    check(&shares(&machine(), &[25.0; 4], 0, Draw::Excess), &[1.0, 0.0, 0.0, 0.0]);
+}

@@ -17,6 +17,7 @@ type Diary = Rc<RefCell<Vec<String>>>;
 struct Diarist {
     name: &'static str,
     period: Nanos,
+    memory: Nanos,
     diary: Diary,
 }
 
@@ -30,6 +31,10 @@ impl Policy for Diarist {
 
     fn period(&self) -> Nanos {
         self.period
+    }
+
+    fn sample_memory(&self) -> Nanos {
+        self.memory
     }
 }
 
@@ -65,7 +70,12 @@ fn observation(at: Nanos) -> Observation {
 fn diary(policies: &[(&'static str, u64)], step_ms: u64, steps: u64) -> Vec<String> {
     let diary: Diary = Rc::default();
     let policy = |&(name, millis): &(&'static str, u64)| -> Box<dyn Policy> {
-        Box::new(Diarist { name, period: Nanos::from_millis(millis), diary: Rc::clone(&diary) })
+        Box::new(Diarist {
+            name,
+            period: Nanos::from_millis(millis),
+            memory: Nanos(0),
+            diary: Rc::clone(&diary),
+        })
     };
     let topology = synthetic::parse("node:1 core:2").expect("a machine");
     let settings = Settings { seed: 1, guard: GuardSettings::acting() };
@@ -94,7 +104,12 @@ fn each_policy_sees_its_own_interval() {
 #[test]
 fn hint_faults_are_kept_for_ten_seconds() {
     let diary: Diary = Rc::default();
-    let policy = Diarist { name: "one", period: Nanos::from_secs(1), diary: Rc::clone(&diary) };
+    let policy = Diarist {
+        name: "one",
+        period: Nanos::from_secs(1),
+        memory: Nanos(0),
+        diary: Rc::clone(&diary),
+    };
     let topology = synthetic::parse("node:1 core:2").expect("a machine");
     let settings = Settings { seed: 1, guard: GuardSettings::acting() };
     let mut controller = Controller::new(topology, vec![Box::new(policy)], settings);
@@ -128,7 +143,7 @@ fn a_host_that_wakes_early_does_not_halve_the_rate() {
 fn a_period_holds_four_windows_but_none_is_too_short_to_say_anything() {
     let window = |millis| {
         let period = Nanos::from_millis(millis);
-        let policy = Diarist { name: "one", period, diary: Rc::default() };
+        let policy = Diarist { name: "one", period, memory: Nanos(0), diary: Rc::default() };
         let topology = synthetic::parse("node:1 core:2").expect("a machine");
         Controller::new(topology, vec![Box::new(policy)], Settings::default()).period()
     };
@@ -136,4 +151,26 @@ fn a_period_holds_four_windows_but_none_is_too_short_to_say_anything() {
     assert_eq!(window(1_000), Nanos::from_millis(250));
     assert_eq!(window(300), Nanos::from_millis(250));
     assert_eq!(window(100), Nanos::from_millis(100));
+}
+
+#[test]
+fn samples_are_seen_again_for_as_long_as_a_policy_remembers() {
+    let seen = |memory: u64| {
+        let diary: Diary = Rc::default();
+        let period = Nanos::from_secs(1);
+        let memory = Nanos::from_secs(memory);
+        let policy = Diarist { name: "one", period, memory, diary: Rc::clone(&diary) };
+        let topology = synthetic::parse("node:1 core:2").expect("a machine");
+        let mut controller = Controller::new(topology, vec![Box::new(policy)], Settings::default());
+        for second in 0..6 {
+            let observation = observation(Nanos::from_secs(second));
+            controller.step(Input { observation, outcomes: Vec::new() });
+        }
+        let count = |entry: &String| entry.split(' ').rev().nth(1).map(str::to_string);
+        let counts: Vec<String> = diary.borrow().iter().filter_map(count).collect();
+        counts.join(" ")
+    };
+    assert_eq!(seen(0), "1 1 1 1 1");
+    assert_eq!(seen(1), "1 2 2 2 2");
+    assert_eq!(seen(2), "1 2 3 3 3");
 }

@@ -252,9 +252,9 @@ fn policies_and_presets_that_are_not_there_are_refused_with_what_there_is() {
     );
     assert!(
         refused("carrefour", Some("ddraft"))
-            .starts_with("--preset ddraft: carrefour has final, draft")
+            .starts_with("--policy carrefour:ddraft: no such preset, expected one of final, draft")
     );
-    assert!(refused("observe", Some("x")).starts_with("--preset x: observe has no presets"));
+    assert!(refused("observe", Some("x")).starts_with("--policy observe:x: has no presets"));
     assert!(refused("observe,carrefour", Some("final")).starts_with("--preset is for one policy"));
 }
 

@@ -50,6 +50,8 @@ pub struct Gates {
     pub local_percent: Option<f64>,
     /// Imbalance of the machine's controllers.
     pub imbalance_percent: Option<f64>,
+    /// Above which it is interleaved.
+    pub imbalance_limit: f64,
     /// Reads among its DRAM accesses.
     pub read_percent: Option<f64>,
     /// Free memory of the machine.
@@ -122,6 +124,7 @@ impl Gates {
             per_us_limit,
             local_percent,
             imbalance_percent,
+            imbalance_limit: preset.interleave_above_imbalance,
             read_percent,
             free_percent,
             mechanisms,

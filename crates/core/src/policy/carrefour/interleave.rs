@@ -18,6 +18,8 @@ pub struct Interleaving {
     weight: Vec<f64>,
     /// Their running sums.
     sums: Vec<f64>,
+    /// The share of each controller if all were even.
+    fair: f64,
     draw: Draw,
 }
 
@@ -37,14 +39,16 @@ impl Interleaving {
         } else if draw == Draw::IntegerPercent {
             use_of.fill(1.0); // author code: 100 for every node when no traffic was measured
         }
+        let fair = 1.0 / controllers.len().max(1) as f64;
         let weight_of = |node: usize| match draw {
             _ if !controllers.contains(node) => 0.0,
             Draw::Exact => (1.0 - use_of[node]) * capacity[node],
             Draw::IntegerPercent => 100.0 - percent(use_of[node]),
+            Draw::Excess => (fair - use_of[node]).max(0.0) * capacity[node],
         };
         let weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
         let sums = running_sums(weight.iter().copied());
-        Self { weight, sums, share: use_of, draw }
+        Self { weight, sums, share: use_of, fair, draw }
     }
 
     /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to, if not all.
@@ -57,6 +61,7 @@ impl Interleaving {
         let leaves = match self.draw {
             Draw::Exact => random.unit() < self.share[source],
             Draw::IntegerPercent => random.below(101) as f64 <= percent(self.share[source]),
+            Draw::Excess => random.unit() * self.share[source] < self.share[source] - self.fair,
         };
         if !leaves {
             return None;
@@ -88,7 +93,7 @@ fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
 fn draw(sums: &[f64], draw: Draw, random: &mut Random) -> Option<usize> {
     let total = *sums.last().filter(|total| **total > 0.0)?;
     let place = match draw {
-        Draw::Exact => {
+        Draw::Exact | Draw::Excess => {
             let drawn = random.unit() * total;
             sums.partition_point(|sum| *sum <= drawn)
         }
