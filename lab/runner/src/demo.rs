@@ -57,30 +57,30 @@ struct Program {
     arguments: &'static str,
 }
 
-/// Small pages: what moves is what the policy chose, not half a megabyte beside it. Sizes are far
-/// above the caches (0.9 MB a node); rounds are what the time allows. Two have pinned threads: where
-/// each thread touches its own memory first, a thread that the kernel happens to move decides more
-/// than any policy (one run of bucket sort beside an idle numad had 0.81 of its speed).
+/// Small pages: what moves is what the policy chose, not half a megabyte beside it. Sizes are several
+/// times the caches (0.9 MB a node); rounds are what the time allows. Threads are pinned: Carrefour takes
+/// their placement as given, and one that the kernel happens to move decides more than any policy (one
+/// run of bucket sort beside an idle numad had 0.81 of its speed).
 const PROGRAMS: [Program; 4] = [
     Program {
         title: "k-means",
         about: "all threads share one array that the main thread has touched first",
-        arguments: "kmeans --rotate --no-huge-pages --size 16M --iterations 40",
+        arguments: "kmeans --rotate --pin --no-huge-pages --size 8M --iterations 96",
     },
     Program {
         title: "stencil",
         about: "each thread has a part of its own, but one thread has initialised them all",
-        arguments: "stencil --no-huge-pages --size 16M --iterations 48",
+        arguments: "stencil --pin --no-huge-pages --size 8M --iterations 110",
     },
     Program {
         title: "well placed",
         about: "each thread has initialised its own part: there is nothing to improve",
-        arguments: "wellplaced --pin --no-huge-pages --size 16M --iterations 50",
+        arguments: "wellplaced --pin --no-huge-pages --size 8M --iterations 150",
     },
     Program {
         title: "bucket sort",
         about: "local work, and between its phases bursts of traffic from all to all",
-        arguments: "bucketsort --pin --no-huge-pages --size 16M --iterations 7",
+        arguments: "bucketsort --pin --no-huge-pages --size 8M --iterations 17",
     },
 ];
 
