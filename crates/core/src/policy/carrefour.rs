@@ -178,8 +178,12 @@ impl Carrefour {
             Err(cause) => (rates.disabled, *cause),
             Ok(gates) => match self.apps.get(&app.pid).and_then(|state| state.actions) {
                 Some(actions) => {
-                    let rate =
-                        if actions < rates.min_actions { rates.cheap } else { rates.accurate };
+                    let idles = self.apps.get(&app.pid).is_some_and(|state| state.idle_rounds >= 2);
+                    let rate = match (actions < rates.min_actions, rates.idle) {
+                        (false, _) => rates.accurate,
+                        (true, Some(idle)) if idles => idle,
+                        (true, _) => rates.cheap,
+                    };
                     (rate, SamplingCause::Actions { actions, needed: rates.min_actions })
                 }
                 None if app.traffic_source == TrafficSource::HintFaults => {
@@ -202,6 +206,8 @@ impl Carrefour {
     ) -> Option<Proposal> {
         let (sampling, cause) = self.sampling(app, verdict);
         let state = self.apps.get_mut(&app.pid)?;
+        let few = state.actions.is_some_and(|actions| actions < self.preset.sampling.min_actions);
+        state.idle_rounds = if few { state.idle_rounds.saturating_add(1) } else { 0 };
         state.actions = verdict.is_ok().then_some(0);
         if state.sampling == Some(sampling) {
             return None;

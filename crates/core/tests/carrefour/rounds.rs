@@ -3,7 +3,7 @@
 use super::notation::{carrefour, model, proposals, render};
 use expect_test::{Expect, expect};
 use rondpoint_core::observation::Replica;
-use rondpoint_core::plan::{PageCounts, StepResult};
+use rondpoint_core::plan::{PageCounts, Sampling, StepResult};
 use rondpoint_core::policy::carrefour::Carrefour;
 use rondpoint_core::{Action, Nanos, Outcome, Plan, Policy, Proposal, Random};
 
@@ -178,4 +178,29 @@ fn an_exempt_application_is_watched_and_not_touched() {
     model.apps[0].exempt = Some(rondpoint_core::observation::Exemption::OwnMemoryPolicy);
     let proposals = carrefour("final").propose(&model, &topology, &mut Random::new(1));
     assert!(proposals.iter().all(|one| matches!(one.action, Action::SetSampling { .. })));
+}
+
+/// Pages are local enough for nobody, but none of them has one user: the rate falls to a fourth, then to a sixteenth.
+#[test]
+fn steady_samples_ever_less_while_it_finds_nothing_to_move() {
+    let rates = |preset: &str| {
+        let mut policy = carrefour(preset);
+        let text =
+            "node:4 core:4\nmatrix 20 20 20 20 / 20 20 20 20 / 20 20 20 20 / 20 20 20 20\napp 1";
+        let (topology, model) = model(text);
+        let mut cycles = Vec::new();
+        for round in 0..6 {
+            for step in policy.propose(&model, &topology, &mut Random::new(round)) {
+                if let Action::SetSampling {
+                    sampling: Sampling::Every { cycles: every, .. }, ..
+                } = step.action
+                {
+                    cycles.push(every);
+                }
+            }
+        }
+        cycles
+    };
+    assert_eq!(rates("final"), [65_000, 260_000]);
+    assert_eq!(rates("steady"), [65_000, 260_000, 1_040_000]);
 }

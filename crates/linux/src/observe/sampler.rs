@@ -69,6 +69,8 @@ pub struct TaskNews {
 pub enum Rate {
     /// Not at all.
     Off,
+    /// A sixteenth of the full rate.
+    Idle,
     /// A fourth of the full rate.
     Cheap,
     /// As often as the period says.
@@ -216,6 +218,7 @@ impl Sampler {
             Rate::Off => None,
             Rate::Full => Some(self.lowered),
             Rate::Cheap => Some(self.lowered + 1),
+            Rate::Idle => Some(self.lowered + 2),
         };
         let level = level.map(|level| level.min(levels.saturating_sub(1)));
         if level == self.level {

@@ -59,7 +59,7 @@ impl Settings {
 const DEFAULT_METRICS: [Metric; 3] =
     [Metric::DramLatencyCycles, Metric::DramRequests, Metric::Writebacks];
 
-/// Full, cheap, and cheap of a program whose full rate is too much.
+/// Full, cheap and idle; a program whose full rate is too much does with the last two.
 const MANAGED_LEVELS: usize = 3;
 
 /// The open sensors.

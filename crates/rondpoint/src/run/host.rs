@@ -196,11 +196,13 @@ impl Rates {
     fn wanted(&self) -> Rate {
         let rate = |sampling: &Sampling| match sampling {
             Sampling::Off => Rate::Off,
-            // The cheap rates of the published presets are a fourth of the accurate ones.
-            Sampling::Every { cycles, .. } if *cycles >= 2 * self.fastest.unwrap_or(1) => {
-                Rate::Cheap
-            }
-            Sampling::Every { .. } => Rate::Full,
+            // The cheap rates of the published presets are a fourth of the accurate ones, our idle
+            // one a sixteenth.
+            Sampling::Every { cycles, .. } => match *cycles / self.fastest.unwrap_or(1).max(1) {
+                0..2 => Rate::Full,
+                2..8 => Rate::Cheap,
+                _ => Rate::Idle,
+            },
         };
         self.wanted.values().map(rate).max().unwrap_or(Rate::Full)
     }

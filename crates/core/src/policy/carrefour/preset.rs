@@ -139,6 +139,8 @@ pub struct SamplingRates {
     pub accurate: Sampling,
     /// Otherwise.
     pub cheap: Sampling,
+    /// After two rounds at the cheap rate that changed little, if there is such a rate.
+    pub idle: Option<Sampling>,
     /// Changes of placement in a round that keep the accurate rate.
     pub min_actions: u64,
     /// What an application gets that is left alone.
@@ -208,6 +210,7 @@ pub const FINAL: Preset = Preset {
     sampling: SamplingRates {
         accurate: every(65_000, 30_000),
         cheap: every(260_000, 30_000),
+        idle: None,
         min_actions: 10,
         disabled: Sampling::Off,
     },
@@ -257,6 +260,7 @@ pub const CODE: Preset = Preset {
     sampling: SamplingRates {
         accurate: every(0xFFF8, 30_000),
         cheap: every(0x3_FFE0, 10_000),
+        idle: None,
         min_actions: 10,
         disabled: every(0x3_FFE0, 10_000),
     },
@@ -300,6 +304,7 @@ pub const LP: Preset = Preset {
     sampling: SamplingRates {
         accurate: every(0xF_FFE0, 30_000),
         cheap: every(0xF_FFF0, 10_000),
+        idle: None,
         min_actions: 10,
         disabled: every(0xF_FFF0, 10_000),
     },
@@ -309,12 +314,14 @@ pub const LP: Preset = Preset {
 
 /// Ours. The published draw shuffles pages among even nodes too, and its limit leaves one controller a third above the others. This one
 /// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), and
-/// keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice.
+/// keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a mechanism
+/// stays on without finding anything more to move, it samples a sixteenth as often.
 pub const STEADY: Preset = Preset {
     name: "steady",
     sample_memory: Nanos::from_secs(1),
     interleave_until_imbalance: Some(10.0),
     pages: PageRules { draw: Draw::Excess, ..FINAL.pages },
+    sampling: SamplingRates { idle: Some(every(1_040_000, 30_000)), ..FINAL.sampling },
     ..FINAL
 };
 

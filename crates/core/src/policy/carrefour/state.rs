@@ -22,6 +22,8 @@ pub struct AppState {
     pub(super) activated: bool,
     /// Placements that changed since the last round; `None` before the first.
     pub(super) actions: Option<u64>,
+    /// Rounds in a row that changed too few for the accurate rate.
+    pub(super) idle_rounds: u32,
     /// Mechanisms of the last round and what was measured when it began.
     pub(super) last: Option<Round>,
     /// Given up by the stabiliser.
