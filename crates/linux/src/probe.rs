@@ -4,6 +4,8 @@
 
 use std::io;
 
+use rondpoint_core::Pid;
+
 use crate::LinuxError;
 use crate::parse::status;
 use crate::perf::attr::{
@@ -132,6 +134,14 @@ pub fn page_move() -> io::Result<()> {
     moved.unwrap_or(Err(libc::EBUSY)).map_err(refused).map(|_| ())
 }
 
+/// Whether pages of a process may be moved, by asking where one of them lies.
+///
+/// # Errors
+/// EPERM for somebody else's process, ESRCH for none.
+pub fn may_move_pages_of(pid: Pid) -> io::Result<()> {
+    pages::locate(pid.0 as i32, &[page_bytes() as u64]).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +149,8 @@ mod tests {
     #[test]
     fn probes_of_what_every_linux_has_succeed() {
         page_move().unwrap();
+        may_move_pages_of(Pid(std::process::id())).unwrap();
+        assert!(may_move_pages_of(Pid(i32::MAX as u32)).is_err());
         fault_sampling().unwrap();
         has_capability(&Root::live(), Capability::SysNice).unwrap();
     }

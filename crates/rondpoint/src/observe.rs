@@ -16,7 +16,7 @@ use std::time::Duration;
 use rondpoint_linux::observe::Rung;
 use rondpoint_linux::perf::generation::Metric;
 
-use crate::session::OWN_FAILURE;
+use crate::session::{OWN_FAILURE, process_number};
 
 /// Shortest interval: below it, reading the counters would be most of what is seen.
 const SHORTEST_INTERVAL_S: f64 = 0.01;
@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
 
     /// Join a running process and what it starts, until it ends or ^C
     #[arg(long, short, value_name = "PID", conflicts_with = "command",
-          value_parser = clap::value_parser!(u32).range(1..=0x3fff_ffff))]
+          value_parser = process_number)]
     pid: Option<u32>,
 
     /// The program to run and its arguments

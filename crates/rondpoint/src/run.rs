@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use rondpoint_core::Pid;
 use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run as run_loop};
@@ -103,7 +104,7 @@ pub(crate) struct AttachArguments {
     management: Management,
 
     /// Its process number
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3fff_ffff))]
+    #[arg(value_name = "PID", value_parser = session::process_number)]
     pid: u32,
 }
 
@@ -206,6 +207,9 @@ fn prepare(management: &Management, command: &[OsString]) -> Result<Preparation>
     };
     let controller = header.controller().context("--policy")?;
     let report = management.report.as_deref().map(create).transpose()?;
+    // Its header says what the sensors could not see, so it is written once they are open; that it can be
+    // written is known now.
+    management.record.as_deref().map(create).transpose()?;
     let ledgers = ledgers::folder();
     ledgers::put_back_what_was_left(&ledgers, &machine.topology)?;
     let rung = management.sensor.map(Sensor::rung);
@@ -240,6 +244,11 @@ fn start(arguments: &RunArguments) -> Result<u8> {
 
 fn join(arguments: &AttachArguments) -> Result<u8> {
     let preparation = prepare(&arguments.management, &[])?;
+    if preparation.header.guard.act {
+        let refused =
+            || format!("process {}: its pages may not be moved by this user", arguments.pid);
+        probe::may_move_pages_of(Pid(arguments.pid)).with_context(refused)?;
+    }
     let machine = preparation.machine.clone();
     let mut session = Session::join(arguments.pid, machine, &preparation.settings)?;
     let first = session.observer.observe()?;

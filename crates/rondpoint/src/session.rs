@@ -196,6 +196,13 @@ impl Prepared {
     }
 }
 
+/// Reads a process number from the command line.
+pub(crate) fn process_number(text: &str) -> Result<u32, String> {
+    const LARGEST: u32 = 0x3fff_ffff; // FUTEX_TID_MASK, include/uapi/linux/futex.h: no task has more
+    let number = text.parse().ok().filter(|number| (1..=LARGEST).contains(number));
+    number.ok_or_else(|| format!("expected a process number from 1 to {LARGEST}"))
+}
+
 /// The exit status that stands for an end.
 pub(crate) fn status(end: End) -> u8 {
     match end {
