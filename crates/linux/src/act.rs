@@ -70,8 +70,7 @@ impl Actor {
             Action::MovePages { pid, pages, .. } => {
                 pages::relocate(&pages::Live, *pid, pages, &self.topology)
             }
-            // Linux has no page replication without the patch, and moves of threads and whole processes
-            // are not proposed by the policies that are offered.
+            // Linux has no page replication without a patch; threads and whole processes are not moved here yet.
             Action::Replicate { .. }
             | Action::Unreplicate { .. }
             | Action::SetAffinity { .. }

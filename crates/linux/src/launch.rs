@@ -5,7 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::syscall::process::{self, Attempt, Manner, Waiting};
+use crate::syscall::process::{self, Attempt, User, Waiting};
 use crate::syscall::signal::Signals;
 
 /// Where programs are looked for when PATH is not set (as execvp(3) does).
@@ -19,7 +19,7 @@ pub fn prepare(
     command: &[OsString],
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     mask: &Signals,
-    manner: &Manner,
+    user: Option<&User>,
 ) -> io::Result<Waiting> {
     let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
     let path =
@@ -29,7 +29,7 @@ pub fn prepare(
         .iter()
         .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect();
-    process::fork(&attempts, &environment?, mask, manner)
+    process::fork(&attempts, &environment?, mask, user)
 }
 
 fn text(bytes: &[u8]) -> io::Result<CString> {

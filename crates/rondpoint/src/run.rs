@@ -18,10 +18,9 @@ use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run as run_loop};
 use rondpoint_core::plan::Outcome;
-use rondpoint_linux::observe::{Look, Rung, Settings};
-use rondpoint_linux::syscall::process::{
-    End, Manner, Memory, User, effective_user, has_default_memory,
-};
+use rondpoint_linux::observe::sampler::Kind;
+use rondpoint_linux::observe::{Look, Settings};
+use rondpoint_linux::syscall::process::{End, Memory, User, effective_user, has_default_memory};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, probe};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
@@ -223,9 +222,8 @@ fn create(path: &Path) -> Result<File> {
 
 fn start(arguments: &RunArguments) -> Result<u8> {
     let preparation = prepare(&arguments.management, &arguments.command)?;
-    let manner = manner(&preparation);
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
-    let mut prepared = Session::prepare(&arguments.command, &manner, machine, settings)?;
+    let mut prepared = Session::prepare(&arguments.command, caller().as_ref(), machine, settings)?;
     let first = match prepared.session().observer.observe() {
         Ok(first) => first,
         Err(error) => {
@@ -233,7 +231,8 @@ fn start(arguments: &RunArguments) -> Result<u8> {
             return Err(error.into());
         }
     };
-    let session = match prepared.start("rondpoint run") {
+    let memory = memory(preparation.header.guard.act, prepared.session().observer.sampled());
+    let session = match prepared.start("rondpoint run", memory) {
         Ok(session) => session,
         Err(status) => return Ok(status),
     };
@@ -257,11 +256,10 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
 
 /// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not switched off,
 /// which would be for everybody, but by an explicit policy that is what the program has anyway. Where its
-/// faults are our only sensor it has to stay.
-fn manner(preparation: &Preparation) -> Manner {
-    let faults = preparation.settings.rung == Some(Rung::Faults);
-    let local = preparation.header.guard.act && !faults && has_default_memory().unwrap_or(false);
-    Manner { memory: if local { Memory::Local } else { Memory::Inherited }, user: caller() }
+/// faults are what we see, asked for or for want of anything better, it has to stay.
+fn memory(act: bool, sampled: Option<Kind>) -> Memory {
+    let own = act && sampled == Some(Kind::Accesses) && has_default_memory().unwrap_or(false);
+    if own { Memory::Local } else { Memory::Inherited }
 }
 
 /// Under sudo: who called it.
@@ -347,5 +345,22 @@ impl Witness for Witnesses {
         if let Some(recorder) = &mut self.recorder {
             recorder.step(step, outcomes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sees_by_the_balancers_faults_leaves_it_the_program() {
+        assert_eq!(memory(true, Some(Kind::Faults)), Memory::Inherited);
+        assert_eq!(memory(true, None), Memory::Inherited);
+        assert_eq!(memory(false, Some(Kind::Accesses)), Memory::Inherited);
+        let expected = match has_default_memory() {
+            Ok(true) => Memory::Local,
+            _ => Memory::Inherited,
+        };
+        assert_eq!(memory(true, Some(Kind::Accesses)), expected);
     }
 }

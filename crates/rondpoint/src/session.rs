@@ -12,7 +12,7 @@ use rondpoint_core::Pid;
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
 use rondpoint_linux::parse::schedstat;
-use rondpoint_linux::syscall::process::{self, End, Manner, Waiting};
+use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
 use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, root};
@@ -90,12 +90,12 @@ impl Session {
     /// Forks the program and opens every sensor on it before it runs.
     pub(crate) fn prepare(
         command: &[OsString],
-        manner: &Manner,
+        user: Option<&User>,
         machine: Discovered,
         settings: &Settings,
     ) -> Result<Prepared> {
         let (mask, arriving) = receive_signals()?;
-        let waiting = launch::prepare(command, std::env::vars_os(), &mask, manner)
+        let waiting = launch::prepare(command, std::env::vars_os(), &mask, user)
             .context("starting the program")?;
         // Raised after the fork: the program keeps the limits that it was given.
         raise_limit();
@@ -183,10 +183,10 @@ impl Prepared {
 
     /// Lets the program go. The error is the exit status for a program that cannot be run, which `who`
     /// has then said.
-    pub(crate) fn start(self, who: &str) -> Result<Session, u8> {
+    pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Session, u8> {
         let Self { mut session, waiting, program } = self;
         session.started_at = Instant::now();
-        match waiting.start() {
+        match waiting.start(memory) {
             Ok(_) => Ok(session),
             Err(error) => {
                 eprintln!("{who}: cannot run {}: {error}", program.display());

@@ -29,10 +29,10 @@ pub struct Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// As the caller's.
-    Inherited,
+    Inherited = 1,
     /// From the node that touches a page first, said explicitly: the same as the kernel's default, except
     /// that automatic NUMA balancing leaves it alone (no `MPOL_F_MOF`, mm/mempolicy.c, Linux 6.12).
-    Local,
+    Local = 2,
 }
 
 /// Whom a program runs as.
@@ -68,20 +68,6 @@ impl User {
         groups.truncate(usize::try_from(count).ok().filter(|_| found >= 0)?);
         Some(Self { user, group, groups })
     }
-}
-
-/// How a program is started.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Manner {
-    /// Where its memory comes from.
-    pub memory: Memory,
-    /// As whom; `None` = as the caller.
-    pub user: Option<User>,
-}
-
-impl Manner {
-    /// As the caller itself would.
-    pub const PLAIN: Self = Self { memory: Memory::Inherited, user: None };
 }
 
 /// Whether the caller has no memory policy of its own.
@@ -129,7 +115,7 @@ pub fn fork(
     attempts: &[Attempt],
     environment: &[CString],
     mask: &Signals,
-    manner: &Manner,
+    user: Option<&User>,
 ) -> io::Result<Waiting> {
     let (wait_end, go) = pipe()?;
     let (failure, report) = pipe()?;
@@ -148,7 +134,7 @@ pub fn fork(
             if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
                 libc::_exit(125);
             }
-            if let Some(user) = &manner.user
+            if let Some(user) = user
                 && (libc::setgroups(user.groups.len() as _, user.groups.as_ptr()) != 0
                     || libc::setgid(user.group) != 0
                     || libc::setuid(user.user) != 0)
@@ -158,7 +144,7 @@ pub fn fork(
                 libc::write(report.as_raw_fd(), (&raw const errno).cast(), 4);
                 libc::_exit(127);
             }
-            if manner.memory == Memory::Local {
+            if word == Memory::Local as u8 {
                 // Where it is refused the program has the kernel's default, which places pages alike.
                 const MPOL_LOCAL: libc::c_long = 4;
                 libc::syscall(libc::SYS_set_mempolicy, MPOL_LOCAL, std::ptr::null::<u8>(), 0);
@@ -191,8 +177,8 @@ impl Waiting {
     ///
     /// # Errors
     /// The `errno` of `execve` where no attempt succeeded; the child is reaped then.
-    pub fn start(mut self) -> io::Result<i32> {
-        let word = 1u8;
+    pub fn start(mut self, memory: Memory) -> io::Result<i32> {
+        let word = memory as u8;
         // SAFETY: one byte from a live variable.
         retry(|| unsafe { libc::write(self.go.as_raw_fd(), (&raw const word).cast(), 1) as i64 })?;
         let mut errno = [0u8; 4];
@@ -328,7 +314,7 @@ mod tests {
     }
 
     fn forked(attempts: &[Attempt]) -> Waiting {
-        fork(attempts, &[], &Signals::of(&[]), &Manner::PLAIN).unwrap()
+        fork(attempts, &[], &Signals::of(&[]), None).unwrap()
     }
 
     #[test]
@@ -337,14 +323,14 @@ mod tests {
         let process = waiting.process;
         assert_eq!(ended(process).unwrap(), None);
         assert!(!has_ended(process).unwrap());
-        assert_eq!(waiting.start().unwrap(), process);
+        assert_eq!(waiting.start(Memory::Inherited).unwrap(), process);
         assert_eq!(wait(process).unwrap(), End::Exited(7));
         assert_eq!(wait(process).unwrap_err().raw_os_error(), Some(libc::ECHILD));
     }
 
     #[test]
     fn a_killed_child_is_told_from_one_that_exits() {
-        let process = forked(&shell("kill -9 $$")).start().unwrap();
+        let process = forked(&shell("kill -9 $$")).start(Memory::Inherited).unwrap();
         let watch = watch_end(process).unwrap();
         assert_eq!(signal::wait_readable(&[watch.as_fd()], 10_000).unwrap(), [true]);
         assert!(has_ended(process).unwrap());
@@ -360,9 +346,11 @@ mod tests {
             arguments: vec![text("x")],
             is_fallback: false,
         };
-        let error = forked(&[attempt("/nonexistent")]).start().unwrap_err();
+        let error = forked(&[attempt("/nonexistent")]).start(Memory::Inherited).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
-        let error = forked(&[attempt("/etc/passwd"), attempt("/nonexistent")]).start().unwrap_err();
+        let error = forked(&[attempt("/etc/passwd"), attempt("/nonexistent")])
+            .start(Memory::Inherited)
+            .unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EACCES));
     }
 
@@ -377,23 +365,19 @@ mod tests {
     #[test]
     fn a_child_has_the_memory_policy_and_the_user_that_it_was_given() {
         let script = "grep -q ' local ' /proc/self/numa_maps && exit 3; exit 4";
-        let local = Manner { memory: Memory::Local, user: None };
-        let waiting = fork(&shell(script), &[], &Signals::of(&[]), &local).unwrap();
+        let waiting = forked(&shell(script));
         let has_numa = has_default_memory().is_ok();
         let expected = if has_numa { End::Exited(3) } else { End::Exited(4) };
-        assert_eq!(wait(waiting.start().unwrap()).unwrap(), expected);
+        assert_eq!(wait(waiting.start(Memory::Local).unwrap()).unwrap(), expected);
         // SAFETY: no memory is involved.
         let own = unsafe { (libc::getuid(), libc::getgid()) };
         let user = User::with_number(own.0, own.1).expect("the tests' user is known");
         assert!(user.groups.contains(&own.1));
         let (user, group) = if own.0 == 0 { (65_534, 65_534) } else { own };
-        let manner = Manner {
-            memory: Memory::Inherited,
-            user: Some(User { user, group, groups: vec![group] }),
-        };
+        let other = User { user, group, groups: vec![group] };
         let script = format!("test $(id -u):$(id -g):$(id -G) = {user}:{group}:{group}");
-        let waiting = fork(&shell(&script), &[], &Signals::of(&[]), &manner).unwrap();
-        let end = waiting.start().and_then(wait);
+        let waiting = fork(&shell(&script), &[], &Signals::of(&[]), Some(&other)).unwrap();
+        let end = waiting.start(Memory::Inherited).and_then(wait);
         // Somebody without privileges may not even set the groups that he has.
         assert!(own.0 != 0 || matches!(end, Ok(End::Exited(0))), "{end:?}");
     }

@@ -11,7 +11,7 @@ use rondpoint_core::{Model, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
-use rondpoint_linux::syscall::process::{End, Manner};
+use rondpoint_linux::syscall::process::{End, Memory};
 
 use super::Arguments;
 use super::history::{History, add_newborn};
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         let seen = Seen::first(&mut session)?;
         return Watch { arguments, session, output, seen }.finish().map(|_| 0);
     }
-    let mut prepared = Session::prepare(&arguments.command, &Manner::PLAIN, machine, &settings)?;
+    let mut prepared = Session::prepare(&arguments.command, None, machine, &settings)?;
     let seen = match Seen::first(prepared.session()) {
         Ok(seen) => seen,
         Err(error) => {
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
             return Err(error);
         }
     };
-    let session = match prepared.start("rondpoint observe") {
+    let session = match prepared.start("rondpoint observe", Memory::Inherited) {
         Ok(session) => session,
         Err(status) => return Ok(status),
     };
