@@ -9,9 +9,9 @@ use std::time::Instant;
 use rondpoint_core::plan::{Action, Outcome, Plan, Proposal, StepResult};
 use rondpoint_core::{Nanos, Pid, Topology};
 
+use crate::observe::tasks::started;
 use crate::parse::stat;
 use crate::root::{self, Root};
-use crate::syscall::process::ticks_per_second;
 
 /// A process as it was when it was observed: its number alone may belong to another by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +28,7 @@ impl Identity {
     pub fn of(root: &Root, pid: Pid) -> Option<Self> {
         let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??;
         let found = stat::parse(&bytes).ok().filter(|found| found.state != 'Z')?;
-        let tick = 1_000_000_000 / ticks_per_second();
-        Some(Self { pid, started: Nanos(found.start_ticks.saturating_mul(tick)) })
+        Some(Self { pid, started: started(&found) })
     }
 
     /// Whether it is still the same process.

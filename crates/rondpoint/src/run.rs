@@ -285,7 +285,7 @@ fn manage(
     let record = management.record.as_deref().map(|path| Writer::create(path, &header));
     let mut witness =
         Witnesses { diary: Diary::default(), recorder: record.transpose()?.map(Recorder::new) };
-    let mut host = LiveHost::new(session, first, &ledgers)?;
+    let mut host = LiveHost::new(session, first, &ledgers, &header.guard)?;
     run_loop(&mut host, &mut controller, &mut witness)?;
     let end = host.session.end()?;
     let Witnesses { diary, recorder } = witness;

@@ -301,7 +301,8 @@ fn exemption(found: &TaskStat) -> Option<Exemption> {
     matches!(found.policy, FIFO | ROUND_ROBIN | DEADLINE).then_some(Exemption::RealTime)
 }
 
-fn started(found: &TaskStat) -> Nanos {
+/// When a task started, since boot.
+pub(crate) fn started(found: &TaskStat) -> Nanos {
     Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
 }
 

@@ -18,7 +18,6 @@ const DESCRIBED_STEPS: usize = 200;
 #[derive(Default)]
 pub(super) struct Diary {
     began: Option<Nanos>,
-    pub(super) last_at: Option<Nanos>,
     pub(super) plans: u64,
     pub(super) accounts: Accounts,
     pub(super) judged: Vec<(f64, Judged)>,
@@ -136,7 +135,6 @@ impl Diary {
     }
 
     fn take_in(&mut self, window: &Model) {
-        self.last_at = Some(window.at);
         *self.rungs.entry(window.sensing.rung).or_insert(0) += 1;
         self.confidence = (self.confidence.0 + window.sensing.confidence, self.confidence.1 + 1);
         if self.first_action_s.is_none() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rondpoint_core::controller::Step;
+use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
 use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
 use rondpoint_core::trial::Verdict;
@@ -19,10 +20,7 @@ use rondpoint_linux::observe::sampler::Rate;
 
 use crate::session::{self, Session, Turn};
 
-/// The most samples that one busy CPU is made to take in a second (docs of the guard's setting of the same
-/// meaning): above it the rates are lowered.
-const SAMPLES_PER_S_PER_CPU: f64 = 2_000.0;
-/// And the most of all CPUs together: what the manager itself can take in for a hundredth of a CPU or so
+/// The most samples of all CPUs together in a second, beside the guard's bound for each CPU: what the manager itself can take in for a hundredth of a CPU or so
 /// (docs/BENCHMARKS.md: at most 1,200 instructions each).
 const SAMPLES_PER_S: f64 = 16_000.0;
 /// How far above its budget a window may be before the rates are lowered: they differ by a factor of four.
@@ -40,13 +38,20 @@ pub(super) struct LiveHost {
     first: Option<Look>,
     deadline: Option<Instant>,
     last_look: Option<Instant>,
+    /// As the guard's setting.
+    samples_per_s_per_cpu: u32,
     /// Sentences on what went wrong on the way; nothing of it ends the program.
     pub(super) notes: Vec<String>,
 }
 
 impl LiveHost {
     /// `first` is the look from before the program ran.
-    pub(super) fn new(session: Session, first: Look, ledgers: &Path) -> Result<Self> {
+    pub(super) fn new(
+        session: Session,
+        first: Look,
+        ledgers: &Path,
+        guard: &GuardSettings,
+    ) -> Result<Self> {
         let topology = session.observer.machine().topology.clone();
         Ok(Self {
             actor: Actor::new(Root::live(), topology.clone()),
@@ -58,6 +63,7 @@ impl LiveHost {
             first: Some(first),
             deadline: None,
             last_look: None,
+            samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
             notes: Vec::new(),
         })
     }
@@ -85,7 +91,8 @@ impl LiveHost {
         let Some(samples) = &look.observation.samples else { return };
         let taken = samples.list.len() as f64 + samples.lost as f64;
         let cpus = self.topology.cpu_count() as f64;
-        let budget = (SAMPLES_PER_S_PER_CPU * cpus).min(SAMPLES_PER_S) * elapsed.as_secs_f64();
+        let budget = (f64::from(self.samples_per_s_per_cpu) * cpus).min(SAMPLES_PER_S)
+            * elapsed.as_secs_f64();
         if taken > OVER_BUDGET * budget && self.session.observer.lower_rate() {
             self.notes.push(format!(
                 "{taken:.0} samples in {:.2} s are too many: sampling every fourth of them",

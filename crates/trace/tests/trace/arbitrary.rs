@@ -12,38 +12,15 @@ use proptest::sample::select;
 use rondpoint_core::controller::Input;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::{
-    AddressSample, Counter, Counters, Event, Exemption, Mapping, MappingKind, ProcessObservation,
-    Replica, Samples, Source, ThreadObservation, UNKNOWN_NODE,
+    AddressSample, Counter, Counters, Exemption, Mapping, MappingKind, ProcessObservation, Replica,
+    Samples, Source, ThreadObservation, UNKNOWN_NODE,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::topology::{Cpu, Description, Link, NodeDescription, Route};
 use rondpoint_core::{Bytes, IndexSet, Matrix, Nanos, Observation, Outcome, Pid, Tid, Topology};
 use rondpoint_trace::{Header, PolicyChoice};
 
-const EVENTS: [Event; 22] = [
-    Event::Instructions,
-    Event::Cycles,
-    Event::ReferenceCycles,
-    Event::ReferenceCyclesRound2,
-    Event::LlcReferences,
-    Event::LlcHits,
-    Event::LlcMisses,
-    Event::LlcPrefetchMisses,
-    Event::LlcLoadMisses,
-    Event::PrivateMisses,
-    Event::RemoteForward,
-    Event::RemoteHitm,
-    Event::SnoopLocal,
-    Event::LocalDram,
-    Event::RemoteDram,
-    Event::StallCycles,
-    Event::Refills,
-    Event::RefillsModified,
-    Event::DramReads,
-    Event::DramReadsAndWrites,
-    Event::DramLatencyCycles,
-    Event::DramRequests,
-];
+use crate::golden::EVENTS;
 
 const EXEMPTIONS: [Exemption; 7] = [
     Exemption::KernelThread,

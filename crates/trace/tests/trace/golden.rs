@@ -216,7 +216,8 @@ fn process(traffic: Matrix<Counter>) -> ProcessObservation {
     }
 }
 
-const EVENTS: [Event; 22] = [
+/// Every event.
+pub(crate) const EVENTS: [Event; 22] = [
     Event::Instructions,
     Event::Cycles,
     Event::ReferenceCycles,
