@@ -4,12 +4,12 @@
 
 mod account;
 mod host;
+mod output;
 mod report;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +18,7 @@ use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run as run_loop};
 use rondpoint_core::plan::Outcome;
+use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
 use rondpoint_linux::syscall::process::{End, Memory, User, effective_user, has_default_memory};
@@ -27,6 +28,7 @@ use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
 
 use self::account::Diary;
 use self::host::LiveHost;
+use self::output::Output;
 use self::report::{Facts, Report};
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
@@ -155,12 +157,12 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         record: Some(output),
         quiet: false,
     };
-    conclude("record", start(&RunArguments { management, command }))
+    conclude("record", start("rondpoint record", &RunArguments { management, command }))
 }
 
 /// `rondpoint run`.
 pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
-    conclude("run", start(arguments))
+    conclude("run", start("rondpoint run", arguments))
 }
 
 /// `rondpoint attach`.
@@ -178,17 +180,21 @@ fn conclude(command: &str, result: Result<u8>) -> ExitCode {
     }
 }
 
-/// Everything that can be refused before the program is touched.
+/// What the command line and this machine allow, known before the program is touched.
 struct Preparation {
     header: Header,
     controller: Controller,
     machine: Discovered,
     settings: Settings,
-    report: Option<File>,
-    ledgers: PathBuf,
+    report: Option<Output>,
+    record: Option<Output>,
 }
 
-fn prepare(management: &Management, command: &[OsString]) -> Result<Preparation> {
+fn prepare(
+    management: &Management,
+    command: &[OsString],
+    caller: Option<&User>,
+) -> Result<Preparation> {
     let machine = machine::discover(&Root::live(), management.machine.as_deref())?;
     let only_observes = management.policy.iter().all(|word| word == "observe");
     let act = !management.dry_run && !only_observes;
@@ -205,44 +211,75 @@ fn prepare(management: &Management, command: &[OsString]) -> Result<Preparation>
         notes: Vec::new(),
     };
     let controller = header.controller().context("--policy")?;
-    let report = management.report.as_deref().map(create).transpose()?;
-    // Its header says what the sensors could not see, so it is written once they are open; that it can be
-    // written is known now.
-    management.record.as_deref().map(create).transpose()?;
-    let ledgers = ledgers::folder();
-    ledgers::put_back_what_was_left(&ledgers, &machine.topology)?;
+    let open = |path: &PathBuf| Output::open(path, caller);
+    let report = management.report.as_ref().map(open).transpose()?;
+    let record = management.record.as_ref().map(open).transpose()?;
+    if let (Some(report), Some(record)) = (&report, &record)
+        && report.is_same_file(record)
+    {
+        bail!("report and record are the same file; expected two");
+    }
     let rung = management.sensor.map(Sensor::rung);
     let settings = Settings { rung, managing: true, ..Settings::default() };
-    Ok(Preparation { header, controller, machine, settings, report, ledgers })
+    Ok(Preparation { header, controller, machine, settings, report, record })
 }
 
-fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("writing {}", path.display()))
+/// Everything that managing needs, before the program runs or anything of it is changed.
+struct Ready {
+    preparation: Preparation,
+    recorder: Option<Writer<Output>>,
+    ledger: LedgerFile,
+    /// What the program looked like before.
+    first: Look,
 }
 
-fn start(arguments: &RunArguments) -> Result<u8> {
-    let preparation = prepare(&arguments.management, &arguments.command)?;
+/// Looks for the first time, writes the record's header and makes the ledger; what an earlier manager left
+/// is put back before.
+fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Ready> {
+    let first = session.observer.observe()?;
+    preparation.header.notes = session.observer.notes().to_vec();
+    let header = &preparation.header;
+    let record = preparation.record.take();
+    let recorder = record
+        .map(|output| {
+            let path = output.path().to_path_buf();
+            Writer::new(output, path, header)
+        })
+        .transpose()?;
+    let ledgers = ledgers::folder();
+    ledgers::put_back_what_was_left(&ledgers, &preparation.machine.topology)?;
+    let ledger = LedgerFile::create(&ledgers, &Root::live())?;
+    Ok(Ready { preparation, recorder, ledger, first })
+}
+
+fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
+    let caller = caller();
+    let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
-    let mut prepared = Session::prepare(&arguments.command, caller().as_ref(), machine, settings)?;
-    let first = match prepared.session().observer.observe() {
-        Ok(first) => first,
+    let mut prepared = Session::prepare(&arguments.command, caller.as_ref(), machine, settings)?;
+    let ready = match get_ready(preparation, prepared.session()) {
+        Ok(ready) => ready,
         Err(error) => {
             prepared.cancel();
-            return Err(error.into());
+            return Err(error);
         }
     };
-    let memory = memory(preparation.header.guard.act, prepared.session().observer.sampled());
-    let session = match prepared.start("rondpoint run", memory) {
+    let act = ready.preparation.header.guard.act;
+    let memory = memory(act, prepared.session().observer.sampled());
+    let session = match prepared.start(who, memory) {
         Ok(session) => session,
-        Err(status) => return Ok(status),
+        Err(status) => {
+            ready.ledger.close()?;
+            return Ok(status);
+        }
     };
-    let end = manage(preparation, &arguments.management, session, first)?;
+    let end = manage(ready, &arguments.management, session)?;
     let Some(end) = end else { bail!("the program went on without us") };
     Ok(session::status(end))
 }
 
 fn join(arguments: &AttachArguments) -> Result<u8> {
-    let preparation = prepare(&arguments.management, &[])?;
+    let preparation = prepare(&arguments.management, &[], caller().as_ref())?;
     if preparation.header.guard.act {
         let refused =
             || format!("process {}: its pages may not be moved by this user", arguments.pid);
@@ -250,8 +287,8 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
     }
     let machine = preparation.machine.clone();
     let mut session = Session::join(arguments.pid, machine, &preparation.settings)?;
-    let first = session.observer.observe()?;
-    manage(preparation, &arguments.management, session, first).map(|_| 0)
+    let ready = get_ready(preparation, &mut session)?;
+    manage(ready, &arguments.management, session).map(|_| 0)
 }
 
 /// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not switched off,
@@ -272,24 +309,21 @@ fn caller() -> Option<User> {
     (user != 0).then(|| User::with_number(user, group))?
 }
 
-fn manage(
-    preparation: Preparation,
-    management: &Management,
-    session: Session,
-    first: Look,
-) -> Result<Option<End>> {
-    let Preparation { mut header, mut controller, machine, report, ledgers, .. } = preparation;
+/// Manages until the program's end or ours; `None` where the program is not ours and goes on.
+fn manage(ready: Ready, management: &Management, session: Session) -> Result<Option<End>> {
+    let Ready { preparation, mut recorder, ledger, first } = ready;
+    let Preparation { header, mut controller, machine, report, .. } = preparation;
+    let mut notes = header.notes;
+    // The program runs: whatever the record's file held before is not wanted any more.
+    let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
+    notes.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let own_instructions = probe::own_instructions();
-    header.notes = session.observer.notes().to_vec();
     let balanced_before = balanced(&session)?;
-    let record = management.record.as_deref().map(|path| Writer::create(path, &header));
-    let mut witness =
-        Witnesses { diary: Diary::default(), recorder: record.transpose()?.map(Recorder::new) };
-    let mut host = LiveHost::new(session, first, &ledgers, &header.guard)?;
+    let mut witness = Witnesses { diary: Diary::default(), recorder: recorder.map(Recorder::new) };
+    let mut host = LiveHost::new(session, first, ledger, &header.guard);
     run_loop(&mut host, &mut controller, &mut witness)?;
     let end = host.session.end()?;
     let Witnesses { diary, recorder } = witness;
-    let mut notes = header.notes;
     notes.append(&mut host.notes);
     // A record that ends early is worth telling, and what there is of it can be read.
     let incomplete = recorder.and_then(|recorder| recorder.finish().err());
@@ -311,7 +345,7 @@ fn manage(
     let summary = Report::new(&diary, facts);
     if let Some(mut file) = report {
         let text = serde_json::to_string_pretty(&summary)? + "\n";
-        file.write_all(text.as_bytes()).context("writing the report")?;
+        file.write_all(text.as_bytes()).and_then(|()| file.keep()).context("writing the report")?;
     }
     if !management.quiet {
         // Nobody has to read it.
@@ -329,7 +363,7 @@ fn balanced(session: &Session) -> Result<u64> {
 /// All who watch the loop.
 struct Witnesses {
     diary: Diary,
-    recorder: Option<Recorder>,
+    recorder: Option<Recorder<Output>>,
 }
 
 impl Witness for Witnesses {

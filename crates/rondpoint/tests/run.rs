@@ -1,8 +1,13 @@
 //! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on whatever machine this is.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+/// A user and a group that own nothing.
+const NOBODY: u32 = 65_534;
 
 fn rondpoint(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
@@ -16,6 +21,14 @@ fn output(arguments: &[&str]) -> Output {
 
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Where a manager with this process number keeps its ledger.
+fn ledger_of(manager: u32) -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    let user = rondpoint_linux::syscall::process::effective_user();
+    let ledgers = rondpoint_linux::ledger_file::folder(user, runtime.as_ref().map(Path::new));
+    ledgers.join(format!("{manager}.ledger"))
 }
 
 #[test]
@@ -61,13 +74,71 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
     refuse(&["attach", "1073741823"], 125, "No such process");
 }
 
+/// Whatever is refused leaves nothing behind and takes nothing away, whether the program was never
+/// started or cannot be.
 #[test]
-fn a_record_can_be_replayed() {
+fn what_is_refused_leaves_files_as_they_were() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let (older, new) = (path("older"), path("new"));
+    std::fs::write(&older, "from last time").expect("written");
+    for (record, report) in [(&older, &new), (&new, &older)] {
+        let files = ["run", "--quiet", "--record", record, "--report", report];
+        for (rest, status) in [
+            (&["--", "/nonexistent"][..], 127),
+            (&["--policy", "nope", "--", "true"], 125),
+            (&["--machine", "/nonexistent.toml", "--", "true"], 125),
+        ] {
+            let found = output(&[&files[..], rest].concat());
+            assert_eq!(found.status.code(), Some(status), "{}", errors(&found));
+            assert_eq!(std::fs::read(&older).expect("there"), b"from last time");
+            assert!(!Path::new(&new).exists(), "{rest:?}");
+        }
+    }
+    let found = output(&["run", "--record", &new, "--report", &new, "--", "echo", "ran"]);
+    assert_eq!((found.status.code(), &found.stdout[..]), (Some(125), &b""[..]));
+    assert!(errors(&found).contains("are the same file"), "{}", errors(&found));
+    let mut record = rondpoint(&["record", "--output", &new, "--", "/nonexistent"]);
+    let record = record.stderr(Stdio::piped()).spawn().expect("the program starts");
+    let ledger = ledger_of(record.id());
+    let found = record.wait_with_output().expect("it ends");
+    assert!(errors(&found).starts_with("rondpoint record: cannot run /nonexistent"));
+    assert!(!ledger.exists(), "{}", ledger.display());
+}
+
+/// A ledger that cannot be made is found out before the program runs. Root's is always in `/run`, so
+/// this is somebody else.
+#[test]
+fn without_a_ledger_the_program_is_not_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("rondpoint");
+    std::fs::copy(env!("CARGO_BIN_EXE_rondpoint"), &program).expect("copied");
+    let ledgers = folder.path().join("runtime/rondpoint");
+    std::fs::create_dir_all(&ledgers).expect("made");
+    for (path, mode) in [(folder.path(), 0o755), (&program, 0o755), (&ledgers, 0o777)] {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, permissions).expect("ours");
+    }
+    let mut command = Command::new(&program);
+    command.args(["run", "--quiet", "--", "echo", "ran"]).current_dir("/");
+    command.env("XDG_RUNTIME_DIR", folder.path().join("runtime"));
+    if rondpoint_linux::syscall::process::effective_user() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let found = command.output().expect("the program starts");
+    assert_eq!((found.status.code(), &found.stdout[..]), (Some(125), &b""[..]));
+    assert!(errors(&found).contains("nobody else may write"), "{}", errors(&found));
+}
+
+#[test]
+fn a_record_is_private_and_can_be_replayed() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("a.trace");
     let path = trace.to_str().expect("text");
     let found = output(&["record", "--output", path, "--", "sleep", "1.2"]);
     assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
+    let mode = std::fs::metadata(&trace).expect("a record").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it holds addresses and a command line");
     let replayed = output(&["replay", path]);
     assert_eq!(replayed.status.code(), Some(0), "{}", errors(&replayed));
 }
@@ -77,10 +148,7 @@ fn a_record_can_be_replayed() {
 fn what_a_killed_manager_left_is_worked_off() {
     let mut manager = rondpoint(&["run", "--quiet", "--", "sleep", "30"]);
     let mut manager = manager.spawn().expect("the program starts");
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
-    let user = rondpoint_linux::syscall::process::effective_user();
-    let ledgers = rondpoint_linux::ledger_file::folder(user, runtime.as_ref().map(Path::new));
-    let ledger = ledgers.join(format!("{}.ledger", manager.id()));
+    let ledger = ledger_of(manager.id());
     let begin = Instant::now();
     while !ledger.exists() {
         assert!(begin.elapsed() < Duration::from_secs(20), "no {}", ledger.display());

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 /// Why a trace could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be created, written or read.
+    /// The file cannot be written or read.
     #[error("cannot {attempted} trace {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// `create`, `write` or `read`.
+        /// `write` or `read`.
         attempted: &'static str,
         /// What the system said.
         source: std::io::Error,

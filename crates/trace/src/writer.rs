@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;
@@ -22,22 +22,6 @@ pub struct Writer<W: Write = File> {
     line: Vec<u8>,
 }
 
-impl Writer {
-    /// Creates the file, or empties one that is there, and writes the header.
-    ///
-    /// # Errors
-    /// It cannot be created or written.
-    pub fn create(path: impl AsRef<Path>, header: &Header) -> Result<Self, TraceError> {
-        let path = path.as_ref();
-        let file = File::create(path).map_err(|source| TraceError::File {
-            path: path.to_path_buf(),
-            attempted: "create",
-            source,
-        })?;
-        Self::new(file, path, header)
-    }
-}
-
 impl<W: Write> Writer<W> {
     /// Writes the header to a sink; `path` is what errors call it. A line is one call of
     /// `write_all`.
@@ -48,6 +32,11 @@ impl<W: Write> Writer<W> {
         let mut writer = Self { sink, path: path.into(), step: 0, line: Vec::new() };
         writer.write(&wire::Header::from(header))?;
         Ok(writer)
+    }
+
+    /// Where the lines go.
+    pub fn sink(&mut self) -> &mut W {
+        &mut self.sink
     }
 
     /// Writes a step: what entered the controller and what it decided.

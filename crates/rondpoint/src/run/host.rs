@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -49,13 +48,13 @@ impl LiveHost {
     pub(super) fn new(
         session: Session,
         first: Look,
-        ledgers: &Path,
+        ledger: LedgerFile,
         guard: &GuardSettings,
-    ) -> Result<Self> {
+    ) -> Self {
         let topology = session.observer.machine().topology.clone();
-        Ok(Self {
+        Self {
             actor: Actor::new(Root::live(), topology.clone()),
-            ledger: LedgerFile::create(ledgers, &Root::live())?,
+            ledger,
             session,
             topology,
             started: BTreeMap::new(),
@@ -65,7 +64,7 @@ impl LiveHost {
             last_look: None,
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
             notes: Vec::new(),
-        })
+        }
     }
 
     /// Takes the ledger away: everything that had to be put back has been.

@@ -1,0 +1,160 @@
+//! A file that the user named for us to write: a report, a record.
+//!
+//! That it can be written is known before the program is touched; what an older file holds is lost only
+//! when the program runs. New files are for their owner alone: they hold command lines and addresses.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rondpoint_linux::syscall::process::User;
+
+/// Permissions of a new file.
+const PRIVATE: u32 = 0o600;
+
+/// An open file. Until [`Output::keep`] nothing is lost: a new file goes away with this value, and an
+/// older one keeps its content.
+#[derive(Debug)]
+pub(super) struct Output {
+    path: PathBuf,
+    file: File,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Made by us; nobody relies on it yet.
+    New,
+    /// It was there before; what has been written to it waits here.
+    Older(Vec<u8>),
+    /// Ours to write.
+    Kept,
+}
+
+impl Output {
+    /// Opens `path` for writing. A new file belongs to `owner`, for whom root does this under sudo.
+    pub(super) fn open(path: &Path, owner: Option<&User>) -> Result<Self> {
+        let context = || format!("writing {}", path.display());
+        let mut options = OpenOptions::new();
+        options.write(true).mode(PRIVATE);
+        let (file, state) = match options.clone().create_new(true).open(path) {
+            Ok(file) => (file, State::New),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                (options.open(path).with_context(context)?, State::Older(Vec::new()))
+            }
+            Err(error) => return Err(error).with_context(context),
+        };
+        let output = Self { path: path.to_path_buf(), file, state };
+        if let (State::New, Some(owner)) = (&output.state, owner) {
+            std::os::unix::fs::fchown(&output.file, Some(owner.user), Some(owner.group))
+                .with_context(context)?;
+        }
+        Ok(output)
+    }
+
+    /// As the user named it.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// From here on the file is ours: an older one is emptied, and what has waited is written.
+    pub(super) fn keep(&mut self) -> io::Result<()> {
+        if let State::Older(waiting) = std::mem::replace(&mut self.state, State::Kept) {
+            // A pipe or a device has nothing to empty.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(&waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Whether both are one regular file, which the later writer would spoil for the earlier one.
+    pub(super) fn is_same_file(&self, other: &Self) -> bool {
+        let Ok((a, b)) = self.file.metadata().and_then(|a| Ok((a, other.file.metadata()?))) else {
+            return false;
+        };
+        a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.state {
+            State::Older(waiting) => waiting.write(bytes),
+            State::New | State::Kept => self.file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if matches!(self.state, State::New) {
+            // Somebody else may have taken it away already.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_private_and_goes_away_unless_it_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let mut output = Output::open(&path, None).unwrap();
+        output.write_all(b"header\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE);
+        drop(output);
+        assert!(!path.exists());
+        let mut output = Output::open(&path, None).unwrap();
+        output.write_all(b"header\n").unwrap();
+        output.keep().unwrap();
+        output.write_all(b"line\n").unwrap();
+        drop(output);
+        assert_eq!(fs::read(&path).unwrap(), b"header\nline\n");
+    }
+
+    #[test]
+    fn an_older_file_keeps_its_content_and_permissions_until_the_new_content_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("older");
+        fs::write(&path, "what was there before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut output = Output::open(&path, None).unwrap();
+        output.write_all(b"header\n").unwrap();
+        drop(output);
+        assert_eq!(fs::read(&path).unwrap(), b"what was there before");
+        let mut output = Output::open(&path, None).unwrap();
+        output.write_all(b"header\n").unwrap();
+        output.keep().unwrap();
+        output.write_all(b"line\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"header\nline\n");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    }
+
+    #[test]
+    fn a_device_is_written_and_two_names_of_one_file_are_recognised() {
+        let mut null = Output::open(Path::new("/dev/null"), None).unwrap();
+        null.write_all(b"x").unwrap();
+        null.keep().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one");
+        let first = Output::open(&path, None).unwrap();
+        let second = Output::open(&folder.path().join(".").join("one"), None).unwrap();
+        assert!(first.is_same_file(&second));
+        assert!(!first.is_same_file(&null));
+        let error = Output::open(&folder.path().join("none/x"), None).unwrap_err();
+        assert!(format!("{error:#}").starts_with("writing "), "{error:#}");
+    }
+}
