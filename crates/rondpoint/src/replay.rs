@@ -5,15 +5,17 @@
 mod report;
 
 use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rondpoint_core::host;
 use rondpoint_trace::{Outcomes, PolicyChoice, Reader, Replayed, Retaken, TraceError};
 
 use self::report::Report;
 
-/// Exit status when a step is decided otherwise.
+/// Exit status when a step is decided otherwise, or cannot be decided.
 const DIFFERENT: u8 = 1;
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
@@ -25,8 +27,8 @@ Examples:
   rondpoint replay run.trace                  # is every plan and verdict the same today?
   rondpoint replay run.trace --policy sam     # what would SAM have done?
 
-Exit status: 0 all the same, 1 a step is decided otherwise, 2 bad usage or file. With --policy the
-program is as it was recorded: it feels nothing of what that policy decides.")]
+Exit status: 0 all the same, 1 a step is decided otherwise (or panics), 2 bad usage or file. With
+--policy the program is as it was recorded: it feels nothing of what that policy decides.")]
 pub(crate) struct Arguments {
     /// What `rondpoint record` or `run --record` wrote
     #[arg(value_name = "FILE")]
@@ -79,8 +81,54 @@ fn replay(arguments: &Arguments) -> Result<Report, TraceError> {
     let outcomes = if recorded { Outcomes::Recorded } else { Outcomes::Refused };
     let compare = |retaken: Retaken<'_>| report.take_in(&retaken);
     let mut trace = Replayed::new(reader, outcomes, compare);
-    host::run(&mut trace, &mut controller, &mut ())?;
-    let truncated = trace.reader().truncated();
+    let run = caught(|| host::run(&mut trace, &mut controller, &mut ()));
+    let (pending, truncated) = (trace.pending(), trace.reader().truncated());
+    match (run, pending) {
+        (Ok(run), _) => run?,
+        // What is known of the program is lost with the controller, so this is the end.
+        (Err(message), Some(step)) => report.panicked(step, message),
+        (Err(message), None) => panic!("outside of the controller: {message}"),
+    }
     report.end(truncated);
     Ok(report)
+}
+
+/// Does the work; the error is what it said and where, if it panicked.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    let said = Arc::new(Mutex::new(String::new()));
+    let listener = Arc::clone(&said);
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        *listener.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
+    }));
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    panic::set_hook(before);
+    result.map_err(|_| said.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_step_on_which_the_controller_panicked_is_told() {
+        let path = "../../fixtures/traces/every-field.v1.trace";
+        let header = Reader::open(path).unwrap().header().clone();
+        let mut report = Report::new(PathBuf::from(path), header, true, false);
+        assert!(!report.differs());
+        report.panicked((4, 9, rondpoint_core::Nanos(2_000_000_000)), "panicked at x".to_string());
+        assert!(report.differs());
+        let text = report.text();
+        assert!(text.contains("step 4 at 0.000 s (line 9): panicked at x"), "{text}");
+        assert!(text.contains("the controller panicked on the next"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(json["panicked"]["line"], 9);
+    }
+
+    #[test]
+    fn a_panic_is_caught_with_its_words_and_its_place() {
+        assert_eq!(caught(|| 7), Ok(7));
+        let said = caught(|| panic!("no node {}", 9)).unwrap_err();
+        assert!(said.contains("replay.rs:") && said.ends_with("\nno node 9"), "{said}");
+    }
 }

@@ -58,6 +58,12 @@ impl<F: FnMut(Retaken<'_>), R: Read> Replayed<F, R> {
     pub fn reader(&self) -> &Reader<R> {
         &self.reader
     }
+
+    /// The step that the loop has been given and has not brought back: number, line, time.
+    #[must_use]
+    pub fn pending(&self) -> Option<(u64, u64, Nanos)> {
+        self.current.as_ref().map(|(at, record)| (record.step, record.line, *at))
+    }
 }
 
 impl<F: FnMut(Retaken<'_>), R: Read> Host for Replayed<F, R> {

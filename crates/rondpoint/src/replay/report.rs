@@ -30,7 +30,16 @@ pub(super) struct Report {
     differing: u64,
     first: Option<Differing>,
     plans: Vec<Kept>,
+    panicked: Option<Panicked>,
     truncated: Option<Truncated>,
+}
+
+/// The step on which the controller panicked, and what it said.
+struct Panicked {
+    number: u64,
+    line: u64,
+    at: Nanos,
+    message: String,
 }
 
 /// The first step that is decided otherwise.
@@ -66,6 +75,7 @@ impl Report {
             differing: 0,
             first: None,
             plans: Vec::new(),
+            panicked: None,
             truncated: None,
         }
     }
@@ -110,9 +120,15 @@ impl Report {
         self.truncated = truncated;
     }
 
-    /// Whether a step is decided otherwise.
+    /// The controller panicked on this step (number, line, time) and decided nothing more.
+    pub(super) fn panicked(&mut self, (number, line, at): (u64, u64, Nanos), message: String) {
+        self.began.get_or_insert(at);
+        self.panicked = Some(Panicked { number, line, at, message });
+    }
+
+    /// Whether a step is decided otherwise, or not at all.
     pub(super) fn differs(&self) -> bool {
-        self.first.is_some()
+        self.first.is_some() || self.panicked.is_some()
     }
 
     /// For people.
@@ -134,6 +150,9 @@ impl Report {
         if let Some(first) = &self.first {
             self.put_first(&mut text, first);
         }
+        if let Some(Panicked { number, line, at, message }) = &self.panicked {
+            let _ = writeln!(text, "\n{}: {message}", self.title(*number, *line, *at));
+        }
         if let Some(Truncated { line, bytes }) = self.truncated {
             let _ = writeln!(
                 text,
@@ -148,13 +167,17 @@ impl Report {
         self.header.policies.iter().map(PolicyChoice::to_string).collect()
     }
 
-    fn title(&self, step: &Kept) -> String {
-        let since = step.at.since(self.began.unwrap_or_default());
-        format!("step {} at {:.3} s (line {})", step.number, since.seconds(), step.line)
+    fn title(&self, number: u64, line: u64, at: Nanos) -> String {
+        let since = at.since(self.began.unwrap_or_default());
+        format!("step {number} at {:.3} s (line {line})", since.seconds())
+    }
+
+    fn title_of(&self, step: &Kept) -> String {
+        self.title(step.number, step.line, step.at)
     }
 
     fn put_step(&self, text: &mut String, step: &Kept) {
-        let _ = writeln!(text, "\n{}", self.title(step));
+        let _ = writeln!(text, "\n{}", self.title_of(step));
         match &step.recorded {
             None => text.push_str(&step.now.text()),
             Some(recorded) => {
@@ -166,7 +189,7 @@ impl Report {
 
     fn put_first(&self, text: &mut String, first: &Differing) {
         let Difference { path, recorded, now } = &first.difference;
-        let _ = writeln!(text, "\nfirst difference: {}", self.title(&first.step));
+        let _ = writeln!(text, "\nfirst difference: {}", self.title_of(&first.step));
         let _ = writeln!(text, "  {path}");
         let _ = writeln!(text, "  recorded: {}", shown(recorded.as_ref()));
         let _ = writeln!(text, "  now:      {}", shown(now.as_ref()));
@@ -191,6 +214,9 @@ impl Report {
             0 => "; every decision as recorded".to_string(),
             count => format!("; {} decided otherwise", many(count as usize, "step")),
         };
+        if self.panicked.is_some() {
+            text += "; the controller panicked on the next";
+        }
         if self.undecided > 0 {
             text += ", the last decision was not recorded";
         }
@@ -205,6 +231,9 @@ impl Report {
             value["recorded"] = json!(first.difference.recorded);
             value["now"] = json!(first.difference.now);
             value
+        });
+        let panicked = self.panicked.as_ref().map(|Panicked { number, line, at, message }| {
+            json!({ "step": number, "line": line, "at_ns": at.0, "message": message })
         });
         let truncated = self.truncated.map(|end| json!({ "line": end.line, "bytes": end.bytes }));
         let mut all = json!({
@@ -222,6 +251,7 @@ impl Report {
             "pages": self.sum.pages,
             "threads": self.sum.threads,
             "trials_judged": self.judged,
+            "panicked": panicked,
             "truncated": truncated,
         });
         if self.compared {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rondpoint_core::controller::{Input, Step};
-use rondpoint_core::host::{Witness, run};
+use rondpoint_core::host::{Host, Witness, run};
 use rondpoint_core::plan::{Outcome, StepResult};
 use rondpoint_core::policy::POLICIES;
 use rondpoint_core::topology::synthetic;
@@ -68,6 +68,19 @@ fn of_another_decision_nothing_was_done() {
         diary.outcomes.iter().flatten().map(|one| &one.result).collect();
     assert!(results.iter().any(|result| matches!(result, StepResult::Refused { .. })));
     assert!(results.iter().all(|result| !matches!(result, StepResult::Pages(_))), "{results:?}");
+}
+
+#[test]
+fn a_step_that_was_given_and_not_brought_back_is_known() {
+    let reader = Reader::new(CARREFOUR.as_bytes(), "file").expect("a trace");
+    let mut controller = reader.header().controller().expect("built in");
+    let mut host = Replayed::new(reader, Outcomes::Recorded, |_: Retaken<'_>| {});
+    assert_eq!(host.pending(), None);
+    let observation = host.observe(controller.period()).expect("a trace").expect("a step");
+    assert_eq!(host.pending(), Some((1, 2, observation.at)));
+    let step = controller.step(Input { observation, outcomes: Vec::new() });
+    host.apply(&step).expect("a trace");
+    assert_eq!(host.pending(), None);
 }
 
 #[test]
