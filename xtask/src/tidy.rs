@@ -86,7 +86,11 @@ fn repository() -> Result<Vec<SourceFile>> {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             let kind = entry.file_type()?;
-            if kind.is_dir() && !matches!(name.as_str(), "target" | ".git" | ".cache") {
+            // In a work tree of its own `.git` is a file that names a folder.
+            if matches!(name.as_str(), "target" | ".git" | ".cache") {
+                continue;
+            }
+            if kind.is_dir() {
                 open.push(path);
             } else if kind.is_file()
                 && let Ok(text) = fs::read_to_string(&path)
