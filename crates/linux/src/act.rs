@@ -2,13 +2,22 @@
 //!
 //! A refusal of the kernel, a process that has gone and a page that cannot move are outcomes.
 
+mod follow;
+pub mod masks;
 pub mod pages;
+pub mod threads;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rondpoint_core::plan::{Action, Outcome, Plan, Proposal, StepResult};
-use rondpoint_core::{Nanos, Pid, Topology};
+use rondpoint_core::{CpuSet, Nanos, Observation, Pid, Tid, Topology};
 
+pub use self::follow::Followed;
+use self::follow::{Home, Look};
+use self::masks::{Change, Masks, Task};
+use self::threads::Wanted;
+use crate::ledger_file::Entry;
 use crate::observe::tasks::started;
 use crate::parse::stat;
 use crate::root::{self, Root};
@@ -43,39 +52,119 @@ impl Identity {
 pub struct Actor {
     root: Root,
     topology: Topology,
+    masks: Masks,
+    home: Home,
+    /// Changes of masks that are ready to be made, by plan and step.
+    prepared: BTreeMap<(u64, usize), Result<Change, StepResult>>,
+    /// When the last observation was made, and when each process of it started: with the number, who it is.
+    seen: Nanos,
+    started: BTreeMap<Pid, Nanos>,
+    /// Threads with masks of their own, and those masks.
+    bound: Vec<(Identity, Tid, CpuSet)>,
 }
 
 impl Actor {
-    /// For the machine that `topology` describes.
+    /// For the machine that `topology` describes and the tree of processes that begins with `first`.
     #[must_use]
-    pub fn new(root: Root, topology: Topology) -> Self {
-        Self { root, topology }
+    pub fn new(root: Root, topology: Topology, first: Pid) -> Self {
+        Self {
+            home: Home::of(&root, first),
+            root,
+            topology,
+            masks: Masks::default(),
+            prepared: BTreeMap::new(),
+            seen: Nanos(0),
+            started: BTreeMap::new(),
+            bound: Vec::new(),
+        }
     }
 
-    /// Does one step. `started` says when the step's process started.
+    /// Takes in a look at the tree before anybody else does: fills in what each thread is allowed and who is exempt
+    /// for its mask or its cpuset, and gives those back their masks who have inherited one of ours.
+    pub fn follow(&mut self, observation: &mut Observation) -> Followed {
+        self.seen = observation.at;
+        self.started =
+            observation.processes.iter().map(|process| (process.pid, process.started)).collect();
+        let Self { root, topology, masks, home, .. } = self;
+        let look = Look { root, topology, masks, home, found: Followed::default() };
+        let mut found = look.over(observation);
+        self.bound = std::mem::take(&mut found.bound);
+        found
+    }
+
+    /// Who has this number in the last observation.
     #[must_use]
-    pub fn step(&self, plan: &Plan, step: usize, started: Option<Nanos>) -> Outcome {
+    pub fn identity(&self, pid: Pid) -> Option<Identity> {
+        self.started.get(&pid).map(|started| Identity { pid, started: *started })
+    }
+
+    /// Looks up what the masks are that a plan changes. The entries have to be in the ledger before its steps are
+    /// done.
+    pub fn prepare(&mut self, plan: &Plan) -> Vec<Entry> {
+        self.prepared.clear();
+        for (step, proposal) in plan.steps.iter().enumerate() {
+            let Action::SetAffinity { pid, tid, cpus, via } = &proposal.action else { continue };
+            let kernel = |cpu: usize| self.topology.kernel_cpu(cpu) as usize;
+            let change = self.identity(*pid).ok_or(StepResult::Gone).and_then(|process| {
+                let cpus: CpuSet = cpus.iter().map(kernel).collect();
+                let (plan, via, seen) = (plan.number, via.map(kernel), self.seen);
+                let wanted = Wanted { plan, process, tid: *tid, cpus, via, seen };
+                threads::prepare(&self.root, &self.masks, &wanted)
+            });
+            self.prepared.insert((plan.number, step), change);
+        }
+        let changes = || self.prepared.values().filter_map(|change| change.as_ref().ok());
+        // Who has chosen a mask that others are about to get would look as if it had inherited it.
+        let is_given = |mask: &CpuSet| changes().any(|change| change.gives(mask));
+        let bystanders = self.bound.iter().filter(|(_, _, mask)| is_given(mask));
+        let bystanders: Vec<Task> = bystanders
+            .filter_map(|(process, tid, _)| threads::find(&self.root, *process, *tid))
+            .collect();
+        let entries = bystanders.iter().map(Task::entry).chain(changes().map(Change::entry));
+        let entries = entries.collect();
+        bystanders.into_iter().for_each(|task| self.masks.let_choose(task));
+        entries
+    }
+
+    /// Does one step.
+    pub fn step(&mut self, plan: &Plan, step: usize) -> Outcome {
         let begin = Instant::now();
-        let result = plan.steps.get(step).map_or(StepResult::Gone, |one| self.act(one, started));
+        let result = match plan.steps.get(step) {
+            Some(Proposal { action: Action::SetAffinity { .. }, .. }) => {
+                match self.prepared.remove(&(plan.number, step)) {
+                    Some(Ok(change)) => threads::give(&mut self.masks, &change),
+                    Some(Err(result)) => result,
+                    None => StepResult::Refused { errno: libc::EINVAL },
+                }
+            }
+            Some(one) => self.act(one),
+            None => StepResult::Gone,
+        };
         let spent = Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Outcome { plan: plan.number, step, result, spent, frozen: Nanos(0) }
     }
 
-    fn act(&self, proposal: &Proposal, started: Option<Nanos>) -> StepResult {
-        let there =
-            |pid| started.is_some_and(|started| Identity { pid, started }.is_there(&self.root));
+    fn act(&self, proposal: &Proposal) -> StepResult {
+        let there = |pid| self.identity(pid).is_some_and(|identity| identity.is_there(&self.root));
         match &proposal.action {
             Action::MovePages { pid, .. } if !there(*pid) => StepResult::Gone,
             Action::MovePages { pid, pages, .. } => {
                 pages::relocate(&pages::Live, *pid, pages, &self.topology)
             }
-            // Linux has no page replication without a patch; threads and whole processes are not moved here yet.
+            // Linux has no page replication without a patch; masks are set above, the rate where the sensors are,
+            // whole processes are not moved here yet.
             Action::Replicate { .. }
             | Action::Unreplicate { .. }
             | Action::SetAffinity { .. }
             | Action::MoveProcessMemory { .. }
             | Action::SetSampling { .. } => StepResult::Unsupported,
         }
+    }
+
+    /// Puts back all masks of the tree.
+    #[must_use]
+    pub fn restore_masks(&self) -> threads::Restored {
+        threads::restore(&self.root, &self.masks)
     }
 }
 
@@ -97,15 +186,27 @@ mod tests {
 
     #[test]
     fn a_number_that_belongs_to_another_process_by_now_is_gone() {
-        let actor = Actor::new(Root::live(), synthetic::parse("node:1 core:1").unwrap());
         let own = Identity::of(&Root::live(), Pid(std::process::id())).unwrap();
+        let machine = synthetic::parse("node:1 core:1").unwrap();
+        let mut actor = Actor::new(Root::live(), machine, own.pid);
         let memory = Anonymous::new(page_bytes()).unwrap();
         memory.touch_every(page_bytes());
         let plan = plan(own.pid, memory.address());
-        let now = actor.step(&plan, 0, Some(own.started));
-        assert!(matches!(now.result, StepResult::Pages(counts) if counts.in_place == 1), "{now:?}");
-        let earlier = Nanos(own.started.0 - 1);
-        assert_eq!(actor.step(&plan, 0, Some(earlier)).result, StepResult::Gone);
-        assert_eq!(actor.step(&plan, 0, None).result, StepResult::Gone);
+        let mut seen = |started: Option<Nanos>| {
+            let process = started.map(|started| rondpoint_core::observation::ProcessObservation {
+                pid: own.pid,
+                started,
+                ..rondpoint_core::observation::ProcessObservation::default()
+            });
+            actor.follow(&mut Observation {
+                processes: process.into_iter().collect(),
+                ..Observation::default()
+            });
+            actor.step(&plan, 0).result
+        };
+        let now = seen(Some(own.started));
+        assert!(matches!(now, StepResult::Pages(counts) if counts.in_place == 1), "{now:?}");
+        assert_eq!(seen(Some(Nanos(own.started.0 - 1))), StepResult::Gone);
+        assert_eq!(seen(None), StepResult::Gone);
     }
 }

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use rondpoint_core::ledger::Inverse;
 use rondpoint_core::plan::Action;
-use rondpoint_core::{CpuSet, Nanos, Pid, Tid, Topology};
+use rondpoint_core::{Nanos, Pid, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::LinuxError;
 use crate::act::Identity;
-use crate::parse::cpulist;
+use crate::act::masks::Masks;
 use crate::root::Root;
 
 /// Version of the format.
@@ -37,18 +37,25 @@ pub enum Entry {
         /// When it started, nanoseconds since boot.
         started: u64,
     },
-    /// A thread's mask before a change.
-    Mask {
-        /// Number of the plan.
-        plan: u64,
+    /// The mask of a thread is about to be changed.
+    Mask(MaskEntry),
+    /// The thread has chosen a mask of its own since: nothing of it is to be put back.
+    OwnMask {
         /// Process.
         pid: u32,
         /// When the process started, nanoseconds since boot.
         started: u64,
         /// Thread.
         tid: u32,
-        /// The mask, as the kernel numbers CPUs: `0-3,8`.
-        cpus: String,
+        /// When the thread started, nanoseconds since boot.
+        born: u64,
+    },
+    /// A process that came after the first change of a mask: its threads may have inherited one.
+    Member {
+        /// Process.
+        pid: u32,
+        /// When it started, nanoseconds since boot.
+        started: u64,
     },
     /// Where pages lay before a change.
     Pages {
@@ -81,17 +88,42 @@ pub enum Entry {
     },
 }
 
+/// A change of a thread's mask. CPUs are as the kernel numbers them: `0-3,8`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaskEntry {
+    /// Number of the plan.
+    pub plan: u64,
+    /// Process.
+    pub pid: u32,
+    /// When the process started, nanoseconds since boot.
+    pub started: u64,
+    /// The session that it belongs to: what is born in it may be out of reach when its parent ends.
+    pub session: u32,
+    /// Thread.
+    pub tid: u32,
+    /// When the thread started, nanoseconds since boot.
+    pub born: u64,
+    /// When this was written, nanoseconds since boot.
+    pub at: u64,
+    /// The mask before the first change of all.
+    pub before: String,
+    /// That was all of its cpuset: the thread had no mask of its own.
+    pub whole: bool,
+    /// The one CPU that it is put on first.
+    pub via: Option<u32>,
+    /// The mask that it is given.
+    pub given: String,
+}
+
 impl Entry {
-    /// The entry for an inverse; `None` where there is nothing to put back.
+    /// The entry for an inverse; `None` where there is nothing to put back, and for masks: what their threads
+    /// have is known only when they are changed ([`crate::act::Actor::prepare`]).
     #[must_use]
     pub fn of(inverse: &Inverse, started: Nanos, topology: &Topology) -> Option<Self> {
         let (plan, started) = (inverse.plan, started.0);
         let node = |node: usize| topology.kernel_node(node);
         Some(match inverse.action.as_ref()? {
-            Action::SetAffinity { pid, tid, cpus, .. } => {
-                let cpus: Vec<u32> = cpus.iter().map(|cpu| topology.kernel_cpu(cpu)).collect();
-                Self::Mask { plan, pid: pid.0, started, tid: tid.0, cpus: cpulist::format(&cpus) }
-            }
             Action::MovePages { pid, pages, .. } => {
                 let back = |page: &rondpoint_core::plan::PageMove| {
                     (page.address, page.shift, node(usize::from(page.to)))
@@ -102,9 +134,10 @@ impl Entry {
                 let nodes = nodes.iter().map(|way| (node(way.from), node(way.to))).collect();
                 Self::Memory { plan, pid: pid.0, started, nodes }
             }
-            Action::Replicate { .. } | Action::Unreplicate { .. } | Action::SetSampling { .. } => {
-                return None;
-            }
+            Action::SetAffinity { .. }
+            | Action::Replicate { .. }
+            | Action::Unreplicate { .. }
+            | Action::SetSampling { .. } => return None,
         })
     }
 
@@ -112,7 +145,9 @@ impl Entry {
     #[must_use]
     pub fn process(&self) -> Option<Identity> {
         match self {
-            Self::Mask { pid, started, .. }
+            Self::Mask(MaskEntry { pid, started, .. })
+            | Self::OwnMask { pid, started, .. }
+            | Self::Member { pid, started }
             | Self::Pages { pid, started, .. }
             | Self::Memory { pid, started, .. } => {
                 Some(Identity { pid: Pid(*pid), started: Nanos(*started) })
@@ -147,11 +182,14 @@ impl LedgerFile {
         Ok(ledger)
     }
 
-    /// Appends entries, with one write.
+    /// Appends entries, with one write; none where there are none.
     ///
     /// # Errors
     /// The disk is full or has failed: what they are about must not be done.
     pub fn write(&mut self, entries: &[Entry]) -> Result<(), LinuxError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
         let mut text = String::new();
         for entry in entries {
             text += &serde_json::to_string(entry).expect("entries have string keys only");
@@ -174,8 +212,10 @@ impl LedgerFile {
 pub struct Left {
     /// Its file.
     pub path: PathBuf,
-    /// What is to be put back, last change first; what was settled is left out.
+    /// Memory that is to be put back, last change first; what was settled is left out.
     pub open: Vec<Entry>,
+    /// Masks that are to be put back.
+    pub masks: Masks,
     /// Lines that could not be understood: the last one of a manager that was killed while it wrote.
     pub bad_lines: usize,
 }
@@ -213,7 +253,8 @@ pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> 
 
 fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
     let mut manager = None;
-    let mut left = Left { path, open: Vec::new(), bad_lines: 0 };
+    let mut left = Left { path, open: Vec::new(), masks: Masks::default(), bad_lines: 0 };
+    let mut masks = Vec::new();
     for line in text.lines() {
         match serde_json::from_str(line) {
             Ok(Entry::Manager { format: FORMAT, pid, started }) => {
@@ -226,19 +267,15 @@ fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
                 _ => true,
             }),
             Ok(Entry::Manager { .. }) | Err(_) => left.bad_lines += 1,
-            Ok(entry) => left.open.push(entry),
+            Ok(entry @ (Entry::Mask(_) | Entry::OwnMask { .. } | Entry::Member { .. })) => {
+                masks.push(entry);
+            }
+            Ok(entry @ (Entry::Pages { .. } | Entry::Memory { .. })) => left.open.push(entry),
         }
     }
     left.open.reverse();
+    left.masks = Masks::of_ledger(&masks);
     (manager, left)
-}
-
-/// The thread and the mask of an entry, in the topology's numbers.
-#[must_use]
-pub fn mask_of(entry: &Entry, topology: &Topology) -> Option<(Tid, CpuSet)> {
-    let Entry::Mask { tid, cpus, .. } = entry else { return None };
-    let cpus = cpulist::parse(cpus.as_bytes()).ok()?;
-    Some((Tid(*tid), cpus.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect()))
 }
 
 /// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else a private one in `/tmp`.
@@ -288,10 +325,20 @@ mod tests {
         Inverse { plan, step: 0, action: Some(action), exact: false }
     }
 
-    fn mask(plan: u64) -> Inverse {
-        let cpus = CpuSet::first(3);
-        let action = Action::SetAffinity { pid: Pid(7), tid: Tid(8), cpus, via: None };
-        Inverse { plan, step: 1, action: Some(action), exact: true }
+    fn mask(plan: u64) -> Entry {
+        Entry::Mask(MaskEntry {
+            plan,
+            pid: 7,
+            started: 5,
+            session: 3,
+            tid: 8,
+            born: 6,
+            at: 9,
+            before: "0-2,64".to_string(),
+            whole: false,
+            via: Some(1),
+            given: "0-1".to_string(),
+        })
     }
 
     fn entries(inverses: &[Inverse]) -> Vec<Entry> {
@@ -304,7 +351,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("ledgers");
         let mut ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
-        ledger.write(&entries(&[pages(1, 0x1000), mask(1), pages(2, 0x2000)])).unwrap();
+        ledger.write(&entries(&[pages(1, 0x1000)])).unwrap();
+        ledger.write(&[mask(1)]).unwrap();
+        ledger.write(&entries(&[pages(2, 0x2000)])).unwrap();
         ledger.write(&[Entry::Settled { pid: 7, plans: vec![1] }]).unwrap();
         assert_eq!(left_behind(&folder, &Root::live()).unwrap(), [], "this manager lives");
         // The same file, as if another process had written it.
@@ -314,10 +363,9 @@ mod tests {
         let left = left_behind(&folder, &Root::live()).unwrap();
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].bad_lines, 1);
-        let expected: Vec<Entry> = entries(&[pages(2, 0x2000), mask(1)]);
-        assert_eq!(left[0].open, expected);
-        let machine = synthetic::parse("node:2 core:2").unwrap();
-        assert_eq!(mask_of(&left[0].open[1], &machine), Some((Tid(8), CpuSet::first(3))));
+        assert_eq!(left[0].open, entries(&[pages(2, 0x2000)]));
+        assert_eq!(left[0].masks, Masks::of_ledger(&[mask(1)]));
+        assert_eq!(left[0].masks.tasks().count(), 1);
         ledger.close().unwrap();
         assert!(!folder.join(format!("{}.ledger", std::process::id())).exists());
     }

@@ -6,6 +6,7 @@
 
 pub mod act;
 pub mod capture;
+pub mod cpuset;
 pub mod error;
 pub mod launch;
 pub mod ledger_file;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
-use rondpoint_linux::act::pages;
+use rondpoint_linux::act::{pages, threads};
 use rondpoint_linux::ledger_file::{self, Entry, Left};
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, topology};
@@ -33,6 +33,8 @@ pub(crate) struct Restored {
     gone: usize,
     /// Pages by outcome.
     pages: PageCounts,
+    /// Threads whose mask had been changed, by outcome.
+    threads: threads::Restored,
     /// Entries that are not understood or cannot be put back here.
     skipped: usize,
 }
@@ -70,8 +72,11 @@ fn run(arguments: &Arguments) -> Result<String> {
     Ok(match (left.len(), arguments.dry_run) {
         (0, _) => "nothing was left behind\n".to_string(),
         (count, true) => {
-            let entries: usize = left.iter().map(|one| one.open.len()).sum();
-            format!("{count} ledgers with {entries} changes to put back\n")
+            let memory: usize = left.iter().map(|one| one.open.len()).sum();
+            let threads: usize = left.iter().map(|one| one.masks.tasks().count()).sum();
+            format!(
+                "{count} ledgers with {memory} changes of memory and the masks of {threads} threads to put back\n"
+            )
         }
         (_, false) => restored.text(),
     })
@@ -92,11 +97,16 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
     for ledger in left {
         restored.ledgers += 1;
         restored.skipped += ledger.bad_lines;
+        let threads = threads::restore(&Root::live(), &ledger.masks);
+        restored.threads.add(&threads);
         for entry in &ledger.open {
             put_back(entry, topology, &mut restored);
         }
-        // Another restore may have been faster.
-        let _ = std::fs::remove_file(&ledger.path);
+        // What the kernel refuses this user it may grant another. Else the ledger is done with, if another restore
+        // was not faster.
+        if threads.refused == 0 {
+            let _ = std::fs::remove_file(&ledger.path);
+        }
     }
     Ok(restored)
 }
@@ -130,9 +140,10 @@ impl Restored {
     fn text(&self) -> String {
         let pages = &self.pages;
         format!(
-            "{} ledgers worked off: {} pages moved back, {} were in place, {} could not be moved; {} changes of \
-             processes that have ended, {} not understood\n",
+            "{} ledgers worked off: {}; {} pages moved back, {} were in place, {} could not be moved; {} changes of \
+             memory of processes that have ended, {} not understood\n",
             self.ledgers,
+            masks_told(&self.threads),
             pages.moved,
             pages.in_place,
             pages.absent + pages.busy + pages.no_memory + pages.failed,
@@ -140,4 +151,21 @@ impl Restored {
             self.skipped
         )
     }
+}
+
+/// What became of masks, in words; counts that are zero are left out, but for the first.
+pub(crate) fn masks_told(counts: &threads::Restored) -> String {
+    let mut text = format!("{} threads have their first mask again", counts.put_back);
+    for (count, what) in [
+        (counts.in_place, "had it already"),
+        (counts.heirs, "that had inherited a changed one have that of their creator"),
+        (counts.left_alone, "have chosen another since and keep it"),
+        (counts.gone, "have ended"),
+        (counts.refused, "could not be given theirs"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    text
 }

@@ -4,6 +4,7 @@
 
 mod account;
 mod host;
+mod moves;
 mod output;
 mod report;
 
@@ -28,6 +29,7 @@ use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
 
 use self::account::Diary;
 use self::host::LiveHost;
+use self::moves::ThreadMoves;
 use self::output::Output;
 use self::report::{Facts, Report};
 use crate::observe::Sensor;
@@ -319,11 +321,19 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
     notes.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let own_instructions = probe::own_instructions();
     let balanced_before = balanced(&session)?;
-    let mut witness = Witnesses { diary: Diary::default(), recorder: recorder.map(Recorder::new) };
+    let mut witness = Witnesses {
+        diary: Diary::default(),
+        moves: ThreadMoves::on(machine.topology.clone()),
+        recorder: recorder.map(Recorder::new),
+    };
     let mut host = LiveHost::new(session, first, ledger, &header.guard);
-    run_loop(&mut host, &mut controller, &mut witness)?;
+    let ran = run_loop(&mut host, &mut controller, &mut witness);
+    // Whatever went wrong, no thread is to keep a mask of ours.
+    let restored = host.put_back_masks();
+    ran?;
     let end = host.session.end()?;
-    let Witnesses { diary, recorder } = witness;
+    let Witnesses { diary, moves: mut threads, recorder } = witness;
+    (threads.heirs, threads.left_alone, threads.restored) = (host.heirs, host.left_alone, restored);
     notes.append(&mut host.notes);
     // A record that ends early is worth telling, and what there is of it can be read.
     let incomplete = recorder.and_then(|recorder| recorder.finish().err());
@@ -337,11 +347,14 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
         act: header.guard.act,
         elapsed_s: host.session.started_at.elapsed().as_secs_f64(),
         pages_moved_by_kernel: balanced(&host.session)?.saturating_sub(balanced_before),
+        threads,
         notes,
         own_cpu_s: session::own_cpu_s(),
         own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),
     };
-    host.close()?;
+    if restored.refused == 0 {
+        host.close()?;
+    }
     let summary = Report::new(&diary, facts);
     if let Some(mut file) = report {
         let text = serde_json::to_string_pretty(&summary)? + "\n";
@@ -363,6 +376,7 @@ fn balanced(session: &Session) -> Result<u64> {
 /// All who watch the loop.
 struct Witnesses {
     diary: Diary,
+    moves: ThreadMoves,
     recorder: Option<Recorder<Output>>,
 }
 
@@ -376,6 +390,7 @@ impl Witness for Witnesses {
 
     fn step(&mut self, step: &Step, outcomes: &[Outcome]) {
         self.diary.step(step, outcomes);
+        self.moves.step(step, outcomes);
         if let Some(recorder) = &mut self.recorder {
             recorder.step(step, outcomes);
         }

@@ -17,6 +17,8 @@ pub struct TaskStat {
     pub state: char,
     /// Field 4.
     pub parent: u32,
+    /// Field 6; 0 for a process of another PID namespace.
+    pub session: u32,
     /// Fields 10 and 12 together: page faults without and with input.
     pub faults: u64,
     /// Fields 14 and 15 together, in clock ticks.
@@ -60,6 +62,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
         name: String::from_utf8_lossy(&bytes[open + 1..close]).into_owned(),
         state: rest.first().map(|word| char::from(word[0])).ok_or_else(fail)?,
         parent: small(4)?,
+        session: number(6).and_then(|id| u32::try_from(id).map_err(|_| fail())).unwrap_or(0),
         cpu_time_ticks: number(14)?.saturating_add(number(15)?),
         threads: small(20)?,
         start_ticks: number(22)?,
@@ -84,6 +87,7 @@ mod tests {
         let stat = parse(LINE.as_bytes()).unwrap();
         assert_eq!(stat.name, "a) b (c)");
         assert_eq!((stat.id, stat.state, stat.parent, stat.threads), (71, 'S', 1, 3));
+        assert_eq!(stat.session, 71);
         assert_eq!((stat.cpu_time_ticks, stat.start_ticks, stat.resident_pages), (30, 9304, 456));
         assert_eq!((stat.cpu, stat.faults, stat.policy, stat.is_kernel_thread), (6, 100, 0, false));
     }

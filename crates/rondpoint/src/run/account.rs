@@ -191,7 +191,7 @@ impl Witness for Diary {
         let at = self.seconds(window.at);
         self.judged.extend(step.judged.iter().map(|judged| (at, judged.clone())));
         self.accounts.enter(&step.plan, outcomes);
-        if outcomes.iter().any(|outcome| moved(outcome) > 0) {
+        if outcomes.iter().any(|outcome| has_moved(step, outcome)) {
             self.first_action_s.get_or_insert(at);
             self.last_action_s = Some(at);
             self.acted = true;
@@ -200,10 +200,15 @@ impl Witness for Diary {
     }
 }
 
-fn moved(outcome: &Outcome) -> u64 {
+/// Whether pages or a thread are somewhere else now.
+fn has_moved(step: &Step, outcome: &Outcome) -> bool {
     match &outcome.result {
-        StepResult::Pages(counts) => counts.moved,
-        _ => 0,
+        StepResult::Pages(counts) => counts.moved > 0,
+        StepResult::Done => {
+            let action = step.plan.steps.get(outcome.step).map(|step| &step.action);
+            matches!(action, Some(Action::SetAffinity { .. }))
+        }
+        _ => false,
     }
 }
 
@@ -212,7 +217,7 @@ fn told(result: &StepResult) -> String {
     match result {
         StepResult::Done => "done".to_string(),
         StepResult::Pages(counts) => pages_told(counts),
-        StepResult::Gone => "the process had ended".to_string(),
+        StepResult::Gone => "it had ended".to_string(),
         StepResult::Unsupported => "this machine cannot".to_string(),
         StepResult::Refused { errno } => {
             format!("refused: {}", std::io::Error::from_raw_os_error(*errno))

@@ -1,6 +1,6 @@
 //! The running machine as the loop's host: waits and looks, writes inverses down, acts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use rondpoint_core::trial::Verdict;
 use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::act::Actor;
+use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::ledger_file::{Entry, LedgerFile};
 use rondpoint_linux::observe::Look;
 use rondpoint_linux::observe::sampler::Rate;
@@ -31,14 +32,15 @@ pub(super) struct LiveHost {
     actor: Actor,
     ledger: LedgerFile,
     topology: Topology,
-    /// When each process of the last look started: with the number, who it is.
-    started: BTreeMap<Pid, Nanos>,
     rates: Rates,
     first: Option<Look>,
     deadline: Option<Instant>,
     last_look: Option<Instant>,
     /// As the guard's setting.
     samples_per_s_per_cpu: u32,
+    /// Threads that had inherited a mask of ours, and that chose one of their own after we had changed it.
+    pub(super) heirs: u64,
+    pub(super) left_alone: u64,
     /// Sentences on what went wrong on the way; nothing of it ends the program.
     pub(super) notes: Vec<String>,
 }
@@ -53,18 +55,24 @@ impl LiveHost {
     ) -> Self {
         let topology = session.observer.machine().topology.clone();
         Self {
-            actor: Actor::new(Root::live(), topology.clone()),
+            actor: Actor::new(Root::live(), topology.clone(), session.pid()),
             ledger,
             session,
             topology,
-            started: BTreeMap::new(),
             rates: Rates::default(),
             first: Some(first),
             deadline: None,
             last_look: None,
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
+            heirs: 0,
+            left_alone: 0,
             notes: Vec::new(),
         }
+    }
+
+    /// Every thread of the tree gets back the mask that it had.
+    pub(super) fn put_back_masks(&self) -> Restored {
+        self.actor.restore_masks()
     }
 
     /// Takes the ledger away: everything that had to be put back has been.
@@ -77,13 +85,22 @@ impl LiveHost {
         if let Some(last) = self.last_look.replace(now) {
             self.keep_to_budget(&look, now - last);
         }
-        let observation = std::mem::take(&mut look.observation);
-        let started = |process: &rondpoint_core::observation::ProcessObservation| {
-            (process.pid, process.started)
-        };
-        self.started = observation.processes.iter().map(started).collect();
-        self.rates.forget_gone(&self.started);
+        let mut observation = std::mem::take(&mut look.observation);
+        let followed = self.actor.follow(&mut observation);
+        self.heirs += followed.heirs;
+        self.left_alone += followed.left_alone;
+        if let Err(error) = self.ledger.write(&followed.entries) {
+            self.note(format!("who was born with a changed mask is not written down: {error}"));
+        }
+        let there = observation.processes.iter().map(|process| process.pid).collect();
+        self.rates.forget_gone(&there);
         observation
+    }
+
+    fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
     }
 
     fn keep_to_budget(&mut self, look: &Look, elapsed: Duration) {
@@ -109,10 +126,11 @@ impl LiveHost {
             .collect();
         for inverse in &step.plan.inverses {
             let pid = inverse.action.as_ref().and_then(Action::pid);
-            let Some(started) = pid.and_then(|pid| self.started.get(&pid)) else { continue };
-            entries.extend(Entry::of(inverse, *started, &self.topology));
+            let Some(process) = pid.and_then(|pid| self.actor.identity(pid)) else { continue };
+            entries.extend(Entry::of(inverse, process.started, &self.topology));
         }
-        if entries.is_empty() { Ok(()) } else { self.ledger.write(&entries) }
+        entries.extend(self.actor.prepare(&step.plan));
+        self.ledger.write(&entries)
     }
 
     fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
@@ -126,8 +144,7 @@ impl LiveHost {
             };
             return outcome(plan, step, result);
         }
-        let started = action.pid().and_then(|pid| self.started.get(&pid));
-        self.actor.step(plan, step, started.copied())
+        self.actor.step(plan, step)
     }
 }
 
@@ -153,10 +170,7 @@ impl Host for LiveHost {
         let plan = &step.plan;
         if let Err(error) = self.write_down(step) {
             // What cannot be put back is not done; the program runs on.
-            let text = format!("nothing is changed: {error}");
-            if !self.notes.contains(&text) {
-                self.notes.push(text);
-            }
+            self.note(format!("nothing is changed: {error}"));
             let refused = StepResult::Refused { errno: error.errno().unwrap_or(EIO) };
             let all = 0..plan.steps.len();
             return Ok(all.map(|index| outcome(plan, index, refused.clone())).collect());
@@ -193,8 +207,8 @@ impl Rates {
         self.wanted()
     }
 
-    fn forget_gone(&mut self, there: &BTreeMap<Pid, Nanos>) {
-        self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains_key(&pid)));
+    fn forget_gone(&mut self, there: &BTreeSet<Pid>) {
+        self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains(&pid)));
     }
 
     /// Before anybody has asked, addresses are sampled at the full rate: a policy that sees nothing asks for
@@ -226,7 +240,7 @@ mod tests {
         assert_eq!(rates.note(Some(Pid(1)), Sampling::Off), Rate::Off);
         assert_eq!(rates.note(Some(Pid(2)), every(65_000)), Rate::Full);
         assert_eq!(rates.note(Some(Pid(2)), every(260_000)), Rate::Cheap);
-        rates.forget_gone(&[(Pid(1), Nanos(1))].into());
+        rates.forget_gone(&[Pid(1)].into());
         assert_eq!(rates.wanted(), Rate::Off);
     }
 }

@@ -11,6 +11,7 @@ use rondpoint_linux::syscall::process::End;
 use serde::Serialize;
 
 use super::account::{Diary, Period, StepLine, pages_told, touched};
+use super::moves::ThreadMoves;
 
 /// Version of the report's format; fields are only ever added to one.
 const SCHEMA: u32 = 1;
@@ -39,6 +40,7 @@ pub(super) struct Report {
     pages_moved: u64,
     /// Base pages that the kernel's automatic NUMA balancing moved meanwhile, on the whole machine.
     pages_moved_by_kernel: u64,
+    threads: ThreadMoves,
     before: Option<PeriodLine>,
     after: Option<PeriodLine>,
     trials: Vec<TrialLine>,
@@ -95,6 +97,7 @@ pub(super) struct Facts<'a> {
     pub(super) act: bool,
     pub(super) elapsed_s: f64,
     pub(super) pages_moved_by_kernel: u64,
+    pub(super) threads: ThreadMoves,
     pub(super) notes: Vec<String>,
     pub(super) own_cpu_s: f64,
     pub(super) own_instructions: Option<u64>,
@@ -105,7 +108,8 @@ impl Report {
         let total = diary.total();
         let before = period(&diary.before, facts.topology);
         let after = period(&diary.since, facts.topology);
-        let summary = sentence(diary, &total, before.as_ref(), after.as_ref(), facts.act);
+        let done = done(diary, &total, &facts.threads);
+        let summary = sentence(diary, &done, before.as_ref(), after.as_ref(), facts.act);
         let process = |(pid, account): (rondpoint_core::Pid, &Account)| ProcessLine {
             pid: pid.0,
             account: *account,
@@ -133,6 +137,7 @@ impl Report {
             last_action_s: diary.last_action_s,
             pages_moved: total.moved(),
             pages_moved_by_kernel: facts.pages_moved_by_kernel,
+            threads: facts.threads,
             before,
             after: after.filter(|_| diary.first_action_s.is_some()),
             trials: diary.judged.iter().map(|(at, judged)| trial(*at, judged)).collect(),
@@ -161,6 +166,9 @@ impl Report {
         self.put_periods(&mut text);
         for process in &self.processes {
             put_account(&mut text, process);
+        }
+        for line in self.threads.lines() {
+            let _ = writeln!(text, "{line}");
         }
         for step in
             self.steps.iter().filter(|step| !step.action.starts_with("sample")).take(SHOWN_STEPS)
@@ -296,13 +304,12 @@ fn trial(at_s: f64, judged: &Judged) -> TrialLine {
 /// What was seen, what was done, what it brought.
 fn sentence(
     diary: &Diary,
-    total: &Account,
+    done: &str,
     before: Option<&PeriodLine>,
     after: Option<&PeriodLine>,
     act: bool,
 ) -> String {
     let mut text = seen(before);
-    let done = done(diary, total);
     if done.is_empty() {
         let why = match (act, &diary.last_reason) {
             (false, _) => "only observing: nothing was changed".to_string(),
@@ -347,8 +354,11 @@ fn seen(before: Option<&PeriodLine>) -> String {
     }
 }
 
-fn done(diary: &Diary, total: &Account) -> String {
+fn done(diary: &Diary, total: &Account, threads: &ThreadMoves) -> String {
     let mut parts = Vec::new();
+    if threads.moved > 0 {
+        parts.push(format!("{} threads moved ({})", threads.moved, threads.told()));
+    }
     for (verb, counts) in [
         ("moved to the node that uses them", &total.colocated),
         ("spread over the nodes", &total.interleaved),

@@ -1,0 +1,171 @@
+//! Between two steps: what the masks of the threads that were just seen say.
+//!
+//! A thread or process that was created meanwhile has inherited its creator's mask. Where that is one of ours it is
+//! given back at once what it would have had without us: where it belongs is for the policies to say, and until
+//! one does, nobody is worse off than under the kernel alone. Who has chosen a mask of its own is exempt: a
+//! whole process that was started under one (`taskset`, `numactl`) may be moved inside it, a single thread that
+//! differs from the rest of its process is not touched.
+
+use std::collections::BTreeMap;
+
+use rondpoint_core::observation::{Exemption, Observation, ProcessObservation, ThreadObservation};
+use rondpoint_core::{CpuSet, Nanos, Pid, Tid, Topology};
+
+use super::Identity;
+use super::masks::{Masks, Standing};
+use super::threads::{disinherit, find, thread};
+use crate::cpuset;
+use crate::ledger_file::Entry;
+use crate::root::Root;
+use crate::syscall::affinity;
+use crate::syscall::time::since_boot_ns;
+
+/// What was found beside what is in the observation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// To be written into the ledger.
+    pub entries: Vec<Entry>,
+    /// Threads with masks of their own, and those masks.
+    pub(super) bound: Vec<(Identity, Tid, CpuSet)>,
+    /// Threads and processes that had inherited a mask of ours and have what their creator had.
+    pub heirs: u64,
+    /// Threads that have chosen a mask of their own since we changed theirs.
+    pub left_alone: u64,
+}
+
+/// The cpuset in which the tree began: who is found in another was put there by another manager.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Home {
+    path: Option<String>,
+}
+
+/// One look at the masks of everybody observed.
+pub(super) struct Look<'a> {
+    pub(super) root: &'a Root,
+    pub(super) topology: &'a Topology,
+    pub(super) masks: &'a mut Masks,
+    pub(super) home: &'a Home,
+    pub(super) found: Followed,
+}
+
+impl Home {
+    pub(super) fn of(root: &Root, first: Pid) -> Self {
+        Self { path: cpuset::path_of(root, first).ok().flatten() }
+    }
+}
+
+impl Look<'_> {
+    /// Fills in what each thread is allowed and who is exempt for the sake of its mask or cpuset.
+    pub(super) fn over(mut self, observation: &mut Observation) -> Followed {
+        let mut indices = Indices::new(self.topology);
+        for process in &mut observation.processes {
+            let identity = Identity { pid: process.pid, started: process.started };
+            if self.masks.see(identity) {
+                let (pid, started) = (identity.pid.0, identity.started.0);
+                self.found.entries.push(Entry::Member { pid, started });
+            }
+            let path = cpuset::path_of(self.root, process.pid).ok().flatten();
+            if self.is_elsewhere(path.as_deref()) {
+                process.exempt = process.exempt.or(Some(Exemption::OtherManager));
+            }
+            let cpuset = path
+                .filter(|_| !self.masks.is_empty())
+                .and_then(|path| cpuset::cpus(self.root, &path));
+            self.over_process(process, identity, cpuset.as_ref(), &mut indices);
+        }
+        let ended: Vec<_> =
+            self.masks.tasks().filter(|task| is_gone(thread(**task))).copied().collect();
+        ended.iter().for_each(|task| self.masks.let_go(task, observation.at));
+        self.found
+    }
+
+    fn is_elsewhere(&self, path: Option<&str>) -> bool {
+        path.zip(self.home.path.as_deref()).is_some_and(|(path, home)| path != home)
+    }
+
+    fn over_process(
+        &mut self,
+        process: &mut ProcessObservation,
+        identity: Identity,
+        cpuset: Option<&CpuSet>,
+        indices: &mut Indices,
+    ) {
+        let mut own = Vec::with_capacity(process.threads.len());
+        for one in &process.threads {
+            own.push(self.without_us(one, identity, cpuset));
+        }
+        // The widest is what the process was started with.
+        let base = own.iter().flatten().fold(CpuSet::new(), |all, mask| all.union(mask));
+        for (one, mask) in process.threads.iter_mut().zip(own) {
+            let Some(mask) = mask else { continue };
+            if mask != base {
+                one.exempt = one.exempt.or(Some(Exemption::OwnAffinity));
+                self.found.bound.push((identity, one.tid, mask.clone()));
+            }
+            one.allowed = indices.of(&mask);
+        }
+    }
+
+    /// The mask that a thread would have without us; `None` where it has ended.
+    fn without_us(
+        &mut self,
+        one: &ThreadObservation,
+        process: Identity,
+        cpuset: Option<&CpuSet>,
+    ) -> Option<CpuSet> {
+        let now = affinity::get(i32::try_from(one.tid.0).ok()?).ok()?;
+        let inside = |mask: CpuSet| cpuset.map_or(mask.clone(), |cpuset| mask.intersection(cpuset));
+        let known = self.masks.task(process, one.tid).copied();
+        if known.is_none() && !self.masks.was_given(&now) {
+            return Some(now);
+        }
+        let task = match known {
+            Some(task) => task,
+            None => find(self.root, process, one.tid)?,
+        };
+        match self.masks.standing(&task, &now, cpuset) {
+            Standing::Untouched => Some(now),
+            Standing::Ours(original) => Some(inside(original.cpus)),
+            Standing::Heir(original) if disinherit(task, &original) => {
+                self.found.heirs += 1;
+                Some(inside(original.cpus))
+            }
+            Standing::Heir(_) => Some(now),
+            Standing::Changed(_) => {
+                self.found.left_alone += 1;
+                self.masks.let_go(&task, Nanos(since_boot_ns()));
+                self.masks.let_choose(task);
+                self.found.entries.push(task.entry());
+                Some(now)
+            }
+        }
+    }
+}
+
+fn is_gone(thread: i32) -> bool {
+    affinity::get(thread).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+}
+
+/// From the kernel's CPU numbers to the topology's; most threads have one of few masks.
+struct Indices {
+    by_kernel: BTreeMap<usize, usize>,
+    known: BTreeMap<CpuSet, CpuSet>,
+}
+
+impl Indices {
+    fn new(topology: &Topology) -> Self {
+        let number = |cpu| (topology.kernel_cpu(cpu) as usize, cpu);
+        let by_kernel = (0..topology.cpu_count()).map(number).collect();
+        Self { by_kernel, known: BTreeMap::new() }
+    }
+
+    fn of(&mut self, mask: &CpuSet) -> CpuSet {
+        if let Some(known) = self.known.get(mask) {
+            return known.clone();
+        }
+        let indices: CpuSet =
+            mask.iter().filter_map(|cpu| self.by_kernel.get(&cpu).copied()).collect();
+        self.known.insert(mask.clone(), indices.clone());
+        indices
+    }
+}

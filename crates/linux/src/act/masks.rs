@@ -1,0 +1,369 @@
+//! What was done to the masks of threads: what each had before, and what it was given when.
+//!
+//! A thread or process that is created later inherits the mask of the thread that created it, and so may have
+//! one of ours without ever having been touched. Nothing in the kernel tells an inherited mask from a chosen
+//! one, so an *heir* is who was born while a mask was in force in its process (or, with none there, in the
+//! tree) and has exactly that mask. Whoever has another one has chosen it and is left alone.
+//!
+//! Masks here are sets of the kernel's CPU numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
+
+use super::Identity;
+use crate::ledger_file::{Entry, MaskEntry};
+use crate::parse::cpulist;
+use crate::syscall::process::ticks_per_second;
+
+/// Masks remembered for one thread, and threads that have ended and are remembered for their heirs' sake. The
+/// guard lets a thread move three times in thirty seconds, so this is ten minutes and more.
+const MAX_GIVEN: usize = 64;
+const MAX_ENDED: usize = 4096;
+
+/// A thread, by more than its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Task {
+    /// Its process.
+    pub process: Identity,
+    /// Its number.
+    pub tid: Tid,
+    /// When it started, since boot, in whole clock ticks.
+    pub started: Nanos,
+}
+
+impl Task {
+    /// What is written into the ledger about a thread that has chosen its mask.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        let Self { process: Identity { pid, started }, tid, started: born } = *self;
+        Entry::OwnMask { pid: pid.0, started: started.0, tid: tid.0, born: born.0 }
+    }
+}
+
+/// The mask of a thread before our first change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Original {
+    /// CPUs.
+    pub cpus: CpuSet,
+    /// These were all CPUs of its cpuset: it had no mask of its own, and shall have none again.
+    pub whole: bool,
+}
+
+/// A mask that we gave to a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Given {
+    plan: u64,
+    at: Nanos,
+    via: Option<usize>,
+    cpus: CpuSet,
+    /// The manager may have been killed before this came about, or between the one CPU and the mask.
+    uncertain: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    original: Original,
+    given: Vec<Given>,
+    /// When it ended or chose a mask of its own; what it was given is kept for its heirs.
+    until: Option<Nanos>,
+}
+
+/// A change of one thread's mask, ready to be written down and then made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Number of the plan.
+    pub plan: u64,
+    /// Whose mask.
+    pub task: Task,
+    /// The session that its process belongs to.
+    pub session: u32,
+    /// When, since boot.
+    pub at: Nanos,
+    /// What it had before our first change.
+    pub original: Original,
+    /// The CPU that it is put on first.
+    pub via: Option<usize>,
+    /// The new mask.
+    pub cpus: CpuSet,
+}
+
+/// What the mask of a thread says about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// We never changed it, and it inherited nothing of ours.
+    Untouched,
+    /// It has what we gave it; this is what it had before.
+    Ours(Original),
+    /// It inherited what we gave to its creator; this is what it would have had without.
+    Heir(Original),
+    /// We changed it, and it has been changed by somebody else since; this is what it had before.
+    Changed(Original),
+}
+
+/// What we did to the masks of a tree of processes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Masks {
+    held: BTreeMap<Task, Held>,
+    /// Threads that had chosen a mask before we gave the same one to others: heirs of nobody.
+    own: BTreeSet<Task>,
+    /// Processes that were first seen after the first change.
+    family: BTreeSet<Identity>,
+    /// The sessions (setsid(2)) of those whose masks were changed.
+    sessions: BTreeSet<u32>,
+}
+
+impl Masks {
+    /// As it stands in the ledger of a manager that is gone; `entries` in the order in which they were written.
+    pub fn of_ledger<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
+        let mut masks = Self::default();
+        let mut last = None;
+        for entry in entries {
+            match entry {
+                Entry::Mask(mask) => {
+                    let Some(change) = Change::of_entry(mask) else { continue };
+                    last = Some(change.plan);
+                    masks.enter(&change);
+                }
+                Entry::OwnMask { tid, born, .. } => {
+                    let process = entry.process();
+                    let task = |process| Task { process, tid: Tid(*tid), started: Nanos(*born) };
+                    process.into_iter().for_each(|process| masks.let_choose(task(process)));
+                }
+                Entry::Member { .. } => masks.family.extend(entry.process()),
+                _ => {}
+            }
+        }
+        // A plan is written down as a whole before its first step is done.
+        let given = masks.held.values_mut().flat_map(|held| &mut held.given);
+        given.for_each(|given| given.uncertain = Some(given.plan) == last);
+        masks
+    }
+
+    /// Notes a change that is about to be made.
+    pub fn enter(&mut self, change: &Change) {
+        let new = || Held { original: change.original.clone(), given: Vec::new(), until: None };
+        let held = self.held.entry(change.task).or_insert_with(new);
+        if held.until.is_some() {
+            *held = new();
+        }
+        self.own.remove(&change.task);
+        self.sessions.insert(change.session);
+        let Change { plan, at, via, ref cpus, .. } = *change;
+        held.given.push(Given { plan, at, via, cpus: cpus.clone(), uncertain: false });
+        if held.given.len() > MAX_GIVEN {
+            held.given.remove(0);
+        }
+    }
+
+    /// The last change of a thread was not made.
+    pub fn withdraw(&mut self, task: &Task) {
+        if let Some(held) = self.held.get_mut(task) {
+            held.given.pop();
+            if held.given.is_empty() {
+                self.held.remove(task);
+            }
+        }
+    }
+
+    /// A thread has chosen a mask of its own, whatever it is.
+    pub fn let_choose(&mut self, task: Task) {
+        self.own.insert(task);
+        if let Some(held) = self.held.get_mut(&task) {
+            held.until.get_or_insert(Nanos(u64::MAX));
+        }
+    }
+
+    /// A thread ended, or chose a mask of its own: from then on nobody inherits ours from it.
+    pub fn let_go(&mut self, task: &Task, at: Nanos) {
+        if let Some(held) = self.held.get_mut(task) {
+            held.until = Some(at);
+        }
+        let ended = || self.held.iter().filter(|(_, held)| held.until.is_some());
+        if ended().count() > MAX_ENDED {
+            let oldest = ended().min_by_key(|(_, held)| held.until).map(|(task, _)| *task);
+            oldest.into_iter().for_each(|task| drop(self.held.remove(&task)));
+        }
+    }
+
+    /// Whether a process whose parents have ended may have come from the tree: it belongs to one of its sessions and
+    /// is younger than the first change.
+    #[must_use]
+    pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
+        session != 0 && self.sessions.contains(&session) && self.is_late(process)
+    }
+
+    fn is_late(&self, process: &Identity) -> bool {
+        let first = self.held.values().filter_map(|held| held.given.first()).map(|given| given.at);
+        first.min().is_some_and(|first| process.started.0 + tick() > first.0)
+    }
+
+    /// A process was seen; whether it has to be written down, because it came after the first change and could be
+    /// out of reach for who looks for heirs later.
+    pub fn see(&mut self, process: Identity) -> bool {
+        self.is_late(&process) && self.family.insert(process)
+    }
+
+    /// Whether no mask was ever changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Every thread that has a mask of ours, as far as is known.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.held.iter().filter(|(_, held)| held.until.is_none()).map(|(task, _)| task)
+    }
+
+    /// The thread of this number that has a mask of ours.
+    #[must_use]
+    pub fn task(&self, process: Identity, tid: Tid) -> Option<&Task> {
+        let all = Task { process, tid, started: Nanos(0) }..=Task {
+            process,
+            tid,
+            started: Nanos(u64::MAX),
+        };
+        self.held.range(all).find(|(_, held)| held.until.is_none()).map(|(task, _)| task)
+    }
+
+    /// The mask that a thread was given last.
+    #[must_use]
+    pub fn now(&self, task: &Task) -> Option<&CpuSet> {
+        Some(&self.held.get(task)?.given.last()?.cpus)
+    }
+
+    /// All processes in which there may be masks of ours.
+    #[must_use]
+    pub fn processes(&self) -> BTreeSet<Identity> {
+        self.held.keys().map(|task| task.process).chain(self.family.iter().copied()).collect()
+    }
+
+    /// Whether somebody was given this mask: who has another one is no heir.
+    #[must_use]
+    pub fn was_given(&self, now: &CpuSet) -> bool {
+        let is = |given: &Given| given.cpus == *now || given.is_via(now);
+        self.held.values().flat_map(|held| &held.given).any(is)
+    }
+
+    /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known: the kernel cuts
+    /// our masks down when a cpuset loses CPUs, and replaces those of which nothing is left.
+    #[must_use]
+    pub fn standing(&self, task: &Task, now: &CpuSet, cpuset: Option<&CpuSet>) -> Standing {
+        match self.held.get(task).filter(|held| held.until.is_none()) {
+            Some(held) if held.has(now, cpuset) => Standing::Ours(held.original.clone()),
+            Some(held) => Standing::Changed(held.original.clone()),
+            None if self.held.contains_key(task) || self.own.contains(task) => Standing::Untouched,
+            None => self.inherited(task, now).map_or(Standing::Untouched, Standing::Heir),
+        }
+    }
+
+    /// The mask of the creator, if this one was inherited: what all possible creators had at least.
+    fn inherited(&self, task: &Task, now: &CpuSet) -> Option<Original> {
+        let had = |(of, held): &(&Task, &Held)| **of != *task && held.had(now, task.started);
+        let all: Vec<(&Task, &Held)> = self.held.iter().filter(had).collect();
+        let own = all.iter().filter(|(of, _)| of.process == task.process);
+        let near: Vec<_> = own.copied().collect();
+        let creators = if near.is_empty() { all } else { near };
+        creators.into_iter().map(|(_, held)| held.original.clone()).reduce(|a, b| Original {
+            cpus: a.cpus.intersection(&b.cpus),
+            whole: a.whole && b.whole,
+        })
+    }
+}
+
+impl Held {
+    /// Whether this is what we gave it last, or may have given it last.
+    fn has(&self, now: &CpuSet, cpuset: Option<&CpuSet>) -> bool {
+        let certain = self.given.iter().rposition(|given| !given.uncertain);
+        let later = &self.given[certain.map_or(0, |place| place + 1)..];
+        let last_certain = match certain {
+            Some(place) => self.given[place].is(now, cpuset),
+            None => self.original.cpus == *now,
+        };
+        let may = |given: &Given| given.is(now, cpuset) || given.is_via(now);
+        if later.is_empty() { last_certain } else { last_certain || later.iter().any(may) }
+    }
+
+    /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no finer.
+    fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
+        self.given.iter().enumerate().any(|(place, given)| {
+            let next = self.given[place + 1..].iter().find(|next| !next.uncertain);
+            let end = next.map(|next| next.at).or(self.until).unwrap_or(Nanos(u64::MAX));
+            let born =
+                given.at.0 < at.0.saturating_add(tick()) && at.0 < end.0.saturating_add(tick());
+            // It stays on the one CPU for the moment between two calls.
+            let moment = given.uncertain || at.0 < given.at.0.saturating_add(tick());
+            born && (given.cpus == *mask || moment && given.is_via(mask))
+        })
+    }
+}
+
+impl Given {
+    fn is_via(&self, mask: &CpuSet) -> bool {
+        self.via.is_some_and(|cpu| mask.len() == 1 && mask.contains(cpu))
+    }
+
+    fn is(&self, now: &CpuSet, cpuset: Option<&CpuSet>) -> bool {
+        let cut = cpuset.map(|cpuset| match self.cpus.intersection(cpuset) {
+            left if left.is_empty() => cpuset.clone(),
+            left => left,
+        });
+        self.cpus == *now || cut.is_some_and(|cut| cut == *now)
+    }
+}
+
+impl Change {
+    /// Whether its thread will have this mask, be it for a moment.
+    #[must_use]
+    pub fn gives(&self, mask: &CpuSet) -> bool {
+        self.cpus == *mask || self.via.is_some_and(|cpu| mask.len() == 1 && mask.contains(cpu))
+    }
+
+    /// What is written into the ledger before it is made.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        Entry::Mask(MaskEntry {
+            plan: self.plan,
+            pid: self.task.process.pid.0,
+            started: self.task.process.started.0,
+            session: self.session,
+            tid: self.task.tid.0,
+            born: self.task.started.0,
+            at: self.at.0,
+            before: list(&self.original.cpus),
+            whole: self.original.whole,
+            via: self.via.and_then(|cpu| u32::try_from(cpu).ok()),
+            given: list(&self.cpus),
+        })
+    }
+
+    fn of_entry(entry: &MaskEntry) -> Option<Self> {
+        let process = Identity { pid: Pid(entry.pid), started: Nanos(entry.started) };
+        Some(Self {
+            plan: entry.plan,
+            task: Task { process, tid: Tid(entry.tid), started: Nanos(entry.born) },
+            session: entry.session,
+            at: Nanos(entry.at),
+            original: Original { cpus: set(&entry.before)?, whole: entry.whole },
+            via: entry.via.map(|cpu| cpu as usize),
+            cpus: set(&entry.given)?,
+        })
+    }
+}
+
+fn list(cpus: &CpuSet) -> String {
+    cpus.to_string()
+}
+
+fn set(list: &str) -> Option<CpuSet> {
+    let cpus = cpulist::parse(list.as_bytes()).ok()?;
+    Some(cpus.iter().map(|&cpu| cpu as usize).collect())
+}
+
+/// Nanoseconds of a clock tick.
+fn tick() -> u64 {
+    1_000_000_000 / ticks_per_second()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Who is taken for what, by the masks that were given and the times.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn cpus(list: &str) -> CpuSet {
+    set(list).unwrap()
+}
+
+fn task(pid: u32, tid: u32, started_s: u64) -> Task {
+    let process = Identity { pid: Pid(pid), started: Nanos(SECOND) };
+    Task { process, tid: Tid(tid), started: Nanos(started_s * SECOND) }
+}
+
+fn change(task: Task, at_s: u64, via: Option<usize>, before: &str, given: &str) -> Change {
+    let original = Original { cpus: cpus(before), whole: false };
+    let at = Nanos(at_s * SECOND);
+    Change { plan: 1, task, session: 1, at, original, via, cpus: cpus(given) }
+}
+
+/// What a thread that was born at some second and has some mask is taken for, and what it gets back.
+fn told(masks: &Masks, task: Task, now: &str) -> String {
+    match masks.standing(&task, &cpus(now), None) {
+        Standing::Ours(original) => format!("ours, had {}", original.cpus),
+        Standing::Heir(original) => format!("heir of {}", original.cpus),
+        Standing::Changed(_) => "changed".to_string(),
+        Standing::Untouched => "untouched".to_string(),
+    }
+}
+
+#[test]
+fn heirs_are_who_was_born_with_a_mask_while_it_was_in_force() {
+    let mut masks = Masks::default();
+    let creator = task(1, 1, 1);
+    masks.enter(&change(creator, 10, Some(2), "0-7", "0-3"));
+    masks.enter(&change(creator, 20, None, "0-7", "4-7"));
+    for (born, mask, expected) in [
+        (5, "0-3", "untouched"), // there before, so it chose this mask
+        (10, "0-3", "heir of 0-7"),
+        (15, "0-3", "heir of 0-7"),
+        (15, "2", "untouched"), // the one CPU was there for a moment, five seconds ago
+        (10, "2", "heir of 0-7"),
+        (15, "4-7", "untouched"),
+        (25, "4-7", "heir of 0-7"),
+        (25, "0-3", "untouched"),
+        (25, "0-7", "untouched"),
+    ] {
+        assert_eq!(told(&masks, task(1, 9, born), mask), expected, "{born} s, {mask}");
+    }
+    assert_eq!(told(&masks, creator, "4-7"), "ours, had 0-7");
+    assert_eq!(told(&masks, creator, "0-3"), "changed");
+    masks.let_go(&creator, Nanos(30 * SECOND));
+    assert_eq!(told(&masks, creator, "4-7"), "untouched");
+    assert_eq!(told(&masks, task(1, 9, 29), "4-7"), "heir of 0-7");
+    assert_eq!(told(&masks, task(1, 9, 35), "4-7"), "untouched");
+}
+
+#[test]
+fn an_heir_gets_what_its_own_process_had_else_what_every_creator_had() {
+    let mut masks = Masks::default();
+    masks.enter(&change(task(1, 1, 1), 10, None, "0-7", "0"));
+    masks.enter(&change(task(2, 2, 1), 10, None, "0-3", "0"));
+    assert_eq!(told(&masks, task(1, 9, 11), "0"), "heir of 0-7");
+    assert_eq!(told(&masks, task(2, 9, 11), "0"), "heir of 0-3");
+    assert_eq!(told(&masks, task(3, 9, 11), "0"), "heir of 0-3");
+}
+
+#[test]
+fn a_mask_that_the_cpuset_cut_down_is_still_ours() {
+    let mut masks = Masks::default();
+    let one = task(1, 1, 1);
+    masks.enter(&change(one, 10, None, "0-7", "0-3"));
+    let is_ours = |now, cpuset: Option<&str>| {
+        let standing = masks.standing(&one, &cpus(now), cpuset.map(cpus).as_ref());
+        matches!(standing, Standing::Ours(_))
+    };
+    assert!(is_ours("0-3", None) && is_ours("0-3", Some("0-5")));
+    assert!(!is_ours("0-1", None) && !is_ours("0-1", Some("0-7")));
+    assert!(is_ours("0-1", Some("0-1,6")));
+    assert!(is_ours("6-7", Some("6-7")), "nothing of ours was left");
+}
+
+#[test]
+fn a_change_that_was_not_made_leaves_what_was_there() {
+    let mut masks = Masks::default();
+    let one = task(1, 1, 1);
+    masks.enter(&change(one, 10, None, "0-7", "0-3"));
+    masks.enter(&change(one, 20, None, "0-7", "4-7"));
+    masks.withdraw(&one);
+    assert_eq!(told(&masks, one, "0-3"), "ours, had 0-7");
+    masks.withdraw(&one);
+    assert!(masks.is_empty());
+}
+
+#[test]
+fn a_ledger_tells_the_same_and_reckons_with_a_last_plan_half_done() {
+    let (one, other, third) = (task(1, 1, 1), task(1, 2, 1), task(1, 3, 1));
+    let mut changes = [
+        change(one, 10, Some(1), "0-7", "0-3"),
+        change(other, 10, Some(2), "0-7", "0-3"),
+        change(one, 20, Some(5), "0-7", "4-7"),
+        change(third, 20, Some(6), "0-7", "4-7"),
+    ];
+    changes[2..].iter_mut().for_each(|change| change.plan = 2);
+    let mut entries: Vec<Entry> = changes.iter().map(Change::entry).collect();
+    let masks = Masks::of_ledger(&entries);
+    for (now, expected) in [
+        ("4-7", "ours, had 0-7"),
+        ("5", "ours, had 0-7"),
+        ("0-3", "ours, had 0-7"),
+        ("1", "changed"),
+    ] {
+        assert_eq!(told(&masks, one, now), expected, "{now}");
+    }
+    assert_eq!(told(&masks, other, "2"), "changed", "its change had been made");
+    for now in ["0-7", "6", "4-7"] {
+        assert_eq!(told(&masks, third, now), "ours, had 0-7", "{now}");
+    }
+    assert_eq!(told(&masks, task(1, 9, 30), "0-3"), "heir of 0-7", "the old mask may hold");
+    assert_eq!(told(&masks, task(1, 9, 30), "5"), "heir of 0-7");
+    entries.push(one.entry());
+    assert_eq!(told(&Masks::of_ledger(&entries), one, "4-7"), "untouched");
+}
+
+#[test]
+fn who_had_chosen_the_same_mask_in_the_same_moment_is_no_heir() {
+    let bystander = task(1, 9, 10);
+    let entries = [bystander.entry(), change(task(1, 1, 1), 10, None, "0-7", "0-3").entry()];
+    let masks = Masks::of_ledger(&entries);
+    assert_eq!(told(&masks, bystander, "0-3"), "untouched");
+    assert_eq!(told(&masks, task(1, 8, 10), "0-3"), "heir of 0-7");
+}
+
+#[test]
+fn who_comes_after_the_first_change_is_to_be_written_down_once() {
+    let mut masks = Masks::default();
+    let process = |pid, started_s| Identity { pid: Pid(pid), started: Nanos(started_s * SECOND) };
+    assert!(!masks.see(process(5, 30)), "nothing was changed yet");
+    masks.enter(&change(task(1, 1, 1), 10, None, "0-7", "0-3"));
+    assert!(!masks.see(process(2, 5)));
+    assert!(masks.see(process(3, 15)) && !masks.see(process(3, 15)));
+    assert_eq!(masks.processes().len(), 2);
+}

@@ -1,0 +1,218 @@
+//! Giving masks to threads, and giving them back what they had.
+//!
+//! Between finding a thread and changing its mask its number could go to another: the kernel offers no way to
+//! change the mask of a thread but by its number. What stands between is two readings of `/proc` and a call.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use rondpoint_core::plan::StepResult;
+use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
+use serde::Serialize;
+
+use super::Identity;
+use super::masks::{Change, Masks, Original, Standing, Task};
+use crate::cpuset;
+use crate::observe::tasks::{Tasks, started};
+use crate::parse::stat::{self, TaskStat};
+use crate::root::{self, Root};
+use crate::syscall::affinity;
+use crate::syscall::time::since_boot_ns;
+
+/// Rounds of looking for heirs: while one creator has its mask back, another may still create.
+const MAX_ROUNDS: usize = 16;
+/// The largest mask: no kernel is built for more CPUs.
+const ALL_CPUS: usize = 8192;
+
+/// What a step wants of a thread, in the kernel's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) plan: u64,
+    pub(super) process: Identity,
+    pub(super) tid: Tid,
+    pub(super) cpus: CpuSet,
+    pub(super) via: Option<usize>,
+    /// When the thread was seen that is meant: one that started later has only its number.
+    pub(super) seen: Nanos,
+}
+
+/// What became of masks that were to be put back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// Threads that have their first mask again.
+    pub put_back: u64,
+    /// Threads that had it already.
+    pub in_place: u64,
+    /// Threads that had inherited a mask of ours and have what their creator had.
+    pub heirs: u64,
+    /// Threads whose mask somebody else has changed since: left as they are.
+    pub left_alone: u64,
+    /// Threads that have ended.
+    pub gone: u64,
+    /// Threads of which the kernel refused it.
+    pub refused: u64,
+}
+
+impl Restored {
+    /// Adds other counts.
+    pub fn add(&mut self, other: &Self) {
+        self.put_back += other.put_back;
+        self.in_place += other.in_place;
+        self.heirs += other.heirs;
+        self.left_alone += other.left_alone;
+        self.gone += other.gone;
+        self.refused += other.refused;
+    }
+}
+
+/// The thread of a process that has this number now.
+pub(super) fn find(root: &Root, process: Identity, tid: Tid) -> Option<Task> {
+    let path = root.in_proc(format!("{}/task/{tid}/stat", process.pid));
+    let found = stat::parse(&root::read_optional(&path).ok()??).ok()?;
+    let is_dead = matches!(found.state, 'Z' | 'X');
+    (!is_dead).then(|| Task { process, tid, started: started(&found) })
+}
+
+/// What exactly would be changed. The new mask stays inside what the thread had before our first change, and
+/// what its cpuset gives now, which the kernel sees to.
+pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Change, StepResult> {
+    let task = find(root, wanted.process, wanted.tid).ok_or(StepResult::Gone)?;
+    if task.started > wanted.seen || !wanted.process.is_there(root) {
+        return Err(StepResult::Gone);
+    }
+    let now = affinity::get(thread(task)).map_err(|error| result(&error))?;
+    let cpuset = cpuset::cpus_of(root, task.process.pid);
+    let original = match masks.standing(&task, &now, cpuset.as_ref()) {
+        Standing::Ours(original) | Standing::Heir(original) => original,
+        Standing::Untouched => Original { whole: cpuset.as_ref() == Some(&now), cpus: now },
+        // It has chosen this since it was looked at.
+        Standing::Changed(_) => return Err(StepResult::Refused { errno: libc::EBUSY }),
+    };
+    let cpus = wanted.cpus.intersection(&original.cpus);
+    if cpus.is_empty() {
+        return Err(StepResult::Refused { errno: libc::EINVAL });
+    }
+    let via = wanted.via.filter(|cpu| cpus.contains(*cpu));
+    let session = stat_of(root, task.process.pid).map_or(0, |found| found.session);
+    let at = Nanos(since_boot_ns());
+    Ok(Change { plan: wanted.plan, task, session, at, original, via, cpus })
+}
+
+/// Makes a change that was prepared and written down.
+pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
+    let before = masks.now(&change.task).unwrap_or(&change.original.cpus).clone();
+    masks.enter(change);
+    if let Some(cpu) = change.via {
+        // A CPU that has just gone is no reason to give up the mask.
+        let _ = affinity::set(thread(change.task), &[cpu].into_iter().collect());
+    }
+    let set = match change.cpus == change.original.cpus {
+        true => put_back(change.task, &change.original),
+        false => affinity::set(thread(change.task), &change.cpus),
+    };
+    match set {
+        Ok(()) => StepResult::Done,
+        Err(error) => {
+            masks.withdraw(&change.task);
+            // It is not to stay on the one CPU; what cannot be set now either is gone or somebody else's.
+            let _ = affinity::set(thread(change.task), &before);
+            result(&error)
+        }
+    }
+}
+
+/// Gives a thread the mask that it had: one without a mask of its own gets all there will ever be, of which the
+/// kernel gives it what its cpuset has, now and later.
+fn put_back(task: Task, original: &Original) -> io::Result<()> {
+    match original.whole {
+        true => affinity::set(thread(task), &CpuSet::first(ALL_CPUS)),
+        false => affinity::set(thread(task), &original.cpus),
+    }
+}
+
+/// A thread that was born with a mask of ours gets what it would have had without us; whether it could.
+pub(super) fn disinherit(task: Task, original: &Original) -> bool {
+    put_back(task, original).is_ok()
+}
+
+/// Puts back all masks of the tree.
+#[must_use]
+pub fn restore(root: &Root, masks: &Masks) -> Restored {
+    let mut counts = Restored::default();
+    let mut looked_at = BTreeSet::new();
+    for _ in 0..MAX_ROUNDS {
+        let before = counts.put_back + counts.heirs;
+        for task in tree(root, masks) {
+            if looked_at.insert(task) {
+                restore_one(root, masks, task, &mut counts);
+            }
+        }
+        if counts.put_back + counts.heirs == before {
+            break;
+        }
+    }
+    counts.gone = masks.tasks().filter(|task| !looked_at.contains(*task)).count() as u64;
+    counts
+}
+
+fn restore_one(root: &Root, masks: &Masks, task: Task, counts: &mut Restored) {
+    // A thread that has just ended counts as gone if it was one of ours.
+    let Ok(now) = affinity::get(thread(task)) else { return };
+    let cpuset = cpuset::cpus_of(root, task.process.pid);
+    let (original, count) = match masks.standing(&task, &now, cpuset.as_ref()) {
+        Standing::Untouched => return,
+        Standing::Changed(original) if original.cpus == now => return counts.in_place += 1,
+        Standing::Changed(_) => return counts.left_alone += 1,
+        Standing::Ours(original) if original.cpus == now => return counts.in_place += 1,
+        Standing::Ours(original) => (original, &mut counts.put_back),
+        Standing::Heir(original) => (original, &mut counts.heirs),
+    };
+    match put_back(task, &original) {
+        Ok(()) => *count += 1,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+        Err(_) => counts.refused += 1,
+    }
+}
+
+fn stat_of(root: &Root, pid: Pid) -> Option<TaskStat> {
+    stat::parse(&root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??).ok()
+}
+
+/// Processes that may have come from the tree, though their parents have ended and nobody saw them come.
+fn orphans(root: &Root, masks: &Masks) -> Vec<Identity> {
+    let names = root::list(&root.proc).unwrap_or_default();
+    let process = |name: &String| {
+        let pid = Pid(name.parse().ok()?);
+        let found = stat_of(root, pid)?;
+        let process = Identity { pid, started: started(&found) };
+        masks.may_have_borne(&process, found.session).then_some(process)
+    };
+    names.iter().filter_map(process).collect()
+}
+
+/// All threads that could have a mask of ours.
+fn tree(root: &Root, masks: &Masks) -> Vec<Task> {
+    let known = masks.processes().into_iter().filter(|process| process.is_there(root));
+    let there: Vec<Identity> = known.chain(orphans(root, masks)).collect();
+    let Some(first) = there.first().map(|process| process.pid) else { return Vec::new() };
+    let known: Vec<(Pid, Pid)> = there.iter().map(|process| (first, process.pid)).collect();
+    let mut tasks = Tasks::new(root.clone(), first, false);
+    let mut found = Vec::new();
+    for pid in tasks.members(&known).unwrap_or_default() {
+        let Some(process) = Identity::of(root, pid) else { continue };
+        let threads = tasks.threads_of(pid).unwrap_or_default();
+        found.extend(threads.into_iter().filter_map(|tid| find(root, process, tid)));
+    }
+    found
+}
+
+pub(super) fn thread(task: Task) -> i32 {
+    i32::try_from(task.tid.0).expect("the kernel's thread numbers are below 2^22")
+}
+
+fn result(error: &io::Error) -> StepResult {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => StepResult::Gone,
+        errno => StepResult::Refused { errno: errno.unwrap_or(libc::EIO) },
+    }
+}

@@ -1,0 +1,80 @@
+//! Cpusets: which one a process is in, and the CPUs that it has.
+//!
+//! `/proc/PID/cpuset` names it in either version of cgroups: the nearest group above the process for which
+//! somebody switched the controller on.
+
+use std::path::Path;
+
+use rondpoint_core::{CpuSet, Pid};
+
+use crate::LinuxError;
+use crate::parse::cpulist;
+use crate::root::{self, Root};
+
+/// The cpuset that a process is in; `None` where the process is gone or the kernel has no cpusets.
+///
+/// # Errors
+/// Any refusal of the kernel but absence.
+pub fn path_of(root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
+    let bytes = root::read_optional(&root.in_proc(format!("{pid}/cpuset")))?;
+    let text = bytes.map(|bytes| String::from_utf8_lossy(bytes.trim_ascii()).into_owned());
+    Ok(text.filter(|text| text.starts_with('/')))
+}
+
+/// The CPUs (the kernel's numbers) that a cpuset has now; `None` where that cannot be read, as for a group
+/// outside the namespace of this process.
+#[must_use]
+pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
+    let inside = Path::new(path.trim_start_matches('/'));
+    let read = |base: &str, file: &str| {
+        let file = root.in_sys("fs/cgroup").join(base).join(inside).join(file);
+        let list = cpulist::parse(&root::read_optional(&file).ok()??).ok()?;
+        let cpus: CpuSet = list.iter().map(|&cpu| cpu as usize).collect();
+        (!cpus.is_empty()).then_some(cpus)
+    };
+    // Version 2, version 1, and version 1 as it was before Linux 3.17.
+    read("", "cpuset.cpus.effective")
+        .or_else(|| read("cpuset", "cpuset.effective_cpus"))
+        .or_else(|| read("cpuset", "cpuset.cpus"))
+}
+
+/// The CPUs that the cpuset of a process has now.
+#[must_use]
+pub fn cpus_of(root: &Root, pid: Pid) -> Option<CpuSet> {
+    cpus(root, &path_of(root, pid).ok()??)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_cpuset_of_a_process_is_named_and_has_cpus_in_either_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        fs::create_dir_all(root.in_proc("7")).unwrap();
+        fs::write(root.in_proc("7/cpuset"), "/jobs/a\n").unwrap();
+        assert_eq!(path_of(&root, Pid(7)).unwrap().as_deref(), Some("/jobs/a"));
+        assert_eq!(path_of(&root, Pid(8)).unwrap(), None);
+        assert_eq!(cpus_of(&root, Pid(7)), None);
+        for (folder, file, list) in [
+            ("fs/cgroup/cpuset/jobs/a", "cpuset.effective_cpus", "1,3"),
+            ("fs/cgroup/jobs/a", "cpuset.cpus.effective", "2-3,200"),
+        ] {
+            fs::create_dir_all(root.in_sys(folder)).unwrap();
+            fs::write(root.in_sys(folder).join(file), format!("{list}\n")).unwrap();
+            assert_eq!(cpus_of(&root, Pid(7)).unwrap().to_string(), list);
+        }
+    }
+
+    #[test]
+    fn this_process_has_at_least_the_cpus_that_it_runs_on() {
+        let own = crate::syscall::affinity::get(0).unwrap();
+        // A kernel without cpusets says nothing.
+        if let Some(cpus) = cpus_of(&Root::live(), Pid(std::process::id())) {
+            assert!(own.is_subset(&cpus), "{own} of {cpus}");
+        }
+    }
+}

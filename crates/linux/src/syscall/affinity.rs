@@ -1,0 +1,132 @@
+//! `sched_getaffinity(2)` and `sched_setaffinity(2)`: the CPUs that a thread may run on.
+//!
+//! Masks are sets of the kernel's CPU numbers, which may be sparse, and of any length: glibc's `cpu_set_t`
+//! ends at 1024 CPUs, so the calls are made without it.
+
+use std::io;
+
+use rondpoint_core::CpuSet;
+
+use super::check;
+
+const BITS: usize = u64::BITS as usize;
+/// Words of the first attempt: 1024 CPUs.
+const FIRST_WORDS: usize = 16;
+/// Words of the last attempt: no kernel is built for more CPUs than this has bits.
+const MOST_WORDS: usize = 1024;
+
+/// The CPUs that a thread may use now: its own mask within its cpuset. Thread 0 is the caller.
+///
+/// # Errors
+/// ESRCH where there is no such thread.
+pub fn get(thread: i32) -> io::Result<CpuSet> {
+    let mut words = vec![0u64; FIRST_WORDS];
+    loop {
+        // SAFETY: the kernel writes at most the given number of bytes into the array.
+        let written = check(unsafe {
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                thread,
+                size_of_val(words.as_slice()),
+                words.as_mut_ptr(),
+            )
+        });
+        match written {
+            Ok(_) => return Ok(set_of(&words)),
+            // A kernel for more CPUs than that.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EINVAL) && words.len() < MOST_WORDS =>
+            {
+                words.resize(2 * words.len(), 0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Restricts a thread to these CPUs, as far as its cpuset has them.
+///
+/// # Errors
+/// ESRCH where there is no such thread, EINVAL where its cpuset has none of the CPUs or the kernel has bound
+/// it, EPERM where it is somebody else's.
+pub fn set(thread: i32, cpus: &CpuSet) -> io::Result<()> {
+    let words = words_of(cpus);
+    // SAFETY: the kernel reads the given number of bytes of the array; what a shorter one lacks is zero.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setaffinity,
+            thread,
+            size_of_val(words.as_slice()),
+            words.as_ptr(),
+        )
+    };
+    check(result).map(|_| ())
+}
+
+fn words_of(cpus: &CpuSet) -> Vec<u64> {
+    let mut words = Vec::new();
+    for cpu in cpus.iter() {
+        if words.len() <= cpu / BITS {
+            words.resize(cpu / BITS + 1, 0u64);
+        }
+        words[cpu / BITS] |= 1 << (cpu % BITS);
+    }
+    words
+}
+
+fn set_of(words: &[u64]) -> CpuSet {
+    let bits = |(place, word): (usize, &u64)| {
+        let word = *word;
+        (0..BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| place * BITS + bit)
+    };
+    words.iter().enumerate().flat_map(bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_this_process_is_restricted_and_let_go_again() {
+        std::thread::spawn(|| {
+            let before = get(0).unwrap();
+            let one: CpuSet = before.iter().take(1).collect();
+            set(0, &one).unwrap();
+            assert_eq!(get(0).unwrap(), one);
+            set(0, &before).unwrap();
+            assert_eq!(get(0).unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn the_kernel_takes_what_is_there_of_a_mask_and_refuses_one_of_which_nothing_is() {
+        std::thread::spawn(|| {
+            let before = get(0).unwrap();
+            let absent: CpuSet = [5_000, 60_000].into_iter().collect();
+            assert_eq!(set(0, &absent).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+            assert_eq!(set(0, &CpuSet::new()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+            set(0, &before.union(&absent)).unwrap();
+            assert_eq!(get(0).unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_told() {
+        assert_eq!(get(i32::MAX).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        let error = set(i32::MAX, &CpuSet::first(1)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn masks_of_many_sparse_cpus_are_words_and_back() {
+        let cpus: CpuSet = [0, 63, 64, 1_023, 1_024, 8_191].into_iter().collect();
+        let words = words_of(&cpus);
+        assert_eq!((words.len(), words[0], words[1], words[16]), (128, 1 | 1 << 63, 1, 1));
+        assert_eq!(set_of(&words), cpus);
+        assert_eq!(words_of(&CpuSet::new()), [0u64; 0]);
+    }
+}
