@@ -14,7 +14,7 @@ pub use settings::GuardSettings;
 
 use self::budget::Budget;
 use self::history::History;
-use self::threads::exchanges;
+use self::threads::{exchanges, thread_of};
 use crate::accounts::Accounts;
 use crate::ledger::Ledger;
 use crate::model::{App, Model};
@@ -256,10 +256,18 @@ impl Guard {
         }
     }
 
-    /// Undoing needs the subject to be there and nothing else: budgets and cool-downs were paid when it was done.
+    /// Undoing needs the subject to be there and nothing else: budgets and cool-downs were paid when it was done. A thread that has
+    /// chosen a mask of its own since keeps that one.
     fn admit_undo(&mut self, proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
-        match proposal.action.pid().and_then(|pid| scene.model.app(pid)) {
-            Some(_) => verdicts.admitted.push(proposal),
+        let exemption = match &proposal.action {
+            Action::SetAffinity { pid, tid, .. } => {
+                thread_of(scene.model, *pid, *tid).map(|thread| thread.exempt)
+            }
+            action => action.pid().and_then(|pid| scene.model.app(pid)).map(|_| None),
+        };
+        match exemption {
+            Some(None) => verdicts.admitted.push(proposal),
+            Some(Some(exemption)) => verdicts.refuse(proposal, Refusal::Exempt { exemption }),
             None => verdicts.refuse(proposal, Refusal::Unknown),
         }
     }

@@ -144,7 +144,7 @@ impl Guard {
     }
 }
 
-fn thread_of(model: &Model, pid: Pid, tid: Tid) -> Option<&Thread> {
+pub(super) fn thread_of(model: &Model, pid: Pid, tid: Tid) -> Option<&Thread> {
     let app = model.app(pid)?;
     let threads = model.threads_of(app);
     let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;

@@ -6,9 +6,9 @@ mod scene;
 use expect_test::{Expect, expect};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::Exemption;
-use rondpoint_core::plan::{Kind, Mechanism};
+use rondpoint_core::plan::{Kind, Mechanism, Undo};
 use rondpoint_core::policy::sam::Phase;
-use rondpoint_core::{Action, Bytes, Nanos, NodeSet};
+use rondpoint_core::{Action, Bytes, Nanos, NodeSet, Reason};
 use scene::{Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
@@ -390,6 +390,26 @@ fn what_was_undone_waits_longer_each_time_and_in_the_end_for_ever() {
     assert!(at(16, false).starts_with("admit move"));
     let given_up = at(17, true);
     assert_eq!(given_up.matches("GivenUp").count(), 2, "{given_up}");
+}
+
+#[test]
+fn a_thread_that_chose_a_mask_since_is_not_undone() {
+    let mut stage = Stage::new();
+    let undo = |tid| {
+        let mut proposal = affinity(1, tid, "0-15");
+        proposal.reason = Reason::Undo(Undo { plan: 1, change: -0.2, noise: 0.1 });
+        proposal
+    };
+    stage.model.threads[1].exempt = Some(Exemption::OwnAffinity);
+    check(
+        &mut stage,
+        vec![undo(10), undo(11), undo(19)],
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 0-15
+            refuse thread 11 of 1 to CPUs 0-15: not to be touched: OwnAffinity
+            refuse thread 19 of 1 to CPUs 0-15: no such process or thread
+        "#]],
+    );
 }
 
 #[test]

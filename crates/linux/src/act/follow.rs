@@ -73,9 +73,7 @@ impl Look<'_> {
                 .and_then(|path| cpuset::cpus(self.root, &path));
             self.over_process(process, identity, cpuset.as_ref(), &mut indices);
         }
-        let ended: Vec<_> =
-            self.masks.tasks().filter(|task| is_gone(thread(**task))).copied().collect();
-        ended.iter().for_each(|task| self.masks.let_go(task, observation.at));
+        self.masks.forget_gone(observation.at, |task| is_gone(thread(*task)));
         self.found
     }
 
@@ -98,7 +96,7 @@ impl Look<'_> {
         let base = own.iter().flatten().fold(CpuSet::new(), |all, mask| all.union(mask));
         for (one, mask) in process.threads.iter_mut().zip(own) {
             let Some(mask) = mask else { continue };
-            if mask != base {
+            if mask != base || self.masks.has_chosen(identity, one.tid) {
                 one.exempt = one.exempt.or(Some(Exemption::OwnAffinity));
                 self.found.bound.push((identity, one.tid, mask.clone()));
             }

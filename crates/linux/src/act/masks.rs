@@ -8,6 +8,7 @@
 //! Masks here are sets of the kernel's CPU numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
 
@@ -174,6 +175,19 @@ impl Masks {
         }
     }
 
+    /// Whether the thread of this number has ever chosen a mask since we changed it or gave the same to others.
+    #[must_use]
+    pub fn has_chosen(&self, process: Identity, tid: Tid) -> bool {
+        self.own.range(numbered(process, tid)).next().is_some()
+    }
+
+    /// Threads that have ended are forgotten; of those that were ours it is kept what they could have left to heirs.
+    pub fn forget_gone(&mut self, at: Nanos, is_gone: impl Fn(&Task) -> bool) {
+        self.own.retain(|task| !is_gone(task));
+        let ended: Vec<Task> = self.tasks().filter(|task| is_gone(task)).copied().collect();
+        ended.iter().for_each(|task| self.let_go(task, at));
+    }
+
     /// A thread ended, or chose a mask of its own: from then on nobody inherits ours from it.
     pub fn let_go(&mut self, task: &Task, at: Nanos) {
         if let Some(held) = self.held.get_mut(task) {
@@ -269,6 +283,12 @@ impl Masks {
             whole: a.whole && b.whole,
         })
     }
+}
+
+/// All threads of this number, whenever they started.
+fn numbered(process: Identity, tid: Tid) -> RangeInclusive<Task> {
+    let at = |started| Task { process, tid, started };
+    at(Nanos(0))..=at(Nanos(u64::MAX))
 }
 
 impl Held {

@@ -84,9 +84,12 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
     let cpuset = cpuset::cpus_of(root, task.process.pid);
     let original = match masks.standing(&task, &now, cpuset.as_ref()) {
         Standing::Ours(original) | Standing::Heir(original) => original,
-        Standing::Untouched => Original { whole: cpuset.as_ref() == Some(&now), cpus: now },
-        // It has chosen this since it was looked at.
+        // It has chosen this since it was looked at, or before.
         Standing::Changed(_) => return Err(StepResult::Refused { errno: libc::EBUSY }),
+        Standing::Untouched if masks.has_chosen(task.process, task.tid) => {
+            return Err(StepResult::Refused { errno: libc::EBUSY });
+        }
+        Standing::Untouched => Original { whole: cpuset.as_ref() == Some(&now), cpus: now },
     };
     let cpus = wanted.cpus.intersection(&original.cpus);
     if cpus.is_empty() {

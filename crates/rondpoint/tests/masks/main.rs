@@ -3,6 +3,7 @@
 //! This program is also the one that is managed ([`target`]) and the manager that is killed ([`stepping`]), which
 //! is why it has a `main` of its own. What puts the masks back is the `rondpoint` that users have.
 
+mod judged;
 mod killed;
 mod living;
 mod stepping;
@@ -32,7 +33,7 @@ fn tests(words: &[&str]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let words: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let all = [killed::TESTS, living::TESTS].concat();
+    let all = [killed::TESTS, living::TESTS, judged::TESTS].concat();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(**word));
     let chosen: Vec<_> = all.iter().filter(|(name, _)| wanted(name)).collect();
     println!("running {} tests", chosen.len());
