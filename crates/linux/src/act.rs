@@ -21,6 +21,7 @@ use crate::ledger_file::Entry;
 use crate::observe::tasks::started;
 use crate::parse::stat;
 use crate::root::{self, Root};
+use crate::syscall::pages::Reach;
 
 /// A process as it was when it was observed: its number alone may belong to another by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,7 +150,7 @@ impl Actor {
         match &proposal.action {
             Action::MovePages { pid, .. } if !there(*pid) => StepResult::Gone,
             Action::MovePages { pid, pages, .. } => {
-                pages::relocate(&pages::Live, *pid, pages, &self.topology)
+                pages::relocate(&pages::Live(Reach::Own), *pid, pages, &self.topology)
             }
             // Linux has no page replication without a patch; masks are set above, the rate where the sensors are,
             // whole processes are not moved here yet.

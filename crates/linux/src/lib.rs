@@ -5,6 +5,7 @@
 //! compares a counter with a threshold: what a number *means* is decided in `rondpoint-core`.
 
 pub mod act;
+pub mod bulk;
 pub mod capture;
 pub mod cpuset;
 pub mod error;

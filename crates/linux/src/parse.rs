@@ -6,6 +6,7 @@
 pub mod cpuinfo;
 pub mod cpulist;
 pub mod fields;
+pub mod maps;
 pub mod meminfo;
 pub mod numa_maps;
 pub mod sched;

@@ -15,7 +15,7 @@ use crate::perf::event::OpenEvent;
 use crate::perf::pmu::Event;
 use crate::root::{self, Root};
 use crate::syscall::memory::{Anonymous, page_bytes};
-use crate::syscall::pages;
+use crate::syscall::pages::{self, Reach};
 use crate::syscall::perf::Target;
 
 const SELF: Target = Target { task: 0, cpu: -1 };
@@ -130,7 +130,7 @@ pub fn page_move() -> io::Result<()> {
     let refused = io::Error::from_raw_os_error;
     let located = pages::locate(0, &page)?.first().copied();
     let home = located.unwrap_or(Err(libc::ENOENT)).map_err(refused)?;
-    let moved = pages::relocate(0, &page, home)?.first().copied().flatten();
+    let moved = pages::relocate(0, &page, home, Reach::Own)?.first().copied().flatten();
     moved.unwrap_or(Err(libc::EBUSY)).map_err(refused).map(|_| ())
 }
 

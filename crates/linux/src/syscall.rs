@@ -7,6 +7,7 @@
 
 pub mod affinity;
 pub mod memory;
+pub mod pagemap;
 pub mod pages;
 pub mod perf;
 pub mod process;

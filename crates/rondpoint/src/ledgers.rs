@@ -8,6 +8,7 @@ use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
 use rondpoint_linux::act::{pages, threads};
 use rondpoint_linux::ledger_file::{self, Entry, Left};
+use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, topology};
 use serde::Serialize;
@@ -121,7 +122,7 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
         restored.skipped += 1;
         return;
     };
-    match pages::relocate(&pages::Live, process.pid, &moves(list, topology), topology) {
+    match pages::relocate(&pages::Live(Reach::Own), process.pid, &moves(list, topology), topology) {
         StepResult::Pages(counts) => restored.pages.add(&counts),
         StepResult::Gone => restored.gone += 1,
         _ => restored.pages.failed += list.len() as u64,

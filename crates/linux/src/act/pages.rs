@@ -10,7 +10,7 @@ use std::io;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
 use rondpoint_core::{Pid, Topology};
 
-use crate::syscall::pages::{self, PageStatus};
+use crate::syscall::pages::{self, PageStatus, Reach};
 
 /// Base pages of one call at most, 16 MiB: as many as are worth the call's fixed cost, and few enough that
 /// no thread of the program waits for long (the kernel migrates 512 at a time).
@@ -40,7 +40,7 @@ pub trait Pages {
 
 /// The kernel.
 #[derive(Debug, Clone, Copy)]
-pub struct Live;
+pub struct Live(pub Reach);
 
 impl Pages for Live {
     fn locate(&self, pid: Pid, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
@@ -53,7 +53,7 @@ impl Pages for Live {
         addresses: &[u64],
         node: u32,
     ) -> io::Result<Vec<Option<PageStatus>>> {
-        pages::relocate(pid.0 as i32, addresses, node)
+        pages::relocate(pid.0 as i32, addresses, node, self.0)
     }
 }
 
@@ -147,39 +147,52 @@ fn relocate_call(
     counts: &mut PageCounts,
 ) -> io::Result<()> {
     let addresses: Vec<u64> = part.iter().map(|page| page.address).collect();
-    let (statuses, why) = match kernel.relocate(pid, &addresses, target) {
-        // A page without a status was busy at each of the kernel's ten attempts.
-        Ok(statuses) => (statuses, libc::EBUSY),
-        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-            (vec![None; part.len()], libc::ENOMEM)
-        }
-        Err(error) => return Err(error),
-    };
-    let untold: Vec<PageMove> =
-        part.iter().zip(&statuses).filter(|(_, s)| s.is_none()).map(|(page, _)| *page).collect();
-    for (page, status) in part.iter().zip(statuses) {
-        match status {
-            Some(Ok(node)) if node == target => counts.moved += base_pages(page),
-            Some(Ok(_)) => counts.failed += base_pages(page),
-            Some(Err(errno)) => count_failure(counts, errno, base_pages(page)),
-            None => {}
-        }
-    }
-    let addresses: Vec<u64> = untold.iter().map(|page| page.address).collect();
-    if addresses.is_empty() {
-        return Ok(());
-    }
-    for (page, status) in untold.iter().zip(kernel.locate(pid, &addresses)?) {
+    for (page, status) in part.iter().zip(move_to(kernel, pid, &addresses, target)?) {
         match status {
             Ok(node) if node == target => counts.moved += base_pages(page),
-            Ok(_) => count_failure(counts, why, base_pages(page)),
+            Ok(_) => counts.failed += base_pages(page),
             Err(errno) => count_failure(counts, errno, base_pages(page)),
         }
     }
     Ok(())
 }
 
-fn count_failure(counts: &mut PageCounts, errno: i32, pages: u64) {
+/// Moves pages to one node with one call. Of each page: the node where it is now, or why it did not move.
+///
+/// # Errors
+/// Those of the call, but for want of memory, which is told of the pages that it hit.
+pub(crate) fn move_to(
+    kernel: &impl Pages,
+    pid: Pid,
+    addresses: &[u64],
+    target: u32,
+) -> io::Result<Vec<PageStatus>> {
+    let (statuses, why) = match kernel.relocate(pid, addresses, target) {
+        // A page without a status was busy at each of the kernel's ten attempts.
+        Ok(statuses) => (statuses, libc::EBUSY),
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            (vec![None; addresses.len()], libc::ENOMEM)
+        }
+        Err(error) => return Err(error),
+    };
+    // Another part of a page that is moving already, as the kernel counts pages, is busy too.
+    let is_open = |status: &Option<PageStatus>| matches!(status, None | Some(Err(libc::EBUSY)));
+    let open = addresses.iter().zip(&statuses).filter(|(_, status)| is_open(status));
+    let open: Vec<u64> = open.map(|(address, _)| *address).collect();
+    let located = if open.is_empty() { Vec::new() } else { kernel.locate(pid, &open)? };
+    let mut located = located.into_iter();
+    let settle = |status: Option<PageStatus>| match status {
+        Some(status) if !is_open(&Some(status)) => status,
+        _ => match located.next() {
+            Some(Ok(node)) if node != target => Err(why),
+            status => status.unwrap_or(Err(why)),
+        },
+    };
+    Ok(statuses.into_iter().map(settle).collect())
+}
+
+/// Counts pages that did not move by the cause.
+pub(crate) fn count_failure(counts: &mut PageCounts, errno: i32, pages: u64) {
     let of = match errno {
         // Nothing mapped, the shared page of zeros.
         libc::ENOENT | libc::EFAULT => &mut counts.absent,
@@ -322,7 +335,7 @@ mod tests {
     #[test]
     fn a_refusal_of_the_whole_call_is_one_outcome() {
         let result = relocate(
-            &Live,
+            &Live(Reach::Own),
             Pid(i32::MAX as u32),
             &moves(1..2, 0),
             &synthetic::parse("node:1").unwrap(),

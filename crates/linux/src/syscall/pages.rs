@@ -4,6 +4,15 @@ use std::io;
 
 use super::check;
 
+/// Whose pages are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Pages that only this process has mapped (`MPOL_MF_MOVE`); others answer EACCES.
+    Own = 2,
+    /// Also pages that others have mapped too (`MPOL_MF_MOVE_ALL`); needs `CAP_SYS_NICE`.
+    Shared = 4,
+}
+
 /// What happened to one page: the node that holds it, or the error number that says why not.
 pub type PageStatus = Result<u32, i32>;
 
@@ -29,7 +38,7 @@ fn pointers(addresses: &[u64]) -> Vec<*const libc::c_void> {
 /// EPERM for somebody else's process, ESRCH for none. A page that is not there is a status of its
 /// own (ENOENT), not an error.
 pub fn locate(process: i32, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
-    let statuses = call(process, addresses, None)?;
+    let statuses = call(process, addresses, None, Reach::Own)?;
     Ok(statuses.into_iter().map(|status| status.unwrap_or(Err(libc::ENOENT))).collect())
 }
 
@@ -39,18 +48,23 @@ pub fn locate(process: i32, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
 ///
 /// # Errors
 /// EPERM, ESRCH, EACCES (a node outside the process's cpuset), ENODEV (no such node), ENOMEM (it is
-/// full; some pages may have moved), E2BIG.
-pub fn relocate(process: i32, addresses: &[u64], node: u32) -> io::Result<Vec<Option<PageStatus>>> {
+/// full; some pages may have moved), E2BIG. EPERM also without the privilege that `reach` needs.
+pub fn relocate(
+    process: i32,
+    addresses: &[u64],
+    node: u32,
+    reach: Reach,
+) -> io::Result<Vec<Option<PageStatus>>> {
     let node = i32::try_from(node).map_err(io::Error::other)?;
-    call(process, addresses, Some(&vec![node; addresses.len()]))
+    call(process, addresses, Some(&vec![node; addresses.len()]), reach)
 }
 
 fn call(
     process: i32,
     addresses: &[u64],
     nodes: Option<&[i32]>,
+    reach: Reach,
 ) -> io::Result<Vec<Option<PageStatus>>> {
-    const MPOL_MF_MOVE: i32 = 2;
     let pages = pointers(addresses);
     let mut status = vec![UNTOLD; pages.len()];
     // SAFETY: all arrays have `pages.len()` entries and live through the call; the kernel reads the
@@ -63,7 +77,7 @@ fn call(
             pages.as_ptr(),
             nodes.map_or(std::ptr::null(), <[i32]>::as_ptr),
             status.as_mut_ptr(),
-            MPOL_MF_MOVE,
+            reach as i32,
         )
     };
     // A positive result is the number of pages that could not be moved; their statuses tell more.
@@ -91,8 +105,9 @@ mod tests {
         memory.touch_every(page_bytes());
         let page = [memory.address()];
         let home = locate(0, &page).unwrap()[0].unwrap();
-        assert_eq!(relocate(0, &page, home).unwrap(), [Some(Ok(home))]);
-        assert_eq!(relocate(0, &page, 1_000).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(relocate(0, &page, home, Reach::Own).unwrap(), [Some(Ok(home))]);
+        let error = relocate(0, &page, 1_000, Reach::Own).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         assert_eq!(locate(i32::MAX, &page).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 }

@@ -1,0 +1,178 @@
+//! Moving the memory of a whole process from nodes to nodes: several workers over disjoint parts of it,
+//! few large calls, huge pages whole, and an outcome for every page.
+//!
+//! A page goes where its node's way leads, and takes one way only, however the ways are linked: with
+//! `0→1` and `1→0` two nodes change places. Memory policies stay as they are, so what a process bound to
+//! its old nodes allocates from now on comes from there.
+//!
+//! Nothing here stops the process (see [`crate::freeze`]), and nothing is decided but the size of a call.
+
+mod crew;
+mod present;
+mod tally;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+use rondpoint_core::Bytes;
+
+pub use self::crew::Control;
+use self::crew::{Crew, Task};
+use self::present::Present;
+pub use self::tally::{End, Moved, Tally};
+use crate::LinuxError;
+use crate::act::Identity;
+use crate::act::pages::{Live, Pages};
+use crate::parse::maps::{self, Mapping};
+use crate::root::{self, Root};
+use crate::syscall::pages::Reach;
+
+/// A running process maps more while its memory moves; it is gone through so many times at most.
+pub const MAX_PASSES: u32 = 4;
+
+/// Whose memory goes where, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The process.
+    pub process: Identity,
+    /// From which node to which, as the kernel numbers them.
+    pub ways: BTreeMap<u32, u32>,
+    /// Whether pages that other processes have mapped too are moved.
+    pub reach: Reach,
+    /// Threads that move.
+    pub workers: NonZeroUsize,
+    /// Bytes that are moved in a second at most.
+    pub limit: Option<Bytes>,
+    /// How often the process is gone through: once for one that stands still, else up to
+    /// [`MAX_PASSES`], until nothing is left to be moved.
+    pub passes: u32,
+}
+
+impl Order {
+    /// Whether a page that was moved can be told from one that is still to be moved.
+    fn leads_away(&self) -> bool {
+        self.ways.values().all(|target| !self.ways.contains_key(target))
+    }
+}
+
+/// Memory of the process by node, found by asking for every page that is there.
+///
+/// # Errors
+/// The process's maps cannot be read; it is somebody else's. One that has ended has no memory.
+pub fn survey(
+    root: &Root,
+    process: Identity,
+    workers: NonZeroUsize,
+    control: &Control,
+    watch: &mut dyn FnMut(),
+) -> Result<BTreeMap<u32, Bytes>, LinuxError> {
+    let Some(mappings) = mappings(root, process)? else { return Ok(BTreeMap::new()) };
+    let Some(present) = Present::open(root, process, mappings)? else {
+        return Ok(BTreeMap::new());
+    };
+    let kernel = Live(Reach::Own);
+    let task = Task { kernel: &kernel, pid: process.pid, ways: &BTreeMap::new(), limit: None };
+    let tally = Crew { task, control }.work(present, workers, watch);
+    match tally.end {
+        End::Refused { errno } if process.is_there(root) => Err(LinuxError::Call {
+            call: "move_pages",
+            attempted: format!("locating pages of process {}", process.pid),
+            source: std::io::Error::from_raw_os_error(errno),
+        }),
+        _ => Ok(tally.seen),
+    }
+}
+
+/// Moves the memory. `watch` is called about twenty times a second by the calling thread; it may stop
+/// the work through `control`.
+///
+/// # Errors
+/// The process's maps cannot be read. Whatever happens later is an outcome.
+pub fn relocate(
+    root: &Root,
+    order: &Order,
+    control: &Control,
+    watch: &mut dyn FnMut(),
+) -> Result<Moved, LinuxError> {
+    relocate_with(&Live(order.reach), root, order, control, watch)
+}
+
+fn relocate_with(
+    kernel: &(impl Pages + Sync),
+    root: &Root,
+    order: &Order,
+    control: &Control,
+    watch: &mut dyn FnMut(),
+) -> Result<Moved, LinuxError> {
+    let begin = Instant::now();
+    let limit = order.limit;
+    let task = Task { kernel, pid: order.process.pid, ways: &order.ways, limit };
+    let crew = Crew { task, control };
+    let mut moved = Moved::default();
+    let mut done: Vec<Mapping> = Vec::new();
+    while moved.passes < order.passes {
+        let Some(mut mappings) = mappings(root, order.process)? else {
+            moved.end = End::Gone;
+            break;
+        };
+        if !order.leads_away() {
+            // What lies on a source now may have come from another: only what is new is gone through.
+            let all = mappings.clone();
+            mappings = without(mappings, &done);
+            done = all;
+        }
+        let present = match Present::open(root, order.process, mappings)? {
+            Some(present) => present,
+            None => {
+                moved.end = End::Gone;
+                break;
+            }
+        };
+        let tally = crew.work(present, order.workers, watch);
+        moved.passes += 1;
+        let more = tally.counts.moved > 0;
+        moved.take_in(tally);
+        if moved.end != End::Complete || !more {
+            break;
+        }
+    }
+    if matches!(moved.end, End::Refused { .. }) && !order.process.is_there(root) {
+        moved.end = End::Gone;
+    }
+    moved.elapsed = tally::nanos(begin.elapsed());
+    Ok(moved)
+}
+
+/// What the process has mapped; `None` where it has ended.
+fn mappings(root: &Root, process: Identity) -> Result<Option<Vec<Mapping>>, LinuxError> {
+    if !process.is_there(root) {
+        return Ok(None);
+    }
+    let path = root.in_proc(format!("{}/maps", process.pid));
+    let Some(bytes) = root::read_optional(&path)? else { return Ok(None) };
+    maps::parse(&bytes).map(Some).map_err(|source| LinuxError::Format { path, source })
+}
+
+/// The parts of sorted `mappings` that are in none of the sorted `known`.
+fn without(mappings: Vec<Mapping>, known: &[Mapping]) -> Vec<Mapping> {
+    let mut left = Vec::new();
+    let mut first = 0;
+    for mapping in mappings {
+        first += known[first..].iter().take_while(|known| known.end <= mapping.start).count();
+        let mut start = mapping.start;
+        for known in known[first..].iter().take_while(|known| known.start < mapping.end) {
+            if start < known.start {
+                left.push(Mapping { start, end: known.start, ..mapping });
+            }
+            start = start.max(known.end);
+        }
+        if start < mapping.end {
+            left.push(Mapping { start, ..mapping });
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What became of the pages, and what it took.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rondpoint_core::plan::PageCounts;
+use rondpoint_core::{Bytes, Nanos};
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum End {
+    /// All was gone through.
+    #[default]
+    Complete,
+    /// The process has ended.
+    Gone,
+    /// Stopped through the control.
+    Cancelled,
+    /// The kernel refused to go on.
+    Refused {
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+/// What was counted on one way through the process. Pages are base pages of 4 KiB.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// What became of the pages on the source nodes; in place are those on the target nodes.
+    pub counts: PageCounts,
+    /// Pages on nodes that are neither source nor target.
+    pub elsewhere: u64,
+    /// Of those that failed: pages that other processes have mapped too.
+    pub shared: u64,
+    /// Pages with a way to go that nobody tried to move, because the work ended early.
+    pub untried: u64,
+    /// Huge pages among those that were moved.
+    pub huge: u64,
+    /// What lay on each node.
+    pub seen: BTreeMap<u32, Bytes>,
+    /// Calls that moved pages.
+    pub calls: u64,
+    /// Time in them, of all workers together.
+    pub in_calls: Nanos,
+    /// The longest of them: as long at most was a thread kept from a page.
+    pub longest_call: Nanos,
+    /// How it ended.
+    pub end: End,
+}
+
+impl Tally {
+    /// Adds what another worker has counted.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.elsewhere += other.elsewhere;
+        self.shared += other.shared;
+        self.untried += other.untried;
+        self.huge += other.huge;
+        for (&node, bytes) in &other.seen {
+            self.seen.entry(node).or_default().0 += bytes.0;
+        }
+        self.calls += other.calls;
+        self.in_calls += other.in_calls;
+        self.longest_call = self.longest_call.max(other.longest_call);
+        if self.end == End::Complete {
+            self.end = other.end;
+        }
+    }
+}
+
+/// What became of all pages, over all ways through the process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// Moved is the sum of all ways through; what did not move is as the last of them found it, so that
+    /// no page counts twice.
+    pub tally: Tally,
+    /// How often the process was gone through.
+    pub passes: u32,
+    /// From the first look to the last page.
+    pub elapsed: Nanos,
+    /// How it ended.
+    pub end: End,
+}
+
+impl Moved {
+    pub(super) fn take_in(&mut self, tally: Tally) {
+        let before = std::mem::replace(&mut self.tally, tally);
+        let now = &mut self.tally;
+        if self.passes > 1 {
+            // What earlier ways through have moved lies in place now, and has been counted.
+            now.counts.in_place = before.counts.in_place;
+            now.seen = before.seen;
+        }
+        now.counts.moved += before.counts.moved;
+        now.huge += before.huge;
+        now.calls += before.calls;
+        now.in_calls += before.in_calls;
+        now.longest_call = now.longest_call.max(before.longest_call);
+        self.end = now.end;
+    }
+}
+
+pub(super) fn nanos(duration: Duration) -> Nanos {
+    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_move_counts_once() {
+        let counts =
+            |moved, in_place, busy| PageCounts { moved, in_place, busy, ..PageCounts::default() };
+        let tally = |counts| Tally { counts, calls: 2, ..Tally::default() };
+        let mut moved = Moved::default();
+        moved.passes = 1;
+        moved.take_in(tally(counts(90, 5, 10)));
+        moved.passes = 2;
+        moved.take_in(tally(counts(7, 98, 3)));
+        assert_eq!(moved.tally.counts, counts(97, 5, 3));
+        assert_eq!((moved.tally.calls, moved.end), (4, End::Complete));
+    }
+}
