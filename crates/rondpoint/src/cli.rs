@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
-use crate::{decide, doctor, external, ledgers, observe, replay, run, topology};
+use crate::{decide, doctor, external, ledgers, move_memory, observe, replay, run, topology};
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
@@ -36,6 +36,8 @@ enum Command {
     Record(run::RecordArguments),
     /// Decide a recorded run again and say what differs; changes nothing
     Replay(replay::Arguments),
+    /// Move the memory of a running process from nodes to nodes
+    Move(move_memory::Arguments),
     /// Put back what a manager that was killed has changed
     Restore(ledgers::Arguments),
     /// Show the memory traffic of a program between the nodes, live and in sum; changes nothing
@@ -73,6 +75,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Attach(arguments) => run::attach(&arguments),
         Command::Record(arguments) => run::record(arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Move(arguments) => move_memory::main(&arguments),
         Command::Restore(arguments) => ledgers::main(&arguments),
         Command::Observe(arguments) => observe::main(arguments),
         Command::Decide(arguments) => decide::main(&arguments),

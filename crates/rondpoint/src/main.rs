@@ -10,6 +10,7 @@ mod doctor;
 mod external;
 mod ledgers;
 mod machine;
+mod move_memory;
 mod observe;
 mod policies;
 mod replay;

@@ -71,6 +71,18 @@ fn receive_signals() -> Result<(Signals, OwnedFd)> {
     Ok((mask, signal::descriptor(&signals).context("reading signals")?))
 }
 
+/// For commands that can be stopped: from now on the signals that would end this process are only read.
+pub(crate) fn stop_signals() -> Result<OwnedFd> {
+    let signals = Signals::of(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+    signal::block(&signals).context("blocking signals")?;
+    signal::descriptor(&signals).context("reading signals")
+}
+
+/// Whether one of [`stop_signals`] has arrived.
+pub(crate) fn has_stopped(arriving: BorrowedFd<'_>) -> bool {
+    matches!(signal::next(arriving), Ok(Some(_)))
+}
+
 /// More descriptors for more events; where that is refused, fewer events are opened.
 fn raise_limit() {
     let _ = process::raise_descriptor_limit();

@@ -10,6 +10,8 @@ pub struct NodeMemory {
     pub total_bytes: u64,
     /// What is free now.
     pub free_bytes: u64,
+    /// Files in the page cache, which give way to whatever needs the memory.
+    pub file_bytes: u64,
 }
 
 /// Parses one node's `meminfo`.
@@ -17,20 +19,23 @@ pub struct NodeMemory {
 /// # Errors
 /// Either of the two values missing or no number.
 pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
-    let value = |name: &[u8], expected: &'static str| {
-        lines(bytes)
-            .find_map(|(number, line)| {
-                let mut parts = words(line);
-                (parts.nth(2) == Some(name)).then(|| {
-                    let kib = parts.next().and_then(decimal).and_then(|kib| kib.checked_mul(1024));
-                    kib.ok_or_else(|| ParseError::new(number, expected, line))
-                })
+    let optional = |name: &[u8], expected: &'static str| {
+        lines(bytes).find_map(|(number, line)| {
+            let mut parts = words(line);
+            (parts.nth(2) == Some(name)).then(|| {
+                let kib = parts.next().and_then(decimal).and_then(|kib| kib.checked_mul(1024));
+                kib.ok_or_else(|| ParseError::new(number, expected, line))
             })
-            .unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
+        })
     };
+    let value = |name: &[u8], expected: &'static str| {
+        optional(name, expected).unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
+    };
+    let files = |name: &[u8]| optional(name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
     Ok(NodeMemory {
         total_bytes: value(b"MemTotal:", "Node N MemTotal: KIB kB")?,
         free_bytes: value(b"MemFree:", "Node N MemFree: KIB kB")?,
+        file_bytes: files(b"Active(file):")?.saturating_add(files(b"Inactive(file):")?),
     })
 }
 
@@ -40,10 +45,12 @@ mod tests {
 
     #[test]
     fn total_and_free_are_read() {
-        let text = b"Node 0 MemTotal:        4679884 kB\nNode 0 MemFree:         3813708 kB\n";
+        let text = b"Node 0 MemTotal:        4679884 kB\nNode 0 MemFree:         3813708 kB\n\
+            Node 0 Active(file):   100 kB\nNode 0 Inactive(file):  20 kB\n";
         let memory = parse(text).unwrap();
         assert_eq!(memory.total_bytes, 4_679_884 * 1024);
         assert_eq!(memory.free_bytes, 3_813_708 * 1024);
+        assert_eq!(memory.file_bytes, 120 * 1024);
     }
 
     #[test]

@@ -1,0 +1,285 @@
+//! `rondpoint move`: the memory of a running process from nodes to nodes, as migratepages(8) with several
+//! workers. Everything that can be refused is refused before the first page moves.
+
+mod nodes;
+mod report;
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_core::{Bytes, Pid};
+use rondpoint_linux::act::Identity;
+use rondpoint_linux::bulk::{self, Control, MAX_PASSES, Order};
+use rondpoint_linux::parse::{cpulist, meminfo, status};
+use rondpoint_linux::probe::{self, Capability};
+use rondpoint_linux::syscall::pages::Reach;
+use rondpoint_linux::{LinuxError, Root, root, topology};
+
+use self::report::Report;
+use crate::session;
+
+/// Something was not moved.
+const INCOMPLETE: u8 = 1;
+/// Bad usage or input, nothing was moved.
+const REFUSED: u8 = 2;
+/// Workers at most unless told: more wait for each other in the kernel.
+const WORKERS: usize = 4;
+/// How often progress is shown.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// Move the memory of a running process from nodes to nodes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint move --pid 4711 --from 0 --to 1
+  sudo rondpoint move --pid 4711 --from 0,1 --to 2,3 --limit 500M    # 0 to 2 and 1 to 3
+  rondpoint move --pid 4711 --from all --to 0 --dry-run               # how much that would be
+
+Nodes are written as for numactl: 0-1,3  all  !0 (all but 0)  +0 (the first with memory). They are paired
+in ascending order, as migratepages does; where --to has fewer it is counted again from its first, and what
+lies on a node of both stays. Memory policies are not changed: what a process that is bound to its old
+nodes allocates from now on comes from there, and the kernel's NUMA balancing may move pages on.
+
+Exit status: 0 when all memory lies where it should; 1 when some of it could not be moved, the process
+ended or ^C stopped it; 2 when nothing was tried.")]
+pub(crate) struct Arguments {
+    /// The process
+    #[arg(long, short, value_name = "PID", value_parser = session::process_number)]
+    pid: u32,
+
+    /// Nodes whose memory is moved
+    #[arg(long, value_name = "NODES")]
+    from: String,
+
+    /// Nodes that it is moved to
+    #[arg(long, value_name = "NODES")]
+    to: String,
+
+    /// Bytes a second at most; K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES/S", value_parser = bytes)]
+    limit: Option<u64>,
+
+    /// Threads that move [default: the CPUs that there are, 4 at most]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+
+    /// Also pages that other processes have mapped too; needs CAP_SYS_NICE
+    #[arg(long)]
+    shared: bool,
+
+    /// Only say how much would be moved
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// No progress on stderr
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs the command.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    match run(arguments) {
+        Ok(report) => {
+            let text = match arguments.json {
+                true => serde_json::to_string_pretty(&report).expect("string keys only") + "\n",
+                false => report.text(),
+            };
+            // Whoever reads may have read enough; the status says the rest.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::from(if report.is_good() { 0 } else { INCOMPLETE })
+        }
+        Err(error) => {
+            eprintln!("rondpoint move: {error:#}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<Report> {
+    let root = Root::live();
+    let order = order(&root, arguments)?;
+    let control = Control::default();
+    let mut watch = Watch::new(&control, arguments)?;
+    let before = bulk::survey(&root, order.process, order.workers, &control, &mut || watch.look())?;
+    let planned = Report::planned(&order, before.clone(), control.is_stopped());
+    if arguments.dry_run || control.is_stopped() {
+        return Ok(planned);
+    }
+    watch.total = planned.on_sources();
+    room(&root, &order.ways, &before)?;
+    let moved = bulk::relocate(&root, &order, &control, &mut || watch.look())?;
+    watch.end();
+    Ok(Report::new(&order, before, &moved))
+}
+
+/// Everything that can be said against it before anything is looked at in the process's memory.
+fn order(root: &Root, arguments: &Arguments) -> Result<Order> {
+    let topology = topology::discover(root)?.topology;
+    let mut all: Vec<u32> =
+        topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
+    all.sort_unstable();
+    let parse = |flag: &str, text: &str| {
+        nodes::parse(text, &all).map_err(|problem| anyhow::anyhow!("{flag}: {problem}"))
+    };
+    let (from, to) = (parse("--from", &arguments.from)?, parse("--to", &arguments.to)?);
+    let ways = nodes::ways(&from, &to);
+    if ways.is_empty() {
+        let (from, to) = (cpulist::format(&from), cpulist::format(&to));
+        bail!("--from {from} --to {to}: no node's memory would go to another");
+    }
+    let pid = Pid(arguments.pid);
+    let process =
+        Identity::of(root, pid).with_context(|| format!("process {pid}: there is none"))?;
+    probe::may_move_pages_of(pid)
+        .with_context(|| format!("process {pid}: its pages may not be moved by this user"))?;
+    if let Some(allowed) = allowed_nodes(root, pid)?
+        && let Some(node) = ways.values().find(|node| !allowed.contains(node))
+    {
+        let allowed = cpulist::format(&allowed);
+        bail!("process {pid} may have memory on nodes {allowed} only (its cpuset), not on {node}");
+    }
+    if arguments.shared && !probe::has_capability(root, Capability::SysNice)? {
+        bail!("--shared: moving pages of several processes needs CAP_SYS_NICE (sudo rondpoint …)");
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let workers = NonZeroUsize::new(cpus.min(WORKERS)).expect("there is a CPU");
+    Ok(Order {
+        process,
+        ways,
+        reach: if arguments.shared { Reach::Shared } else { Reach::Own },
+        workers: arguments.workers.unwrap_or(workers),
+        limit: arguments.limit.map(Bytes),
+        passes: MAX_PASSES,
+    })
+}
+
+/// Where the process may have memory; `None` where the kernel does not say.
+fn allowed_nodes(root: &Root, pid: Pid) -> Result<Option<Vec<u32>>> {
+    let path = root.in_proc(format!("{pid}/status"));
+    let Some(bytes) = root::read_optional(&path)? else { return Ok(None) };
+    let status = status::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
+    Ok(status.nodes_allowed)
+}
+
+/// Refuses what has no room on its target, for the kernel would fill the node to the last page.
+fn room(root: &Root, ways: &BTreeMap<u32, u32>, before: &BTreeMap<u32, Bytes>) -> Result<()> {
+    let on = |node: &u32| before.get(node).map_or(0, |bytes| bytes.0);
+    let targets: std::collections::BTreeSet<u32> = ways.values().copied().collect();
+    for target in targets {
+        let coming = ways.iter().filter(|(_, to)| **to == target).map(|(from, _)| on(from));
+        let leaving = if ways.contains_key(&target) { on(&target) } else { 0 };
+        let wanted = coming.sum::<u64>().saturating_sub(leaving);
+        let path = root.in_sys(format!("devices/system/node/node{target}/meminfo"));
+        let bytes = root::read_required(&path)?;
+        let memory =
+            meminfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
+        let room = memory.free_bytes + memory.file_bytes;
+        if wanted > room {
+            let (wanted, room) = (Bytes(wanted), Bytes(room));
+            bail!("node {target} has {room} free or in its page cache, {wanted} would come");
+        }
+    }
+    Ok(())
+}
+
+/// Shows how far it is, and stops it at ^C.
+struct Watch<'a> {
+    control: &'a Control,
+    arriving: OwnedFd,
+    /// What lay on the sources.
+    total: Bytes,
+    shown: Option<Instant>,
+    shows: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(control: &'a Control, arguments: &Arguments) -> Result<Self> {
+        let arriving = session::stop_signals()?;
+        let shows = !arguments.quiet && !arguments.json && !arguments.dry_run;
+        Ok(Self { control, arriving, total: Bytes(0), shown: None, shows })
+    }
+
+    fn look(&mut self) {
+        if session::has_stopped(self.arriving.as_fd()) {
+            self.control.stop();
+        }
+        let is_due = self.shown.is_none_or(|shown| shown.elapsed() >= PROGRESS);
+        if !self.shows || !is_due || self.total.0 == 0 {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let moved = self.control.moved();
+        let percent = 100 * moved.0 / self.total.0;
+        let (start, end) = self.frame();
+        eprint!("{start}{moved} of {} moved, {percent} %{end}", self.total);
+    }
+
+    /// One line that is written over on a terminal, line after line elsewhere.
+    fn frame(&self) -> (&'static str, &'static str) {
+        if std::io::stderr().is_terminal() { ("\r", "\x1b[K") } else { ("", "\n") }
+    }
+
+    fn end(&self) {
+        if self.shown.is_some() && std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Reads an amount: `4096`, `500M`, `1.5G`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let shift = match text.chars().last().map(|last| last.to_ascii_uppercase()) {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        _ => 0,
+    };
+    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+    let number: Option<f64> = digits.parse().ok();
+    let bytes = number.map(|number| number * f64::from(1 << shift));
+    let bytes = bytes.filter(|bytes| (1.0..=1e18).contains(bytes)).map(|bytes| bytes as u64);
+    bytes.ok_or_else(|| "expected bytes a second such as 500M or 1.5G".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read() {
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("500M"), Ok(500 << 20));
+        assert_eq!(bytes("1.5g"), Ok(3 << 29));
+        for bad in ["", "M", "0", "-1", "5T", "nan", "1e30"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_target_without_room_is_refused_and_an_exchange_needs_none() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let root = Root::captured(directory.path());
+        for node in 0..2 {
+            let folder = root.in_sys(format!("devices/system/node/node{node}"));
+            std::fs::create_dir_all(&folder).expect("made");
+            let line = |name, kib| format!("Node {node} {name}: {kib} kB\n");
+            let text = line("MemTotal", 1000) + &line("MemFree", 8) + &line("Active(file)", 4);
+            std::fs::write(folder.join("meminfo"), text).expect("written");
+        }
+        let on = |bytes| [(0, Bytes(bytes)), (1, Bytes(4096))].into();
+        assert!(room(&root, &[(0, 1)].into(), &on(12 << 10)).is_ok());
+        let error = room(&root, &[(0, 1)].into(), &on(16 << 10)).expect_err("4 KiB too many");
+        let expected = "node 1 has 12.0 KiB free or in its page cache, 16.0 KiB would come";
+        assert_eq!(error.to_string(), expected);
+        assert!(room(&root, &[(0, 1), (1, 0)].into(), &on(16 << 10)).is_ok());
+    }
+}

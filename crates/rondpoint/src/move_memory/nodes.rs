@@ -1,0 +1,88 @@
+//! Sets of nodes as numactl(8) writes them, and which node's memory goes where, as migratepages(8) pairs them.
+
+use std::collections::BTreeMap;
+
+use rondpoint_linux::parse::cpulist;
+
+/// Reads a set: `0-1,3`, `all`, `!0` (all but these), `+0-1` (counted among those in `all`). `all` holds the
+/// nodes with memory, ascending.
+pub(super) fn parse(text: &str, all: &[u32]) -> Result<Vec<u32>, String> {
+    let list = |text: &str| {
+        let numbers = cpulist::parse(text.as_bytes()).ok().filter(|numbers| !numbers.is_empty());
+        numbers.ok_or_else(|| {
+            format!("`{text}`: expected nodes such as 0-1,3 or all, !0 (all but), +0 (the first)")
+        })
+    };
+    let there = |node: u32| match all.contains(&node) {
+        true => Ok(node),
+        false => Err(format!(
+            "node {node}: no such node with memory, there are {}",
+            cpulist::format(all)
+        )),
+    };
+    if text == "all" {
+        return Ok(all.to_vec());
+    }
+    if let Some(rest) = text.strip_prefix('!') {
+        let but: Vec<u32> = list(rest)?.into_iter().map(there).collect::<Result<_, _>>()?;
+        return Ok(all.iter().copied().filter(|node| !but.contains(node)).collect());
+    }
+    if let Some(rest) = text.strip_prefix('+') {
+        let nth = |index: u32| {
+            let found = all.get(index as usize).copied();
+            found.ok_or_else(|| format!("+{index}: there are {} nodes with memory", all.len()))
+        };
+        return list(rest)?.into_iter().map(nth).collect();
+    }
+    list(text)?.into_iter().map(there).collect()
+}
+
+/// From which node to which: from the n-th of `from` to the n-th of `to`, counted again from the first
+/// where `to` has fewer. Where the two are not equally many, what lies on a node of both stays there
+/// (`do_migrate_pages`, mm/mempolicy.c, Linux 6.12).
+pub(super) fn ways(from: &[u32], to: &[u32]) -> BTreeMap<u32, u32> {
+    let stays = |node: &u32| from.len() != to.len() && to.contains(node);
+    let targets = to.iter().copied().cycle();
+    let pairs = from.iter().copied().zip(targets);
+    pairs.filter(|(source, target)| source != target && !stays(source)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let shown = match parse(text, &[0, 2, 3, 8]) {
+            Ok(nodes) => cpulist::format(&nodes),
+            Err(error) => error,
+        };
+        assert_eq!(shown, expected, "{text:?}");
+    }
+
+    #[test]
+    fn sets_are_written_as_for_numactl() {
+        check("0", "0");
+        check("2-3,0", "0,2-3");
+        check("all", "0,2-3,8");
+        check("!2-3", "0,8");
+        check("+0-1", "0,2");
+        check("!all", "`all`: expected nodes such as 0-1,3 or all, !0 (all but), +0 (the first)");
+        check("", "``: expected nodes such as 0-1,3 or all, !0 (all but), +0 (the first)");
+        check("1", "node 1: no such node with memory, there are 0,2-3,8");
+        check("!1", "node 1: no such node with memory, there are 0,2-3,8");
+        check("+4", "+4: there are 4 nodes with memory");
+    }
+
+    #[test]
+    fn nodes_are_paired_as_the_kernel_does() {
+        let pairs = |from: &[u32], to: &[u32]| {
+            ways(from, to).iter().map(|(a, b)| format!("{a}→{b}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(pairs(&[0], &[1]), "0→1");
+        assert_eq!(pairs(&[2, 3, 4], &[3, 4, 5]), "2→3 3→4 4→5");
+        assert_eq!(pairs(&[0, 1], &[0, 1]), "");
+        assert_eq!(pairs(&[0, 1, 2, 3, 4, 5, 6, 7], &[3, 4, 5]), "0→3 1→4 2→5 6→3 7→4");
+        assert_eq!(pairs(&[0], &[1, 2]), "0→1");
+        assert_eq!(pairs(&[0], &[0, 1]), "");
+    }
+}

@@ -1,0 +1,219 @@
+//! What `rondpoint move` says at the end: text, or one JSON object.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use rondpoint_core::plan::PageCounts;
+use rondpoint_core::{Bytes, Nanos, Pid};
+use rondpoint_linux::bulk::{End, Moved, Order};
+use serde::Serialize;
+
+const SCHEMA: u32 = 1;
+
+/// All of it. Pages are base pages of 4 KiB.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: u32,
+    pid: u32,
+    /// From node to node, as the kernel numbers them.
+    ways: BTreeMap<u32, u32>,
+    /// Memory by node before, bytes.
+    before: BTreeMap<u32, Bytes>,
+    workers: usize,
+    /// What lay on the source nodes, bytes.
+    on_sources: Bytes,
+    /// `complete`, `gone`, `stopped`, `refused`; `planned` where nothing was to be moved.
+    end: &'static str,
+    errno: Option<i32>,
+    pages: PageCounts,
+    /// Of those that failed: pages that other processes have mapped too.
+    shared_pages: u64,
+    /// Pages on nodes that are neither source nor target.
+    elsewhere_pages: u64,
+    untried_pages: u64,
+    /// Of those that moved.
+    huge_pages: u64,
+    passes: u32,
+    calls: u64,
+    /// Of all workers together.
+    in_calls_s: f64,
+    longest_call_s: f64,
+    elapsed_s: f64,
+    bytes_per_s: Option<f64>,
+}
+
+impl Report {
+    pub(super) fn new(order: &Order, before: BTreeMap<u32, Bytes>, moved: &Moved) -> Self {
+        let tally = &moved.tally;
+        let (end, errno) = match moved.end {
+            End::Complete => ("complete", None),
+            End::Gone => ("gone", None),
+            End::Cancelled => ("stopped", None),
+            End::Refused { errno } => ("refused", Some(errno)),
+        };
+        let on_sources = order.ways.keys().filter_map(|node| before.get(node));
+        let on_sources = on_sources.fold(Bytes(0), |sum, bytes| sum + *bytes);
+        let bytes = tally.counts.moved as f64 * 4096.0;
+        let elapsed_s = moved.elapsed.seconds();
+        Self {
+            schema: SCHEMA,
+            pid: order.process.pid.0,
+            ways: order.ways.clone(),
+            before,
+            on_sources,
+            workers: order.workers.get(),
+            end,
+            errno,
+            pages: tally.counts,
+            shared_pages: tally.shared,
+            elsewhere_pages: tally.elsewhere,
+            untried_pages: tally.untried,
+            huge_pages: tally.huge,
+            passes: moved.passes,
+            calls: tally.calls,
+            in_calls_s: tally.in_calls.seconds(),
+            longest_call_s: tally.longest_call.seconds(),
+            elapsed_s,
+            bytes_per_s: (elapsed_s > 0.0).then(|| bytes / elapsed_s),
+        }
+    }
+
+    /// Of a move that was not begun: only planned, or stopped before.
+    pub(super) fn planned(order: &Order, before: BTreeMap<u32, Bytes>, stopped: bool) -> Self {
+        let end = if stopped { "stopped" } else { "planned" };
+        Self { end, ..Self::new(order, before, &Moved::default()) }
+    }
+
+    /// What lay on the source nodes.
+    pub(super) fn on_sources(&self) -> Bytes {
+        self.on_sources
+    }
+
+    /// Whether everything lies where it should, or that was not asked for.
+    pub(super) fn is_good(&self) -> bool {
+        let PageCounts { busy, no_memory, failed, .. } = self.pages;
+        self.end == "planned" || self.end == "complete" && busy + no_memory + failed == 0
+    }
+
+    pub(super) fn text(&self) -> String {
+        let pages = &self.pages;
+        let size = |pages: u64| Bytes(pages << 12);
+        let mut text = String::new();
+        let ways: Vec<String> = self.ways.iter().map(|(a, b)| format!("{a}→{b}")).collect();
+        if self.end == "planned" {
+            return format!("{}: {} would move {}\n", self.pid, self.on_sources, ways.join(" "));
+        }
+        let _ = write!(
+            text,
+            "{}: {} moved {} in {}",
+            Pid(self.pid),
+            size(pages.moved),
+            ways.join(" "),
+            seconds(self.elapsed_s)
+        );
+        if let Some(rate) = self.bytes_per_s.filter(|_| pages.moved > 0) {
+            let _ = write!(text, ", {}/s", Bytes(rate as u64));
+        }
+        let _ = writeln!(
+            text,
+            " ({} workers, {} calls, {} in them, the longest {}; {} huge pages)",
+            self.workers,
+            self.calls,
+            seconds(self.in_calls_s),
+            seconds(self.longest_call_s),
+            self.huge_pages
+        );
+        let own = pages.failed - self.shared_pages.min(pages.failed);
+        let parts = [
+            (pages.in_place, "on the target nodes already"),
+            (self.elsewhere_pages, "on other nodes, left there"),
+            (pages.busy, "busy (pinned or being written)"),
+            (pages.no_memory, "without memory on their target"),
+            (self.shared_pages, "shared with other processes (--shared moves them)"),
+            (own, "refused by the kernel"),
+            (self.untried_pages, "not tried"),
+        ];
+        for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+            let _ = writeln!(text, "  {} {what}", size(count));
+        }
+        let end = match self.end {
+            "gone" => "  the process has ended meanwhile".to_string(),
+            "stopped" => "  stopped before the end".to_string(),
+            "refused" => {
+                let error = std::io::Error::from_raw_os_error(self.errno.unwrap_or(0));
+                format!("  the kernel would not go on: {error}")
+            }
+            _ => return text,
+        };
+        text + &end + "\n"
+    }
+}
+
+fn seconds(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use expect_test::expect;
+    use rondpoint_linux::act::Identity;
+    use rondpoint_linux::bulk::Tally;
+    use rondpoint_linux::syscall::pages::Reach;
+
+    use super::*;
+
+    fn report(end: End, failed: u64) -> Report {
+        let order = Order {
+            process: Identity { pid: Pid(7), started: Nanos(1) },
+            ways: [(0, 1), (2, 3)].into(),
+            reach: Reach::Own,
+            workers: NonZeroUsize::new(4).expect("not 0"),
+            limit: None,
+            passes: 4,
+        };
+        let counts = PageCounts { moved: 25_600, in_place: 3, failed, ..PageCounts::default() };
+        let tally = Tally {
+            counts,
+            shared: failed,
+            huge: 2,
+            calls: 9,
+            in_calls: Nanos(90_000_000),
+            longest_call: Nanos(12_000_000),
+            ..Tally::default()
+        };
+        let moved = Moved { tally, passes: 2, elapsed: Nanos(50_000_000), end };
+        Report::new(&order, [(0, Bytes(104_857_600))].into(), &moved)
+    }
+
+    #[test]
+    fn the_text_says_what_moved_and_what_did_not() {
+        let good = report(End::Complete, 0);
+        assert!(good.is_good());
+        expect![[r#"
+            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
+              12.0 KiB on the target nodes already
+        "#]]
+        .assert_eq(&good.text());
+        let bad = report(End::Refused { errno: 1 }, 5);
+        assert!(!bad.is_good() && !report(End::Complete, 5).is_good());
+        expect![[r#"
+            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
+              12.0 KiB on the target nodes already
+              20.0 KiB shared with other processes (--shared moves them)
+              the kernel would not go on: Operation not permitted (os error 1)
+        "#]]
+        .assert_eq(&bad.text());
+    }
+
+    #[test]
+    fn the_object_has_every_outcome() {
+        let value = serde_json::to_value(report(End::Gone, 0)).expect("string keys");
+        assert_eq!((&value["end"], &value["errno"]), (&"gone".into(), &().into()));
+        assert_eq!(value["ways"]["0"], 1);
+        assert_eq!(value["before"]["0"], 104_857_600);
+        assert_eq!(value["pages"]["moved"], 25_600);
+        assert_eq!(value["in_calls_s"], 0.09);
+    }
+}
