@@ -9,6 +9,7 @@ pub mod bulk;
 pub mod capture;
 pub mod cpuset;
 pub mod error;
+pub mod freeze;
 pub mod launch;
 pub mod ledger_file;
 pub mod observe;

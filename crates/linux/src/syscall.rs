@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "the one module that talks to the kernel by hand")]
 
 pub mod affinity;
+pub mod guardian;
 pub mod memory;
 pub mod pagemap;
 pub mod pages;

@@ -14,6 +14,7 @@ mod initramfs;
 mod installed;
 mod lab;
 mod machine_arguments;
+mod movers;
 mod physics;
 mod product;
 mod program;
@@ -52,6 +53,8 @@ enum Command {
     Physics(physics::Arguments),
     /// How fast the host emulates: with the full model, and without
     Bench(bench::Arguments),
+    /// How fast rondpoint move, migratepages and move_pages are, in one run
+    Movers(movers::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
     Shell(shell::Arguments),
 }
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Movers(arguments) => movers::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
     };
     result.unwrap_or_else(|error| {

@@ -6,7 +6,7 @@
 mod asymsched;
 mod carrefour;
 mod document;
-mod script;
+pub(crate) mod script;
 
 use std::process::ExitCode;
 

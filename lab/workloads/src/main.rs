@@ -12,6 +12,7 @@ mod churn;
 mod clock;
 mod flags;
 mod kmeans;
+mod movers;
 mod nodes;
 mod pingpong;
 mod random;
@@ -56,6 +57,8 @@ enum Workload {
     Scan(scan::Flags),
     /// Memory, threads and children that come and go; stops, and becomes itself anew
     Churn(churn::Flags),
+    /// Memory that is moved between two nodes by one mover after another: seconds of each
+    Movers(movers::Flags),
     /// Reads the clock without pause on every thread: the longest time between two readings
     Clock(clock::Flags),
 }
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Workload::Stream(flags) => stream::run(&flags),
         Workload::Scan(flags) => scan::run(&flags),
         Workload::Churn(flags) => churn::run(&flags),
+        Workload::Movers(flags) => movers::run(&flags),
         Workload::Clock(flags) => clock::run(&flags),
     };
     finish(result)

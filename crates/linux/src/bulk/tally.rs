@@ -113,8 +113,7 @@ mod tests {
         let counts =
             |moved, in_place, busy| PageCounts { moved, in_place, busy, ..PageCounts::default() };
         let tally = |counts| Tally { counts, calls: 2, ..Tally::default() };
-        let mut moved = Moved::default();
-        moved.passes = 1;
+        let mut moved = Moved { passes: 1, ..Moved::default() };
         moved.take_in(tally(counts(90, 5, 10)));
         moved.passes = 2;
         moved.take_in(tally(counts(7, 98, 3)));

@@ -94,7 +94,7 @@ pub struct Attempt {
     pub is_fallback: bool,
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0i32; 2];
     // SAFETY: the kernel writes two descriptors into the array.
     check(i64::from(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }))?;

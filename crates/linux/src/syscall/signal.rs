@@ -27,6 +27,17 @@ impl Signals {
         Self(set)
     }
 
+    /// All signals.
+    #[must_use]
+    pub fn all() -> Self {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigfillset initialises the whole set.
+        Self(unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            set.assume_init()
+        })
+    }
+
     /// Whether a signal is in the set.
     #[must_use]
     pub fn contains(&self, number: i32) -> bool {
@@ -132,6 +143,7 @@ mod tests {
     fn a_blocked_signal_is_read_instead_of_delivered() {
         let set = Signals::of(&[libc::SIGUSR2]);
         assert!(set.contains(libc::SIGUSR2) && !set.contains(libc::SIGUSR1));
+        assert!(Signals::all().contains(libc::SIGUSR1));
         let before = block(&set).unwrap();
         let descriptor = descriptor(&set).unwrap();
         assert_eq!(next(descriptor.as_fd()).unwrap(), None);

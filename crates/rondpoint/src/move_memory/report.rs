@@ -89,10 +89,16 @@ impl Report {
         self.on_sources
     }
 
-    /// Whether everything lies where it should, or that was not asked for.
+    /// Whether everything lies where it should, or that was not asked for. What others have mapped too (every
+    /// program has such pages: its libraries) stays unless asked for.
     pub(super) fn is_good(&self) -> bool {
-        let PageCounts { busy, no_memory, failed, .. } = self.pages;
-        self.end == "planned" || self.end == "complete" && busy + no_memory + failed == 0
+        let PageCounts { busy, no_memory, .. } = self.pages;
+        self.end == "planned" || self.end == "complete" && busy + no_memory + self.refused() == 0
+    }
+
+    /// Pages that the kernel refused to move for another cause than that others have them too.
+    fn refused(&self) -> u64 {
+        self.pages.failed.saturating_sub(self.shared_pages)
     }
 
     pub(super) fn text(&self) -> String {
@@ -123,14 +129,13 @@ impl Report {
             seconds(self.longest_call_s),
             self.huge_pages
         );
-        let own = pages.failed - self.shared_pages.min(pages.failed);
         let parts = [
             (pages.in_place, "on the target nodes already"),
             (self.elsewhere_pages, "on other nodes, left there"),
             (pages.busy, "busy (pinned or being written)"),
             (pages.no_memory, "without memory on their target"),
             (self.shared_pages, "shared with other processes (--shared moves them)"),
-            (own, "refused by the kernel"),
+            (self.refused(), "refused by the kernel"),
             (self.untried_pages, "not tried"),
         ];
         for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
@@ -164,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn report(end: End, failed: u64) -> Report {
+    fn report(end: End, failed: u64, shared: u64) -> Report {
         let order = Order {
             process: Identity { pid: Pid(7), started: Nanos(1) },
             ways: [(0, 1), (2, 3)].into(),
@@ -176,7 +181,7 @@ mod tests {
         let counts = PageCounts { moved: 25_600, in_place: 3, failed, ..PageCounts::default() };
         let tally = Tally {
             counts,
-            shared: failed,
+            shared,
             huge: 2,
             calls: 9,
             in_calls: Nanos(90_000_000),
@@ -189,15 +194,16 @@ mod tests {
 
     #[test]
     fn the_text_says_what_moved_and_what_did_not() {
-        let good = report(End::Complete, 0);
+        let good = report(End::Complete, 0, 0);
         assert!(good.is_good());
         expect![[r#"
             7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
               12.0 KiB on the target nodes already
         "#]]
         .assert_eq(&good.text());
-        let bad = report(End::Refused { errno: 1 }, 5);
-        assert!(!bad.is_good() && !report(End::Complete, 5).is_good());
+        assert!(report(End::Complete, 5, 5).is_good() && !report(End::Complete, 5, 4).is_good());
+        let bad = report(End::Refused { errno: 1 }, 5, 5);
+        assert!(!bad.is_good());
         expect![[r#"
             7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
               12.0 KiB on the target nodes already
@@ -209,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_object_has_every_outcome() {
-        let value = serde_json::to_value(report(End::Gone, 0)).expect("string keys");
+        let value = serde_json::to_value(report(End::Gone, 0, 0)).expect("string keys");
         assert_eq!((&value["end"], &value["errno"]), (&"gone".into(), &().into()));
         assert_eq!(value["ways"]["0"], 1);
         assert_eq!(value["before"]["0"], 104_857_600);

@@ -23,12 +23,24 @@ say() { tag=$1; shift; line=$("$@"); echo "$tag $line"; }"#;
 /// Runs `text` with busybox's shell on `machine` (already scaled) and returns the run's record.
 /// The script's exit status must be 0.
 pub(crate) fn run(lab: &Lab, machine: &Machine, what: &str, text: &str) -> Result<Record> {
+    run_with(lab, machine, what, text, |_| Ok(()))
+}
+
+/// The same with more in the guest.
+pub(crate) fn run_with(
+    lab: &Lab,
+    machine: &Machine,
+    what: &str,
+    text: &str,
+    bring: impl FnOnce(&mut Initramfs) -> Result<()>,
+) -> Result<Record> {
     let mut guest = configuration::base(&lab.installed, &lab.built)?;
     guest.add_file(&lab.built.workloads, "/bin/rondpoint-workloads")?;
     guest.add_file(&lab.built.product, "/bin/rondpoint")?;
     let perf = program::bring_tool(configuration::tool(&lab.installed, "perf")?, &mut guest)?;
     guest.add_script(format!("#!/bin/sh\nexec {} \"$@\"\n", perf.join(" ")), "/bin/perf");
     guest.add_script(format!("{HEAD}\n{text}\n"), "/root/script");
+    bring(&mut guest)?;
     let command = ["/bin/sh", "/root/script"].map(str::to_owned);
     let guest =
         configuration::with_job(guest, &lab.installed, Configuration::FirstTouch, &command, 1)?;

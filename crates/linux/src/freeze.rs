@@ -1,0 +1,219 @@
+//! Stopping a process for a while, so that nothing of it stays stopped whatever happens to us.
+//!
+//! Where the process is alone in its cgroup it is frozen there, which nobody notices; else it is sent
+//! SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it when this one
+//! dies. Who was stopped before stays so.
+
+mod cgroup;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use self::cgroup::Freezer;
+use crate::LinuxError;
+use crate::act::Identity;
+use crate::parse::stat;
+use crate::root::{self, Root};
+use crate::syscall::guardian::{self, Deed, Guardian};
+use crate::syscall::process::watch_end;
+use crate::syscall::signal::wait_readable;
+
+/// A process that has not stopped by then is in the kernel for long: waiting for a disk or a server.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at whether it has.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// What came of the attempt.
+#[derive(Debug)]
+pub enum Freeze {
+    /// It stands still until it is thawed.
+    Frozen(Frozen),
+    /// Somebody else had stopped it before; nothing was done, and it is theirs to let it go on.
+    WasStopped,
+    /// It has ended.
+    Gone,
+}
+
+/// How a process was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// The freezer of its cgroup.
+    Cgroup,
+    /// SIGSTOP.
+    Signal,
+}
+
+/// A process that stands still because of us. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Frozen {
+    process: OwnedFd,
+    /// The cgroup's, where that is the means.
+    freezer: Option<Freezer>,
+    guardian: Option<Guardian>,
+    since: Instant,
+}
+
+/// Stops a process and waits until all its threads stand still.
+///
+/// # Errors
+/// It is traced, it may not be stopped by this user, or it did not stop within two seconds: then it goes on.
+pub fn freeze(root: &Root, process: Identity) -> Result<Freeze, LinuxError> {
+    let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
+    let refused = |problem: &str| LinuxError::Input {
+        what: format!("process {number}"),
+        problem: format!("cannot be frozen: {problem}"),
+    };
+    if process.pid.0 == std::process::id() || number == 1 {
+        return Err(refused("it would be this one, or the first"));
+    }
+    let handle = match watch_end(number) {
+        Ok(handle) => handle,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Freeze::Gone),
+        Err(source) => return Err(call("pidfd_open", number, source)),
+    };
+    // From here on the handle means the process that has this number now.
+    if !process.is_there(root) {
+        return Ok(Freeze::Gone);
+    }
+    match state(root, process) {
+        Some('T') => return Ok(Freeze::WasStopped),
+        Some('t') => return Err(refused("a debugger has it")),
+        _ => {}
+    }
+    if let Some(freezer) = Freezer::of(root, process.pid) {
+        if freezer.is_frozen() {
+            return Ok(Freeze::WasStopped);
+        }
+        if let Some(frozen) = by_cgroup(&handle, freezer)? {
+            return Ok(Freeze::Frozen(frozen));
+        }
+    }
+    by_signal(root, process, handle)
+}
+
+/// `None` where the cgroup does not freeze; what of it did goes on.
+fn by_cgroup(handle: &OwnedFd, freezer: Freezer) -> Result<Option<Frozen>, LinuxError> {
+    let process = handle.try_clone().map_err(|error| call("dup", 0, error))?;
+    let guardian = guardian::guard(Deed::WriteZero(freezer.switch()));
+    let guardian = Some(guardian.map_err(|error| call("fork", 0, error))?);
+    let frozen = Frozen { process, freezer: Some(freezer), guardian, since: Instant::now() };
+    let freezes =
+        |freezer: &Freezer| freezer.set(true).is_ok() && wait_until(|| freezer.is_frozen());
+    Ok(frozen.freezer.as_ref().is_some_and(freezes).then_some(frozen))
+}
+
+fn by_signal(root: &Root, process: Identity, handle: OwnedFd) -> Result<Freeze, LinuxError> {
+    let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
+    let guardian = guardian::guard(Deed::Continue(handle.as_fd()));
+    let guardian = guardian.map_err(|error| call("fork", number, error))?;
+    let since = Instant::now();
+    match guardian::signal(handle.as_fd(), libc::SIGSTOP) {
+        Ok(()) => {}
+        Err(error) => {
+            let _ = guardian.release();
+            return match error.raw_os_error() {
+                Some(libc::ESRCH) => Ok(Freeze::Gone),
+                _ => Err(call("pidfd_send_signal", number, error)),
+            };
+        }
+    }
+    let frozen = Frozen { process: handle, freezer: None, guardian: Some(guardian), since };
+    if wait_until(|| stands_still(root, process)) {
+        return Ok(if process.is_there(root) { Freeze::Frozen(frozen) } else { Freeze::Gone });
+    }
+    // Dropped here, it goes on.
+    let problem = format!("it did not stop within {} s", PATIENCE.as_secs());
+    Err(LinuxError::Input { what: format!("process {number}"), problem })
+}
+
+fn call(name: &'static str, process: i32, source: io::Error) -> LinuxError {
+    LinuxError::Call { call: name, attempted: format!("freezing process {process}"), source }
+}
+
+fn wait_until(holds: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !holds() {
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+/// The letter in the process's `stat`.
+fn state(root: &Root, process: Identity) -> Option<char> {
+    let bytes = root::read_optional(&root.in_proc(format!("{}/stat", process.pid))).ok()??;
+    stat::parse(&bytes).ok().map(|found| found.state)
+}
+
+/// Whether no thread runs: all are stopped or have ended.
+fn stands_still(root: &Root, process: Identity) -> bool {
+    let folder = format!("{}/task", process.pid);
+    let threads = root::list(&root.in_proc(&folder)).unwrap_or_default();
+    threads.iter().all(|thread| {
+        let bytes = root::read_optional(&root.in_proc(format!("{folder}/{thread}/stat")));
+        let found = bytes.ok().flatten().and_then(|bytes| stat::parse(&bytes).ok());
+        found.is_none_or(|found| matches!(found.state, 'T' | 'Z' | 'X'))
+    })
+}
+
+impl Frozen {
+    /// How it was stopped.
+    #[must_use]
+    pub fn means(&self) -> Means {
+        if self.freezer.is_some() { Means::Cgroup } else { Means::Signal }
+    }
+
+    /// How long it has stood still.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Whether somebody would let it go on if this process died. If not, it should not stand still.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        let Some(guardian) = &self.guardian else { return false };
+        wait_readable(&[guardian.end()], 0).is_ok_and(|ended| !ended[0])
+    }
+
+    /// The guardian's process number.
+    #[must_use]
+    pub fn guardian(&self) -> Option<i32> {
+        self.guardian.as_ref().map(|guardian| guardian.process)
+    }
+
+    /// Lets it go on and says how long it stood still.
+    ///
+    /// # Errors
+    /// The kernel refuses; the guardian has been left to try, too.
+    pub fn thaw(mut self) -> io::Result<Duration> {
+        self.let_go().map(|()| self.since.elapsed())
+    }
+
+    fn let_go(&mut self) -> io::Result<()> {
+        let Some(guardian) = self.guardian.take() else { return Ok(()) };
+        let result = match &self.freezer {
+            Some(freezer) => freezer.set(false),
+            None => guardian::signal(self.process.as_fd(), libc::SIGCONT),
+        };
+        match result {
+            // One that has ended needs nothing. Else the guardian is let go without a word, and tries too.
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+            _ => {
+                // One that has ended before is no harm any more.
+                let _ = guardian.release();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // What was refused to us the guardian has tried.
+        let _ = self.let_go();
+    }
+}

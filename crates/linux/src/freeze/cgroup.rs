@@ -1,0 +1,93 @@
+//! The freezer of version 2 cgroups: `cgroup.freeze` and `cgroup.events`.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rondpoint_core::Pid;
+
+use crate::root::{self, Root};
+
+/// The freezer of a cgroup that holds one process and no other.
+#[derive(Debug)]
+pub(super) struct Freezer {
+    events: PathBuf,
+    switch: File,
+}
+
+impl Freezer {
+    /// The freezer of the process's cgroup; `None` where there is none that may be used: no version 2
+    /// hierarchy, the root of it, others in the same cgroup or in one beneath, no right to write.
+    pub(super) fn of(root: &Root, pid: Pid) -> Option<Self> {
+        let read = |path: String| root::read_optional(&root.in_proc(path)).ok().flatten();
+        let mounts = read("self/mountinfo".to_string())?;
+        let membership = read(format!("{pid}/cgroup"))?;
+        let path = path(&String::from_utf8_lossy(&membership))?.to_owned();
+        let folder = mount(&String::from_utf8_lossy(&mounts))?.join(path);
+        let own = pid.to_string();
+        let alone = fs::read_to_string(folder.join("cgroup.procs")).ok()?.trim() == own;
+        if !alone || has_children(&folder) {
+            return None;
+        }
+        let switch = File::options().write(true).open(folder.join("cgroup.freeze")).ok()?;
+        Some(Self { events: folder.join("cgroup.events"), switch })
+    }
+
+    /// The file that freezes with `1` and thaws with `0`.
+    pub(super) fn switch(&self) -> BorrowedFd<'_> {
+        self.switch.as_fd()
+    }
+
+    pub(super) fn set(&self, frozen: bool) -> io::Result<()> {
+        self.switch.write_all_at(if frozen { b"1" } else { b"0" }, 0)
+    }
+
+    /// Whether all of it stands still.
+    pub(super) fn is_frozen(&self) -> bool {
+        let events = fs::read_to_string(&self.events).unwrap_or_default();
+        events.lines().any(|line| line == "frozen 1")
+    }
+}
+
+fn has_children(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.flatten().any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+}
+
+/// The path in the version 2 hierarchy in `/proc/PID/cgroup`, relative; the root has no freezer.
+fn path(membership: &str) -> Option<&str> {
+    let line = membership.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // Outside of the part of the hierarchy that this process sees.
+    let hidden = line.starts_with("../") || line.ends_with(" (deleted)");
+    (!line.is_empty() && !hidden).then_some(line)
+}
+
+/// Where the hierarchy's root is mounted, by `/proc/self/mountinfo`.
+fn mount(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (place.next()?, place.next()?);
+        (kind.starts_with("cgroup2 ") && root == "/").then(|| PathBuf::from(point))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cgroup_is_found_beneath_its_mount() {
+        let membership = "4:memory:/a\n0::/system.slice/a b.service\n";
+        assert_eq!(path(membership), Some("system.slice/a b.service"));
+        assert_eq!(path("0::/\n"), None, "the root");
+        assert_eq!(path("0::/../other\n"), None);
+        assert_eq!(path("3:cpu:/a\n"), None, "version 1 only");
+        let mounts = "30 23 0:26 / /sys/fs/cgroup/cpu rw shared:5 - cgroup cgroup rw,cpu\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(mount(""), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! A child that undoes one thing when its parent has died, and signals to a process that cannot have been
+//! mistaken for another.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use super::process::{End, pipe, wait, watch_end};
+use super::signal::Signals;
+use super::{check, retry};
+
+/// What a guardian does when its parent has died.
+#[derive(Debug, Clone, Copy)]
+pub enum Deed<'a> {
+    /// Sends SIGCONT to the process of this descriptor (`pidfd_open(2)`).
+    Continue(BorrowedFd<'a>),
+    /// Writes `0` to this file.
+    WriteZero(BorrowedFd<'a>),
+}
+
+/// A child that waits for its parent's end. While it is there, so is the promise.
+#[derive(Debug)]
+pub struct Guardian {
+    /// Its process number.
+    pub process: i32,
+    end: OwnedFd,
+    leash: OwnedFd,
+}
+
+/// Starts a guardian. It is in a session of its own and deaf to signals, so that what is sent to a terminal's
+/// or a service's processes ends its parent and not it.
+///
+/// # Errors
+/// As fork(2), pipe(2) and pidfd_open(2).
+pub fn guard(deed: Deed<'_>) -> io::Result<Guardian> {
+    let (wait_end, leash) = pipe()?;
+    // Deaf from its first moment on: the mask is inherited.
+    let mask = super::signal::block(&Signals::all())?;
+    // SAFETY: the child calls only async-signal-safe functions, on descriptors and on memory of its own copy,
+    // so other threads of the parent cannot deadlock it.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        // SAFETY: plain system calls on descriptors that outlive them and on local variables.
+        unsafe {
+            libc::close(leash.as_raw_fd());
+            libc::setsid();
+            libc::prctl(libc::PR_SET_NAME, c"rondpoint-guard".as_ptr());
+            let mut word = 0u8;
+            // A word is the parent's farewell; the end of the pipe is the parent's end.
+            if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
+                match deed {
+                    Deed::Continue(target) => {
+                        let nothing = std::ptr::null::<libc::siginfo_t>();
+                        let signal = libc::SIGCONT;
+                        libc::syscall(
+                            libc::SYS_pidfd_send_signal,
+                            target.as_raw_fd(),
+                            signal,
+                            nothing,
+                            0,
+                        );
+                    }
+                    Deed::WriteZero(file) => {
+                        libc::pwrite(file.as_raw_fd(), c"0".as_ptr().cast(), 1, 0);
+                    }
+                }
+            }
+            libc::_exit(0);
+        }
+    }
+    super::signal::restore(&mask)?;
+    check(i64::from(process))?;
+    drop(wait_end);
+    let end = watch_end(process)?;
+    Ok(Guardian { process, end, leash })
+}
+
+impl Guardian {
+    /// Readable when it has ended.
+    #[must_use]
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+
+    /// Lets it go without its deed.
+    ///
+    /// # Errors
+    /// EPIPE where it has ended before.
+    pub fn release(self) -> io::Result<End> {
+        let word = 1u8;
+        // SAFETY: one byte from a live variable.
+        let said = retry(|| unsafe {
+            libc::write(self.leash.as_raw_fd(), (&raw const word).cast(), 1) as i64
+        });
+        let process = self.process;
+        drop(self);
+        let end = wait(process)?;
+        said.map(|_| end)
+    }
+}
+
+/// Sends a signal to the process of a descriptor, and to no later one of the same number.
+///
+/// # Errors
+/// ESRCH where it has ended, EPERM where it is someone else's, ENOSYS before Linux 5.1.
+pub fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let nothing = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: no memory is involved; without a siginfo the kernel makes one up as kill(2) does.
+    let result = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, nothing, 0)
+    };
+    check(result).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+    use crate::syscall::signal::wait_readable;
+
+    #[test]
+    fn a_guardian_that_is_released_does_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("freeze");
+        fs::write(&path, "1").unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        let guardian = guard(Deed::WriteZero(file.as_fd())).unwrap();
+        assert_eq!(wait_readable(&[guardian.end()], 0).unwrap(), [false]);
+        assert_eq!(guardian.release().unwrap(), End::Exited(0));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1");
+    }
+
+    #[test]
+    fn a_guardian_whose_leash_is_cut_does_its_deed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("freeze");
+        fs::write(&path, "1").unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        let Guardian { process, leash, .. } = guard(Deed::WriteZero(file.as_fd())).unwrap();
+        drop(leash);
+        assert_eq!(wait(process).unwrap(), End::Exited(0));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0");
+    }
+
+    #[test]
+    fn the_end_of_a_guardian_is_seen() {
+        let null = fs::File::options().write(true).open("/dev/null").unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd())).unwrap();
+        super::super::process::kill(guardian.process, libc::SIGTERM).unwrap();
+        assert_eq!(wait_readable(&[guardian.end()], 50).unwrap(), [false], "it is deaf to this");
+        super::super::process::kill(guardian.process, libc::SIGKILL).unwrap();
+        assert_eq!(wait_readable(&[guardian.end()], 10_000).unwrap(), [true]);
+        assert!(guardian.release().is_err());
+    }
+
+    #[test]
+    fn a_signal_reaches_the_process_of_a_descriptor() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let watch = watch_end(child.id() as i32).unwrap();
+        signal(watch.as_fd(), libc::SIGKILL).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(signal(watch.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+}
