@@ -51,7 +51,8 @@ pub struct Order {
 
 impl Order {
     /// Whether a page that was moved can be told from one that is still to be moved.
-    fn leads_away(&self) -> bool {
+    #[must_use]
+    pub fn leads_away(&self) -> bool {
         self.ways.values().all(|target| !self.ways.contains_key(target))
     }
 }

@@ -3,6 +3,7 @@
 
 mod nodes;
 mod report;
+mod still;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -14,13 +15,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::{Bytes, Pid};
 use rondpoint_linux::act::Identity;
-use rondpoint_linux::bulk::{self, Control, MAX_PASSES, Order};
+use rondpoint_linux::bulk::{self, Control, End, MAX_PASSES, Order};
 use rondpoint_linux::parse::{cpulist, meminfo, status};
 use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
 use self::report::Report;
+use self::still::Still;
 use crate::session;
 
 /// Something was not moved.
@@ -38,6 +40,7 @@ const PROGRESS: Duration = Duration::from_millis(500);
 Examples:
   sudo rondpoint move --pid 4711 --from 0 --to 1
   sudo rondpoint move --pid 4711 --from 0,1 --to 2,3 --limit 500M    # 0 to 2 and 1 to 3
+  sudo rondpoint move --pid 4711 --from 0 --to 1 --freeze             # faster, but it stands still
   rondpoint move --pid 4711 --from all --to 0 --dry-run               # how much that would be
 
 Nodes are written as for numactl: 0-1,3  all  !0 (all but 0)  +0 (the first with memory). They are paired
@@ -59,6 +62,16 @@ pub(crate) struct Arguments {
     /// Nodes that it is moved to
     #[arg(long, value_name = "NODES")]
     to: String,
+
+    /// Stop the process meanwhile: by its cgroup where it is alone there, else by SIGSTOP, which its parent
+    /// may see. A process beside this one lets it go on if this one dies
+    #[arg(long)]
+    freeze: bool,
+
+    /// Let it go on after so many seconds at the latest and move the rest while it runs
+    /// [default: 5 % of the time that it has run, at least 1]
+    #[arg(long, value_name = "SECONDS", requires = "freeze", value_parser = seconds)]
+    freeze_limit: Option<Duration>,
 
     /// Bytes a second at most; K, M and G are powers of 1024
     #[arg(long, value_name = "BYTES/S", value_parser = bytes)]
@@ -116,9 +129,24 @@ fn run(arguments: &Arguments) -> Result<Report> {
     }
     watch.total = planned.on_sources();
     room(&root, &order.ways, &before)?;
-    let moved = bulk::relocate(&root, &order, &control, &mut || watch.look())?;
+    let mut still = Still::default();
+    if arguments.freeze {
+        let limit = arguments.freeze_limit.unwrap_or_else(|| still::budget(order.process));
+        still = Still::begin(&root, order.process, limit)?;
+    }
+    // Who stands still maps nothing new.
+    let first = Order { passes: if arguments.freeze { 1 } else { order.passes }, ..order.clone() };
+    let mut moved = bulk::relocate(&root, &first, &control, &mut || {
+        still.look();
+        watch.look();
+    })?;
+    let went_on = still.stood.note.is_some();
+    still.end();
+    if arguments.freeze && went_on && moved.end == End::Complete && order.leads_away() {
+        moved.follow(bulk::relocate(&root, &order, &control, &mut || watch.look())?);
+    }
     watch.end();
-    Ok(Report::new(&order, before, &moved))
+    Ok(Report::new(&order, before, &moved).with(still.stood))
 }
 
 /// Everything that can be said against it before anything is looked at in the process's memory.
@@ -250,6 +278,11 @@ fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "expected bytes a second such as 500M or 1.5G".to_string())
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.001..=1e6).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.001 up".to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,6 +295,8 @@ mod tests {
         for bad in ["", "M", "0", "-1", "5T", "nan", "1e30"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("0").is_err() && seconds("nan").is_err());
     }
 
     #[test]

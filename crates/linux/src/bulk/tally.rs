@@ -83,6 +83,17 @@ pub struct Moved {
 }
 
 impl Moved {
+    /// Goes on with what another order of the same ways has done afterwards.
+    pub fn follow(&mut self, later: Self) {
+        self.passes += later.passes;
+        self.elapsed += later.elapsed;
+        let end = later.end;
+        if later.passes > 0 {
+            self.take_in(later.tally);
+        }
+        self.end = end;
+    }
+
     pub(super) fn take_in(&mut self, tally: Tally) {
         let before = std::mem::replace(&mut self.tally, tally);
         let now = &mut self.tally;
@@ -119,5 +130,9 @@ mod tests {
         moved.take_in(tally(counts(7, 98, 3)));
         assert_eq!(moved.tally.counts, counts(97, 5, 3));
         assert_eq!((moved.tally.calls, moved.end), (4, End::Complete));
+        let later =
+            Moved { tally: tally(counts(1, 99, 2)), passes: 1, end: End::Gone, ..Moved::default() };
+        moved.follow(later);
+        assert_eq!((moved.tally.counts, moved.passes, moved.end), (counts(98, 5, 2), 3, End::Gone));
     }
 }

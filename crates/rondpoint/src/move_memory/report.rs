@@ -6,7 +6,10 @@ use std::fmt::Write as _;
 use rondpoint_core::plan::PageCounts;
 use rondpoint_core::{Bytes, Nanos, Pid};
 use rondpoint_linux::bulk::{End, Moved, Order};
+use rondpoint_linux::freeze::Means;
 use serde::Serialize;
+
+use super::still::Stood;
 
 const SCHEMA: u32 = 1;
 
@@ -40,6 +43,11 @@ pub(super) struct Report {
     longest_call_s: f64,
     elapsed_s: f64,
     bytes_per_s: Option<f64>,
+    /// How long the process stood still for it.
+    frozen_s: f64,
+    /// `cgroup` or `signal`.
+    frozen_by: Option<&'static str>,
+    note: Option<String>,
 }
 
 impl Report {
@@ -75,7 +83,20 @@ impl Report {
             longest_call_s: tally.longest_call.seconds(),
             elapsed_s,
             bytes_per_s: (elapsed_s > 0.0).then(|| bytes / elapsed_s),
+            frozen_s: 0.0,
+            frozen_by: None,
+            note: None,
         }
+    }
+
+    /// Of a process that stood still meanwhile.
+    pub(super) fn with(self, stood: Stood) -> Self {
+        let by = |means| match means {
+            Means::Cgroup => "cgroup",
+            Means::Signal => "signal",
+        };
+        let frozen_by = stood.means.map(by);
+        Self { frozen_s: stood.frozen.as_secs_f64(), frozen_by, note: stood.note, ..self }
     }
 
     /// Of a move that was not begun: only planned, or stopped before.
@@ -140,6 +161,12 @@ impl Report {
         ];
         for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
             let _ = writeln!(text, "  {} {what}", size(count));
+        }
+        if let Some(by) = self.frozen_by {
+            let _ = writeln!(text, "  stood still for {} (by {by})", seconds(self.frozen_s));
+        }
+        if let Some(note) = &self.note {
+            let _ = writeln!(text, "  {note}");
         }
         let end = match self.end {
             "gone" => "  the process has ended meanwhile".to_string(),
@@ -211,6 +238,22 @@ mod tests {
               the kernel would not go on: Operation not permitted (os error 1)
         "#]]
         .assert_eq(&bad.text());
+    }
+
+    #[test]
+    fn time_that_the_process_stood_still_is_told() {
+        let stood = Stood {
+            means: Some(Means::Signal),
+            frozen: std::time::Duration::from_millis(48),
+            note: Some("it went on before the end: why".to_string()),
+        };
+        expect![[r#"
+            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
+              12.0 KiB on the target nodes already
+              stood still for 48.0 ms (by signal)
+              it went on before the end: why
+        "#]]
+        .assert_eq(&report(End::Complete, 0, 0).with(stood).text());
     }
 
     #[test]

@@ -1,0 +1,145 @@
+//! Keeping the target still while its memory moves, for no longer than it was promised.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rondpoint_linux::Root;
+use rondpoint_linux::act::Identity;
+use rondpoint_linux::freeze::{self, Freeze, Frozen, Means};
+use rondpoint_linux::syscall::time::since_boot_ns;
+
+/// AsymSched's budget: migration may cost a process this part of the time that it has run (ALGORITHMS 3.5).
+const BUDGET: f64 = 0.05;
+/// What a young process may be stopped for all the same.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// How a target stood still, and how long.
+#[derive(Debug, Default)]
+pub(super) struct Stood {
+    pub(super) means: Option<Means>,
+    pub(super) frozen: Duration,
+    /// Why it went on early, or was not stopped.
+    pub(super) note: Option<String>,
+}
+
+/// A target that stands still, or did.
+#[derive(Debug, Default)]
+pub(super) struct Still {
+    held: Option<Frozen>,
+    limit: Duration,
+    pub(super) stood: Stood,
+}
+
+impl Still {
+    /// Stops the target.
+    pub(super) fn begin(root: &Root, process: Identity, limit: Duration) -> Result<Self> {
+        let still = Self { limit, ..Self::default() };
+        Ok(match freeze::freeze(root, process)? {
+            Freeze::Frozen(held) => {
+                let stood = Stood { means: Some(held.means()), ..Stood::default() };
+                Self { held: Some(held), stood, ..still }
+            }
+            Freeze::WasStopped => {
+                let note = Some("it was stopped already, and stays so".to_string());
+                Self { stood: Stood { note, ..Stood::default() }, ..still }
+            }
+            Freeze::Gone => still,
+        })
+    }
+
+    /// Lets the target go on when its time is over or nobody would if this process died.
+    pub(super) fn look(&mut self) {
+        let Some(held) = &self.held else { return };
+        let why = if !held.is_guarded() {
+            "its guardian has ended".to_string()
+        } else if held.elapsed() >= self.limit {
+            format!("the limit of {:.1} s", self.limit.as_secs_f64())
+        } else {
+            return;
+        };
+        self.stood.note = Some(format!("it went on before the end: {why}"));
+        self.end();
+    }
+
+    /// Lets the target go on.
+    pub(super) fn end(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let elapsed = held.elapsed();
+        match held.thaw() {
+            Ok(elapsed) => self.stood.frozen = elapsed,
+            Err(error) => {
+                self.stood.frozen = elapsed;
+                self.stood.note = Some(format!("letting it go on: {error}"));
+            }
+        }
+    }
+}
+
+/// How long a process may be stopped unless its user says otherwise.
+pub(super) fn budget(process: Identity) -> Duration {
+    let age = Duration::from_nanos(since_boot_ns().saturating_sub(process.started.0));
+    age.mul_f64(BUDGET).max(LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rondpoint_core::{Nanos, Pid};
+
+    use super::*;
+
+    struct Target(Child);
+
+    impl Drop for Target {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn target() -> (Target, Identity) {
+        let child = Command::new("sleep").arg("1000").spawn().expect("sleep is there");
+        let process = Identity::of(&Root::live(), Pid(child.id())).expect("it runs");
+        (Target(child), process)
+    }
+
+    #[test]
+    fn the_target_goes_on_when_its_time_is_over() {
+        let (_target, process) = target();
+        let mut still = Still::begin(&Root::live(), process, Duration::ZERO).expect("ours");
+        assert!(still.held.is_some() && still.stood.means.is_some());
+        still.look();
+        assert!(still.held.is_none() && still.stood.frozen > Duration::ZERO);
+        assert_eq!(
+            still.stood.note.as_deref(),
+            Some("it went on before the end: the limit of 0.0 s")
+        );
+    }
+
+    #[test]
+    fn the_target_goes_on_when_nobody_guards_it_any_more() {
+        let (_target, process) = target();
+        let mut still = Still::begin(&Root::live(), process, LEAST * 3600).expect("ours");
+        still.look();
+        let guardian = still.held.as_ref().and_then(Frozen::guardian).expect("it is there");
+        rondpoint_linux::syscall::process::kill(guardian, 9).expect("ours");
+        while still.held.is_some() {
+            still.look();
+        }
+        let note = still.stood.note.expect("said");
+        assert_eq!(note, "it went on before the end: its guardian has ended");
+    }
+
+    #[test]
+    fn an_old_process_may_be_stopped_for_longer() {
+        let process = |age_s: u64| Identity {
+            pid: Pid(1),
+            started: Nanos(since_boot_ns().saturating_sub(age_s * 1_000_000_000)),
+        };
+        assert_eq!(budget(process(0)), LEAST);
+        // As old as this machine at most.
+        let oldest = Duration::from_nanos(since_boot_ns()).mul_f64(BUDGET);
+        assert!(budget(process(u64::MAX / 2_000_000_000)) >= oldest.max(LEAST));
+    }
+}
