@@ -10,13 +10,14 @@ pub mod threads;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rondpoint_core::plan::{Action, Outcome, Plan, Proposal, StepResult};
+use rondpoint_core::plan::{Action, NodeMove, Outcome, Plan, Proposal, StepResult};
 use rondpoint_core::{CpuSet, Nanos, Observation, Pid, Tid, Topology};
 
 pub use self::follow::Followed;
 use self::follow::{Home, Look};
 use self::masks::{Change, Masks, Task};
 use self::threads::Wanted;
+use crate::bulk;
 use crate::ledger_file::Entry;
 use crate::observe::tasks::started;
 use crate::parse::stat;
@@ -130,6 +131,7 @@ impl Actor {
     /// Does one step.
     pub fn step(&mut self, plan: &Plan, step: usize) -> Outcome {
         let begin = Instant::now();
+        let mut frozen = Nanos(0);
         let result = match plan.steps.get(step) {
             Some(Proposal { action: Action::SetAffinity { .. }, .. }) => {
                 match self.prepared.remove(&(plan.number, step)) {
@@ -138,11 +140,25 @@ impl Actor {
                     None => StepResult::Refused { errno: libc::EINVAL },
                 }
             }
+            Some(Proposal {
+                action: Action::MoveProcessMemory { pid, nodes, freeze, .. }, ..
+            }) => {
+                let (result, stood) = self.move_memory(*pid, nodes, *freeze);
+                frozen = stood;
+                result
+            }
             Some(one) => self.act(one),
             None => StepResult::Gone,
         };
         let spent = Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        Outcome { plan: plan.number, step, result, spent, frozen: Nanos(0) }
+        Outcome { plan: plan.number, step, result, spent, frozen }
+    }
+
+    fn move_memory(&self, pid: Pid, nodes: &[NodeMove], freeze: bool) -> (StepResult, Nanos) {
+        let Some(process) = self.identity(pid) else { return (StepResult::Gone, Nanos(0)) };
+        let kernel = |node: usize| self.topology.kernel_node(node);
+        let ways = nodes.iter().map(|way| (kernel(way.from), kernel(way.to))).collect();
+        bulk::step(&self.root, process, ways, freeze)
     }
 
     fn act(&self, proposal: &Proposal) -> StepResult {
@@ -152,8 +168,8 @@ impl Actor {
             Action::MovePages { pid, pages, .. } => {
                 pages::relocate(&pages::Live(Reach::Own), *pid, pages, &self.topology)
             }
-            // Linux has no page replication without a patch; masks are set above, the rate where the sensors are,
-            // whole processes are not moved here yet.
+            // Linux has no page replication without a patch; masks are set and whole processes moved above, the
+            // rate is set where the sensors are.
             Action::Replicate { .. }
             | Action::Unreplicate { .. }
             | Action::SetAffinity { .. }

@@ -7,6 +7,7 @@
 //!
 //! Nothing here stops the process (see [`crate::freeze`]), and nothing is decided but the size of a call.
 
+mod action;
 mod crew;
 mod present;
 mod tally;
@@ -17,6 +18,7 @@ use std::time::Instant;
 
 use rondpoint_core::Bytes;
 
+pub use self::action::{step, workers};
 pub use self::crew::Control;
 use self::crew::{Crew, Task};
 use self::present::Present;

@@ -5,12 +5,14 @@
 //! dies. Who was stopped before stays so.
 
 mod cgroup;
+mod still;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use self::cgroup::Freezer;
+pub use self::still::{Still, Stood, budget};
 use crate::LinuxError;
 use crate::act::Identity;
 use crate::parse::stat;

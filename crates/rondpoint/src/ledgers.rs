@@ -7,6 +7,7 @@ use anyhow::Result;
 use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
 use rondpoint_linux::act::{pages, threads};
+use rondpoint_linux::bulk;
 use rondpoint_linux::ledger_file::{self, Entry, Left};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process::effective_user;
@@ -118,14 +119,26 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
         restored.gone += 1;
         return;
     }
-    let Entry::Pages { pages: list, .. } = entry else {
-        restored.skipped += 1;
-        return;
+    let (result, untold) = match entry {
+        Entry::Pages { pages: list, .. } => {
+            let (kernel, moves) = (pages::Live(Reach::Own), moves(list, topology));
+            (pages::relocate(&kernel, process.pid, &moves, topology), list.len() as u64)
+        }
+        Entry::Memory { nodes, .. } => {
+            let ways = nodes.iter().copied().collect();
+            // Nobody has to stand still for it now.
+            (bulk::step(&Root::live(), process, ways, false).0, 0)
+        }
+        _ => {
+            restored.skipped += 1;
+            return;
+        }
     };
-    match pages::relocate(&pages::Live(Reach::Own), process.pid, &moves(list, topology), topology) {
+    match result {
         StepResult::Pages(counts) => restored.pages.add(&counts),
         StepResult::Gone => restored.gone += 1,
-        _ => restored.pages.failed += list.len() as u64,
+        _ if untold > 0 => restored.pages.failed += untold,
+        _ => restored.skipped += 1,
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod nodes;
 mod report;
-mod still;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -16,21 +15,19 @@ use anyhow::{Context as _, Result, bail};
 use rondpoint_core::{Bytes, Pid};
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::bulk::{self, Control, End, MAX_PASSES, Order};
+use rondpoint_linux::freeze::{self, Still};
 use rondpoint_linux::parse::{cpulist, meminfo, status};
 use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
 use self::report::Report;
-use self::still::Still;
 use crate::session;
 
 /// Something was not moved.
 const INCOMPLETE: u8 = 1;
 /// Bad usage or input, nothing was moved.
 const REFUSED: u8 = 2;
-/// Workers at most unless told: more wait for each other in the kernel.
-const WORKERS: usize = 4;
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(500);
 
@@ -131,7 +128,7 @@ fn run(arguments: &Arguments) -> Result<Report> {
     room(&root, &order.ways, &before)?;
     let mut still = Still::default();
     if arguments.freeze {
-        let limit = arguments.freeze_limit.unwrap_or_else(|| still::budget(order.process));
+        let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
         still = Still::begin(&root, order.process, limit)?;
     }
     // Who stands still maps nothing new.
@@ -178,13 +175,11 @@ fn order(root: &Root, arguments: &Arguments) -> Result<Order> {
     if arguments.shared && !probe::has_capability(root, Capability::SysNice)? {
         bail!("--shared: moving pages of several processes needs CAP_SYS_NICE (sudo rondpoint …)");
     }
-    let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let workers = NonZeroUsize::new(cpus.min(WORKERS)).expect("there is a CPU");
     Ok(Order {
         process,
         ways,
         reach: if arguments.shared { Reach::Shared } else { Reach::Own },
-        workers: arguments.workers.unwrap_or(workers),
+        workers: arguments.workers.unwrap_or_else(bulk::workers),
         limit: arguments.limit.map(Bytes),
         passes: MAX_PASSES,
     })

@@ -6,10 +6,8 @@ use std::fmt::Write as _;
 use rondpoint_core::plan::PageCounts;
 use rondpoint_core::{Bytes, Nanos, Pid};
 use rondpoint_linux::bulk::{End, Moved, Order};
-use rondpoint_linux::freeze::Means;
+use rondpoint_linux::freeze::{Means, Stood};
 use serde::Serialize;
-
-use super::still::Stood;
 
 const SCHEMA: u32 = 1;
 

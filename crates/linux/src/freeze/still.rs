@@ -2,39 +2,45 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-use rondpoint_linux::Root;
-use rondpoint_linux::act::Identity;
-use rondpoint_linux::freeze::{self, Freeze, Frozen, Means};
-use rondpoint_linux::syscall::time::since_boot_ns;
+use super::{Freeze, Frozen, Means, freeze};
+use crate::LinuxError;
+use crate::act::Identity;
+use crate::root::Root;
+use crate::syscall::time::since_boot_ns;
 
 /// AsymSched's budget: migration may cost a process this part of the time that it has run (ALGORITHMS 3.5).
 const BUDGET: f64 = 0.05;
-/// What a young process may be stopped for all the same.
+/// What a young process may be kept still for all the same.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// How a target stood still, and how long.
 #[derive(Debug, Default)]
-pub(super) struct Stood {
-    pub(super) means: Option<Means>,
-    pub(super) frozen: Duration,
+pub struct Stood {
+    /// How it was stopped, if it was.
+    pub means: Option<Means>,
+    /// How long it stood still.
+    pub frozen: Duration,
     /// Why it went on early, or was not stopped.
-    pub(super) note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// A target that stands still, or did.
 #[derive(Debug, Default)]
-pub(super) struct Still {
+pub struct Still {
     held: Option<Frozen>,
     limit: Duration,
-    pub(super) stood: Stood,
+    /// What there is to tell of it.
+    pub stood: Stood,
 }
 
 impl Still {
-    /// Stops the target.
-    pub(super) fn begin(root: &Root, process: Identity, limit: Duration) -> Result<Self> {
+    /// Stops the target, for `limit` at most.
+    ///
+    /// # Errors
+    /// As [`freeze`].
+    pub fn begin(root: &Root, process: Identity, limit: Duration) -> Result<Self, LinuxError> {
         let still = Self { limit, ..Self::default() };
-        Ok(match freeze::freeze(root, process)? {
+        Ok(match freeze(root, process)? {
             Freeze::Frozen(held) => {
                 let stood = Stood { means: Some(held.means()), ..Stood::default() };
                 Self { held: Some(held), stood, ..still }
@@ -48,7 +54,7 @@ impl Still {
     }
 
     /// Lets the target go on when its time is over or nobody would if this process died.
-    pub(super) fn look(&mut self) {
+    pub fn look(&mut self) {
         let Some(held) = &self.held else { return };
         let why = if !held.is_guarded() {
             "its guardian has ended".to_string()
@@ -62,7 +68,7 @@ impl Still {
     }
 
     /// Lets the target go on.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         let Some(held) = self.held.take() else { return };
         let elapsed = held.elapsed();
         match held.thaw() {
@@ -75,8 +81,9 @@ impl Still {
     }
 }
 
-/// How long a process may be stopped unless its user says otherwise.
-pub(super) fn budget(process: Identity) -> Duration {
+/// How long a process may be kept still unless its user says otherwise.
+#[must_use]
+pub fn budget(process: Identity) -> Duration {
     let age = Duration::from_nanos(since_boot_ns().saturating_sub(process.started.0));
     age.mul_f64(BUDGET).max(LEAST)
 }
@@ -99,15 +106,15 @@ mod tests {
     }
 
     fn target() -> (Target, Identity) {
-        let child = Command::new("sleep").arg("1000").spawn().expect("sleep is there");
-        let process = Identity::of(&Root::live(), Pid(child.id())).expect("it runs");
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Identity::of(&Root::live(), Pid(child.id())).unwrap();
         (Target(child), process)
     }
 
     #[test]
     fn the_target_goes_on_when_its_time_is_over() {
         let (_target, process) = target();
-        let mut still = Still::begin(&Root::live(), process, Duration::ZERO).expect("ours");
+        let mut still = Still::begin(&Root::live(), process, Duration::ZERO).unwrap();
         assert!(still.held.is_some() && still.stood.means.is_some());
         still.look();
         assert!(still.held.is_none() && still.stood.frozen > Duration::ZERO);
@@ -120,14 +127,14 @@ mod tests {
     #[test]
     fn the_target_goes_on_when_nobody_guards_it_any_more() {
         let (_target, process) = target();
-        let mut still = Still::begin(&Root::live(), process, LEAST * 3600).expect("ours");
+        let mut still = Still::begin(&Root::live(), process, LEAST * 3600).unwrap();
         still.look();
-        let guardian = still.held.as_ref().and_then(Frozen::guardian).expect("it is there");
-        rondpoint_linux::syscall::process::kill(guardian, 9).expect("ours");
+        let guardian = still.held.as_ref().and_then(Frozen::guardian).unwrap();
+        crate::syscall::process::kill(guardian, 9).unwrap();
         while still.held.is_some() {
             still.look();
         }
-        let note = still.stood.note.expect("said");
+        let note = still.stood.note.unwrap();
         assert_eq!(note, "it went on before the end: its guardian has ended");
     }
 

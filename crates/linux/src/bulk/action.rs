@@ -1,0 +1,120 @@
+//! The step of a plan that moves a whole process's memory.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use rondpoint_core::Nanos;
+use rondpoint_core::plan::{PageCounts, StepResult};
+
+use super::tally::nanos;
+use super::{Control, End, MAX_PASSES, Moved, Order, relocate};
+use crate::LinuxError;
+use crate::act::Identity;
+use crate::freeze::{Still, budget};
+use crate::root::Root;
+use crate::syscall::pages::Reach;
+
+/// Workers at most: more wait for each other in the kernel.
+const WORKERS: usize = 4;
+
+/// As many workers as there are CPUs, but no more than are of use.
+#[must_use]
+pub fn workers() -> NonZeroUsize {
+    let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    cpus.min(NonZeroUsize::new(WORKERS).expect("it is not zero"))
+}
+
+/// Moves a process's memory along `ways`, the kernel's numbers of nodes; a process that has to stand still for
+/// it does so for no longer than its budget. Says also for how long it did.
+#[must_use]
+pub fn step(
+    root: &Root,
+    process: Identity,
+    ways: BTreeMap<u32, u32>,
+    freeze: bool,
+) -> (StepResult, Nanos) {
+    if !process.is_there(root) {
+        return (StepResult::Gone, Nanos(0));
+    }
+    let begun = match freeze {
+        true => Still::begin(root, process, budget(process)),
+        false => Ok(Still::default()),
+    };
+    let mut still = match begun {
+        Ok(still) => still,
+        Err(error) => return (refused(&error), Nanos(0)),
+    };
+    let stands = still.stood.means.is_some();
+    let passes = if stands { 1 } else { MAX_PASSES };
+    let order = Order { process, ways, reach: Reach::Own, workers: workers(), limit: None, passes };
+    let moved = relocate(root, &order, &Control::default(), &mut || still.look());
+    still.end();
+    let result = moved.map_or_else(|error| refused(&error), |moved| result(&moved));
+    (result, nanos(still.stood.frozen))
+}
+
+fn refused(error: &LinuxError) -> StepResult {
+    StepResult::Refused { errno: error.errno().unwrap_or(libc::EIO) }
+}
+
+/// What a plan is told: what moved, or why nothing did.
+fn result(moved: &Moved) -> StepResult {
+    let mut counts: PageCounts = moved.tally.counts;
+    match moved.end {
+        End::Gone => StepResult::Gone,
+        End::Refused { errno } if counts.moved == 0 => StepResult::Refused { errno },
+        _ => {
+            counts.failed += moved.tally.untried;
+            StepResult::Pages(counts)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rondpoint_core::Pid;
+
+    use super::*;
+    use crate::bulk::Tally;
+    use crate::parse::stat;
+
+    struct Target(Child);
+
+    impl Drop for Target {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A node that no machine has: the kernel refuses, and what stood still for it goes on.
+    #[test]
+    fn a_refusal_leaves_nothing_frozen() {
+        let target = Target(Command::new("sleep").arg("1000").spawn().unwrap());
+        let root = Root::live();
+        let process = Identity::of(&root, Pid(target.0.id())).unwrap();
+        let (result, frozen) = step(&root, process, [(0, 1000)].into(), true);
+        assert_eq!(result, StepResult::Refused { errno: libc::ENODEV });
+        assert!(frozen > Nanos(0));
+        let text = std::fs::read(format!("/proc/{}/stat", target.0.id())).unwrap();
+        assert_ne!(stat::parse(&text).unwrap().state, 'T');
+        let earlier = Identity { started: Nanos(1), ..process };
+        let gone = step(&root, earlier, [(0, 1000)].into(), true);
+        assert_eq!(gone, (StepResult::Gone, Nanos(0)), "another process of that number");
+    }
+
+    #[test]
+    fn what_was_not_tried_has_failed_and_a_part_is_told_as_counts() {
+        let counts = |moved, failed| PageCounts { moved, failed, ..PageCounts::default() };
+        let told = |moved, end| {
+            let tally = Tally { counts: counts(moved, 1), untried: 5, ..Tally::default() };
+            result(&Moved { tally, end, ..Moved::default() })
+        };
+        assert_eq!(told(3, End::Complete), StepResult::Pages(counts(3, 6)));
+        assert_eq!(told(3, End::Refused { errno: 1 }), StepResult::Pages(counts(3, 6)));
+        assert_eq!(told(0, End::Refused { errno: 1 }), StepResult::Refused { errno: 1 });
+        assert_eq!(told(3, End::Gone), StepResult::Gone);
+    }
+}
