@@ -5,14 +5,17 @@
 //! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
 
 pub mod counters;
+mod kept;
 pub mod kernel;
 mod maps;
 pub mod sampler;
 pub mod sensors;
 pub mod subject;
 pub mod tasks;
+pub mod threads;
 pub mod translation;
 mod uncore;
+mod unseen;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,6 +35,7 @@ use sampler::{Kind, Rate, Sampler, TaskNews};
 use sensors::Sensors;
 pub use sensors::{Rung, Settings};
 use subject::Start;
+use tasks::Births;
 
 /// Watches one program.
 pub struct Observer {
@@ -184,7 +188,9 @@ impl Observer {
         };
         self.names.extend(news.names);
         let topology = &self.machine.topology;
-        let mut processes = self.sensors.tasks.observe(topology, &news.born)?;
+        let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
+        let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
+        let mut processes = self.sensors.tasks.observe(topology, births)?;
         if let Some(counters) = &self.sensors.counters {
             self.last = counters.read()?;
         }
@@ -201,7 +207,7 @@ impl Observer {
         }
         // Everybody's samples are not the program's: its own threads are known from its forks.
         if let Some((_, samples)) = samples.as_ref().filter(|_| !self.sensors.everybody) {
-            tasks::add_unseen(&mut processes, &samples.list, topology);
+            unseen::add_unseen(&mut processes, &samples.list, topology);
         }
         let (samples, hint_faults) = split(samples);
         let observation = Observation {

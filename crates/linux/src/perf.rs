@@ -7,6 +7,7 @@
 //! | [`spec`] | event strings such as `cpu/event=0xd3,umask=0x01/u` |
 //! | [`generation`] | which event strings measure what, per processor generation |
 //! | [`event`] | opening events and reading counts |
+//! | [`group`] | events that are counted together and read at once |
 //! | [`count`] | the bytes that reading a count returns |
 //! | [`ring`] | the memory that the kernel writes records into |
 //! | [`record`], [`sample`] | the bytes of a record |
@@ -17,6 +18,7 @@ pub mod count;
 pub mod data_source;
 pub mod event;
 pub mod generation;
+pub mod group;
 pub mod pmu;
 pub mod record;
 pub mod ring;

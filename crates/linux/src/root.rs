@@ -110,7 +110,7 @@ pub fn list(path: &Path) -> Result<Vec<String>, LinuxError> {
 }
 
 /// Reading `/proc/PID/…` of a process that has just ended answers ESRCH, not ENOENT.
-fn is_absent(error: &io::Error) -> bool {
+pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR | libc::ENODEV))
 }
 

@@ -34,7 +34,7 @@ use self::output::Output;
 use self::report::{Facts, Report};
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
-use crate::{ledgers, machine};
+use crate::{ledgers, machine, policies};
 
 /// Carrefour with a draw and limits of ours.
 const DEFAULT_POLICY: &str = "carrefour:steady";
@@ -222,7 +222,8 @@ fn prepare(
         bail!("report and record are the same file; expected two");
     }
     let rung = management.sensor.map(Sensor::rung);
-    let settings = Settings { rung, managing: true, ..Settings::default() };
+    let threads = policies::thread_metrics(&header.policies);
+    let settings = Settings { threads, rung, managing: true, ..Settings::default() };
     Ok(Preparation { header, controller, machine, settings, report, record })
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
+use rondpoint_core::policy::POLICIES;
 use rondpoint_lab_init::{DRIVER_PATH, JOB_PATH, Job, MemoryPolicy};
 
 use crate::built::{Built, WORKLOADS};
@@ -43,10 +44,43 @@ pub(crate) enum Configuration {
     Numad,
     /// `rondpoint run`, on a kernel as Debian sets it up: with automatic NUMA balancing.
     Rondpoint,
-    /// The same on a machine without PMU: Rondpoint has the kernel's faults only.
+    /// The same with another policy than its default.
+    RondpointPolicy(PolicyWord),
+    /// As [`Configuration::Rondpoint`] on a machine without PMU: it has the kernel's faults only.
     RondpointFaults,
     /// A placement known to be right from the start; only our own workloads know theirs.
     Oracle,
+}
+
+/// A policy of Rondpoint's, with or without a preset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PolicyWord {
+    name: &'static str,
+    preset: Option<&'static str>,
+}
+
+impl PolicyWord {
+    /// `NAME` or `NAME:PRESET`, if there is such a policy.
+    fn parse(text: &str) -> Option<Self> {
+        let (name, preset) = match text.split_once(':') {
+            Some((name, preset)) => (name, Some(preset)),
+            None => (text, None),
+        };
+        let known = POLICIES.iter().find(|policy| policy.name == name)?;
+        let of = |wanted| known.presets.iter().copied().find(|preset| *preset == wanted);
+        let preset = match preset {
+            Some(wanted) => Some(of(wanted)?),
+            None => None,
+        };
+        Some(Self { name: known.name, preset })
+    }
+}
+
+impl fmt::Display for PolicyWord {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let preset = self.preset.map(|preset| format!(":{preset}")).unwrap_or_default();
+        write!(formatter, "{}{preset}", self.name)
+    }
 }
 
 impl Configuration {
@@ -69,7 +103,7 @@ impl Configuration {
             Self::InterleaveLate(_) => "interleave-late",
             Self::AutoNuma => "autonuma",
             Self::Numad => "numad",
-            Self::Rondpoint => "rondpoint",
+            Self::Rondpoint | Self::RondpointPolicy(_) => "rondpoint",
             Self::RondpointFaults => "rondpoint-faults",
             Self::Oracle => "oracle",
         }
@@ -79,13 +113,14 @@ impl Configuration {
     pub(crate) fn name(self) -> String {
         match self {
             Self::InterleaveLate(ms) => format!("interleave-late={}", f64::from(ms) / 1e3),
+            Self::RondpointPolicy(policy) => format!("rondpoint={policy}"),
             other => other.word().to_owned(),
         }
     }
 
     /// Whether Rondpoint runs in the guest.
     pub(crate) fn is_rondpoint(self) -> bool {
-        matches!(self, Self::Rondpoint | Self::RondpointFaults)
+        matches!(self, Self::Rondpoint | Self::RondpointPolicy(_) | Self::RondpointFaults)
     }
 
     /// Refuses a program that cannot be run so; `program` is as the user named it.
@@ -108,6 +143,9 @@ impl Configuration {
         let run = [PRODUCT_PATH, "run", "--report", REPORT_PATH];
         let mut command: Vec<String> = match self {
             Self::Rondpoint => words(&[&run[..], &["--"]].concat()),
+            Self::RondpointPolicy(policy) => {
+                words(&[&run[..], &["--policy", &policy.to_string(), "--"]].concat())
+            }
             Self::RondpointFaults => words(&[&run[..], &["--sensor", "faults", "--"]].concat()),
             _ => Vec::new(),
         };
@@ -135,6 +173,12 @@ impl FromStr for Configuration {
             let seconds =
                 seconds.ok_or("expected guest seconds from 0.001 to 1000 behind the =")?;
             return Ok(Self::InterleaveLate((seconds * 1e3).round() as u32));
+        }
+        if let Some(policy) = text.strip_prefix("rondpoint=") {
+            let known = || POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
+            return PolicyWord::parse(policy).map(Self::RondpointPolicy).ok_or_else(|| {
+                format!("expected a policy behind the =, or POLICY:PRESET; there are {}", known())
+            });
         }
         let named = |configuration: &&Self| configuration.word() == text;
         let known = || Self::ALL.map(Self::word).join(", ");
@@ -259,6 +303,12 @@ mod tests {
         let late = "interleave-late=1.25".parse();
         assert_eq!(late, Ok(Configuration::InterleaveLate(1250)));
         assert!("interleave-late=soon".parse::<Configuration>().is_err());
+        for text in ["rondpoint=sam", "rondpoint=carrefour:steady"] {
+            let policy: Configuration = text.parse().expect("a policy with or without a preset");
+            assert_eq!(policy.name(), text);
+        }
+        let error = "rondpoint=sam:magic".parse::<Configuration>().expect_err("unknown");
+        assert!(error.contains("there are ") && error.contains("asymsched"), "{error}");
         let error = "magic".parse::<Configuration>().expect_err("unknown");
         assert!(error.starts_with("expected one of first-touch, interleave, "), "{error}");
     }
@@ -281,6 +331,10 @@ mod tests {
         let command = Configuration::RondpointFaults.command(&["/bin/true".to_owned()]).join(" ");
         assert!(command.starts_with("/bin/rondpoint run --report /run/"), "{command}");
         assert!(command.ends_with(" --sensor faults -- /bin/true"), "{command}");
+        let sam: Configuration = "rondpoint=sam:mph".parse().expect("a policy");
+        let command = sam.command(&["/bin/true".to_owned()]).join(" ");
+        assert!(command.ends_with(" --policy sam:mph -- /bin/true"), "{command}");
+        assert!(sam.is_rondpoint());
     }
 
     #[test]

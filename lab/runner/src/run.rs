@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "carrefour-a")]
     machine: String,
     /// Placements to compare, separated by commas: first-touch, interleave, interleave-late[=SECONDS],
-    /// autonuma, numad, rondpoint, rondpoint-faults, oracle
+    /// autonuma, numad, rondpoint[=POLICY[:PRESET]], rondpoint-faults, oracle
     #[arg(
         long = "config",
         value_name = "LIST",

@@ -10,8 +10,10 @@ mod bucketsort;
 mod chase;
 mod churn;
 mod clock;
+mod crew;
 mod flags;
 mod kmeans;
+mod mix;
 mod movers;
 mod nodes;
 mod pingpong;
@@ -59,6 +61,10 @@ enum Workload {
     Churn(churn::Flags),
     /// Memory that is moved between two nodes by one mover after another: seconds of each
     Movers(movers::Flags),
+    /// Threads with a known need, begun in a known place
+    Crew(crew::Flags),
+    /// Several of these programs at once
+    Mix(mix::Flags),
     /// Reads the clock without pause on every thread: the longest time between two readings
     Clock(clock::Flags),
 }
@@ -77,6 +83,8 @@ fn main() -> ExitCode {
         Workload::Scan(flags) => scan::run(&flags),
         Workload::Churn(flags) => churn::run(&flags),
         Workload::Movers(flags) => movers::run(&flags),
+        Workload::Crew(flags) => crew::run(&flags),
+        Workload::Mix(flags) => mix::run(&flags),
         Workload::Clock(flags) => clock::run(&flags),
     };
     finish(result)

@@ -109,7 +109,8 @@ impl Team {
         self.ends.lock().expect("a panic ends the process").seconds.clone()
     }
 
-    /// Runs `work` on every thread, each with its part, and returns the results in thread order.
+    /// Runs `work` on every thread, each with its part, and returns the results in thread order. A team
+    /// of one is the calling thread: some policies look at programs of one thread only.
     pub(crate) fn run<P: Send, R: Send>(
         &self,
         parts: Vec<P>,
@@ -117,6 +118,11 @@ impl Team {
     ) -> Result<Vec<R>, Failure> {
         assert_eq!(parts.len(), self.size(), "one part for each thread");
         let work = &work;
+        if let [cpus] = &self.cpus[..] {
+            cpus.as_ref().map_or(Ok(()), |cpus| system::run_on(cpus))?;
+            let mut member = Member { team: self, index: 0, started: None };
+            return Ok(parts.into_iter().map(|part| work(&mut member, part)).collect());
+        }
         std::thread::scope(|scope| {
             let handles: Vec<_> = parts
                 .into_iter()

@@ -3,9 +3,8 @@
 //! Each event is opened once per CPU on the program's task, inherited by everything that it starts:
 //! so a child that lives for a millisecond is counted, and the accessing node is known exactly. For
 //! such an event `time_enabled` goes on while the task runs on *other* CPUs, so the time for which
-//! it should have counted is read from a task clock that is opened in the same way.
-
-use std::os::fd::AsFd;
+//! it should have counted is read from a task clock that is opened in the same way. Events come in
+//! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did.
 
 use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Matrix, Nanos, Topology};
@@ -13,8 +12,8 @@ use rondpoint_core::{Matrix, Nanos, Topology};
 use super::subject::Subject;
 use crate::LinuxError;
 use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
-use crate::perf::event::OpenEvent;
 use crate::perf::generation::Metric;
+use crate::perf::group::{self, OpenGroup};
 use crate::perf::pmu;
 
 /// The open events.
@@ -26,8 +25,14 @@ pub struct TreeCounters {
 
 struct CpuCounters {
     cpu: usize,
-    clocks: Vec<OpenEvent>,
-    events: Vec<(Metric, Vec<OpenEvent>)>,
+    clocks: Vec<OpenGroup>,
+    groups: Vec<TreeGroup>,
+}
+
+/// The same events on each of the tasks.
+struct TreeGroup {
+    metrics: Vec<Metric>,
+    tasks: Vec<OpenGroup>,
 }
 
 /// What the program did on one CPU since counting began.
@@ -42,7 +47,8 @@ pub struct CpuReading {
 }
 
 impl TreeCounters {
-    /// Opens what can be opened on all CPUs, and says what cannot and why.
+    /// Opens what can be opened on all CPUs, in groups of at most `room` programmable counters, and
+    /// says what cannot and why.
     ///
     /// # Errors
     /// Not even the software task clock can be opened: no performance events at all.
@@ -50,17 +56,24 @@ impl TreeCounters {
         subject: &Subject,
         topology: &Topology,
         events: &[(Metric, pmu::Event)],
+        room: usize,
     ) -> Result<(Self, Vec<LinuxError>), LinuxError> {
         let mut cpus = Vec::new();
         for cpu in 0..topology.cpu_count() {
-            let clocks = subject.open(&clock(), topology.kernel_cpu(cpu))?;
-            cpus.push(CpuCounters { cpu, clocks, events: Vec::new() });
+            let clocks = subject.open_groups(&[clock()], topology.kernel_cpu(cpu))?;
+            cpus.push(CpuCounters { cpu, clocks, groups: Vec::new() });
         }
         let mut counters = Self { cpus, user_only: false };
         let mut problems = Vec::new();
-        for (metric, event) in events {
-            if let Err(problem) = counters.add(*metric, event, subject, topology) {
+        for part in group::parts(events, room) {
+            let Err(problem) = counters.add(&part, subject, topology) else { continue };
+            if part.len() == 1 {
                 problems.push(problem);
+                continue;
+            }
+            // One of them is refused, or the unit has less room than it says: what is left alone counts.
+            for one in &part {
+                problems.extend(counters.add(std::slice::from_ref(one), subject, topology).err());
             }
         }
         Ok((counters, problems))
@@ -69,29 +82,24 @@ impl TreeCounters {
     /// All CPUs or none: half a sum would be wrong without being seen.
     fn add(
         &mut self,
-        metric: Metric,
-        event: &pmu::Event,
+        part: &[(Metric, pmu::Event)],
         subject: &Subject,
         topology: &Topology,
     ) -> Result<(), LinuxError> {
-        let opened: Result<Vec<Vec<OpenEvent>>, LinuxError> = self
-            .cpus
-            .iter()
-            .map(|on| {
-                let leaders = leader_of(metric).and_then(|leader| on.of(leader)).unwrap_or(&[]);
-                subject.open_with(event, topology.kernel_cpu(on.cpu), leaders)
-            })
-            .collect();
-        for (on, events) in self.cpus.iter_mut().zip(opened?) {
-            self.user_only |= events.iter().any(OpenEvent::is_user_only);
-            on.events.push((metric, events));
+        let (metrics, events): (Vec<Metric>, Vec<pmu::Event>) = part.iter().cloned().unzip();
+        let open = |on: &CpuCounters| subject.open_groups(&events, topology.kernel_cpu(on.cpu));
+        let opened: Result<Vec<Vec<OpenGroup>>, LinuxError> = self.cpus.iter().map(open).collect();
+        for (on, tasks) in self.cpus.iter_mut().zip(opened?) {
+            self.user_only |= tasks.iter().any(OpenGroup::is_user_only);
+            on.groups.push(TreeGroup { metrics: metrics.clone(), tasks });
         }
         Ok(())
     }
 
     /// Which metrics are counted.
     pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
-        self.cpus.first().into_iter().flat_map(|on| on.events.iter().map(|(metric, _)| *metric))
+        let groups = self.cpus.first().into_iter().flat_map(|on| &on.groups);
+        groups.flat_map(|group| group.metrics.iter().copied())
     }
 
     /// Reads all of them.
@@ -109,40 +117,26 @@ fn clock() -> pmu::Event {
     pmu::Event { name: "task-clock".to_string(), attr, cpus: None }
 }
 
-fn sum(events: &[OpenEvent]) -> Result<(u64, u64), LinuxError> {
-    let mut total = (0, 0);
-    for event in events {
-        let counts = event.read(1).map_err(|source| LinuxError::Call {
-            call: "read",
-            attempted: format!("perf event {:?}", event.as_fd()),
-            source,
-        })?;
-        total.0 += counts[0].value;
-        total.1 += counts[0].running_ns;
-    }
-    Ok(total)
-}
-
-/// Numerator and denominator of a mean are counted in the same windows: in one group.
-fn leader_of(metric: Metric) -> Option<Metric> {
-    (metric == Metric::DramRequests).then_some(Metric::DramLatencyCycles)
-}
-
 impl CpuCounters {
-    fn of(&self, metric: Metric) -> Option<&[OpenEvent]> {
-        let (_, events) = self.events.iter().find(|(found, _)| *found == metric)?;
-        Some(events)
-    }
-
     fn read(&self) -> Result<CpuReading, LinuxError> {
-        let (_, time) = sum(&self.clocks)?;
-        let mut counts = Vec::with_capacity(self.events.len());
-        for (metric, events) in &self.events {
-            let (value, running) = sum(events)?;
-            // The clock is read first, so a count can have run for a little longer than it.
-            let enabled = Nanos(time.max(running));
-            counts.push((*metric, Counter { value, enabled, running: Nanos(running) }));
+        let mut time = 0;
+        for clock in &self.clocks {
+            time += clock.read()?[0].running_ns;
         }
+        let mut counts = Vec::new();
+        for group in &self.groups {
+            let mut sums = vec![Counter::default(); group.metrics.len()];
+            for task in &group.tasks {
+                for (sum, count) in sums.iter_mut().zip(task.read()?) {
+                    sum.value += count.value;
+                    sum.running.0 += count.running_ns;
+                }
+            }
+            // The clock is read first, so a count can have run for a little longer than it.
+            sums.iter_mut().for_each(|sum| sum.enabled = Nanos(time.max(sum.running.0)));
+            counts.extend(group.metrics.iter().copied().zip(sums));
+        }
+        counts.sort_by_key(|(metric, _)| *metric);
         Ok(CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts })
     }
 }
@@ -167,30 +161,51 @@ pub fn total(readings: &[CpuReading], metric: Metric) -> Option<Counter> {
     readings.iter().filter_map(of).reduce(added)
 }
 
+/// The name that the model knows a metric by, where it is the same thing.
+#[must_use]
+pub fn event_of(metric: Metric) -> Option<Event> {
+    Some(match metric {
+        Metric::Instructions => Event::Instructions,
+        Metric::Cycles => Event::Cycles,
+        Metric::LocalDram => Event::LocalDram,
+        Metric::RemoteDram => Event::RemoteDram,
+        Metric::RemoteHitm => Event::RemoteHitm,
+        Metric::RemoteForward => Event::RemoteForward,
+        Metric::LlcHits => Event::LlcHits,
+        Metric::LlcMisses => Event::LlcMisses,
+        Metric::PrivateMisses => Event::PrivateMisses,
+        Metric::StallCycles => Event::StallCycles,
+        Metric::DramLatencyCycles => Event::DramLatencyCycles,
+        Metric::DramRequests => Event::DramRequests,
+        _ => return None,
+    })
+}
+
+/// Under the names that the model knows; where other caches of the own node are counted by what they
+/// held, their sum is what SAM asks for.
+#[must_use]
+pub fn named(counts: &[(Metric, Counter)]) -> Counters {
+    let known = |(metric, counter): &(Metric, Counter)| Some((event_of(*metric)?, *counter));
+    let mut counters: Counters = counts.iter().filter_map(known).collect();
+    let of = |wanted| counts.iter().find(|(metric, _)| *metric == wanted).map(|(_, c)| *c);
+    let snoops = [Metric::LocalHitm, Metric::LocalForward].into_iter().filter_map(of);
+    if let Some(sum) = snoops.reduce(beside) {
+        counters.set(Event::SnoopLocal, sum);
+    }
+    counters
+}
+
 /// The sums over all CPUs under the names that the model knows.
 #[must_use]
 pub fn of_process(readings: &[CpuReading]) -> Counters {
-    let same = [
-        (Metric::Instructions, Event::Instructions),
-        (Metric::Cycles, Event::Cycles),
-        (Metric::LocalDram, Event::LocalDram),
-        (Metric::RemoteDram, Event::RemoteDram),
-        (Metric::RemoteHitm, Event::RemoteHitm),
-        (Metric::RemoteForward, Event::RemoteForward),
-        (Metric::LlcHits, Event::LlcHits),
-        (Metric::LlcMisses, Event::LlcMisses),
-        (Metric::PrivateMisses, Event::PrivateMisses),
-        (Metric::StallCycles, Event::StallCycles),
-        (Metric::DramLatencyCycles, Event::DramLatencyCycles),
-        (Metric::DramRequests, Event::DramRequests),
-    ];
-    let mut counters: Counters = same
-        .into_iter()
-        .filter_map(|(metric, event)| Some((event, total(readings, metric)?)))
-        .collect();
+    let metrics: std::collections::BTreeSet<Metric> =
+        readings.iter().flat_map(|reading| &reading.counts).map(|(metric, _)| *metric).collect();
+    let sums: Vec<(Metric, Counter)> =
+        metrics.into_iter().filter_map(|metric| Some((metric, total(readings, metric)?))).collect();
+    let mut counters = named(&sums);
     if let Some((reads, writes)) = lines_read(readings).zip(total(readings, Metric::Writebacks)) {
         counters.set(Event::DramReads, reads);
-        counters.set(Event::DramReadsAndWrites, scaled_sum(reads, writes));
+        counters.set(Event::DramReadsAndWrites, beside(reads, writes));
     }
     counters
 }
@@ -202,7 +217,7 @@ fn lines_read(readings: &[CpuReading]) -> Option<Counter> {
     let by_node: Vec<(Metric, Counter)> = by_node.copied().collect();
     let nodes: std::collections::BTreeSet<Metric> = by_node.iter().map(|(node, _)| *node).collect();
     let sums = nodes.into_iter().filter_map(|node| total(readings, node));
-    total(readings, Metric::DramReads).or_else(|| sums.reduce(scaled_sum))
+    total(readings, Metric::DramReads).or_else(|| sums.reduce(beside))
 }
 
 /// Adds counts of different events over the same time: what one of them missed while it was off its
@@ -220,6 +235,14 @@ fn scaled_sum(one: Counter, other: Counter) -> Counter {
     // Zero, not the whole, where one of them never counted: the sum says nothing then.
     let counted = one.running.0 > 0 && other.running.0 > 0;
     Counter { value, enabled, running: if counted { enabled } else { Nanos(0) } }
+}
+
+/// Adds counts of different events: as they are where they ran at the same times, in one group.
+fn beside(one: Counter, other: Counter) -> Counter {
+    if (one.enabled, one.running) != (other.enabled, other.running) {
+        return scaled_sum(one, other);
+    }
+    Counter { value: one.value + other.value, ..one }
 }
 
 /// DRAM requests by `[accessing][holding]`: counted by target node where the machine can, else from
@@ -341,7 +364,7 @@ mod tests {
     fn the_task_clock_of_this_thread_is_split_by_cpu() {
         let machine = synthetic::parse("node:1 core:1").unwrap();
         let subject = Subject::tasks(&[0], Start::Now);
-        let (counters, problems) = TreeCounters::open(&subject, &machine, &[]).unwrap();
+        let (counters, problems) = TreeCounters::open(&subject, &machine, &[], 4).unwrap();
         assert!(problems.is_empty());
         let readings = counters.read().unwrap();
         assert_eq!(readings.len(), 1);

@@ -310,8 +310,20 @@ impl Sampler {
 
     /// The samples and task records since the last call.
     pub fn take(&mut self) -> (Samples, TaskNews) {
+        if self.kind == Kind::Accesses && self.samples.list.is_empty() {
+            self.revive();
+        }
         let next = Samples { period: self.samples.period, ..Samples::default() };
         (std::mem::replace(&mut self.samples, next), std::mem::take(&mut self.news))
+    }
+
+    /// A pinned event that found no counter once, because somebody else's were pinned before, is given up
+    /// by the kernel until it is enabled anew; for one that runs that changes nothing.
+    fn revive(&self) {
+        let running = self.rings.iter().filter_map(|ring| ring.events.get(self.level?)).flatten();
+        for event in running {
+            let _ = event.enable();
+        }
     }
 }
 

@@ -7,9 +7,11 @@ use super::counters::TreeCounters;
 use super::kernel::{paranoid_level, physical_map};
 use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
-use super::tasks::Tasks;
+use super::tasks::{Births, Tasks};
+use super::threads::ThreadPlan;
 use super::translation::Translation;
 use super::uncore::Uncore;
+use crate::perf::attr::flag;
 use crate::perf::event::advice;
 use crate::perf::generation::{Available, Generation, Metric};
 use crate::perf::pmu::{Event, Pmus};
@@ -37,6 +39,8 @@ pub struct Settings {
     pub period: Option<u64>,
     /// Count these instead of the default set.
     pub metrics: Option<Vec<Metric>>,
+    /// Count these of every single thread, beside instructions and cycles.
+    pub threads: Vec<Metric>,
     /// Use this rung and no other; `None` = the best there is.
     pub rung: Option<Rung>,
     /// For somebody who acts: sampling can be slowed and stopped, and what is counted of the whole tree
@@ -83,6 +87,8 @@ struct Opening<'a> {
     available: Available,
     events: Vec<(Metric, Event)>,
     subject: Subject,
+    /// Programmable counters that sampling leaves free.
+    room: usize,
     notes: Vec<String>,
 }
 
@@ -102,10 +108,12 @@ pub(super) fn open(
     let nodes: Vec<u32> =
         topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
     let available = Generation::choose(&pmus, &machine.identity).resolve(&pmus, &nodes);
-    let mut tasks = Tasks::new(root.clone(), first, settings.counts());
+    let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
+    let mut notes = Vec::new();
+    let plan = settings.counts().then(|| thread_plan(&available, settings, room, &mut notes));
+    let mut tasks = Tasks::new(root.clone(), first, plan);
     let threads = threads(&mut tasks, first)?;
     let events = chosen(&available, settings);
-    let mut notes = Vec::new();
     let sampled = if settings.managing { MANAGED_LEVELS } else { 1 };
     let subject = subject(
         &threads,
@@ -114,7 +122,7 @@ pub(super) fn open(
         events.len() + sampled * available.sample.len(),
         &mut notes,
     );
-    let mut opening = Opening { root, machine, settings, available, events, subject, notes };
+    let mut opening = Opening { root, machine, settings, available, events, subject, room, notes };
     let counters = opening.counters();
     let sampler = opening.sampler(counters.is_some())?;
     let Opening { available, subject, mut notes, .. } = opening;
@@ -135,8 +143,8 @@ pub(super) fn open(
 /// All threads of the tree.
 fn threads(tasks: &mut Tasks, first: Pid) -> Result<Vec<u32>, LinuxError> {
     let mut threads = Vec::new();
-    for pid in tasks.members(&[])? {
-        threads.extend(tasks.threads_of(pid)?.iter().map(|tid| tid.0));
+    for tids in tasks.members(Births::default())?.values() {
+        threads.extend(tids.iter().map(|tid| tid.0));
     }
     if threads.is_empty() {
         let what = format!("process {first}");
@@ -161,6 +169,41 @@ fn is_default(metric: Metric, available: &Available) -> bool {
         Metric::LocalDram | Metric::RemoteDram => !by_target,
         other => DEFAULT_METRICS.contains(&other),
     }
+}
+
+/// How many of the counters sampling takes: none where it has a unit of its own, as AMD's and Arm's.
+fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
+    if !settings.samples() || settings.rung == Some(Rung::Faults) {
+        return 0;
+    }
+    available.sample.iter().filter(|event| available.is_of_core(event)).count()
+}
+
+/// What is asked for of every thread, as far as it is known here and the kernel opens it for us; the rest
+/// is named with its reason.
+fn thread_plan(
+    available: &Available,
+    settings: &Settings,
+    room: usize,
+    notes: &mut Vec<String>,
+) -> ThreadPlan {
+    let mut events = Vec::new();
+    let mut missing = Vec::new();
+    for &wanted in &settings.threads {
+        let found = available.core.iter().find(|(metric, _)| metric.same_kind(wanted));
+        match found.map(|(metric, event)| (metric, event, probe::event(event))) {
+            Some((metric, event, Ok(()))) => events.push((*metric, event.clone())),
+            Some((_, _, Err(error))) => missing.push(format!("{} ({error})", wanted.name())),
+            None => missing.push(match available.reason(wanted) {
+                Some(reason) => format!("{} ({reason})", wanted.name()),
+                None => format!("{} (not in the table {})", wanted.name(), available.generation),
+            }),
+        }
+    }
+    if !missing.is_empty() {
+        notes.push(format!("not counted for single threads: {}", missing.join(", ")));
+    }
+    ThreadPlan::new(&events, room)
 }
 
 /// The program's own tasks, unless that were too many events for them and everybody may be watched.
@@ -198,7 +241,7 @@ impl Opening<'_> {
         if !self.settings.counts() {
             return None;
         }
-        match TreeCounters::open(&self.subject, &self.machine.topology, &self.events) {
+        match TreeCounters::open(&self.subject, &self.machine.topology, &self.events, self.room) {
             Ok((counters, problems)) => {
                 if counters.metrics().next().is_none() {
                     let errno = problems.first().and_then(LinuxError::errno);
@@ -227,7 +270,11 @@ impl Opening<'_> {
         let translation = Translation::new(topology, physical, self.available.vendor);
         let period = self.settings.period.unwrap_or(self.available.period);
         let faults_only = self.settings.rung == Some(Rung::Faults);
-        let events = if faults_only { Vec::new() } else { self.available.sample.clone() };
+        let mut events = if faults_only { Vec::new() } else { self.available.sample.clone() };
+        for event in &mut events {
+            // In turns with the groups of counters it would sample now and then only.
+            event.attr.flags |= if self.available.is_of_core(event) { flag::PINNED } else { 0 };
+        }
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
         let plan = Plan { events, period, levels };
         match Sampler::open(&self.subject, topology, translation, &plan) {

@@ -1,10 +1,9 @@
 //! Whom events are opened on: the tasks of a program with all that they start, or everybody.
 
-use std::os::fd::AsFd;
-
 use crate::LinuxError;
 use crate::perf::attr::{Attr, flag};
 use crate::perf::event::OpenEvent;
+use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
@@ -66,22 +65,16 @@ impl Subject {
     /// # Errors
     /// What the kernel says about the first task that is there.
     pub fn open(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
-        self.open_from(event, cpu, self.start, &[])
+        self.open_from(event, cpu, self.start)
     }
 
-    /// The same, each in the group of the task's leader. Where a task has ended since the leaders
-    /// were opened, or there are none, they stand alone.
+    /// Opens `events` as one group on one CPU for each of the tasks.
     ///
     /// # Errors
     /// As [`Subject::open`].
-    pub fn open_with(
-        &self,
-        event: &Event,
-        cpu: u32,
-        leaders: &[OpenEvent],
-    ) -> Result<Vec<OpenEvent>, LinuxError> {
-        let leaders = if leaders.len() == self.tasks.len() { leaders } else { &[] };
-        self.open_from(event, cpu, self.start, leaders)
+    pub fn open_groups(&self, events: &[Event], cpu: u32) -> Result<Vec<OpenGroup>, LinuxError> {
+        // A member starts with its leader, whose own start is the same.
+        self.each(cpu, |target| OpenGroup::open(events, target, |attr| prepare(attr, self.start)))
     }
 
     /// The same, but running at once: for records that begin before `execve`.
@@ -89,7 +82,7 @@ impl Subject {
     /// # Errors
     /// As [`Subject::open`].
     pub fn open_now(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
-        self.open_from(event, cpu, Start::Now, &[])
+        self.open_from(event, cpu, Start::Now)
     }
 
     /// The same, but stopped until it is enabled.
@@ -97,7 +90,7 @@ impl Subject {
     /// # Errors
     /// As [`Subject::open`].
     pub fn open_stopped(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
-        self.open_from(event, cpu, Start::Stopped, &[])
+        self.open_from(event, cpu, Start::Stopped)
     }
 
     fn open_from(
@@ -105,16 +98,21 @@ impl Subject {
         event: &Event,
         cpu: u32,
         start: Start,
-        leaders: &[OpenEvent],
     ) -> Result<Vec<OpenEvent>, LinuxError> {
         let mut attr = event.attr.clone();
         prepare(&mut attr, start);
+        self.each(cpu, |target| OpenEvent::open(&event.name, &attr, target, None))
+    }
+
+    fn each<T>(
+        &self,
+        cpu: u32,
+        open: impl Fn(Target) -> Result<T, LinuxError>,
+    ) -> Result<Vec<T>, LinuxError> {
         let mut opened = Vec::new();
-        for (index, &task) in self.tasks.iter().enumerate() {
-            let target = Target { task, cpu: cpu as i32 };
-            let group = leaders.get(index).map(AsFd::as_fd);
-            match OpenEvent::open(&event.name, &attr, target, group) {
-                Ok(event) => opened.push(event),
+        for &task in &self.tasks {
+            match open(Target { task, cpu: cpu as i32 }) {
+                Ok(one) => opened.push(one),
                 Err(error) if error.errno() == Some(libc::ESRCH) => {}
                 Err(error) => return Err(error),
             }
@@ -123,7 +121,6 @@ impl Subject {
     }
 }
 
-/// A member of a group starts with its leader, whose own start is the same.
 fn prepare(attr: &mut Attr, start: Start) {
     attr.flags |= flag::INHERIT;
     match start {

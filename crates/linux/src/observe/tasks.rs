@@ -6,36 +6,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use rondpoint_core::observation::{
-    AddressSample, Counters, Event, Exemption, ProcessObservation, ThreadObservation,
-};
+use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
+use super::kept::Kept;
 use super::maps::Maps;
+use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
 use crate::parse::stat::TaskStat;
 use crate::parse::{ParseError, fields, schedstat, stat, status};
-use crate::perf::attr::{Attr, TYPE_HARDWARE, flag, read_format};
-use crate::perf::event::OpenEvent;
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
-use crate::syscall::perf::Target;
 use crate::syscall::process::ticks_per_second;
 
 /// Processes followed at most; what is beyond is still in the tree's counts.
 pub const MAX_PROCESSES: usize = 1024;
 /// Threads followed at most.
 pub const MAX_THREADS: usize = 4096;
-/// Threads with counters of their own at most: two descriptors each.
-const MAX_COUNTED_THREADS: usize = 512;
+/// Descriptors for the counters of single threads at most; threads beyond are seen by `/proc` only.
+const MAX_DESCRIPTORS: usize = 4096;
+/// Threads whose files stay open at most: two descriptors each.
+const MAX_KEPT_THREADS: usize = 512;
+
+/// Processes that were started since the last look.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Births<'a> {
+    /// Parent and child.
+    pub known: &'a [(Pid, Pid)],
+    /// There were no others: nobody's children have to be asked for.
+    pub all: bool,
+}
 
 /// The tree.
 pub struct Tasks {
     root: Root,
     first: Pid,
     processes: BTreeMap<Pid, Process>,
-    /// Whether threads get counters of their own.
-    counted: bool,
+    /// What is counted of each thread.
+    plan: Option<ThreadPlan>,
     counted_threads: usize,
     /// There were more processes or threads than are followed.
     pub overflowed: bool,
@@ -43,6 +51,7 @@ pub struct Tasks {
 
 struct Process {
     started: Nanos,
+    stat: Kept,
     maps: Maps,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
@@ -51,16 +60,17 @@ struct Process {
 
 struct Thread {
     allowed: CpuSet,
-    /// Leader of a group of instructions and cycles.
-    counters: Option<(OpenEvent, OpenEvent)>,
+    stat: Kept,
+    schedstat: Kept,
+    counters: Option<ThreadCounters>,
 }
 
 impl Tasks {
     /// Follows `first` and its descendants.
     #[must_use]
-    pub fn new(root: Root, first: Pid, counted: bool) -> Self {
+    pub fn new(root: Root, first: Pid, plan: Option<ThreadPlan>) -> Self {
         let processes = BTreeMap::new();
-        Self { root, first, processes, counted, counted_threads: 0, overflowed: false }
+        Self { root, first, processes, plan, counted_threads: 0, overflowed: false }
     }
 
     /// The process that the tree begins with.
@@ -73,15 +83,16 @@ impl Tasks {
         self.root.in_proc(format!("{pid}/{file}"))
     }
 
-    /// All processes of the tree that are there now, found through the children of those known.
+    /// All processes of the tree that are there now, each with its threads: those known, the newborn,
+    /// and the children of whoever may have some that nobody told of.
     ///
     /// # Errors
     /// `/proc` cannot be read.
-    pub fn members(&mut self, born: &[(Pid, Pid)]) -> Result<BTreeSet<Pid>, LinuxError> {
-        let mut found = BTreeSet::new();
-        let mut waiting: Vec<Pid> = self.family(born).into_iter().collect();
+    pub fn members(&mut self, births: Births<'_>) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
+        let mut found = BTreeMap::new();
+        let mut waiting: Vec<Pid> = self.family(births.known).into_iter().collect();
         while let Some(pid) = waiting.pop() {
-            if found.contains(&pid) {
+            if found.contains_key(&pid) {
                 continue;
             }
             let threads = self.threads_of(pid)?;
@@ -92,10 +103,12 @@ impl Tasks {
                 self.overflowed = true;
                 break;
             }
-            found.insert(pid);
-            for tid in threads {
-                waiting.extend(self.children_of(pid, tid)?);
+            if !(births.all && self.processes.contains_key(&pid)) {
+                for tid in &threads {
+                    waiting.extend(self.children_of(pid, *tid)?);
+                }
             }
+            found.insert(pid, threads);
         }
         Ok(found)
     }
@@ -143,20 +156,20 @@ impl Tasks {
     pub fn observe(
         &mut self,
         topology: &Topology,
-        born: &[(Pid, Pid)],
+        births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
-        let members = self.members(born)?;
+        let members = self.members(births)?;
         let mut budget = MAX_THREADS;
-        for pid in &members {
-            self.look_at(topology, *pid, &mut budget)?;
+        for (pid, threads) in &members {
+            self.look_at(topology, *pid, threads, &mut budget)?;
         }
         let first = self.first;
         for (pid, process) in &mut self.processes {
-            if !members.contains(pid) {
+            if !members.contains_key(pid) {
                 process.threads.values_mut().for_each(|thread| drop(thread.counters.take()));
             }
         }
-        self.processes.retain(|pid, _| members.contains(pid) || *pid == first);
+        self.processes.retain(|pid, _| members.contains_key(pid) || *pid == first);
         let counted = |process: &Process| {
             process.threads.values().filter(|thread| thread.counters.is_some()).count()
         };
@@ -168,9 +181,19 @@ impl Tasks {
         &mut self,
         topology: &Topology,
         pid: Pid,
+        alive: &[Tid],
         budget: &mut usize,
     ) -> Result<(), LinuxError> {
-        let Some(found) = read(&self.path(pid, "stat"), stat::parse)? else { return Ok(()) };
+        // Of whoever had this number before, the open file says that he is gone.
+        let known = self.processes.get_mut(&pid).map(|process| process.stat.read(stat::parse));
+        let (found, opened) = match known.transpose()?.flatten() {
+            Some(found) => (Some(found), None),
+            None => {
+                let mut file = Kept::new(self.path(pid, "stat"), self.may_keep());
+                (file.read(stat::parse)?, Some(file))
+            }
+        };
+        let Some(found) = found else { return Ok(()) };
         let started = started(&found);
         let is_new = self.processes.get(&pid).is_none_or(|process| process.started != started);
         if is_new {
@@ -179,8 +202,10 @@ impl Tasks {
                 nodes.iter().filter_map(|&node| topology.node_of_kernel_id(node)).collect()
             });
             let last = ProcessObservation { pid, started, ..ProcessObservation::default() };
+            let stat = opened.unwrap_or_else(|| Kept::new(self.path(pid, "stat"), self.may_keep()));
             let process = Process {
                 started,
+                stat,
                 maps: Maps::default(),
                 threads: BTreeMap::new(),
                 allowed_nodes,
@@ -189,7 +214,7 @@ impl Tasks {
             self.processes.insert(pid, process);
         }
         let mut threads = Vec::new();
-        for tid in self.threads_of(pid)? {
+        for &tid in alive {
             if *budget == 0 {
                 self.overflowed = true;
                 break;
@@ -227,10 +252,6 @@ impl Tasks {
         tid: Tid,
     ) -> Result<Option<ThreadObservation>, LinuxError> {
         let file = |name: &str| self.path(pid, &format!("task/{tid}/{name}"));
-        let Some(found) = read(&file("stat"), stat::parse)? else { return Ok(None) };
-        let time = read(&file("schedstat"), schedstat::parse)?.map(|stat| stat.running_ns);
-        let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
-        let cpu = topology.cpu_of_kernel_id(found.cpu).unwrap_or(0);
         let known = self.processes.get(&pid).is_some_and(|known| known.threads.contains_key(&tid));
         if !known {
             let state = read(&file("status"), status::parse)?.unwrap_or_default();
@@ -238,56 +259,43 @@ impl Tasks {
             let allowed: CpuSet =
                 allowed.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect();
             let allowed = if allowed.is_empty() { topology.all_cpus() } else { allowed };
+            let keep = self.may_keep();
+            let (stat, schedstat) =
+                (Kept::new(file("stat"), keep), Kept::new(file("schedstat"), keep));
             let counters = self.open_counters(tid);
             if let Some(process) = self.processes.get_mut(&pid) {
-                process.threads.insert(tid, Thread { allowed, counters });
+                let thread = Thread { allowed, stat, schedstat, counters };
+                process.threads.insert(tid, thread);
             }
         }
-        let thread = self.processes.get(&pid).and_then(|process| process.threads.get(&tid));
+        let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
         let Some(thread) = thread else { return Ok(None) };
+        let Some(found) = thread.stat.read(stat::parse)? else { return Ok(None) };
+        let time = thread.schedstat.read(schedstat::parse)?.map(|stat| stat.running_ns);
+        let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
         Ok(Some(ThreadObservation {
             tid,
-            cpu,
+            cpu: topology.cpu_of_kernel_id(found.cpu).unwrap_or(0),
             cpu_time: Nanos(time.unwrap_or(ticks)),
             allowed: thread.allowed.clone(),
             exempt: exemption(&found),
-            counters: thread.read(),
+            counters: thread.counters.as_ref().map(ThreadCounters::read).unwrap_or_default(),
         }))
     }
 
-    /// Instructions and cycles: fixed counters on every processor that has any, so they take no
-    /// place from the tree's events.
-    fn open_counters(&mut self, tid: Tid) -> Option<(OpenEvent, OpenEvent)> {
-        if !self.counted || self.counted_threads >= MAX_COUNTED_THREADS {
+    fn open_counters(&mut self, tid: Tid) -> Option<ThreadCounters> {
+        let plan = self.plan.as_ref()?;
+        if (self.counted_threads + 1) * plan.events() > MAX_DESCRIPTORS {
             return None;
         }
-        let attr = |config, more| {
-            let mut attr = Attr::counting(TYPE_HARDWARE, config);
-            attr.flags &= !flag::DISABLED;
-            attr.read_format |= more;
-            attr
-        };
-        let target = Target { task: tid.0 as i32, cpu: -1 };
-        let leader =
-            OpenEvent::open("instructions", &attr(1, read_format::GROUP), target, None).ok()?;
-        let group = std::os::fd::AsFd::as_fd(&leader);
-        let member = OpenEvent::open("cycles", &attr(0, 0), target, Some(group)).ok()?;
+        let counters = ThreadCounters::open(plan, tid)?;
         self.counted_threads += 1;
-        Some((leader, member))
+        Some(counters)
     }
-}
 
-impl Thread {
-    fn read(&self) -> Counters {
-        const NAMES: [Event; 2] = [Event::Instructions, Event::Cycles];
-        let Some((leader, _)) = &self.counters else { return Counters::default() };
-        let counts = leader.read(NAMES.len()).unwrap_or_default();
-        let counter = |count: &crate::perf::count::Count| rondpoint_core::observation::Counter {
-            value: count.value,
-            enabled: Nanos(count.enabled_ns),
-            running: Nanos(count.running_ns),
-        };
-        NAMES.into_iter().zip(counts.iter().map(counter)).collect()
+    fn may_keep(&self) -> bool {
+        let threads: usize = self.processes.values().map(|process| process.threads.len()).sum();
+        threads < MAX_KEPT_THREADS
     }
 }
 
@@ -314,46 +322,6 @@ pub(super) fn read<T>(
     let bytes = root::read_optional(path)?.filter(|bytes| !bytes.is_empty());
     let format = |source| LinuxError::Format { path: path.to_path_buf(), source };
     bytes.map(|bytes| parse(&bytes).map_err(format)).transpose()
-}
-
-/// Adds the threads that samples tell of and `/proc` no longer does: they lived between two looks.
-/// All that is known of one is where it was last seen.
-pub(super) fn add_unseen(
-    processes: &mut Vec<ProcessObservation>,
-    samples: &[AddressSample],
-    topology: &Topology,
-) {
-    let known: BTreeSet<(Pid, Tid)> = processes
-        .iter()
-        .flat_map(|process| process.threads.iter().map(|thread| (process.pid, thread.tid)))
-        .collect();
-    let mut unseen: BTreeMap<(Pid, Tid), u16> = BTreeMap::new();
-    for sample in samples {
-        let thread = (sample.pid, sample.tid);
-        if !known.contains(&thread)
-            && (unseen.contains_key(&thread) || known.len() + unseen.len() < MAX_THREADS)
-        {
-            unseen.insert(thread, sample.cpu);
-        }
-    }
-    for ((pid, tid), cpu) in unseen {
-        let place = match processes.binary_search_by_key(&pid, |process| process.pid) {
-            Ok(place) => place,
-            Err(place) => {
-                processes
-                    .insert(place, ProcessObservation { pid, ..ProcessObservation::default() });
-                place
-            }
-        };
-        let threads = &mut processes[place].threads;
-        if let Err(place) = threads.binary_search_by_key(&tid, |thread| thread.tid) {
-            let (cpu, allowed) = (usize::from(cpu), topology.all_cpus());
-            threads.insert(
-                place,
-                ThreadObservation { tid, cpu, allowed, ..ThreadObservation::default() },
-            );
-        }
-    }
 }
 
 #[cfg(test)]
@@ -401,6 +369,10 @@ mod tests {
         )
     }
 
+    fn told(known: &[(Pid, Pid)]) -> Births<'_> {
+        Births { known, all: true }
+    }
+
     fn shown(processes: &[ProcessObservation]) -> String {
         let process = |process: &ProcessObservation| {
             let threads: Vec<String> =
@@ -416,8 +388,8 @@ mod tests {
         let machine = synthetic::parse("node:2 core:2").unwrap();
         fixture.process(10, &[(10, 0), (11, 3)], "20 ");
         fixture.process(20, &[(20, 1)], "");
-        let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
-        let found = tasks.observe(&machine, &[]).unwrap();
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+        let found = tasks.observe(&machine, Births::default()).unwrap();
         assert_eq!(shown(&found), "10[10@0 11@3] 20[20@1]");
         assert_eq!(found[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
         assert_eq!(found[0].faults, Some(8));
@@ -425,7 +397,7 @@ mod tests {
         assert_eq!(found[0].threads[0].allowed.to_string(), "0-2");
         assert_eq!(found[0].allowed_nodes.as_ref().unwrap().to_string(), "0");
         fs::remove_dir_all(fixture.root().in_proc("20")).unwrap();
-        assert_eq!(shown(&tasks.observe(&machine, &[]).unwrap()), "10[10@0 11@3]");
+        assert_eq!(shown(&tasks.observe(&machine, Births::default()).unwrap()), "10[10@0 11@3]");
     }
 
     #[test]
@@ -435,47 +407,30 @@ mod tests {
         fixture.process(10, &[(10, 2)], "");
         fixture.process(30, &[(30, 1)], "");
         fixture.process(40, &[(40, 1)], "");
-        let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
         assert_eq!(
             shown(
                 &tasks
-                    .observe(&machine, &[(Pid(20), Pid(30)), (Pid(10), Pid(20)), (Pid(1), Pid(40))])
+                    .observe(
+                        &machine,
+                        told(&[(Pid(20), Pid(30)), (Pid(10), Pid(20)), (Pid(1), Pid(40))])
+                    )
                     .unwrap()
             ),
             "10[10@2] 30[30@1]"
         );
         fs::remove_dir_all(fixture.root().in_proc("10")).unwrap();
-        assert_eq!(shown(&tasks.observe(&machine, &[]).unwrap()), "10[10@2] 30[30@1]");
-    }
-
-    #[test]
-    fn threads_that_only_samples_tell_of_are_added_in_their_place() {
-        use rondpoint_core::observation::Source;
-        let fixture = Fixture::new();
-        let machine = synthetic::parse("node:1 core:4").unwrap();
-        fixture.process(10, &[(10, 2)], "");
-        let mut found = Tasks::new(fixture.root(), Pid(10), false).observe(&machine, &[]).unwrap();
-        let sample = |pid, tid, cpu| AddressSample {
-            pid: Pid(pid),
-            tid: Tid(tid),
-            cpu,
-            node: 0,
-            address: 0x1000,
-            latency_cycles: 1,
-            page_shift: 12,
-            source: Source::Dram,
-            store: false,
-        };
-        let samples = [sample(10, 12, 0), sample(9, 9, 1), sample(10, 10, 3), sample(10, 12, 1)];
-        add_unseen(&mut found, &samples, &machine);
-        assert_eq!(shown(&found), "9[9@1] 10[10@2 12@1]");
+        assert_eq!(
+            shown(&tasks.observe(&machine, Births::default()).unwrap()),
+            "10[10@2] 30[30@1]"
+        );
     }
 
     #[test]
     fn a_number_that_was_never_there_gives_nothing() {
         let fixture = Fixture::new();
         let machine = synthetic::parse("node:1 core:4").unwrap();
-        let mut tasks = Tasks::new(fixture.root(), Pid(10), false);
-        assert_eq!(shown(&tasks.observe(&machine, &[(Pid(10), Pid(77))]).unwrap()), "");
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+        assert_eq!(shown(&tasks.observe(&machine, told(&[(Pid(10), Pid(77))])).unwrap()), "");
     }
 }

@@ -2,33 +2,45 @@
 //!
 //! They need the right to watch everybody; without it there are none, and the model does without.
 
-use std::os::fd::AsFd;
+use std::collections::BTreeMap;
 
 use rondpoint_core::observation::Counter;
 use rondpoint_core::{Matrix, Nanos, Topology};
 
 use super::counters::added;
 use crate::LinuxError;
-use crate::perf::event::OpenEvent;
 use crate::perf::generation::{Available, LinkEnds};
+use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// What is open.
+/// Counters that a unit outside the cores has at least: four in AMD's northbridge (BKDG 15h, 3.16) and in each of
+/// Intel's (uncore performance monitoring guides).
+const ROOM: usize = 4;
+
+/// What is open. Each list is empty where not all of it can be counted.
 #[derive(Default)]
 pub(super) struct Uncore {
     /// Requests from the first node to the second.
-    traffic: Vec<(usize, usize, OpenEvent)>,
-    /// For each link of the topology, what counts its bytes.
-    links: Vec<Vec<OpenEvent>>,
+    traffic: Vec<Group<(usize, usize)>>,
+    /// Bytes of a link of the topology.
+    links: Vec<Group<usize>>,
+    link_count: usize,
+}
+
+/// Events on one CPU, and what each of them counts.
+struct Group<T> {
+    what: Vec<T>,
+    open: OpenGroup,
 }
 
 impl Uncore {
     /// Opens all counts of requests or none, and all counts of links or none.
     pub(super) fn open(available: &Available, topology: &Topology) -> Self {
-        let traffic = open_traffic(available, topology).unwrap_or_default();
-        let links = open_links(available, topology).unwrap_or_default();
-        Self { traffic, links }
+        let traffic = open(requests(available, topology)).unwrap_or_default();
+        let links = links(available, topology).and_then(|links| open(links).ok());
+        let link_count = topology.links().len();
+        Self { traffic, links: links.unwrap_or_default(), link_count }
     }
 
     /// DRAM requests of the whole machine by `[accessing][holding]`.
@@ -36,94 +48,89 @@ impl Uncore {
         &self,
         topology: &Topology,
     ) -> Result<Option<Matrix<Counter>>, LinuxError> {
-        if self.traffic.is_empty() {
-            return Ok(None);
-        }
         let mut matrix = Matrix::filled(topology.node_count(), Counter::default());
-        for (accessing, holding, event) in &self.traffic {
-            let cell = &mut matrix[(*accessing, *holding)];
-            *cell = added(*cell, read(event)?);
+        for group in &self.traffic {
+            for (cell, counter) in group.read()? {
+                matrix[cell] = added(matrix[cell], counter);
+            }
         }
-        Ok(Some(matrix))
+        Ok((!self.traffic.is_empty()).then_some(matrix))
     }
 
     /// Bytes of each link in the topology's order.
     pub(super) fn link_bytes(&self) -> Result<Option<Vec<Counter>>, LinuxError> {
-        if self.links.is_empty() {
-            return Ok(None);
-        }
-        let mut bytes = Vec::with_capacity(self.links.len());
-        for events in &self.links {
-            let mut sum = Counter::default();
-            for event in events {
-                sum = added(sum, read(event)?);
+        let mut bytes = vec![Counter::default(); self.link_count];
+        for group in &self.links {
+            for (link, counter) in group.read()? {
+                bytes[link] = added(bytes[link], counter);
             }
-            bytes.push(sum);
         }
-        Ok(Some(bytes))
+        Ok((!self.links.is_empty()).then_some(bytes))
     }
 }
 
-fn open_traffic(
-    available: &Available,
-    topology: &Topology,
-) -> Result<Vec<(usize, usize, OpenEvent)>, LinuxError> {
-    let mut traffic = Vec::new();
+impl<T: Copy> Group<T> {
+    fn read(&self) -> Result<impl Iterator<Item = (T, Counter)>, LinuxError> {
+        let counter = |count: crate::perf::count::Count| Counter {
+            value: count.value,
+            enabled: Nanos(count.enabled_ns),
+            running: Nanos(count.running_ns),
+        };
+        Ok(self.what.iter().copied().zip(self.open.read()?.into_iter().map(counter)))
+    }
+}
+
+/// What is to be counted, by the kernel's number of the CPU that has to be asked.
+type ByCpu<T> = BTreeMap<u32, Vec<(T, Event)>>;
+
+fn requests(available: &Available, topology: &Topology) -> ByCpu<(usize, usize)> {
+    let mut by_cpu = ByCpu::new();
     for (kernel_node, event) in &available.dram_to_node {
         let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
-        for (cpu, open) in open_on_cpus(event, topology)? {
-            traffic.push((topology.node_of_cpu(cpu), holding, open));
+        for (cpu, index) in cpus(event, topology) {
+            let cell = (topology.node_of_cpu(index), holding);
+            by_cpu.entry(cpu).or_default().push((cell, event.clone()));
         }
     }
-    Ok(traffic)
+    by_cpu
 }
 
-/// An error or nothing as soon as one link is not counted.
-fn open_links(
-    available: &Available,
-    topology: &Topology,
-) -> Result<Vec<Vec<OpenEvent>>, LinuxError> {
-    let mut links = Vec::new();
-    for link in topology.links() {
+/// `None` as soon as one link is not counted.
+fn links(available: &Available, topology: &Topology) -> Option<ByCpu<usize>> {
+    let mut by_cpu = ByCpu::new();
+    for (index, link) in topology.links().iter().enumerate() {
         let kernel = |node: usize| topology.kernel_node(node);
         let ends = LinkEnds { from: kernel(link.from), to: kernel(link.to) };
-        let Some((_, event)) = available.links.iter().find(|(found, _)| *found == ends) else {
-            return Ok(Vec::new());
-        };
-        links.push(open_on_cpus(event, topology)?.into_iter().map(|(_, open)| open).collect());
+        let (_, event) = available.links.iter().find(|(found, _)| *found == ends)?;
+        for (cpu, _) in cpus(event, topology) {
+            by_cpu.entry(cpu).or_default().push((index, event.clone()));
+        }
     }
-    Ok(links)
+    Some(by_cpu)
 }
 
-/// Opens an event on the CPUs that its unit names, and starts it.
-fn open_on_cpus(event: &Event, topology: &Topology) -> Result<Vec<(usize, OpenEvent)>, LinuxError> {
-    let mut opened = Vec::new();
-    for &cpu in event.cpus.iter().flatten() {
-        let Some(index) = topology.cpu_of_kernel_id(cpu) else { continue };
-        let target = Target { task: -1, cpu: cpu as i32 };
-        let open = OpenEvent::open(&event.name, &event.attr, target, None)?;
-        open.enable().map_err(|source| LinuxError::Call {
-            call: "ioctl(PERF_EVENT_IOC_ENABLE)",
-            attempted: event.name.clone(),
-            source,
-        })?;
-        opened.push((index, open));
-    }
-    Ok(opened)
+/// The CPUs that the event's unit names: the kernel's number and the topology's.
+fn cpus(event: &Event, topology: &Topology) -> impl Iterator<Item = (u32, usize)> {
+    let index = |&cpu: &u32| Some((cpu, topology.cpu_of_kernel_id(cpu)?));
+    event.cpus.iter().flatten().filter_map(index)
 }
 
-fn read(event: &OpenEvent) -> Result<Counter, LinuxError> {
-    let counts = event.read(1).map_err(|source| LinuxError::Call {
-        call: "read",
-        attempted: format!("perf event {:?} of a whole node", event.as_fd()),
-        source,
-    })?;
-    let count = counts.first().copied().unwrap_or_default();
-    Ok(Counter {
-        value: count.value,
-        enabled: Nanos(count.enabled_ns),
-        running: Nanos(count.running_ns),
-    })
+/// Opens and starts all of it.
+fn open<T: Copy>(wanted: ByCpu<T>) -> Result<Vec<Group<T>>, LinuxError> {
+    let mut groups = Vec::new();
+    for (cpu, wanted) in wanted {
+        for part in wanted.chunks(ROOM) {
+            let (what, events): (Vec<T>, Vec<Event>) = part.iter().cloned().unzip();
+            let open = OpenGroup::open(&events, Target { task: -1, cpu: cpu as i32 }, |_| ())?;
+            open.enable().map_err(|source| LinuxError::Call {
+                call: "ioctl(PERF_EVENT_IOC_ENABLE)",
+                attempted: events[0].name.clone(),
+                source,
+            })?;
+            groups.push(Group { what, open });
+        }
+    }
+    Ok(groups)
 }
 
 #[cfg(test)]

@@ -171,6 +171,23 @@ pub struct Available {
     pub missing: Vec<(String, LinuxError)>,
 }
 
+impl Available {
+    /// Whether an event is counted by the same unit as those of `core`.
+    #[must_use]
+    pub fn is_of_core(&self, event: &Event) -> bool {
+        self.core.iter().any(|(_, core)| core.attr.kind == event.attr.kind)
+    }
+
+    /// Why a metric of the table is not among `core`.
+    #[must_use]
+    pub fn reason(&self, metric: Metric) -> Option<&LinuxError> {
+        let name = |(name, _): &&(String, LinuxError)| {
+            Metric::named(name).is_some_and(|named| named.same_kind(metric))
+        };
+        self.missing.iter().find(name).map(|(_, reason)| reason)
+    }
+}
+
 fn table() -> Vec<Entry> {
     let table: Table = toml::from_str(TABLE).expect("events.toml is checked by a test");
     assert_eq!(table.schema, 1, "events.toml has the schema of this program");

@@ -29,6 +29,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         metrics: arguments.events.clone(),
         rung: arguments.sensor.map(super::Sensor::rung),
         managing: false,
+        ..Settings::default()
     };
     if let Some(pid) = arguments.pid {
         let mut session = Session::join(pid, machine, &settings)?;

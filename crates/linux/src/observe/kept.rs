@@ -1,0 +1,101 @@
+//! Small files of `/proc` that are read again and again.
+//!
+//! Finding such a file by its path costs the kernel as much as writing it, so it stays open and is read
+//! from its beginning each time. The open file of a task that has ended says so, also when its number
+//! belongs to another task by then.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use crate::LinuxError;
+use crate::parse::ParseError;
+use crate::root::is_absent;
+
+/// Longer than any line of these files: `stat` has 52 numbers of at most 20 digits.
+const MOST_BYTES: usize = 2048;
+
+/// A file that may stay open.
+pub(super) struct Kept {
+    path: PathBuf,
+    file: Option<File>,
+    keep: bool,
+}
+
+impl Kept {
+    /// Nothing is opened yet. Without `keep` it is opened for each reading.
+    pub(super) fn new(path: PathBuf, keep: bool) -> Self {
+        Self { path, file: None, keep }
+    }
+
+    /// What it says now; `None` where it is not there, or its task is gone.
+    ///
+    /// # Errors
+    /// Any other refusal, and what `parse` cannot understand.
+    pub(super) fn read<T>(
+        &mut self,
+        parse: fn(&[u8]) -> Result<T, ParseError>,
+    ) -> Result<Option<T>, LinuxError> {
+        let mut bytes = [0; MOST_BYTES];
+        let length = match self.bytes(&mut bytes) {
+            // A task that ends while its file is read leaves an empty one behind.
+            Ok(0) => return Ok(None),
+            Ok(length) => length,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(LinuxError::io(&self.path, "read", error)),
+        };
+        let format = |source| LinuxError::Format { path: self.path.clone(), source };
+        parse(&bytes[..length]).map(Some).map_err(format)
+    }
+
+    fn bytes(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => File::open(&self.path)?,
+        };
+        // The kernel writes such a file in one piece where the buffer has room for it.
+        let length = file.read_at(bytes, 0)?;
+        if self.keep {
+            self.file = Some(file);
+        }
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8]) -> Result<u64, ParseError> {
+        crate::parse::fields::single_number(bytes)
+    }
+
+    #[test]
+    fn what_the_file_says_now_is_read_each_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for keep in [true, false] {
+            let mut file = Kept::new(path.clone(), keep);
+            assert_eq!(file.read(number).unwrap(), None, "not there yet");
+            std::fs::write(&path, "5\n").unwrap();
+            assert_eq!(file.read(number).unwrap(), Some(5));
+            std::fs::write(&path, "61\n").unwrap();
+            assert_eq!(file.read(number).unwrap(), Some(61));
+            std::fs::write(&path, "x\n").unwrap();
+            assert!(file.read(number).unwrap_err().to_string().contains("file: line 1"));
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_open_file_of_a_task_that_ended_is_not_there() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let path = format!("/proc/{}/stat", child.id()).into();
+        let mut file = Kept::new(path, true);
+        let parse = crate::parse::stat::parse;
+        assert_eq!(file.read(parse).unwrap().map(|found| found.id), Some(child.id()));
+        child.wait().unwrap();
+        assert_eq!(file.read(parse).unwrap(), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Counters of single threads: what the policies that move threads want to know of each.
+//!
+//! Instructions and cycles are a pinned group, so the work that a thread does is counted without a
+//! gap. Everything else comes in groups that fit beside them (SAM's two rounds, where the unit has
+//! four counters), which the kernel takes in turns; `time_running` says for how long each was on.
+
+use rondpoint_core::observation::{Counter, Counters};
+use rondpoint_core::{Nanos, Tid};
+
+use super::counters::named;
+use crate::perf::attr::{Attr, TYPE_HARDWARE, flag};
+use crate::perf::generation::Metric;
+use crate::perf::group::{OpenGroup, parts};
+use crate::perf::pmu::Event;
+use crate::syscall::perf::Target;
+
+/// What to count of each thread: groups, the first of which is pinned.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadPlan {
+    groups: Vec<Vec<(Metric, Event)>>,
+}
+
+impl ThreadPlan {
+    /// Instructions, cycles and these `events`, in groups of at most `room` counters.
+    #[must_use]
+    pub fn new(events: &[(Metric, Event)], room: usize) -> Self {
+        // PERF_COUNT_HW_INSTRUCTIONS and PERF_COUNT_HW_CPU_CYCLES of perf_event_open(2).
+        let own = [(Metric::Instructions, "instructions", 1), (Metric::Cycles, "cycles", 0)];
+        let own = own.map(|(metric, name, config)| {
+            let mut attr = Attr::counting(TYPE_HARDWARE, config);
+            attr.flags |= flag::PINNED;
+            (metric, Event { name: name.to_string(), attr, cpus: None })
+        });
+        let others: Vec<(Metric, Event)> = events
+            .iter()
+            .filter(|(metric, _)| !matches!(metric, Metric::Instructions | Metric::Cycles))
+            .cloned()
+            .collect();
+        Self { groups: [own.to_vec()].into_iter().chain(parts(&others, room)).collect() }
+    }
+
+    /// Descriptors that a thread takes.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+}
+
+/// The open groups of one thread.
+pub struct ThreadCounters {
+    groups: Vec<(Vec<Metric>, OpenGroup)>,
+}
+
+impl ThreadCounters {
+    /// Opens what can be opened: a group that is refused is left out. `None` where nothing can.
+    #[must_use]
+    pub fn open(plan: &ThreadPlan, tid: Tid) -> Option<Self> {
+        let target = Target { task: tid.0 as i32, cpu: -1 };
+        let start = |attr: &mut Attr| {
+            attr.flags &= !flag::DISABLED;
+        };
+        let open = |group: &Vec<(Metric, Event)>| {
+            let (metrics, events): (Vec<Metric>, Vec<Event>) = group.iter().cloned().unzip();
+            Some((metrics, OpenGroup::open(&events, target, start).ok()?))
+        };
+        let groups: Vec<(Vec<Metric>, OpenGroup)> = plan.groups.iter().filter_map(open).collect();
+        (!groups.is_empty()).then_some(Self { groups })
+    }
+
+    /// The counts since the thread was first seen. A group that cannot be read is left out.
+    #[must_use]
+    pub fn read(&self) -> Counters {
+        let mut all = Vec::new();
+        for (metrics, group) in &self.groups {
+            let counts = group.read().unwrap_or_default();
+            all.extend(metrics.iter().copied().zip(counts.iter().map(|count| Counter {
+                value: count.value,
+                enabled: Nanos(count.enabled_ns),
+                running: Nanos(count.running_ns),
+            })));
+        }
+        named(&all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::observation::Event as Known;
+
+    use super::*;
+    use crate::perf::attr::{SW_TASK_CLOCK, TYPE_SOFTWARE};
+
+    /// Software events stand for the unit's, so that this runs where there is no unit.
+    fn plan(metrics: &[Metric]) -> ThreadPlan {
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        let event = Event { name: "clock".into(), attr, cpus: None };
+        let events: Vec<(Metric, Event)> = metrics.iter().map(|m| (*m, event.clone())).collect();
+        ThreadPlan::new(&events, 2)
+    }
+
+    #[test]
+    fn a_thread_has_its_own_counts_under_the_models_names() {
+        let plan = plan(&[Metric::LlcMisses, Metric::LocalHitm, Metric::LocalForward]);
+        assert_eq!((plan.groups.len(), plan.events()), (3, 5));
+        let counters = ThreadCounters::open(&plan, Tid(0)).unwrap();
+        let busy = std::time::Instant::now();
+        while busy.elapsed().as_millis() < 2 {}
+        let counts = counters.read();
+        let misses = counts.get(Known::LlcMisses).unwrap();
+        assert!(misses.value > 0 && misses.enabled >= misses.running);
+        assert!(counts.get(Known::SnoopLocal).unwrap().value > misses.value);
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_has_none() {
+        assert!(ThreadCounters::open(&plan(&[Metric::LlcMisses]), Tid(i32::MAX as u32)).is_none());
+    }
+}
