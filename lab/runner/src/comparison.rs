@@ -31,7 +31,7 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    fn of(ratios: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(ratios: impl Iterator<Item = f64>) -> Option<Self> {
         let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);
         let median = median(&ratios)?;

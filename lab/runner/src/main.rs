@@ -10,6 +10,7 @@ mod cache;
 mod comparison;
 mod configuration;
 mod demo;
+mod experiments;
 mod initramfs;
 mod installed;
 mod lab;
@@ -49,6 +50,8 @@ enum Command {
     Run(run::Arguments),
     /// Four programs under five placements, Rondpoint's among them, in five minutes
     Demo(demo::Arguments),
+    /// What the policies of threads and processes bring on their papers' programs, against every fixed placement
+    Experiments(experiments::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),
     /// How fast the host emulates: with the full model, and without
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Experiments(arguments) => experiments::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),

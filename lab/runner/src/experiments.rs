@@ -1,0 +1,232 @@
+//! `rondpoint-lab experiments`: what the policies that move threads and processes bring, on the programs
+//! and machines of their papers, against every fixed placement.
+
+mod catalogue;
+mod measure;
+mod render;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_machine::Machine;
+
+use self::catalogue::{Case, EXPERIMENTS, Experiment};
+use self::measure::{CaseReport, ExperimentReport, Report, Run, best_fixed, failure};
+use crate::batch::{Batch, Task, default_jobs};
+use crate::built::WORKLOADS;
+use crate::cache::Cache;
+use crate::configuration;
+use crate::initramfs::Initramfs;
+use crate::lab::{Lab, lab_machine};
+use crate::program;
+use crate::result::RunResult;
+use crate::whole::whole;
+
+/// Version of the report's format.
+const FORMAT: u32 = 1;
+/// Host time after which a run is given up.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// Host seconds of a run on one core: boot and six guest seconds of up to six busy CPUs, measured on a
+/// shared two-core machine.
+const CORE_SECONDS: u64 = 40;
+
+/// What `experiments` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Which of them: sam, nmass, asymsched; default: all
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Runs of each manager and of the best fixed placement; each seed is another address layout and
+    /// another start. The search for the best fixed placement takes one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=100))]
+    seeds: u64,
+    /// Machines to emulate side by side
+    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("machines", 1..=256))]
+    jobs: usize,
+    /// Emulate even where the same run is in the cache
+    #[arg(long)]
+    no_cache: bool,
+    /// One JSON object on standard output instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Run nothing: write docs/EVALUATION.md to standard output from such a JSON object
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json"])]
+    page: Option<PathBuf>,
+}
+
+/// Runs what the arguments ask for and prints it; exit status 1 where a program failed.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(path) = &arguments.page {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let report: Report = serde_json::from_str(&text)
+            .with_context(|| format!("{}: no report of experiments", path.display()))?;
+        print!("{}", render::page(&report));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = chosen(&arguments.names)?;
+    let lab = Lab::open()?;
+    let mut report = Report {
+        format: FORMAT,
+        origin: "emulated".to_owned(),
+        seeds: arguments.seeds,
+        experiments: Vec::new(),
+        failures: Vec::new(),
+    };
+    for experiment in chosen {
+        let machine = lab_machine(experiment.machine)?;
+        let done =
+            Laboratory::new(&lab, &machine, experiment, arguments)?.carry_out(&mut report)?;
+        report.experiments.push(done);
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", render::text(&report));
+    }
+    Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
+    if let Some(name) = names.iter().find(|name| EXPERIMENTS.iter().all(|one| one.name != **name)) {
+        let known: Vec<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
+        bail!("{name}: no such experiment; there are {}", known.join(", "));
+    }
+    let is_wanted =
+        |one: &&Experiment| names.is_empty() || names.iter().any(|name| name == one.name);
+    Ok(EXPERIMENTS.iter().filter(is_wanted).collect())
+}
+
+/// One experiment with everything that it is run with.
+struct Laboratory<'a> {
+    experiment: &'static Experiment,
+    machine: &'a Machine,
+    batch: Batch<'a>,
+    guest: Initramfs,
+    /// The workloads in the guest.
+    program: String,
+    seeds: u64,
+    jobs: usize,
+}
+
+impl<'a> Laboratory<'a> {
+    fn new(
+        lab: &'a Lab,
+        machine: &'a Machine,
+        experiment: &'static Experiment,
+        arguments: &Arguments,
+    ) -> Result<Self> {
+        let mut guest = configuration::base(&lab.installed, &lab.built)?;
+        let program = program::bring(&lab.built.workloads, &mut guest)?;
+        let cache = (!arguments.no_cache).then(|| Cache::open(lab)).transpose()?;
+        let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None };
+        let (seeds, jobs) = (arguments.seeds, arguments.jobs);
+        Ok(Self { experiment, machine, batch, guest, program, seeds, jobs })
+    }
+
+    fn carry_out(&self, whole: &mut Report) -> Result<ExperimentReport> {
+        let free = self.experiment.free_cases();
+        let fixed = self.experiment.fixed_cases(self.machine);
+        let count = free.len() as u64 * self.seeds + fixed.len() as u64 + self.seeds - 1;
+        eprintln!(
+            "{}: {count} runs on {}, {} at a time, about {} minutes; runs that are in the cache are not \
+             made again",
+            self.experiment.name,
+            self.machine.name,
+            self.jobs,
+            (count * CORE_SECONDS / self.jobs as u64).div_ceil(60),
+        );
+        let mut cases: Vec<Case> = free;
+        let mut wanted: Vec<(usize, u64)> = (1..=self.seeds)
+            .flat_map(|seed| (0..cases.len()).map(move |case| (case, seed)))
+            .collect();
+        wanted.extend((cases.len()..cases.len() + fixed.len()).map(|case| (case, 1)));
+        cases.extend(fixed);
+        let mut reports = cases.iter().map(|case| self.empty(case)).collect::<Vec<_>>();
+        self.make(&cases, &wanted, &mut reports, whole)?;
+        let base = reports[0].runs.clone();
+        let best = best_fixed(&reports, &base).context("no fixed placement ran to its end")?;
+        let place = reports.iter().position(|case| case.name == best).expect("it was just found");
+        let more: Vec<(usize, u64)> = (2..=self.seeds).map(|seed| (place, seed)).collect();
+        self.make(&cases, &more, &mut reports, whole)?;
+        reports.iter_mut().for_each(|case| case.compare(&base));
+        let about = self.experiment.about.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(ExperimentReport {
+            name: self.experiment.name.to_owned(),
+            about,
+            machine: self.machine.name.clone(),
+            slow_motion: self.machine.lab.slow_motion,
+            seconds: self.experiment.seconds,
+            programs: self.experiment.programs.iter().map(|one| one.title.to_owned()).collect(),
+            best_fixed: best,
+            cases: reports,
+        })
+    }
+
+    fn empty(&self, case: &Case) -> CaseReport {
+        let arguments = self.experiment.arguments(case, self.machine);
+        CaseReport {
+            name: case.name.clone(),
+            configuration: case.configuration.name(),
+            command: [WORKLOADS.to_owned()].into_iter().chain(arguments).collect(),
+            runs: Vec::new(),
+            speed: None,
+            whole: None,
+            least: None,
+            spread: None,
+        }
+    }
+
+    /// Makes the runs of (case, seed) and adds them to their cases.
+    fn make(
+        &self,
+        cases: &[Case],
+        wanted: &[(usize, u64)],
+        reports: &mut [CaseReport],
+        whole: &mut Report,
+    ) -> Result<()> {
+        let commands: Vec<Vec<String>> = cases
+            .iter()
+            .map(|case| {
+                let arguments = self.experiment.arguments(case, self.machine);
+                [self.program.clone()].into_iter().chain(arguments).collect()
+            })
+            .collect();
+        let titles: Vec<String> =
+            cases.iter().map(|case| format!("{}: {}", self.experiment.name, case.name)).collect();
+        let task = |&(case, seed): &(usize, u64)| Task {
+            title: Some(&titles[case]),
+            guest: &self.guest,
+            command: &commands[case],
+            configuration: cases[case].configuration,
+            seed,
+        };
+        let tasks: Vec<Task<'_>> = wanted.iter().map(task).collect();
+        let results: Vec<RunResult> = self.batch.all(&tasks, self.jobs)?;
+        for ((case, seed), result) in wanted.iter().zip(results) {
+            let run = Run::of(&result, self.experiment.programs.len(), self.experiment.seconds);
+            let problem = failure(&result).or(run
+                .is_none()
+                .then(|| "a program did not say when its rounds ended".to_owned()));
+            whole.failures.extend(problem.map(|text| {
+                format!("{}, {}, seed {seed}: {text}", self.experiment.name, cases[*case].name)
+            }));
+            reports[*case].runs.extend(run);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_experiment_is_refused_with_those_there_are() {
+        assert_eq!(chosen(&[]).expect("all").len(), EXPERIMENTS.len());
+        assert_eq!(chosen(&["sam".to_owned()]).expect("one")[0].name, "sam");
+        let error = chosen(&["x".to_owned()]).err().expect("unknown").to_string();
+        assert_eq!(error, "x: no such experiment; there are sam, nmass, asymsched");
+    }
+}
