@@ -28,8 +28,7 @@ use crate::whole::whole;
 const FORMAT: u32 = 1;
 /// Host time after which a run is given up.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Host seconds of a run on one core: boot and six guest seconds of up to six busy CPUs, measured on a
-/// shared two-core machine.
+/// Host seconds of a run on one core, boot included: an estimate for the announcement only.
 const CORE_SECONDS: u64 = 40;
 
 /// What `experiments` takes.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Identity;
 use super::masks::{Change, Masks, Original, Standing, Task};
 use crate::cpuset;
-use crate::observe::tasks::{Tasks, started};
+use crate::observe::tasks::{Births, Tasks, started};
 use crate::parse::stat::{self, TaskStat};
 use crate::root::{self, Root};
 use crate::syscall::affinity;
@@ -199,11 +199,11 @@ fn tree(root: &Root, masks: &Masks) -> Vec<Task> {
     let there: Vec<Identity> = known.chain(orphans(root, masks)).collect();
     let Some(first) = there.first().map(|process| process.pid) else { return Vec::new() };
     let known: Vec<(Pid, Pid)> = there.iter().map(|process| (first, process.pid)).collect();
-    let mut tasks = Tasks::new(root.clone(), first, false);
+    let mut tasks = Tasks::new(root.clone(), first, None);
     let mut found = Vec::new();
-    for pid in tasks.members(&known).unwrap_or_default() {
+    let births = Births { known: &known, all: false };
+    for (pid, threads) in tasks.members(births).unwrap_or_default() {
         let Some(process) = Identity::of(root, pid) else { continue };
-        let threads = tasks.threads_of(pid).unwrap_or_default();
         found.extend(threads.into_iter().filter_map(|tid| find(root, process, tid)));
     }
     found
