@@ -9,7 +9,7 @@ use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
 use rondpoint_core::{Nanos, Observation, Pid, Tid, Topology};
 use rondpoint_linux::act::Actor;
 use rondpoint_linux::ledger_file::{self, LedgerFile};
-use rondpoint_linux::observe::tasks::Tasks;
+use rondpoint_linux::observe::tasks::{Births, Tasks};
 use rondpoint_linux::syscall::time::since_boot_ns;
 use rondpoint_linux::syscall::{affinity, process};
 use rondpoint_linux::{Root, topology};
@@ -33,7 +33,7 @@ impl Parts {
         let topology = topology::discover(&Root::live()).expect("a machine").topology;
         Self {
             actor: Actor::new(Root::live(), topology.clone(), Pid(pid)),
-            tasks: Tasks::new(Root::live(), Pid(pid), false),
+            tasks: Tasks::new(Root::live(), Pid(pid), None),
             topology,
             plans: 0,
         }
@@ -41,7 +41,8 @@ impl Parts {
 
     /// Looks at the program, and what is found there.
     pub(crate) fn look(&mut self) -> (Observation, rondpoint_linux::act::Followed) {
-        let processes = self.tasks.observe(&self.topology, &[]).expect("it can be read");
+        let processes =
+            self.tasks.observe(&self.topology, Births::default()).expect("it can be read");
         let at = Nanos(since_boot_ns());
         let mut observation = Observation { at, processes, ..Observation::default() };
         let followed = self.actor.follow(&mut observation);

@@ -133,11 +133,11 @@ impl Experiment {
     /// Every fixed placement: the nodes of all threads, program by program.
     pub(super) fn fixed_cases(&self, machine: &Machine) -> Vec<Case> {
         let start = self.start();
-        let nodes = machine.nodes.len();
+        let (nodes, threads) = (machine.nodes.len(), start.len());
         let all = || {
             let place = |number: usize, thread: usize| number / nodes.pow(thread as u32) % nodes;
-            (0..nodes.pow(start.len() as u32))
-                .map(move |number| (0..start.len()).map(|thread| place(number, thread)).collect())
+            (0..nodes.pow(threads as u32))
+                .map(move |number| (0..threads).map(|thread| place(number, thread)).collect())
         };
         let placements: Vec<Vec<usize>> = match self.mappings {
             Mappings::All => all().collect(),
