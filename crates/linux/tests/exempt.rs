@@ -9,7 +9,7 @@ use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Nanos, Observation, Pid, Tid, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::act::Actor;
-use rondpoint_linux::observe::tasks::Tasks;
+use rondpoint_linux::observe::tasks::{Births, Tasks};
 
 fn machine() -> Topology {
     synthetic::parse("node:2 core:2").expect("a machine")
@@ -33,7 +33,7 @@ fn captured(root: &Root, pid: u32, flags: u32, policy: u32, maps: &str) {
 }
 
 fn look(root: &Root, pid: u32) -> ProcessObservation {
-    let found = Tasks::new(root.clone(), Pid(pid), false).observe(&machine(), &[]);
+    let found = Tasks::new(root.clone(), Pid(pid), None).observe(&machine(), Births::default());
     found.expect("it can be read").remove(0)
 }
 
