@@ -116,7 +116,7 @@ pub struct PageMove {
     pub address: u64,
     /// log2 of its size.
     pub shift: u8,
-    /// Node that holds it now.
+    /// Node that holds it now; the page is moved only from there.
     pub from: u16,
     /// Node that shall hold it.
     pub to: u16,
@@ -231,6 +231,8 @@ pub struct PageCounts {
     pub moved: u64,
     /// Already where they should be.
     pub in_place: u64,
+    /// Not where the plan had them, nor where they should be: somebody else has moved them, or they were never seen. Left alone.
+    pub elsewhere: u64,
     /// Unmapped, zero or special pages.
     pub absent: u64,
     /// Pinned or under writeback (EBUSY).
@@ -275,6 +277,7 @@ impl PageCounts {
     pub fn add(&mut self, other: &Self) {
         self.moved += other.moved;
         self.in_place += other.in_place;
+        self.elsewhere += other.elsewhere;
         self.absent += other.absent;
         self.busy += other.busy;
         self.no_memory += other.no_memory;

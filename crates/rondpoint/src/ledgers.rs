@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
-use rondpoint_linux::act::{pages, threads};
+use rondpoint_linux::act::pages::{self, Source};
+use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::ledger_file::{self, Entry, Left};
 use rondpoint_linux::syscall::pages::Reach;
@@ -122,7 +123,8 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
     let (result, untold) = match entry {
         Entry::Pages { pages: list, .. } => {
             let (kernel, moves) = (pages::Live(Reach::Own), moves(list, topology));
-            (pages::relocate(&kernel, process.pid, &moves, topology), list.len() as u64)
+            let result = pages::relocate(&kernel, process.pid, &moves, Source::Any, topology);
+            (result, list.len() as u64)
         }
         Entry::Memory { nodes, .. } => {
             let ways = nodes.iter().copied().collect();

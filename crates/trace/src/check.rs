@@ -28,8 +28,17 @@ pub(crate) fn machine(topology: &Topology) -> Result<(), String> {
 pub(crate) fn outcomes(read: &[Outcome]) -> Result<(), String> {
     read.iter().enumerate().try_for_each(|(place, outcome)| match outcome.result {
         StepResult::Pages(counts) => {
-            let PageCounts { moved, in_place, absent, busy, no_memory, failed, collapsed } = counts;
-            let counts = [moved, in_place, absent, busy, no_memory, failed, collapsed];
+            let PageCounts {
+                moved,
+                in_place,
+                elsewhere,
+                absent,
+                busy,
+                no_memory,
+                failed,
+                collapsed,
+            } = counts;
+            let counts = [moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed];
             let most = counts.into_iter().max().unwrap_or(0);
             at_most(&format!("outcomes[{place}].result.pages"), most, MAX_PAGES)
         }

@@ -57,16 +57,26 @@ impl Pages for Live {
     }
 }
 
-/// Moves the pages, each to its node, and counts what became of each. A page that has moved away from where
-/// it was seen is moved all the same: its accesses were counted wherever it lay.
+/// From where a page is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// From where its move says only: a page that lies somewhere else was moved by somebody else, or was never
+    /// seen but only taken to lie where its neighbours do.
+    Planned,
+    /// From wherever it is.
+    Any,
+}
+
+/// Moves the pages, each to its node, and counts what became of each.
 pub fn relocate(
     kernel: &impl Pages,
     pid: Pid,
     moves: &[PageMove],
+    source: Source,
     topology: &Topology,
 ) -> StepResult {
     let mut counts = PageCounts::default();
-    match relocate_all(kernel, pid, moves, topology, &mut counts) {
+    match relocate_all(kernel, pid, moves, source, topology, &mut counts) {
         Ok(()) => StepResult::Pages(counts),
         // What was moved before the process ended is not worth telling: it is gone with it.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => StepResult::Gone,
@@ -75,7 +85,7 @@ pub fn relocate(
         }
         // Part of it was done: the counts say so, the rest has failed.
         Err(_) => {
-            let told = counts.moved + counts.in_place + counts.absent;
+            let told = counts.moved + counts.in_place + counts.elsewhere + counts.absent;
             let told = told + counts.busy + counts.no_memory + counts.failed;
             counts.failed += moves.iter().map(base_pages).sum::<u64>().saturating_sub(told);
             StepResult::Pages(counts)
@@ -87,10 +97,11 @@ fn relocate_all(
     kernel: &impl Pages,
     pid: Pid,
     moves: &[PageMove],
+    source: Source,
     topology: &Topology,
     counts: &mut PageCounts,
 ) -> io::Result<()> {
-    for (target, pages) in misplaced(kernel, pid, moves, topology, counts)? {
+    for (target, pages) in misplaced(kernel, pid, moves, source, topology, counts)? {
         for call in calls(&pages) {
             relocate_call(kernel, pid, call, target, counts)?;
         }
@@ -98,11 +109,12 @@ fn relocate_all(
     Ok(())
 }
 
-/// The pages that are there and not in place, by target, ascending by address. The others are counted.
+/// The pages that are to be moved, by target, ascending by address. The others are counted.
 fn misplaced(
     kernel: &impl Pages,
     pid: Pid,
     moves: &[PageMove],
+    source: Source,
     topology: &Topology,
     counts: &mut PageCounts,
 ) -> io::Result<BTreeMap<u32, Vec<PageMove>>> {
@@ -112,9 +124,13 @@ fn misplaced(
     for part in moves.chunks(LOCATE_PAGES) {
         let addresses: Vec<u64> = part.iter().map(|page| page.address).collect();
         for (page, status) in part.iter().zip(kernel.locate(pid, &addresses)?) {
-            let target = topology.kernel_node(usize::from(page.to));
+            let [planned, target] =
+                [page.from, page.to].map(|node| topology.kernel_node(usize::from(node)));
             match status {
                 Ok(node) if node == target => counts.in_place += base_pages(page),
+                Ok(node) if source == Source::Planned && node != planned => {
+                    counts.elsewhere += base_pages(page);
+                }
                 Ok(_) => by_target.entry(target).or_default().push(*page),
                 Err(errno) => count_failure(counts, errno, base_pages(page)),
             }
@@ -281,7 +297,8 @@ mod tests {
     }
 
     fn run(stand: &Stand, moves: &[PageMove]) -> StepResult {
-        relocate(stand, Pid(1), moves, &synthetic::parse("node:4 core:1").unwrap())
+        let machine = synthetic::parse("node:4 core:1").unwrap();
+        relocate(stand, Pid(1), moves, Source::Planned, &machine)
     }
 
     #[test]
@@ -294,6 +311,18 @@ mod tests {
         let counts = PageCounts { moved: 9_999, in_place: 1, absent: 1, ..PageCounts::default() };
         assert_eq!(result, StepResult::Pages(counts));
         assert_eq!(*stand.calls.borrow(), [(1, 4096), (1, 903), (2, 4096), (2, 904)]);
+    }
+
+    #[test]
+    fn a_page_that_is_elsewhere_by_now_is_moved_only_if_any_will_do() {
+        let stand = Stand::on_node_0(3);
+        stand.pages.borrow_mut().insert(1 << 12, Ok(3));
+        let counts = PageCounts { moved: 2, elsewhere: 1, ..PageCounts::default() };
+        assert_eq!(run(&stand, &moves(0..3, 1)), StepResult::Pages(counts));
+        let machine = synthetic::parse("node:4 core:1").unwrap();
+        let result = relocate(&stand, Pid(1), &moves(0..3, 1), Source::Any, &machine);
+        let counts = PageCounts { moved: 1, in_place: 2, ..PageCounts::default() };
+        assert_eq!(result, StepResult::Pages(counts));
     }
 
     #[test]
@@ -338,6 +367,7 @@ mod tests {
             &Live(Reach::Own),
             Pid(i32::MAX as u32),
             &moves(1..2, 0),
+            Source::Planned,
             &synthetic::parse("node:1").unwrap(),
         );
         assert_eq!(result, StepResult::Gone);

@@ -230,6 +230,7 @@ pub(super) fn pages_told(counts: &PageCounts) -> String {
     let all = [
         (counts.moved, "moved"),
         (counts.in_place, "in place already"),
+        (counts.elsewhere, "elsewhere and left there"),
         (counts.absent, "absent"),
         (counts.busy, "busy"),
         (counts.no_memory, "without room on the target"),

@@ -134,6 +134,9 @@ pub(crate) enum Result {
 pub(crate) struct PageCounts {
     moved: u64,
     in_place: u64,
+    /// Came later than the format: what is not there is none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    elsewhere: u64,
     absent: u64,
     busy: u64,
     no_memory: u64,
@@ -328,17 +331,30 @@ impl From<Outcome> for plan::Outcome {
     }
 }
 
+fn is_none(pages: &u64) -> bool {
+    *pages == 0
+}
+
 impl From<&plan::PageCounts> for PageCounts {
     fn from(counts: &plan::PageCounts) -> Self {
-        let plan::PageCounts { moved, in_place, absent, busy, no_memory, failed, collapsed } =
-            *counts;
-        Self { moved, in_place, absent, busy, no_memory, failed, collapsed }
+        let plan::PageCounts {
+            moved,
+            in_place,
+            elsewhere,
+            absent,
+            busy,
+            no_memory,
+            failed,
+            collapsed,
+        } = *counts;
+        Self { moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed }
     }
 }
 
 impl From<PageCounts> for plan::PageCounts {
     fn from(counts: PageCounts) -> Self {
-        let PageCounts { moved, in_place, absent, busy, no_memory, failed, collapsed } = counts;
-        Self { moved, in_place, absent, busy, no_memory, failed, collapsed }
+        let PageCounts { moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed } =
+            counts;
+        Self { moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed }
     }
 }

@@ -4,7 +4,7 @@ mod decision;
 
 pub(crate) use decision::step;
 
-use proptest::array::uniform7;
+use proptest::array::uniform8;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -347,7 +347,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let counts = uniform7(0..=1_u64 << 40).prop_map(|counts| PageCounts {
+    let counts = uniform8(0..=1_u64 << 40).prop_map(|counts| PageCounts {
         moved: counts[0],
         in_place: counts[1],
         absent: counts[2],
@@ -355,6 +355,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         no_memory: counts[4],
         failed: counts[5],
         collapsed: counts[6],
+        elsewhere: counts[7],
     });
     let result = prop_oneof![
         Just(StepResult::Done),

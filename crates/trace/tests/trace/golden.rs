@@ -132,6 +132,7 @@ fn inputs() -> [Input; 2] {
             no_memory: 5,
             failed: 6,
             collapsed: 7,
+            elsewhere: 0, // came later than this version of the format
         }),
         StepResult::Gone,
         StepResult::Unsupported,
