@@ -9,6 +9,7 @@
 //!
 //! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of machine A's capacity.
 
+pub mod between;
 pub mod gates;
 pub mod interleave;
 pub mod pages;
@@ -19,6 +20,7 @@ mod state;
 pub use reason::{CarrefourReason, SamplingCause};
 pub use state::{AppState, Verdict};
 
+use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms, needed_free_percent};
 use self::interleave::Interleaving;
 use self::pages::{Marker, Marks};
@@ -160,55 +162,66 @@ impl Carrefour {
         }
     }
 
-    /// The sampling rate that an application should have now, and why.
+    /// The sampling rate that an application should have now, and why. `changes` of placement were made since the last round, or are
+    /// wanted in this one (see [`preset::SamplingRates::min_share`]); `needed` keep the accurate rate.
     fn sampling(
         &self,
         app: &App,
         verdict: &Result<Gates, SamplingCause>,
+        changes: Option<u64>,
+        needed: u64,
     ) -> (Sampling, SamplingCause) {
         let rates = &self.preset.sampling;
-        match verdict {
+        match (verdict, changes) {
             // Where samples are the only source of traffic, switching them off would make blind for good.
-            Err(cause)
+            (Err(cause), _)
                 if app.traffic_source == TrafficSource::Samples
                     && rates.disabled == Sampling::Off =>
             {
                 (rates.cheap, *cause)
             }
-            Err(cause) => (rates.disabled, *cause),
-            Ok(gates) => match self.apps.get(&app.pid).and_then(|state| state.actions) {
-                Some(actions) => {
-                    let idles = self.apps.get(&app.pid).is_some_and(|state| state.idle_rounds >= 2);
-                    let rate = match (actions < rates.min_actions, rates.idle) {
-                        (false, _) => rates.accurate,
-                        (true, Some(idle)) if idles => idle,
-                        (true, _) => rates.cheap,
-                    };
-                    (rate, SamplingCause::Actions { actions, needed: rates.min_actions })
-                }
-                None if app.traffic_source == TrafficSource::HintFaults => {
-                    let cpu_percent = app.cpu_percent;
-                    (rates.accurate, SamplingCause::Busy { cpu_percent, above: MIN_CPU_PERCENT })
-                }
-                None => {
-                    let (per_us, above) = (gates.per_us, gates.per_us_limit);
-                    (rates.accurate, SamplingCause::Enabled { per_us, above })
-                }
-            },
+            (Err(cause), _) => (rates.disabled, *cause),
+            (Ok(_), Some(actions)) => {
+                let idles = self.apps.get(&app.pid).is_some_and(|state| state.idle_rounds >= 2);
+                let rate = match (actions < needed, rates.idle) {
+                    (false, _) => rates.accurate,
+                    (true, Some(idle)) if idles => idle,
+                    (true, _) => rates.cheap,
+                };
+                (rate, SamplingCause::Actions { actions, needed })
+            }
+            (Ok(_), None) if app.traffic_source == TrafficSource::HintFaults => {
+                let cpu_percent = app.cpu_percent;
+                (rates.accurate, SamplingCause::Busy { cpu_percent, above: MIN_CPU_PERCENT })
+            }
+            (Ok(gates), None) => {
+                let (per_us, above) = (gates.per_us, gates.per_us_limit);
+                (rates.accurate, SamplingCause::Enabled { per_us, above })
+            }
         }
     }
 
-    /// A change of the sampling rate, if there is one.
+    /// A change of the sampling rate, if there is one; `marks` are those of this round.
     fn propose_sampling(
         &mut self,
         app: &App,
         verdict: &Result<Gates, SamplingCause>,
+        marks: &Marks,
     ) -> Option<Proposal> {
-        let (sampling, cause) = self.sampling(app, verdict);
+        let rates = &self.preset.sampling;
         let state = self.apps.get_mut(&app.pid)?;
-        let few = state.actions.is_some_and(|actions| actions < self.preset.sampling.min_actions);
-        state.idle_rounds = if few { state.idle_rounds.saturating_add(1) } else { 0 };
+        let (changes, needed) = match rates.min_share {
+            Some(share) => {
+                let needed = libm::ceil(share * marks.sampled as f64) as u64;
+                (state.actions.map(|_| marks.moves() as u64), needed.max(1))
+            }
+            None => (state.actions, rates.min_actions),
+        };
+        let few = changes.is_some_and(|changes| changes < needed);
         state.actions = verdict.is_ok().then_some(0);
+        let (sampling, cause) = self.sampling(app, verdict, changes, needed);
+        let state = self.apps.get_mut(&app.pid)?;
+        state.idle_rounds = if few { state.idle_rounds.saturating_add(1) } else { 0 };
         if state.sampling == Some(sampling) {
             return None;
         }
@@ -245,6 +258,7 @@ impl Carrefour {
                 local_percent,
                 below: self.preset.colocate_below_local,
                 sampled_pages: marks.sampled,
+                between: marks.colocate_between,
             };
             let action =
                 Action::MovePages { pid, mechanism: Mechanism::CoLocation, pages: marks.colocate };
@@ -258,6 +272,7 @@ impl Carrefour {
                 load_share: share.to_vec(),
                 considered: marks.considered,
                 read_shared: marks.read_shared,
+                between: marks.interleave_between,
             };
             let action = Action::MovePages {
                 pid,
@@ -283,27 +298,50 @@ impl Carrefour {
         proposals
     }
 
-    /// Marks the pages of all enabled applications in one pass over the table.
-    fn mark(
-        &self,
+    /// The gates of an application whose pages may be touched in this round.
+    fn may_act(
+        &mut self,
+        verdict: &Result<Gates, SamplingCause>,
         model: &Model,
-        topology: &Topology,
+        index: usize,
+        app: &App,
+    ) -> Option<Gates> {
+        let gates = verdict.as_ref().ok()?;
+        let own_pages = model.pages.iter().filter(|page| page.app == index);
+        let rule = self.preset.stabiliser;
+        let unstable =
+            self.apps.get_mut(&app.pid).is_some_and(|state| state.unstable(&rule, own_pages));
+        (!unstable && app.exempt.is_none()).then(|| *gates)
+    }
+
+    /// Marks the pages of all enabled applications in one pass over the table, then those between them.
+    fn mark<'a>(
+        &'a self,
+        model: &'a Model,
+        topology: &'a Topology,
         enabled: &[Option<Mechanisms>],
-        interleaving: &Interleaving,
+        interleaving: &'a Interleaving,
         random: &mut Random,
     ) -> Vec<Marks> {
-        let marker = |(app, mechanisms): (&'_ App, &Option<Mechanisms>)| {
-            let state = self.apps.get(&app.pid)?;
-            Some((app.pid, state, (*mechanisms)?))
+        let preset = &self.preset;
+        let marker = |(app, mechanisms): (&'a App, &Option<Mechanisms>)| {
+            let (state, mechanisms) = (self.apps.get(&app.pid)?, (*mechanisms)?);
+            Some(Marker { preset, topology, app, state, mechanisms, interleaving })
         };
-        let states: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
+        let markers: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
         let mut marks = vec![Marks::default(); model.apps.len()];
+        let mut witnesses: Vec<Vec<Witness>> = vec![Vec::new(); model.apps.len()];
         for page in model.pages.iter() {
-            let Some((_, state, mechanisms)) = states[page.app] else { continue };
-            let app = &model.apps[page.app];
-            let marker =
-                Marker { preset: &self.preset, topology, app, state, mechanisms, interleaving };
+            let Some(marker) = &markers[page.app] else { continue };
             marker.mark(&page, random, &mut marks[page.app]);
+            if preset.pages.between.is_some() {
+                witnesses[page.app].extend(Witness::of(&page));
+            }
+        }
+        for ((marker, marks), witnesses) in markers.iter().zip(&mut marks).zip(witnesses) {
+            if let Some(marker) = marker {
+                marker.mark_between(witnesses, random, marks);
+            }
         }
         marks
     }
@@ -318,44 +356,39 @@ impl Policy for Carrefour {
     ) -> Vec<Proposal> {
         self.follow_processes(model);
         self.idle = false;
-        let mut proposals = Vec::new();
-        let mut verdicts = Vec::new();
-        for (index, app) in model.apps.iter().enumerate() {
-            let mut verdict = self.judge(model, topology, app);
-            proposals.extend(self.propose_sampling(app, &verdict));
-            proposals.extend(self.propose_unreplicate(app));
-            let own_pages = model.pages.iter().filter(|page| page.app == index);
-            let rule = self.preset.stabiliser;
-            if verdict.is_ok()
-                && self.apps.get_mut(&app.pid).is_some_and(|state| state.unstable(&rule, own_pages))
-            {
-                verdict = Err(SamplingCause::NoMechanism {
-                    local_percent: None,
-                    imbalance_percent: None,
-                });
-            }
-            verdicts.push(verdict.ok().filter(|_| app.exempt.is_none()));
-        }
-        let Some(machine) = model
+        let verdicts: Vec<_> =
+            model.apps.iter().map(|app| self.judge(model, topology, app)).collect();
+        let unreplicate: Vec<_> =
+            model.apps.iter().map(|app| self.propose_unreplicate(app)).collect();
+        let acting: Vec<Option<Gates>> = verdicts
+            .iter()
+            .zip(&model.apps)
+            .enumerate()
+            .map(|(index, (verdict, app))| self.may_act(verdict, model, index, app))
+            .collect();
+        let machine = model
             .traffic
             .as_ref()
-            .or_else(|| model.apps.iter().find_map(|app| app.traffic.as_ref()))
-        else {
-            return proposals;
-        };
-        let interleaving = Interleaving::new(machine, topology, self.preset.pages.draw);
+            .or_else(|| model.apps.iter().find_map(|app| app.traffic.as_ref()));
+        let interleaving =
+            machine.map(|traffic| Interleaving::new(traffic, topology, self.preset.pages.draw));
         let enabled: Vec<Option<Mechanisms>> =
-            verdicts.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
-        let marks = self.mark(model, topology, &enabled, &interleaving, random);
-        for ((app, gates), marks) in model.apps.iter().zip(&verdicts).zip(marks) {
+            acting.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
+        let marks = match &interleaving {
+            Some(interleaving) => self.mark(model, topology, &enabled, interleaving, random),
+            None => vec![Marks::default(); model.apps.len()],
+        };
+        let mut proposals = Vec::new();
+        for (((app, verdict), unreplicate), marks) in
+            model.apps.iter().zip(&verdicts).zip(unreplicate).zip(&marks)
+        {
+            proposals.extend(self.propose_sampling(app, verdict, marks));
+            proposals.extend(unreplicate);
+        }
+        let share = interleaving.map(|interleaving| interleaving.share).unwrap_or_default();
+        for ((app, gates), marks) in model.apps.iter().zip(&acting).zip(marks) {
             if let Some(gates) = gates {
-                proposals.extend(self.propose_pages(
-                    app,
-                    gates,
-                    topology,
-                    &interleaving.share,
-                    marks,
-                ));
+                proposals.extend(self.propose_pages(app, gates, topology, &share, marks));
             }
         }
         proposals

@@ -1,5 +1,6 @@
 //! Carrefour's golden tests: a model in a few lines of text in, the proposals as text out.
 
+mod between;
 mod gates;
 mod interleave;
 mod notation;

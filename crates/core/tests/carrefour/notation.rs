@@ -8,6 +8,7 @@
 //! app 1 reads 96 faults 3 ipc 0.5 private|shared     an application; its traffic is the machine's
 //! own 5 5 5 5            load of that application alone
 //! pages 500 home 0: 1x2 2x3 w1     500 pages of it on node 0, two accesses of node 1, three of node 2, one store
+//! gap 8      8 pages that were not sampled
 //! ```
 
 use rondpoint_core::model::{App, Deviation, Thread, Traffic};
@@ -40,6 +41,7 @@ pub(crate) fn model(text: &str) -> (Topology, Model) {
                     Some(load(rest, topology.node_count()));
             }
             "pages" => add_pages(&mut model, rest, &mut next_page),
+            "gap" => next_page += rest.parse::<u64>().expect("a number"),
             _ => panic!("unknown line: {line}"),
         }
     }

@@ -130,12 +130,16 @@ proptest! {
                 prop_assert!(seen.insert(page.address), "a page is moved once");
                 prop_assert_ne!(page.from, page.to);
                 let of = &spec.pages[(page.address >> 12) as usize - 1];
-                prop_assert_eq!(of.home, Some(usize::from(page.from)));
+                prop_assert!(of.home.is_none_or(|home| home == usize::from(page.from)));
                 prop_assert!(spec.allowed.as_ref().is_none_or(|nodes| nodes.contains(&usize::from(page.to))));
                 let nodes: BTreeSet<usize> = of.accesses.iter().map(|(node, _)| *node).collect();
                 let shared = mechanism == Mechanism::Interleaving;
-                prop_assert_eq!(nodes.len() > 1, shared);
-                prop_assert!(shared || nodes.contains(&usize::from(page.to)));
+                let rules = &PRESETS[spec.preset].pages;
+                let accesses: u32 = of.accesses.iter().map(|(_, count)| count).sum();
+                // A page that was sampled too rarely may go with its neighbours, but never against what was seen of it.
+                let with_neighbours = rules.between.is_some() && accesses < rules.min_samples;
+                prop_assert!(with_neighbours || (nodes.len() > 1) == shared);
+                prop_assert!(shared || nodes.iter().all(|node| *node == usize::from(page.to)));
             }
         }
     }

@@ -10,7 +10,7 @@ use rondpoint_core::{Action, Nanos, Outcome, Plan, Policy, Proposal, Random};
 const SHARED: &str = "node:4 core:4\nload 100 0 0 0\napp 1\npages 40 home 0: 1x2 2x3 w1";
 
 /// Tells the policy that everything in its plan was done, with this many pages moved by each step.
-fn learn(policy: &mut Carrefour, steps: Vec<Proposal>, moved: u64) {
+pub(crate) fn learn(policy: &mut Carrefour, steps: Vec<Proposal>, moved: u64) {
     let outcome = |(step, proposal): (usize, &Proposal)| Outcome {
         plan: 1,
         step,

@@ -1,8 +1,9 @@
 //! Step 2: what happens to each sampled page of an enabled application (ALGORITHMS 1.5).
 
+use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
 use super::interleave::Interleaving;
-use super::preset::{PageRules, Preset, Targets};
+use super::preset::{Preset, Targets};
 use super::state::AppState;
 use crate::limits::MAX_NODES;
 use crate::model::{App, Page};
@@ -32,6 +33,18 @@ pub struct Marks {
     pub considered: usize,
     /// Those of them that are only read and could be replicated.
     pub read_shared: usize,
+    /// Pages of `colocate` that were not sampled often enough themselves.
+    pub colocate_between: usize,
+    /// The same of `interleave`.
+    pub interleave_between: usize,
+}
+
+impl Marks {
+    /// Pages whose placement shall change.
+    #[must_use]
+    pub fn moves(&self) -> usize {
+        self.colocate.len() + self.interleave.len() + self.replicate.len()
+    }
 }
 
 /// Everything that decides about the pages of one application.
@@ -48,24 +61,94 @@ impl Marker<'_> {
     /// Decides about one page.
     pub(super) fn mark(&self, page: &Page<'_>, random: &mut Random, marks: &mut Marks) {
         marks.sampled += 1;
-        let rules = &self.preset.pages;
-        let needed = if self.mechanisms.interleaving {
-            rules.min_samples_interleaving
-        } else {
-            rules.min_samples
-        };
+        let needed = self.needed();
         let Some(accessors) = page.accessors().filter(|seen| seen.total >= needed) else { return };
         let Some(source) = page.home else { return };
         if accessors.is_shared {
             self.mark_shared(page, source, random, marks);
-        } else if self.mechanisms.colocation
-            || (rules.colocate_while_interleaving && self.mechanisms.interleaving)
-        {
+        } else if self.colocates() {
             let target = nearest_memory(self.topology, accessors.first);
-            if target != source && self.app.may_use_node(target) && self.may_move(page, rules) {
+            let may_go = target != source && self.app.may_use_node(target);
+            if may_go && self.may_move(page.address, page.shift) {
                 marks.colocate.push(page_move(page, source, target));
             }
         }
+    }
+
+    /// Decides about the pages of the gaps between those that were sampled, given the witnesses of this application.
+    pub(super) fn mark_between(
+        &self,
+        witnesses: Vec<Witness>,
+        random: &mut Random,
+        marks: &mut Marks,
+    ) {
+        let Some(rule) = &self.preset.pages.between else { return };
+        let mut left = rule.most;
+        for gap in rule.gaps(witnesses, self.needed()) {
+            let marked = match gap.owner {
+                Owner::Node(node) if self.colocates() => {
+                    let moves = self.colocate_gap(&gap, node, left);
+                    marks.colocate_between += moves.len();
+                    marks.colocate.extend(&moves);
+                    moves.len()
+                }
+                Owner::Several if self.mechanisms.interleaving => {
+                    let moves = self.interleave_gap(&gap, left, random);
+                    marks.interleave_between += moves.len();
+                    marks.interleave.extend(&moves);
+                    moves.len()
+                }
+                Owner::Node(_) | Owner::Several => 0,
+            };
+            left -= marked;
+        }
+    }
+
+    fn colocate_gap(&self, gap: &Gap, node: usize, most: usize) -> Vec<PageMove> {
+        let to = nearest_memory(self.topology, node);
+        let elsewhere = gap.homes.iter().filter(|(home, _)| *home != to);
+        let guess = first_max(elsewhere, |(_, count)| *count as f64);
+        let Some((guess, _)) = guess.filter(|_| self.app.may_use_node(to)) else {
+            return Vec::new();
+        };
+        let moves = self.fresh(gap).map(|address| (address, gap.home_of(address, *guess)));
+        let moves = moves.filter(|(_, from)| *from != to);
+        moves.map(|(address, from)| base_page_move(address, from, to)).take(most).collect()
+    }
+
+    fn interleave_gap(&self, gap: &Gap, most: usize, random: &mut Random) -> Vec<PageMove> {
+        let busiest = first_max(gap.homes.iter(), |(home, _)| self.interleaving.share[*home]);
+        let Some(&(guess, _)) = busiest else { return Vec::new() };
+        let allowed = |node: usize| self.app.may_use_node(node);
+        let restricted = self.app.allowed_nodes.is_some();
+        let allowed = restricted.then_some(&allowed as &dyn Fn(usize) -> bool);
+        let draw = |address| {
+            let from = gap.home_of(address, guess);
+            let to = self.interleaving.target(from, allowed, random)?;
+            Some(base_page_move(address, from, to))
+        };
+        self.fresh(gap).filter_map(draw).take(most).collect()
+    }
+
+    /// Base pages of a gap that were not treated before: nobody has seen whether they lie where the witnesses do.
+    fn fresh<'a>(&'a self, gap: &Gap) -> impl Iterator<Item = u64> + 'a {
+        let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
+        pages
+            .filter(|&address| self.state.moves(address) == 0 && self.may_move(address, PAGE_SHIFT))
+    }
+
+    /// Accesses that decide about a page.
+    fn needed(&self) -> u32 {
+        let rules = &self.preset.pages;
+        match self.mechanisms.interleaving {
+            true => rules.min_samples_interleaving,
+            false => rules.min_samples,
+        }
+    }
+
+    fn colocates(&self) -> bool {
+        let with_interleaving = self.preset.pages.colocate_while_interleaving;
+        self.mechanisms.colocation || (with_interleaving && self.mechanisms.interleaving)
     }
 
     fn mark_shared(&self, page: &Page<'_>, source: usize, random: &mut Random, marks: &mut Marks) {
@@ -84,7 +167,7 @@ impl Marker<'_> {
             let restricted = only_accessing || self.app.allowed_nodes.is_some();
             let allowed = restricted.then_some(&allowed as &dyn Fn(usize) -> bool);
             let target = self.interleaving.target(source, allowed, random);
-            if let Some(target) = target.filter(|_| self.may_move(page, &self.preset.pages)) {
+            if let Some(target) = target.filter(|_| self.may_move(page.address, page.shift)) {
                 marks.interleave.push(page_move(page, source, target));
             }
         }
@@ -109,18 +192,15 @@ impl Marker<'_> {
             && !self.state.never_replicate(page.address)
     }
 
-    fn may_move(&self, page: &Page<'_>, rules: &PageRules) -> bool {
-        let most = if page.shift > PAGE_SHIFT {
-            rules.max_moves_per_huge_page
-        } else {
-            rules.max_moves_per_page
+    fn may_move(&self, address: u64, shift: u8) -> bool {
+        let rules = &self.preset.pages;
+        let most = match shift > PAGE_SHIFT {
+            true => rules.max_moves_per_huge_page,
+            false => rules.max_moves_per_page,
         };
-        let replicated = self
-            .app
-            .replicas
-            .as_deref()
-            .is_some_and(|replicas| is_replicated(replicas, page.address));
-        !replicated && (most == 0 || self.state.moves(page.address) < most)
+        let replicas = self.app.replicas.as_deref();
+        let replicated = replicas.is_some_and(|replicas| is_replicated(replicas, address));
+        !replicated && (most == 0 || self.state.moves(address) < most)
     }
 }
 
@@ -134,6 +214,11 @@ fn nearest_memory(topology: &Topology, node: usize) -> usize {
     nearest.unwrap_or(node)
 }
 
+/// The first of those with the most of something: which it is does not depend on how nodes are numbered.
+fn first_max<T>(all: impl Iterator<Item = T>, of: impl Fn(&T) -> f64) -> Option<T> {
+    all.reduce(|best, one| if of(&one) > of(&best) { one } else { best })
+}
+
 fn mapping_of(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
     let after = mappings.partition_point(|mapping| mapping.start <= address);
     mappings[..after].last().filter(|mapping| address < mapping.end)
@@ -144,6 +229,10 @@ fn is_replicated(replicas: &[Replica], address: u64) -> bool {
 }
 
 fn page_move(page: &Page<'_>, from: usize, to: usize) -> PageMove {
+    PageMove { shift: page.shift, ..base_page_move(page.address, from, to) }
+}
+
+fn base_page_move(address: u64, from: usize, to: usize) -> PageMove {
     assert!(from < MAX_NODES && to < MAX_NODES, "nodes {from} and {to} are in 16 bits");
-    PageMove { address: page.address, shift: page.shift, from: from as u16, to: to as u16 }
+    PageMove { address, shift: PAGE_SHIFT, from: from as u16, to: to as u16 }
 }

@@ -1,5 +1,6 @@
 //! Carrefour's published variants, and one of ours, as data (ALGORITHMS 0.3). Percentages are 0..=100; rates are those of machine A and are scaled.
 
+use super::between::Between;
 use crate::model::Deviation;
 use crate::plan::Sampling;
 use crate::units::Nanos;
@@ -110,6 +111,8 @@ pub struct PageRules {
     pub max_moves_per_page: u16,
     /// The same for huge pages.
     pub max_moves_per_huge_page: u16,
+    /// Whether pages between sampled ones are taken to be used alike.
+    pub between: Option<Between>,
 }
 
 /// Where interleaved pages go.
@@ -133,7 +136,7 @@ pub enum Draw {
 }
 
 /// Rates of address sampling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingRates {
     /// While there is something to do.
     pub accurate: Sampling,
@@ -143,6 +146,9 @@ pub struct SamplingRates {
     pub idle: Option<Sampling>,
     /// Changes of placement in a round that keep the accurate rate.
     pub min_actions: u64,
+    /// Instead: the rate follows what this round wants to change, and keeps accurate where that is at least this share of the sampled
+    /// pages.
+    pub min_share: Option<f64>,
     /// What an application gets that is left alone.
     pub disabled: Sampling,
 }
@@ -206,12 +212,14 @@ pub const FINAL: Preset = Preset {
         draw: Draw::Exact,
         max_moves_per_page: 0,
         max_moves_per_huge_page: 0,
+        between: None,
     },
     sampling: SamplingRates {
         accurate: every(65_000, 30_000),
         cheap: every(260_000, 30_000),
         idle: None,
         min_actions: 10,
+        min_share: None,
         disabled: Sampling::Off,
     },
     feedback: None,
@@ -262,6 +270,7 @@ pub const CODE: Preset = Preset {
         cheap: every(0x3_FFE0, 10_000),
         idle: None,
         min_actions: 10,
+        min_share: None,
         disabled: every(0x3_FFE0, 10_000),
     },
     ..FINAL
@@ -306,22 +315,45 @@ pub const LP: Preset = Preset {
         cheap: every(0xF_FFF0, 10_000),
         idle: None,
         min_actions: 10,
+        min_share: None,
         disabled: every(0xF_FFF0, 10_000),
     },
     feedback: Some(Feedback { local_gain: 10.0, imbalance_gain: 10.0, local_loss: 5.0 }),
     ..CODE
 };
 
+/// What [`STEADY`] asks of witnesses, all of it our choice. The reach is that of a huge page, about which two samples decide; 64
+/// witnesses hold a few that were sampled twice even where one page of ten is sampled at all. One round fills what the guard lets onto
+/// a node in a second.
+const ALIKE: Between = Between {
+    reach: 512,
+    first_asked: 2,
+    witnesses: 32,
+    private_accesses: 4,
+    deciding: 2,
+    most: 1 << 16,
+};
+
 /// Ours. The published draw shuffles pages among even nodes too, and its limit leaves one controller a third above the others. This one
-/// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), and
-/// keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a mechanism
-/// stays on without finding anything more to move, it samples a sixteenth as often.
+/// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), with
+/// pages of one node too as the author code does, and keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a
+/// round finds less than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two such rounds a sixteenth. Small pages between sampled ones go with those: where
+/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds.
 pub const STEADY: Preset = Preset {
     name: "steady",
     sample_memory: Nanos::from_secs(1),
     interleave_until_imbalance: Some(10.0),
-    pages: PageRules { draw: Draw::Excess, ..FINAL.pages },
-    sampling: SamplingRates { idle: Some(every(1_040_000, 30_000)), ..FINAL.sampling },
+    pages: PageRules {
+        draw: Draw::Excess,
+        colocate_while_interleaving: true,
+        between: Some(ALIKE),
+        ..FINAL.pages
+    },
+    sampling: SamplingRates {
+        idle: Some(every(1_040_000, 30_000)),
+        min_share: Some(0.1),
+        ..FINAL.sampling
+    },
     ..FINAL
 };
 

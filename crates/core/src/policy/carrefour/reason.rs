@@ -20,6 +20,8 @@ pub enum CarrefourReason {
         below: f64,
         /// Sampled pages of the application.
         sampled_pages: usize,
+        /// Pages to be moved that lie between such pages and were hardly sampled themselves.
+        between: usize,
     },
     /// Controllers are unevenly loaded and several nodes share these pages.
     Interleaving {
@@ -35,6 +37,8 @@ pub enum CarrefourReason {
         considered: usize,
         /// How many of them are read only and would be replicated if that were possible.
         read_shared: usize,
+        /// Pages to be moved that lie between shared ones and were hardly sampled themselves.
+        between: usize,
     },
     /// Several nodes read these pages and none writes.
     Replication {
@@ -136,18 +140,28 @@ impl fmt::Display for OrUnknown {
     }
 }
 
+/// Pages that go with their neighbours, if there are any.
+struct AmongThem(usize);
+
+impl fmt::Display for AmongThem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            pages => write!(f, "; {pages} of those that move lie between them"),
+        }
+    }
+}
+
 impl fmt::Display for CarrefourReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CoLocation { local_percent: Some(local), below, sampled_pages } => write!(
-                f,
-                "local access ratio {local:.1} % below {below} %; these of {sampled_pages} sampled pages have one accessing node"
-            ),
-            Self::CoLocation { local_percent: None, sampled_pages, .. } => {
-                write!(
-                    f,
-                    "interleaving is on; these of {sampled_pages} sampled pages have one accessing node"
-                )
+            Self::CoLocation { local_percent, below, sampled_pages, between } => {
+                match local_percent {
+                    Some(local) => write!(f, "local access ratio {local:.1} % below {below} %")?,
+                    None => write!(f, "interleaving is on")?,
+                }
+                write!(f, "; these of {sampled_pages} sampled pages have one accessing node")?;
+                write!(f, "{}", AmongThem(*between))
             }
             Self::Interleaving {
                 imbalance_percent,
@@ -156,6 +170,7 @@ impl fmt::Display for CarrefourReason {
                 load_share,
                 considered,
                 read_shared,
+                between,
             } => {
                 write!(
                     f,
@@ -163,10 +178,10 @@ impl fmt::Display for CarrefourReason {
                 )?;
                 load_share.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
                 write!(f, " %; {considered} shared pages considered")?;
-                match read_shared {
-                    0 => Ok(()),
-                    pages => write!(f, ", {pages} of them only read: replication would take them"),
+                if *read_shared > 0 {
+                    write!(f, ", {read_shared} of them only read: replication would take them")?;
                 }
+                write!(f, "{}", AmongThem(*between))
             }
             Self::Replication { read_percent, above, free_percent, needed_free_percent, batch } => {
                 write!(

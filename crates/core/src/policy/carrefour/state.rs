@@ -96,7 +96,9 @@ impl AppState {
     /// start anew, which is what the author code does at each start.
     pub(super) fn note_treated(&mut self, preset: &Preset, pages: &[PageMove]) {
         let rules = &preset.pages;
-        let asked = rules.max_moves_per_page > 0 || rules.max_moves_per_huge_page > 0;
+        let asked = rules.max_moves_per_page > 0
+            || rules.max_moves_per_huge_page > 0
+            || rules.between.is_some();
         if !asked && preset.stabiliser.max_untreated_rounds.is_none() {
             return;
         }

@@ -1,0 +1,214 @@
+//! Small pages between sampled ones (ours, no paper's).
+//!
+//! A round's samples reach a few of an application's pages; the others wait for later rounds, in which the controller that is to be
+//! relieved stays busy. But neighbours are mostly used alike, and where the pages are huge Carrefour takes that for granted: two
+//! samples decide about 512 base pages at once. Here it is asked of the samples themselves:
+//!
+//! - all accesses around a gap come from one node: what lies in the gap is taken to be that node's;
+//! - of the pages around it that were sampled often enough to tell, at least half are shared: so is the gap;
+//! - else nothing is known of it.
+//!
+//! Only gaps *between* sampled pages are filled, none wider than a huge page. Nobody has seen where those pages lie; they are
+//! taken to be where the sampled pages around them are, and whoever moves them leaves a page alone that is somewhere else.
+
+use crate::model::Page;
+use crate::observation::UNKNOWN_NODE;
+use crate::units::PAGE_SHIFT;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// How far samples speak for pages that were not sampled. Lengths are in base pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Between {
+    /// The widest gap, and the farthest witness on either side of it.
+    pub reach: u64,
+    /// Sampled pages on either side that are asked first …
+    pub first_asked: usize,
+    /// … and that are asked at most: where those asked cannot tell, twice as many are.
+    pub witnesses: usize,
+    /// Accesses of one node, and no other's, that make a gap its own.
+    pub private_accesses: u32,
+    /// Witnesses that were sampled often enough to tell shared from private, for a gap to be shared.
+    pub deciding: u32,
+    /// Pages that one round fills at most.
+    pub most: usize,
+}
+
+/// Whose a gap is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// One node accesses all around it.
+    Node(usize),
+    /// Several nodes access the pages around it.
+    Several,
+}
+
+/// Pages that were not sampled often enough to decide by themselves, and whose they are taken to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// Addresses of base pages.
+    pub(super) addresses: Range<u64>,
+    pub(super) owner: Owner,
+    /// Where the first page lies, if it was sampled, though too rarely to decide.
+    pub(super) first_home: Option<usize>,
+    /// Where the witnesses lie: `(node, how many of them)`, by the first of each in the order of addresses.
+    pub(super) homes: Vec<(usize, usize)>,
+}
+
+/// A sampled base page, in 16 bytes: a million of them are sorted by address.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Witness {
+    address: u64,
+    /// Or [`UNKNOWN_NODE`].
+    home: u16,
+    /// The only accessing node, or the first of several.
+    node: u16,
+    /// Sampled accesses, saturating.
+    accesses: u16,
+    is_shared: bool,
+}
+
+const _: () = assert!(size_of::<Witness>() <= 16);
+
+impl Witness {
+    /// Of a base page.
+    pub(super) fn of(page: &Page<'_>) -> Option<Self> {
+        if page.shift != PAGE_SHIFT {
+            return None;
+        }
+        let seen = page.accessors()?;
+        Some(Self {
+            address: page.address,
+            home: page.home.map_or(UNKNOWN_NODE, |home| home as u16),
+            node: seen.first as u16,
+            accesses: seen.total.min(u32::from(u16::MAX)) as u16,
+            is_shared: seen.is_shared,
+        })
+    }
+
+    fn home(&self) -> Option<usize> {
+        (self.home != UNKNOWN_NODE).then_some(usize::from(self.home))
+    }
+
+    /// Whether one and the same node is the only accessor of both.
+    fn is_like(&self, other: &Self) -> bool {
+        !self.is_shared && !other.is_shared && self.node == other.node
+    }
+
+    fn end(&self) -> u64 {
+        self.address + (1 << PAGE_SHIFT)
+    }
+}
+
+/// Sums over all witnesses before each, so that those of a window are two of them subtracted.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    accesses: u32,
+    deciding: u32,
+    shared: u32,
+    /// The first of the row up to the last of them in which one and the same node is the only accessor.
+    alike_since: u32,
+}
+
+impl Sums {
+    /// One more than there are witnesses.
+    fn of(witnesses: &[Witness], needed: u32) -> Vec<Self> {
+        let mut sums = Vec::with_capacity(witnesses.len() + 1);
+        let mut sum = Self::default();
+        sums.push(sum);
+        for (place, witness) in witnesses.iter().enumerate() {
+            let decides = u32::from(witness.accesses) >= needed;
+            // Differences are right even where the sum has gone round.
+            sum.accesses = sum.accesses.wrapping_add(u32::from(witness.accesses));
+            sum.deciding += u32::from(decides);
+            sum.shared += u32::from(decides && witness.is_shared);
+            if place == 0 || !witness.is_like(&witnesses[place - 1]) {
+                sum.alike_since = place as u32;
+            }
+            sums.push(sum);
+        }
+        sums
+    }
+}
+
+impl Between {
+    /// The gaps of one application, ascending. `needed` accesses decide about a page by itself; `witnesses` may come in any order.
+    pub(super) fn gaps(&self, mut witnesses: Vec<Witness>, needed: u32) -> Vec<Gap> {
+        witnesses.sort_unstable_by_key(|witness| witness.address);
+        let sums = Sums::of(&witnesses, needed);
+        let reach = self.reach << PAGE_SHIFT;
+        let mut gaps = Vec::new();
+        for (place, pair) in witnesses.windows(2).enumerate() {
+            let (before, after) = (&pair[0], &pair[1]);
+            // A page that was sampled too rarely is part of the gap behind it.
+            let (begin, first_home) = match u32::from(before.accesses) < needed {
+                true => (before.address, before.home()),
+                false => (before.end(), None),
+            };
+            if begin >= after.address || after.address - before.end() > reach {
+                continue;
+            }
+            if let Some((owner, around)) = self.ask(&witnesses, &sums, place) {
+                let homes = homes(&witnesses[around]);
+                gaps.push(Gap { addresses: begin..after.address, owner, first_home, homes });
+            }
+        }
+        gaps
+    }
+
+    /// Asks the nearest witnesses on either side, then twice as many, until they can tell.
+    fn ask(
+        &self,
+        witnesses: &[Witness],
+        sums: &[Sums],
+        place: usize,
+    ) -> Option<(Owner, Range<usize>)> {
+        let reach = self.reach << PAGE_SHIFT;
+        let (before, after) = (witnesses[place].address, witnesses[place + 1].address);
+        let mut asked = self.first_asked;
+        while asked <= self.witnesses {
+            let nearest = (place + 1).saturating_sub(asked)..=place;
+            let near = |&i: &usize| before - witnesses[i].address <= reach;
+            let first = nearest.clone().find(near).unwrap_or(place);
+            let nearest = place + 1..(place + 1 + asked).min(witnesses.len());
+            let near = |&i: &usize| witnesses[i].address - after <= reach;
+            let end = nearest.rev().find(near).unwrap_or(place + 1) + 1;
+            if let Some(owner) = self.owner(witnesses, sums, first..end) {
+                return Some((owner, first..end));
+            }
+            asked *= 2;
+        }
+        None
+    }
+
+    fn owner(&self, witnesses: &[Witness], sums: &[Sums], around: Range<usize>) -> Option<Owner> {
+        let (before, after) = (sums[around.start], sums[around.end]);
+        let last = &witnesses[around.end - 1];
+        if !last.is_shared && after.alike_since as usize <= around.start {
+            let accesses = after.accesses.wrapping_sub(before.accesses);
+            let owner = Owner::Node(usize::from(last.node));
+            return (accesses >= self.private_accesses).then_some(owner);
+        }
+        let deciding = after.deciding - before.deciding;
+        let shared = after.shared - before.shared;
+        (deciding >= self.deciding && 2 * shared >= deciding).then_some(Owner::Several)
+    }
+}
+
+impl Gap {
+    /// Where a page of it lies, as far as is known; `guess` for those that were not sampled.
+    pub(super) fn home_of(&self, address: u64, guess: usize) -> usize {
+        self.first_home.filter(|_| address == self.addresses.start).unwrap_or(guess)
+    }
+}
+
+fn homes(witnesses: &[Witness]) -> Vec<(usize, usize)> {
+    let mut homes: Vec<(usize, usize)> = Vec::new();
+    for home in witnesses.iter().filter_map(Witness::home) {
+        match homes.iter_mut().find(|(other, _)| *other == home) {
+            Some((_, count)) => *count += 1,
+            None => homes.push((home, 1)),
+        }
+    }
+    homes
+}

@@ -1,0 +1,106 @@
+//! Pages between sampled ones, which our own preset moves with their neighbours.
+
+use rondpoint_core::plan::{Action, Mechanism, PageMove};
+use rondpoint_core::{Proposal, policy::carrefour::preset};
+
+use super::notation::{carrefour, proposals};
+use super::rounds::learn;
+
+/// All memory on node 0, used by all: interleaving and co-location are on.
+const JAM: &str = "node:4 core:4
+     matrix 40 0 0 0 / 40 0 0 0 / 40 0 0 0 / 40 0 0 0
+     app 1";
+
+fn round(preset: &str, pages: &str) -> Vec<Proposal> {
+    proposals(&mut carrefour(preset), &format!("{JAM}\n{pages}"), 1)
+}
+
+/// Numbers of the pages that a mechanism moves; the first page of a model has number 16.
+fn moved(proposals: &[Proposal], wanted: Mechanism) -> Vec<PageMove> {
+    let pages = proposals.iter().filter_map(|proposal| match &proposal.action {
+        Action::MovePages { mechanism, pages, .. } if *mechanism == wanted => Some(pages.clone()),
+        _ => None,
+    });
+    let mut pages: Vec<PageMove> = pages.flatten().collect();
+    pages.sort_unstable();
+    pages
+}
+
+fn numbers(pages: &[PageMove]) -> Vec<u64> {
+    pages.iter().map(|page| page.address >> 12).collect()
+}
+
+#[test]
+fn a_gap_in_one_nodes_pages_is_that_nodes() {
+    let pages = "pages 2 home 0: 3x2\n gap 10\n pages 2 home 0: 3x2";
+    let ours = moved(&round("steady", pages), Mechanism::CoLocation);
+    assert_eq!(numbers(&ours), (16..30).collect::<Vec<_>>());
+    assert!(ours.iter().all(|page| (page.from, page.to) == (0, 3)), "{ours:?}");
+    let published = moved(&round("final", pages), Mechanism::CoLocation);
+    assert_eq!(numbers(&published), [16, 17, 28, 29]);
+}
+
+#[test]
+fn a_gap_in_shared_pages_is_spread_with_them() {
+    let pages = "pages 200 home 0: 1x1 2x1\n gap 400\n pages 200 home 0: 1x1 2x1";
+    let ours = round("steady", pages);
+    let moves = moved(&ours, Mechanism::Interleaving);
+    let between = moves.iter().filter(|page| (216..616).contains(&(page.address >> 12)));
+    // Three quarters leave the only busy controller: 300 of 400, standard deviation 9.
+    let between = between.count();
+    assert!((260..=340).contains(&between), "{between}");
+    let reason = &ours.iter().find(|one| matches!(one.action, Action::MovePages { .. })).unwrap();
+    let told = format!("{between} of those that move lie between them");
+    assert!(reason.reason.to_string().contains(&told), "{}", reason.reason);
+    assert!(moved(&round("final", pages), Mechanism::Interleaving).len() <= 400);
+}
+
+#[test]
+fn nothing_is_known_of_a_gap_on_the_border_of_two_nodes_pages() {
+    let pages = "pages 4 home 0: 1x2\n gap 10\n pages 4 home 0: 2x2";
+    let moves = moved(&round("steady", pages), Mechanism::CoLocation);
+    assert_eq!(numbers(&moves), [16, 17, 18, 19, 30, 31, 32, 33]);
+    assert!(moved(&round("steady", pages), Mechanism::Interleaving).is_empty());
+}
+
+#[test]
+fn single_samples_of_different_nodes_do_not_make_a_page_shared() {
+    let pages = "pages 1 home 0: 1x1\n pages 1 home 0: 2x1\n gap 3\n pages 1 home 0: 3x1\n pages 1 home 0: 1x1";
+    let ours = round("steady", pages);
+    assert!(moved(&ours, Mechanism::Interleaving).is_empty());
+    assert!(moved(&ours, Mechanism::CoLocation).is_empty());
+}
+
+#[test]
+fn a_gap_wider_than_a_huge_page_is_not_filled() {
+    let around = |gap: u64| format!("pages 4 home 0: 3x2\n gap {gap}\n pages 4 home 0: 3x2");
+    let filled = |gap| moved(&round("steady", &around(gap)), Mechanism::CoLocation).len();
+    assert_eq!(filled(512), 520);
+    assert_eq!(filled(513), 8);
+}
+
+#[test]
+fn a_page_that_was_sampled_once_goes_from_where_it_was_seen() {
+    let pages = "pages 3 home 0: 3x2\n pages 1 home 1: 3x1\n pages 3 home 0: 3x2";
+    let moves = moved(&round("steady", pages), Mechanism::CoLocation);
+    assert_eq!(numbers(&moves), (16..23).collect::<Vec<_>>());
+    assert_eq!(moves[3].from, 1);
+}
+
+#[test]
+fn a_page_is_filled_in_once() {
+    let mut policy = carrefour("steady");
+    let text = format!("{JAM}\n pages 2 home 0: 3x2\n gap 10\n pages 2 home 0: 3x2");
+    let first = proposals(&mut policy, &text, 1);
+    assert_eq!(moved(&first, Mechanism::CoLocation).len(), 14);
+    learn(&mut policy, first, 14);
+    let second = proposals(&mut policy, &text, 2);
+    assert_eq!(numbers(&moved(&second, Mechanism::CoLocation)), [16, 17, 28, 29]);
+}
+
+#[test]
+fn no_published_preset_moves_what_was_not_sampled() {
+    let published = preset::PRESETS.iter().filter(|preset| preset.name != "steady");
+    assert!(published.clone().count() > 5);
+    assert!(published.clone().all(|preset| preset.pages.between.is_none()));
+}
