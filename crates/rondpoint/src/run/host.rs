@@ -20,9 +20,13 @@ use rondpoint_linux::observe::sampler::Rate;
 
 use crate::session::{self, Session, Turn};
 
-/// The most samples of all CPUs together in a second, beside the guard's bound for each CPU: what the manager itself can take in for a hundredth of a CPU or so
-/// (docs/BENCHMARKS.md: at most 1,200 instructions each).
-const SAMPLES_PER_S: f64 = 16_000.0;
+/// What a sample costs the manager, from the ring to the page table of the model: at most 1,200 instructions, at half an
+/// instruction a cycle (docs/BENCHMARKS.md).
+const CYCLES_PER_SAMPLE: f64 = 2_400.0;
+/// Share of one CPU that samples may cost: half of what the manager may use while it acts.
+const SAMPLING_SHARE: f64 = 0.01;
+/// Where the clock is not known.
+const CLOCK_HZ: f64 = 2e9;
 /// How far above its budget a window may be before the rates are lowered: they differ by a factor of four.
 const OVER_BUDGET: f64 = 2.0;
 
@@ -107,8 +111,10 @@ impl LiveHost {
         let Some(samples) = &look.observation.samples else { return };
         let taken = samples.list.len() as f64 + samples.lost as f64;
         let cpus = self.topology.cpu_count() as f64;
-        let budget = (f64::from(self.samples_per_s_per_cpu) * cpus).min(SAMPLES_PER_S)
-            * elapsed.as_secs_f64();
+        let clock_hz = self.topology.clock_hz().unwrap_or(CLOCK_HZ);
+        let affordable = clock_hz * SAMPLING_SHARE / CYCLES_PER_SAMPLE;
+        let budget =
+            (f64::from(self.samples_per_s_per_cpu) * cpus).min(affordable) * elapsed.as_secs_f64();
         if taken > OVER_BUDGET * budget && self.session.observer.lower_rate() {
             self.notes.push(format!(
                 "{taken:.0} samples in {:.2} s are too many: sampling every fourth of them",
