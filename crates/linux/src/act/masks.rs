@@ -14,13 +14,15 @@ use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
 
 use super::Identity;
 use crate::ledger_file::{Entry, MaskEntry};
+use crate::observe::tasks::MAX_THREADS;
 use crate::parse::cpulist;
 use crate::syscall::process::ticks_per_second;
 
-/// Masks remembered for one thread, and threads that have ended and are remembered for their heirs' sake. The
-/// guard lets a thread move three times in thirty seconds, so this is ten minutes and more.
+/// Masks remembered for one thread: the guard lets it move three times in thirty seconds, so this is ten minutes
+/// and more.
 const MAX_GIVEN: usize = 64;
-const MAX_ENDED: usize = 4096;
+/// Threads remembered; beyond that those are forgotten that ended first, with what they could have left to heirs.
+const MAX_HELD: usize = 2 * MAX_THREADS;
 
 /// A thread, by more than its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +108,9 @@ pub enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Masks {
     held: BTreeMap<Task, Held>,
+    /// Every mask that anybody was ever given, and when that was first.
+    given: BTreeSet<CpuSet>,
+    first: Option<Nanos>,
     /// Threads that had chosen a mask before we gave the same one to others: heirs of nobody.
     own: BTreeSet<Task>,
     /// Processes that were first seen after the first change.
@@ -151,6 +156,9 @@ impl Masks {
         self.own.remove(&change.task);
         self.sessions.insert(change.session);
         let Change { plan, at, via, ref cpus, .. } = *change;
+        self.first.get_or_insert(at);
+        self.given.insert(cpus.clone());
+        self.given.extend(via.map(|cpu| [cpu].into_iter().collect()));
         held.given.push(Given { plan, at, via, cpus: cpus.clone(), uncertain: false });
         if held.given.len() > MAX_GIVEN {
             held.given.remove(0);
@@ -193,10 +201,12 @@ impl Masks {
         if let Some(held) = self.held.get_mut(task) {
             held.until = Some(at);
         }
-        let ended = || self.held.iter().filter(|(_, held)| held.until.is_some());
-        if ended().count() > MAX_ENDED {
-            let oldest = ended().min_by_key(|(_, held)| held.until).map(|(task, _)| *task);
-            oldest.into_iter().for_each(|task| drop(self.held.remove(&task)));
+        if self.held.len() > MAX_HELD {
+            let mut ends: Vec<Nanos> = self.held.values().filter_map(|held| held.until).collect();
+            ends.sort_unstable();
+            if let Some(old) = ends.get(ends.len() / 2) {
+                self.held.retain(|_, held| held.until.is_none_or(|until| until > *old));
+            }
         }
     }
 
@@ -208,8 +218,7 @@ impl Masks {
     }
 
     fn is_late(&self, process: &Identity) -> bool {
-        let first = self.held.values().filter_map(|held| held.given.first()).map(|given| given.at);
-        first.min().is_some_and(|first| process.started.0 + tick() > first.0)
+        self.first.is_some_and(|first| process.started.0 + tick() > first.0)
     }
 
     /// A process was seen; whether it has to be written down, because it came after the first change and could be
@@ -255,8 +264,7 @@ impl Masks {
     /// Whether somebody was given this mask: who has another one is no heir.
     #[must_use]
     pub fn was_given(&self, now: &CpuSet) -> bool {
-        let is = |given: &Given| given.cpus == *now || given.is_via(now);
-        self.held.values().flat_map(|held| &held.given).any(is)
+        self.given.contains(now)
     }
 
     /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known: the kernel cuts

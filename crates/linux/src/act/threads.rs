@@ -154,7 +154,11 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
             break;
         }
     }
-    counts.gone = masks.tasks().filter(|task| !looked_at.contains(*task)).count() as u64;
+    for task in masks.tasks().filter(|task| !looked_at.contains(*task)) {
+        // A thread that is there and could not be found is one that could not be put back.
+        let is_there = find(root, task.process, task.tid).is_some_and(|found| found == *task);
+        *(if is_there { &mut counts.refused } else { &mut counts.gone }) += 1;
+    }
     counts
 }
 
@@ -202,7 +206,12 @@ fn tree(root: &Root, masks: &Masks) -> Vec<Task> {
     let mut tasks = Tasks::new(root.clone(), first, None);
     let mut found = Vec::new();
     let births = Births { known: &known, all: false };
-    for (pid, threads) in tasks.members(births).unwrap_or_default() {
+    // Where somebody else's process may not be looked into, the others are put back all the same.
+    let members = tasks.members(births).unwrap_or_else(|_| {
+        let threads = |process: &Identity| tasks.threads_of(process.pid).unwrap_or_default();
+        there.iter().map(|process| (process.pid, threads(process))).collect()
+    });
+    for (pid, threads) in members {
         let Some(process) = Identity::of(root, pid) else { continue };
         found.extend(threads.into_iter().filter_map(|tid| find(root, process, tid)));
     }
