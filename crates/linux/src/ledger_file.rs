@@ -23,6 +23,8 @@ use crate::root::Root;
 /// Version of the format.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".ledger";
+/// Of a ledger that does not say yet whose it is.
+const NEW_SUFFIX: &str = ".new";
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,13 +174,17 @@ impl LedgerFile {
     pub fn create(folder: &Path, root: &Root) -> Result<Self, LinuxError> {
         make_private(folder)?;
         let own = Pid(std::process::id());
-        let path = folder.join(format!("{own}{SUFFIX}"));
+        // Until it says whose it is, another manager that starts now would take it for a dead one's.
+        let unnamed = folder.join(format!("{own}{NEW_SUFFIX}"));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&path).map_err(|source| failed(&path, "create", source))?;
+        let file = options.open(&unnamed).map_err(|source| failed(&unnamed, "create", source))?;
         let started = Identity::of(root, own).map_or(0, |identity| identity.started.0);
-        let mut ledger = Self { path, file };
+        let mut ledger = Self { path: unnamed, file };
         ledger.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
+        let path = folder.join(format!("{own}{SUFFIX}"));
+        fs::rename(&ledger.path, &path).map_err(|source| failed(&path, "create", source))?;
+        ledger.path = path;
         Ok(ledger)
     }
 
@@ -344,6 +350,24 @@ mod tests {
     fn entries(inverses: &[Inverse]) -> Vec<Entry> {
         let machine = synthetic::parse("node:2 core:2").unwrap();
         inverses.iter().filter_map(|inverse| Entry::of(inverse, Nanos(5), &machine)).collect()
+    }
+
+    #[test]
+    fn a_ledger_that_is_just_being_made_is_nobodys_legacy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledgers");
+        make_private(&path).unwrap();
+        std::thread::scope(|scope| {
+            let starts = scope.spawn(|| {
+                (0..500).for_each(|_| {
+                    LedgerFile::create(&path, &Root::live()).unwrap().close().unwrap();
+                });
+            });
+            while !starts.is_finished() {
+                let left = left_behind(&path, &Root::live()).unwrap();
+                assert!(left.is_empty(), "{left:?}");
+            }
+        });
     }
 
     #[test]

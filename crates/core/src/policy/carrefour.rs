@@ -311,7 +311,7 @@ impl Carrefour {
         let rule = self.preset.stabiliser;
         let unstable =
             self.apps.get_mut(&app.pid).is_some_and(|state| state.unstable(&rule, own_pages));
-        (!unstable && app.exempt.is_none()).then(|| *gates)
+        (!unstable && app.exempt.is_none()).then_some(*gates)
     }
 
     /// Marks the pages of all enabled applications in one pass over the table, then those between them.
