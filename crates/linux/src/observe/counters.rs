@@ -175,6 +175,8 @@ pub fn event_of(metric: Metric) -> Option<Event> {
         Metric::LlcMisses => Event::LlcMisses,
         Metric::PrivateMisses => Event::PrivateMisses,
         Metric::StallCycles => Event::StallCycles,
+        Metric::Refills => Event::Refills,
+        Metric::RefillsModified => Event::RefillsModified,
         Metric::DramLatencyCycles => Event::DramLatencyCycles,
         Metric::DramRequests => Event::DramRequests,
         _ => return None,

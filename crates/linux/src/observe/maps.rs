@@ -13,15 +13,19 @@ use crate::parse::numa_maps::{self, Mapping};
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine); above this
 /// size `numa_maps` is read once, for the policy, and not again.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
-/// The next reading waits so many times as long as the last one took: half a percent of the time.
-const REST: u32 = 200;
+/// The next reading waits so many times as long as the last one took: two thousandths of the time.
+const REST: u32 = 500;
 /// Where nodes fill and empty within a second, nobody acts on it.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The readings of a process become rarer, each interval twice the one before, up to this: most memory
+/// stays where it was put at the start.
+const LONGEST: Duration = Duration::from_secs(4);
 
 /// When to read again, and what was found.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     next: Option<Instant>,
+    interval: Option<Duration>,
     own_policy: bool,
 }
 
@@ -51,7 +55,9 @@ impl Maps {
             Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
             other => other?,
         };
-        self.next = Some(begin + (begin.elapsed() * REST).max(INTERVAL));
+        let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
+        self.interval = Some(interval);
+        self.next = Some(begin + (begin.elapsed() * REST).max(interval));
         let Some(maps) = maps else { return Ok(None) };
         self.own_policy = maps.iter().any(Mapping::has_own_policy);
         let mut by_node = vec![Bytes(0); topology.node_count()];
@@ -71,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_are_read_once_a_second_and_those_of_a_large_process_once() {
+    fn maps_are_read_ever_more_rarely_and_those_of_a_large_process_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("numa_maps");
         let machine = synthetic::parse("node:2 core:1").unwrap();
@@ -89,5 +95,11 @@ mod tests {
             Some(vec![Bytes(8192), Bytes(0)])
         );
         assert!(maps.has_own_policy());
+        assert_eq!(maps.interval, Some(Duration::from_secs(2)));
+        maps.next = None;
+        maps.read(&path, &machine, Bytes(1)).unwrap();
+        maps.next = None;
+        maps.read(&path, &machine, Bytes(1)).unwrap();
+        assert_eq!(maps.interval, Some(LONGEST));
     }
 }

@@ -60,8 +60,13 @@ impl Settings {
 
 /// What is counted unless asked otherwise, beside the traffic matrix: what makes it cost, and writes.
 /// Counters are few: each further event makes all others be counted for a smaller share of the time.
-const DEFAULT_METRICS: [Metric; 3] =
-    [Metric::DramLatencyCycles, Metric::DramRequests, Metric::Writebacks];
+const DEFAULT_METRICS: [Metric; 5] = [
+    Metric::DramLatencyCycles,
+    Metric::DramRequests,
+    Metric::Writebacks,
+    Metric::Refills,
+    Metric::RefillsModified,
+];
 
 /// Full, cheap and idle; a program whose full rate is too much does with the last two.
 const MANAGED_LEVELS: usize = 3;

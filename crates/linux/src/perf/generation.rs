@@ -31,6 +31,8 @@ pub enum Metric {
     LlcMisses,
     PrivateMisses,
     StallCycles,
+    Refills,
+    RefillsModified,
     DramLatencyCycles,
     DramRequests,
     Writebacks,
@@ -74,6 +76,8 @@ impl Metric {
             Self::LlcMisses => "llc_misses",
             Self::PrivateMisses => "private_misses",
             Self::StallCycles => "stall_cycles",
+            Self::Refills => "refills",
+            Self::RefillsModified => "refills_modified",
             Self::DramLatencyCycles => "dram_latency_cycles",
             Self::DramRequests => "dram_requests",
             Self::Writebacks => "writebacks",
@@ -381,6 +385,8 @@ mod tests {
     fn processors_find_their_table() {
         assert_eq!(chosen("GenuineIntel", 6, 0x8f), "sapphire-rapids");
         assert_eq!(chosen("GenuineIntel", 6, 0x55), "skylake-sp");
+        assert_eq!(chosen("AuthenticAMD", 16, 0x8), "amd-fam10h");
+        assert_eq!(chosen("AuthenticAMD", 23, 0x01), "amd-zen2");
         assert_eq!(chosen("AuthenticAMD", 23, 0x31), "amd-zen2");
         assert_eq!(chosen("AuthenticAMD", 25, 0x01), "amd-zen3");
         assert_eq!(chosen("AuthenticAMD", 25, 0x11), "amd-zen4");

@@ -115,6 +115,7 @@ fn companions(metric: Metric) -> Metric {
         Metric::RemoteForward => Metric::RemoteHitm,
         Metric::LocalForward => Metric::LocalHitm,
         Metric::RemoteDram => Metric::LocalDram,
+        Metric::RefillsModified => Metric::Refills,
         Metric::DramNode(_) => Metric::DramNode(0),
         other => other,
     }
