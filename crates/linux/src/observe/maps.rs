@@ -1,7 +1,8 @@
-//! What a process's `numa_maps` tells: memory by node, and whether it has a memory policy of its own. Read
-//! rarely, for the kernel holds the process's map lock meanwhile.
+//! Where a process's memory is, and whether it has a memory policy of its own: by its `numa_maps`, read
+//! rarely, for the kernel holds the process's map lock meanwhile. Of a large process the hint faults that the
+//! kernel's NUMA balancing counted for its threads tell at least the proportions.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rondpoint_core::{Bytes, Topology};
@@ -9,9 +10,10 @@ use rondpoint_core::{Bytes, Topology};
 use super::tasks::read;
 use crate::LinuxError;
 use crate::parse::numa_maps::{self, Mapping};
+use crate::parse::sched;
 
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine); above this
-/// size `numa_maps` is read once, for the policy, and not again.
+/// size `numa_maps` is read once, for the policy, and not again; `sched` of the threads is.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits so many times as long as the last one took: two thousandths of the time.
 const REST: u32 = 500;
@@ -36,28 +38,32 @@ impl Maps {
     }
 
     /// Memory by node; `None` where the last answer still has to do, and where the file may not be read.
+    /// `threads` are the `sched` files of the process's threads.
     pub(super) fn read(
         &mut self,
         path: &Path,
         topology: &Topology,
         resident: Bytes,
+        threads: impl Iterator<Item = PathBuf>,
     ) -> Result<Option<Vec<Bytes>>, LinuxError> {
         if topology.node_count() == 1 {
             return Ok(Some(vec![resident]));
         }
         let begin = Instant::now();
-        let rests = self.next.is_some_and(|next| begin < next || resident > NUMA_MAPS_LIMIT);
-        if rests {
+        if self.next.is_some_and(|next| begin < next) {
             return Ok(None);
+        }
+        if self.next.is_some() && resident > NUMA_MAPS_LIMIT {
+            let memory = by_faults(threads, topology, resident)?;
+            self.rest(begin);
+            return Ok(memory);
         }
         // Another user's process: its maps may not be read, its threads may be watched all the same.
         let maps = match read(path, numa_maps::parse) {
             Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
             other => other?,
         };
-        let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
-        self.interval = Some(interval);
-        self.next = Some(begin + (begin.elapsed() * REST).max(interval));
+        self.rest(begin);
         let Some(maps) = maps else { return Ok(None) };
         self.own_policy = maps.iter().any(Mapping::has_own_policy);
         let mut by_node = vec![Bytes(0); topology.node_count()];
@@ -68,6 +74,35 @@ impl Maps {
         }
         Ok(Some(by_node))
     }
+
+    /// After a reading that began at `begin`.
+    fn rest(&mut self, begin: Instant) {
+        let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
+        self.interval = Some(interval);
+        self.next = Some(begin + (begin.elapsed() * REST).max(interval));
+    }
+}
+
+/// The resident memory, split as the threads' hint faults are; `None` where there are none.
+fn by_faults(
+    threads: impl Iterator<Item = PathBuf>,
+    topology: &Topology,
+    resident: Bytes,
+) -> Result<Option<Vec<Bytes>>, LinuxError> {
+    let mut faults = vec![0u64; topology.node_count()];
+    for path in threads {
+        for found in read(&path, sched::parse)?.unwrap_or_default().faults {
+            if let Some(node) = topology.node_of_kernel_id(found.node) {
+                faults[node] += found.private.saturating_add(found.shared);
+            }
+        }
+    }
+    let all: u128 = faults.iter().map(|&count| u128::from(count)).sum();
+    let part = |&count: &u64| {
+        let bytes = u128::from(resident.0) * u128::from(count) / all;
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    };
+    Ok((all > 0).then(|| faults.iter().map(part).collect()))
 }
 
 #[cfg(test)]
@@ -76,6 +111,33 @@ mod tests {
 
     use super::*;
 
+    fn none() -> std::iter::Empty<PathBuf> {
+        std::iter::empty()
+    }
+
+    #[test]
+    fn of_a_large_process_the_faults_of_its_threads_tell_the_proportions() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let sched = |name: &str, zero: u32, one: u32| {
+            let path = directory.path().join(name);
+            let line = |node, count| {
+                format!("numa_faults node={node} task_private={count} task_shared=0\n")
+            };
+            std::fs::write(&path, line(0, zero) + &line(1, one)).unwrap();
+            path
+        };
+        let threads = [sched("a", 10, 20), sched("b", 0, 10), directory.path().join("gone")];
+        let large = Bytes(8 << 30);
+        let mut maps = Maps { next: Some(Instant::now()), ..Maps::default() };
+        let found = maps.read(Path::new("/nowhere"), &machine, large, threads.into_iter());
+        assert_eq!(found.unwrap(), Some(vec![Bytes(2 << 30), Bytes(6 << 30)]));
+        maps.next = Some(Instant::now());
+        let found =
+            maps.read(Path::new("/nowhere"), &machine, large, [sched("c", 0, 0)].into_iter());
+        assert_eq!(found.unwrap(), None);
+    }
+
     #[test]
     fn maps_are_read_ever_more_rarely_and_those_of_a_large_process_once() {
         let directory = tempfile::tempdir().unwrap();
@@ -83,23 +145,22 @@ mod tests {
         let machine = synthetic::parse("node:2 core:1").unwrap();
         std::fs::write(&path, "1000 local anon=2 N0=2 N1=3 kernelpagesize_kB=4\n").unwrap();
         let mut maps = Maps::default();
-        let found = maps.read(&path, &machine, Bytes(1 << 40)).unwrap();
+        let found = maps.read(&path, &machine, Bytes(1 << 40), none()).unwrap();
         assert_eq!(found, Some(vec![Bytes(8192), Bytes(12288)]));
         assert!(!maps.has_own_policy(), "local is what everybody has");
-        assert_eq!(maps.read(&path, &machine, Bytes(1)).unwrap(), None, "too early");
+        assert_eq!(maps.read(&path, &machine, Bytes(1), none()).unwrap(), None, "too early");
         maps.next = Some(Instant::now());
-        assert_eq!(maps.read(&path, &machine, Bytes(1 << 40)).unwrap(), None, "too large");
+        assert_eq!(maps.read(&path, &machine, Bytes(1 << 40), none()).unwrap(), None, "too large");
+        maps.next = Some(Instant::now());
         std::fs::write(&path, "1000 interleave:0-1 anon=2 N0=2\n").unwrap();
         assert_eq!(
-            maps.read(&path, &machine, Bytes(1)).unwrap(),
+            maps.read(&path, &machine, Bytes(1), none()).unwrap(),
             Some(vec![Bytes(8192), Bytes(0)])
         );
         assert!(maps.has_own_policy());
-        assert_eq!(maps.interval, Some(Duration::from_secs(2)));
+        assert_eq!(maps.interval, Some(LONGEST), "1 s, 2 s, then the longest");
         maps.next = None;
-        maps.read(&path, &machine, Bytes(1)).unwrap();
-        maps.next = None;
-        maps.read(&path, &machine, Bytes(1)).unwrap();
+        maps.read(&path, &machine, Bytes(1), none()).unwrap();
         assert_eq!(maps.interval, Some(LONGEST));
     }
 }

@@ -226,9 +226,11 @@ impl Tasks {
         }
         threads.sort_by_key(|thread| thread.tid);
         let maps = self.path(pid, "numa_maps");
+        let scheds: Vec<PathBuf> =
+            alive.iter().map(|tid| self.path(pid, &format!("task/{tid}/sched"))).collect();
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let resident = Bytes(found.resident_pages.saturating_mul(page_bytes() as u64));
-        let memory = process.maps.read(&maps, topology, resident)?;
+        let memory = process.maps.read(&maps, topology, resident, scheds.into_iter())?;
         process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
         // A process whose last thread is on its way out keeps what it had.
         if !threads.is_empty() {

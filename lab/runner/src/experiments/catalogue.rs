@@ -19,8 +19,8 @@ pub(super) struct Experiment {
     pub(super) programs: &'static [Program],
     /// Which placements of the threads are tried as fixed ones.
     pub(super) mappings: Mappings,
-    /// Guest seconds that every program runs: dozens of decisions of a policy that decides ten times a
-    /// second, five of one that decides once.
+    /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a second,
+    /// three or four of one that decides once. (A guest second takes a minute of the host's.)
     pub(super) seconds: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Mappings {
 }
 
 /// Guest seconds of a fixed placement, which has nothing to find out.
-const FIXED_SECONDS: u32 = 2;
+const FIXED_SECONDS: u32 = 1;
 
 /// Memory of a program: several times what the scaled last-level caches hold, 0.5 to 1 MB a node.
 const SIZE: &str = "4M";
@@ -83,7 +83,7 @@ pub(super) const EXPERIMENTS: [Experiment; 3] = [
             Program { title: "P4", need: "own", work: 128, start: &[0], home: &[0] },
         ],
         mappings: Mappings::Balanced,
-        seconds: 5,
+        seconds: 3,
     },
     Experiment {
         name: "asymsched",
@@ -101,7 +101,7 @@ pub(super) const EXPERIMENTS: [Experiment; 3] = [
         // Of the 28 pairs the one with the least bandwidth, both ways together, the one next to the mean of
         // all, and one of the four with the most (ALGORITHMS 3.10, the matrix of 6.3).
         mappings: Mappings::Pairs(&[[0, 5], [1, 6], [0, 1]]),
-        seconds: 5,
+        seconds: 4,
     },
 ];
 

@@ -114,7 +114,7 @@ pub(super) fn page(report: &Report) -> String {
          same place with the same seed; they are those of the last third of the run unless it says whole. With several \
          programs it is their geometric mean; slowest is the program that did worst, spread the standard deviation of \
          the programs' speeds. Medians over {} {}, with the range where there are several. Losses stand beside gains. \
-         Fixed placements run for two guest seconds, were searched with one seed, and the best was run with all.\n",
+         Fixed placements run for one guest second, were searched with one seed, and the best was run with all.\n",
         report.seeds,
         report.seeds,
         if report.seeds == 1 { "seed, which is no evidence for a few percent" } else { "seeds" },
