@@ -51,9 +51,9 @@ pub(crate) fn folder() -> PathBuf {
 /// `rondpoint restore`.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     match run(arguments) {
-        Ok(text) => {
+        Ok((text, whole)) => {
             print!("{text}");
-            ExitCode::SUCCESS
+            if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("rondpoint restore: {error:#}");
@@ -62,17 +62,19 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<String> {
+/// What was done, in words or JSON, and whether the kernel let us do all of it.
+fn run(arguments: &Arguments) -> Result<(String, bool)> {
     let machine = topology::discover(&Root::live())?;
     let left = ledger_file::left_behind(&folder(), &Root::live())?;
     let restored = match arguments.dry_run {
         true => Restored { ledgers: left.len(), ..Restored::default() },
         false => work_off(&left, &machine.topology)?,
     };
+    let whole = restored.threads.refused == 0;
     if arguments.json {
-        return Ok(serde_json::to_string_pretty(&restored)? + "\n");
+        return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
     }
-    Ok(match (left.len(), arguments.dry_run) {
+    let text = match (left.len(), arguments.dry_run) {
         (0, _) => "nothing was left behind\n".to_string(),
         (count, true) => {
             let memory: usize = left.iter().map(|one| one.open.len()).sum();
@@ -82,7 +84,8 @@ fn run(arguments: &Arguments) -> Result<String> {
             )
         }
         (_, false) => restored.text(),
-    })
+    };
+    Ok((text, whole))
 }
 
 /// At the start of a manager: what its dead predecessors left.

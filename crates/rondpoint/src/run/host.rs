@@ -236,7 +236,53 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use rondpoint_core::plan::{Proposal, Reason};
+    use rondpoint_core::{CpuSet, Tid};
+    use rondpoint_linux::observe::{Rung, Settings};
+    use rondpoint_linux::syscall::affinity;
+
     use super::*;
+
+    /// A real process, joined as `attach` joins it.
+    #[test]
+    fn a_mask_is_in_the_ledger_when_it_is_given_and_comes_back_in_the_end() {
+        let mut sleeping = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = sleeping.id();
+        let mask = || affinity::get(pid as i32).unwrap();
+        let before = mask();
+        let machine = rondpoint_linux::topology::discover(&Root::live()).unwrap();
+        let cpu = machine.topology.cpu_of_kernel_id(before.iter().next().unwrap() as u32);
+        let cpu = cpu.unwrap();
+        let settings =
+            Settings { rung: Some(Rung::Statistics), managing: true, ..Settings::default() };
+        let mut session = Session::join(pid, machine, &settings).unwrap();
+        let first = session.observer.observe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let ledgers = folder.path().join("ledgers");
+        let ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
+        let file = ledgers.join(format!("{}.ledger", std::process::id()));
+        let mut host = LiveHost::new(session, first, ledger, &GuardSettings::acting());
+        host.observe(Nanos(0)).unwrap().unwrap();
+        let cpus: CpuSet = [cpu].into_iter().collect();
+        let action = Action::SetAffinity { pid: Pid(pid), tid: Tid(pid), cpus, via: Some(cpu) };
+        let reason = Reason::Other("a test".to_string());
+        let steps = vec![Proposal { policy: "test", action, reason }];
+        let plan = Plan { number: 1, steps, ..Plan::default() };
+        let outcomes = host.apply(&Step { plan, ..Step::default() }).unwrap();
+        assert_eq!(outcomes[0].result, StepResult::Done);
+        assert_eq!(mask().len(), 1);
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(written.contains(&format!("\"before\":\"{before}\"")), "{written}");
+        let restored = host.put_back_masks();
+        assert_eq!(restored.put_back + restored.in_place, 1, "{restored:?}");
+        assert_eq!(mask(), before);
+        host.close().unwrap();
+        assert!(!file.exists());
+        sleeping.kill().unwrap();
+        sleeping.wait().unwrap();
+    }
 
     #[test]
     fn the_tree_is_sampled_at_the_highest_rate_that_a_process_wants() {

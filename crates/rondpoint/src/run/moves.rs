@@ -71,7 +71,8 @@ impl ThreadMoves {
         if self.moved > 0 || !parts.is_empty() {
             let more =
                 if parts.is_empty() { String::new() } else { format!("; {}", parts.join(", ")) };
-            lines.push(format!("threads: {} masks given{more}", self.moved));
+            let masks = if self.moved == 1 { "mask" } else { "masks" };
+            lines.push(format!("threads: {} {masks} given{more}", self.moved));
         }
         if self.heirs > 0 {
             lines.push(format!(

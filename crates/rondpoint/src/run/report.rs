@@ -357,7 +357,8 @@ fn seen(before: Option<&PeriodLine>) -> String {
 fn done(diary: &Diary, total: &Account, threads: &ThreadMoves) -> String {
     let mut parts = Vec::new();
     if threads.moved > 0 {
-        parts.push(format!("{} threads moved ({})", threads.moved, threads.told()));
+        let many = if threads.moved == 1 { "thread" } else { "threads" };
+        parts.push(format!("{} {many} moved ({})", threads.moved, threads.told()));
     }
     for (verb, counts) in [
         ("moved to the node that uses them", &total.colocated),
