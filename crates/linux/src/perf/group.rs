@@ -5,7 +5,7 @@
 
 use std::os::fd::AsFd;
 
-use super::attr::{Attr, read_format};
+use super::attr::{Attr, flag, read_format};
 use super::count::Count;
 use super::event::OpenEvent;
 use super::generation::Metric;
@@ -21,7 +21,8 @@ pub struct OpenGroup {
 }
 
 impl OpenGroup {
-    /// Opens `events`, the first as leader. `prepare` completes each of them.
+    /// Opens `events`, the first as leader. `prepare` completes each of them. Where the leader is pinned
+    /// the group is: the kernel refuses it of a member.
     ///
     /// # Errors
     /// What the kernel says about the first event that it refuses: all of them or none.
@@ -38,6 +39,7 @@ impl OpenGroup {
             let mut attr = event.attr.clone();
             prepare(&mut attr);
             attr.read_format |= format;
+            attr.flags &= if leader.is_some() { !flag::PINNED } else { !0 };
             OpenEvent::open(&event.name, &attr, target, leader.map(AsFd::as_fd))
         };
         let leader = open(first, read_format::GROUP, None)?;
@@ -129,7 +131,7 @@ fn is_fixed(metric: Metric) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::attr::{SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE, flag};
+    use crate::perf::attr::{SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE};
     use crate::syscall::memory::Anonymous;
 
     fn event(config: u64) -> Event {
@@ -194,6 +196,8 @@ mod tests {
         assert!(counts[0].value >= 16 && counts[1].value == 0, "{counts:?}");
         assert_eq!(counts[0].value, counts[2].value);
         assert!(counts.iter().all(|count| count.running_ns == counts[0].running_ns));
+        let pinned = |attr: &mut Attr| attr.flags |= flag::PINNED;
+        assert!(OpenGroup::open(&events, own, pinned).is_ok(), "the leader alone is pinned");
         let odd = [event(SW_DUMMY), Event { attr: Attr::counting(9_999, 0), ..event(0) }];
         assert!(OpenGroup::open(&odd, own, start).is_err(), "all or none");
     }
