@@ -35,16 +35,28 @@ impl OpenGroup {
         prepare: impl Fn(&mut Attr),
     ) -> Result<Self, LinuxError> {
         let (first, others) = events.split_first().expect("a group has a leader");
-        let open = |event: &Event, format, leader: Option<&OpenEvent>| {
+        let mut attr = first.attr.clone();
+        prepare(&mut attr);
+        attr.read_format |= read_format::GROUP;
+        // Members run when their leader does, so they all start together when it is started last.
+        let starts = attr.flags & flag::DISABLED == 0;
+        attr.flags |= flag::DISABLED;
+        let leader = OpenEvent::open(&first.name, &attr, target, None)?;
+        let member = |event: &Event| {
             let mut attr = event.attr.clone();
             prepare(&mut attr);
-            attr.read_format |= format;
-            attr.flags &= if leader.is_some() { !flag::PINNED } else { !0 };
-            OpenEvent::open(&event.name, &attr, target, leader.map(AsFd::as_fd))
+            attr.flags &= !flag::PINNED;
+            OpenEvent::open(&event.name, &attr, target, Some(leader.as_fd()))
         };
-        let leader = open(first, read_format::GROUP, None)?;
-        let members = others.iter().map(|event| open(event, 0, Some(&leader)));
-        Ok(Self { members: members.collect::<Result<_, _>>()?, leader })
+        let members: Vec<OpenEvent> = others.iter().map(member).collect::<Result<_, _>>()?;
+        if starts {
+            leader.enable().map_err(|source| LinuxError::Call {
+                call: "ioctl(PERF_EVENT_IOC_ENABLE)",
+                attempted: first.name.clone(),
+                source,
+            })?;
+        }
+        Ok(Self { leader, members })
     }
 
     /// The counts in the order of opening.
