@@ -89,6 +89,7 @@ impl Actor {
         self.started =
             observation.processes.iter().map(|process| (process.pid, process.started)).collect();
         let Self { root, topology, masks, home, .. } = self;
+        home.look_up(root);
         let look = Look { root, topology, masks, home, found: Followed::default() };
         let mut found = look.over(observation);
         self.bound = std::mem::take(&mut found.bound);

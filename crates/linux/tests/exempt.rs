@@ -93,15 +93,21 @@ fn who_was_put_into_another_cpuset_is_another_managers() {
     let directory = tempfile::tempdir().expect("a folder");
     let root = Root::captured(directory.path());
     let family = [Sleeping::start(), Sleeping::start(), Sleeping::start()];
-    for (process, path) in family.iter().zip(["/jobs/a", "/jobs/a", "/jobs/a/inner"]) {
-        let folder = root.in_proc(process.0.id().to_string());
-        fs::create_dir_all(&folder).expect("room");
-        fs::write(folder.join("cpuset"), path).expect("room");
-    }
-    let mut actor = Actor::new(root, machine(), Pid(family[0].0.id()));
-    let processes = family.iter().map(Sleeping::observed).collect();
-    let mut observation = Observation { at: Nanos(1), processes, ..Observation::default() };
-    actor.follow(&mut observation);
-    let exempt: Vec<_> = observation.processes.iter().map(|process| process.exempt).collect();
-    assert_eq!(exempt, [None, None, Some(Exemption::OtherManager)]);
+    let mut actor = Actor::new(root.clone(), machine(), Pid(family[0].0.id()));
+    let mut exempt = |paths: [&str; 3]| {
+        for (process, path) in family.iter().zip(paths) {
+            let folder = root.in_proc(process.0.id().to_string());
+            fs::create_dir_all(&folder).expect("room");
+            fs::write(folder.join("cpuset"), path).expect("room");
+        }
+        let processes = family.iter().map(Sleeping::observed).collect();
+        let mut observation = Observation { at: Nanos(1), processes, ..Observation::default() };
+        actor.follow(&mut observation);
+        observation.processes.iter().map(|process| process.exempt).collect::<Vec<_>>()
+    };
+    let other = Some(Exemption::OtherManager);
+    assert_eq!(exempt(["/jobs/a", "/jobs/a", "/jobs/a/inner"]), [None, None, other]);
+    assert_eq!(exempt(["/jobs/a", "/jobs/b", "/jobs/a"]), [None, other, None]);
+    // All of them together are where they were.
+    assert_eq!(exempt(["/jobs", "/jobs", "/jobs"]), [None, None, None]);
 }

@@ -33,9 +33,12 @@ pub struct Followed {
     pub left_alone: u64,
 }
 
-/// The cpuset in which the tree began: who is found in another was put there by another manager.
-#[derive(Debug, Clone, Default)]
+/// The cpuset of the process that the tree begins with, or its last one: who is found in another was put there by
+/// another manager. It is looked up anew each time, for it has another name once somebody switches the controller on
+/// for a group further down.
+#[derive(Debug, Clone)]
 pub(super) struct Home {
+    first: Pid,
     path: Option<String>,
 }
 
@@ -50,7 +53,14 @@ pub(super) struct Look<'a> {
 
 impl Home {
     pub(super) fn of(root: &Root, first: Pid) -> Self {
-        Self { path: cpuset::path_of(root, first).ok().flatten() }
+        let mut home = Self { first, path: None };
+        home.look_up(root);
+        home
+    }
+
+    pub(super) fn look_up(&mut self, root: &Root) {
+        let now = cpuset::path_of(root, self.first).ok().flatten();
+        self.path = now.or(self.path.take());
     }
 }
 
