@@ -42,7 +42,8 @@ const DEFAULT_POLICY: &str = "carrefour:steady";
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
 struct Management {
-    /// Policies in order of priority; NAME:PRESET chooses a preset (carrefour alone: as published)
+    /// Policies in order of priority: carrefour moves pages; sam, nmass and sharing threads; asymsched whole processes;
+    /// auto all of them; observe nothing. NAME:PRESET chooses a preset (carrefour alone: as published)
     #[arg(
         long,
         value_name = "POLICY[,POLICY]",
@@ -80,7 +81,7 @@ struct Management {
     quiet: bool,
 }
 
-/// Run a program and place its memory where it is fastest
+/// Run a program and place its memory, and its threads where --policy says so, where they are fastest
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
