@@ -181,6 +181,12 @@ impl Actor {
         }
     }
 
+    /// Whether the mask of any thread was ever changed.
+    #[must_use]
+    pub fn has_changed_masks(&self) -> bool {
+        !self.masks.is_empty()
+    }
+
     /// Puts back all masks of the tree.
     #[must_use]
     pub fn restore_masks(&self) -> threads::Restored {

@@ -117,12 +117,14 @@ pub struct Masks {
     family: BTreeSet<Identity>,
     /// The sessions (setsid(2)) of those whose masks were changed.
     sessions: BTreeSet<u32>,
+    /// The manager was killed, and did not see who was born in the end.
+    was_killed: bool,
 }
 
 impl Masks {
     /// As it stands in the ledger of a manager that is gone; `entries` in the order in which they were written.
     pub fn of_ledger<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
-        let mut masks = Self::default();
+        let mut masks = Self { was_killed: true, ..Self::default() };
         let mut last = None;
         for entry in entries {
             match entry {
@@ -210,11 +212,11 @@ impl Masks {
         }
     }
 
-    /// Whether a process whose parents have ended may have come from the tree: it belongs to one of its sessions and
-    /// is younger than the first change.
+    /// Whether a process whose parents have ended may have come from the tree unseen: the manager was killed, and it
+    /// belongs to one of the tree's sessions and is younger than the first change.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
-        session != 0 && self.sessions.contains(&session) && self.is_late(process)
+        self.was_killed && session != 0 && self.sessions.contains(&session) && self.is_late(process)
     }
 
     fn is_late(&self, process: &Identity) -> bool {
@@ -241,12 +243,10 @@ impl Masks {
     /// The thread of this number that has a mask of ours.
     #[must_use]
     pub fn task(&self, process: Identity, tid: Tid) -> Option<&Task> {
-        let all = Task { process, tid, started: Nanos(0) }..=Task {
-            process,
-            tid,
-            started: Nanos(u64::MAX),
-        };
-        self.held.range(all).find(|(_, held)| held.until.is_none()).map(|(task, _)| task)
+        self.held
+            .range(numbered(process, tid))
+            .find(|(_, held)| held.until.is_none())
+            .map(|(task, _)| task)
     }
 
     /// The mask that a thread was given last.
@@ -314,15 +314,18 @@ impl Held {
 
     /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no finer.
     fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
-        self.given.iter().enumerate().any(|(place, given)| {
-            let next = self.given[place + 1..].iter().find(|next| !next.uncertain);
-            let end = next.map(|next| next.at).or(self.until).unwrap_or(Nanos(u64::MAX));
-            let born =
-                given.at.0 < at.0.saturating_add(tick()) && at.0 < end.0.saturating_add(tick());
-            // It stays on the one CPU for the moment between two calls.
-            let moment = given.uncertain || at.0 < given.at.0.saturating_add(tick());
-            born && (given.cpus == *mask || moment && given.is_via(mask))
-        })
+        // Who has that has what it would have without us.
+        let is_ours = self.original.cpus != *mask;
+        is_ours
+            && self.given.iter().enumerate().any(|(place, given)| {
+                let next = self.given[place + 1..].iter().find(|next| !next.uncertain);
+                let end = next.map(|next| next.at).or(self.until).unwrap_or(Nanos(u64::MAX));
+                let born =
+                    given.at.0 < at.0.saturating_add(tick()) && at.0 < end.0.saturating_add(tick());
+                // It stays on the one CPU for the moment between two calls.
+                let moment = given.uncertain || at.0 < given.at.0.saturating_add(tick());
+                born && (given.cpus == *mask || moment && given.is_via(mask))
+            })
     }
 }
 

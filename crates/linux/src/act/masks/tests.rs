@@ -57,6 +57,30 @@ fn heirs_are_who_was_born_with_a_mask_while_it_was_in_force() {
 }
 
 #[test]
+fn who_is_born_after_an_undo_is_no_heir() {
+    let mut masks = Masks::default();
+    let creator = task(1, 1, 1);
+    masks.enter(&change(creator, 10, None, "0-7", "0-3"));
+    masks.enter(&change(creator, 20, None, "0-7", "0-7"));
+    assert_eq!(told(&masks, creator, "0-7"), "ours, had 0-7");
+    assert_eq!(told(&masks, task(1, 9, 25), "0-7"), "untouched");
+}
+
+#[test]
+fn orphans_are_reckoned_with_only_where_the_manager_was_killed() {
+    let mut masks = Masks::default();
+    let first = change(task(1, 1, 1), 10, None, "0-7", "0-3");
+    masks.enter(&first);
+    let orphan = Identity { pid: Pid(9), started: Nanos(15 * SECOND) };
+    assert!(!masks.may_have_borne(&orphan, 1));
+    let left = Masks::of_ledger(&[first.entry()]);
+    assert!(left.may_have_borne(&orphan, 1));
+    assert!(!left.may_have_borne(&orphan, 2), "another session");
+    let elder = Identity { pid: Pid(8), started: Nanos(5 * SECOND) };
+    assert!(!left.may_have_borne(&elder, 1));
+}
+
+#[test]
 fn an_heir_gets_what_its_own_process_had_else_what_every_creator_had() {
     let mut masks = Masks::default();
     masks.enter(&change(task(1, 1, 1), 10, None, "0-7", "0"));
