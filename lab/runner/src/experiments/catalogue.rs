@@ -63,7 +63,8 @@ pub(super) const EXPERIMENTS: [Experiment; 3] = [
         machine: "sam-2",
         managers: &["sam", "auto"],
         programs: &[
-            Program { title: "T1+T3", need: "share", work: 0, start: &[0, 1], home: ALONE },
+            // A shared access every microsecond or so: several times the threshold, and cheap to emulate.
+            Program { title: "T1+T3", need: "share", work: 50, start: &[0, 1], home: ALONE },
             Program { title: "T2", need: "own", work: 0, start: &[0], home: &[1] },
             Program { title: "T4", need: "own", work: 0, start: &[1], home: &[0] },
         ],
