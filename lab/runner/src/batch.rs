@@ -1,22 +1,20 @@
 //! Many runs, side by side: each a boot of its own, from the cache of results where it is there.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_machine::Machine;
 
 use crate::cache::Cache;
-use crate::configuration::{
-    self, Configuration, MACHINE_PATH, PRODUCT_PATH, RECORD_PATH, REPORT_PATH,
-};
+use crate::configuration::{self, Configuration, RECORD_PATH, REPORT_PATH};
 use crate::initramfs::Initramfs;
 use crate::lab::Lab;
 use crate::result::{RunResult, summarise};
+use crate::side_by_side::side_by_side;
 use crate::vm::{Boot, Record};
 
 /// Machines that are emulated side by side unless told: one for each core, as each needs one.
@@ -65,40 +63,21 @@ impl Batch<'_> {
     /// Carries all tasks out, `jobs` at a time; results are in the tasks' order. The first failure
     /// ends the rest.
     pub(crate) fn all(&self, tasks: &[Task<'_>], jobs: usize) -> Result<Vec<RunResult>> {
-        let queue = Mutex::new((0..tasks.len()).collect::<VecDeque<_>>());
-        let slots = Mutex::new(vec![None; tasks.len()]);
-        let next = || queue.lock().expect("no thread panics with the queue").pop_front();
-        let work = || -> Result<()> {
-            while let Some(index) = next() {
-                let started = Instant::now();
-                let done = self.one(&tasks[index]).with_context(|| tasks[index].name());
-                if done.is_err() {
-                    queue.lock().expect("no thread panics with the queue").clear();
-                }
-                let Done { result, cached } = done?;
-                let mut slots = slots.lock().expect("no thread panics with the results");
-                slots[index] = Some(result);
-                let finished = slots.iter().flatten().count();
-                progress(&tasks[index], (finished, tasks.len()), started.elapsed(), cached);
-            }
-            Ok(())
-        };
-        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..jobs.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect()
-        });
-        outcomes.into_iter().collect::<Result<Vec<()>>>()?;
-        let slots = slots.into_inner().expect("no thread panics with the results");
-        Ok(slots.into_iter().map(|slot| slot.expect("every task was done")).collect())
+        let finished = AtomicUsize::new(0);
+        side_by_side(tasks.len(), jobs, |index| {
+            let started = Instant::now();
+            let Done { result, cached } =
+                self.one(&tasks[index]).with_context(|| tasks[index].name())?;
+            let finished = finished.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(&tasks[index], (finished, tasks.len()), started.elapsed(), cached);
+            Ok(result)
+        })
     }
 
     fn one(&self, task: &Task<'_>) -> Result<Done> {
         let mut guest = task.guest.clone();
         if task.configuration.is_rondpoint() {
-            guest.add_file(&self.lab.built.product, PRODUCT_PATH)?;
-            // What an operator would have measured and written down: sysfs tells no bandwidths.
-            guest.add_bytes(self.machine.to_toml().into_bytes(), MACHINE_PATH);
+            configuration::add_product(&mut guest, &self.lab.built, self.machine)?;
         }
         let installed = &self.lab.installed;
         let keeps = self.keep.is_some() && task.configuration.is_rondpoint();

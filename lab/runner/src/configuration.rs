@@ -7,6 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::policy::POLICIES;
 use rondpoint_lab_init::{DRIVER_PATH, JOB_PATH, Job, MemoryPolicy};
+use rondpoint_machine::Machine;
 
 use crate::built::{Built, WORKLOADS};
 use crate::initramfs::Initramfs;
@@ -17,9 +18,9 @@ use crate::program;
 pub(crate) const REPORT_PATH: &str = "/run/rondpoint-report.json";
 pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
 /// Where Rondpoint itself is in the guest.
-pub(crate) const PRODUCT_PATH: &str = "/bin/rondpoint";
+const PRODUCT_PATH: &str = "/bin/rondpoint";
 /// Where Rondpoint looks for the machine's links and bandwidths.
-pub(crate) const MACHINE_PATH: &str = "/etc/rondpoint/machine.toml";
+const MACHINE_PATH: &str = "/etc/rondpoint/machine.toml";
 
 /// When `interleave-late` spreads unless told: where Rondpoint's first action was measured, 1.04 to
 /// 1.06 s after the start of k-means and stencil on `carrefour-a`. Where there is less to repair it
@@ -46,7 +47,8 @@ pub(crate) enum Configuration {
     Rondpoint,
     /// The same with another policy than its default.
     RondpointPolicy(PolicyWord),
-    /// As [`Configuration::Rondpoint`] on a machine without PMU: it has the kernel's faults only.
+    /// As [`Configuration::Rondpoint`] on a machine without PMU: the guest has no driver for one,
+    /// Rondpoint is not told, and finds that it has the kernel's faults only.
     RondpointFaults,
     /// A placement known to be right from the start; only our own workloads know theirs.
     Oracle,
@@ -142,11 +144,10 @@ impl Configuration {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let run = [PRODUCT_PATH, "run", "--report", REPORT_PATH];
         let mut command: Vec<String> = match self {
-            Self::Rondpoint => words(&[&run[..], &["--"]].concat()),
+            Self::Rondpoint | Self::RondpointFaults => words(&[&run[..], &["--"]].concat()),
             Self::RondpointPolicy(policy) => {
                 words(&[&run[..], &["--policy", &policy.to_string(), "--"]].concat())
             }
-            Self::RondpointFaults => words(&[&run[..], &["--sensor", "faults", "--"]].concat()),
             _ => Vec::new(),
         };
         command.extend(program.iter().cloned());
@@ -195,6 +196,13 @@ pub(crate) fn base(installed: &Installed, built: &Built) -> Result<Initramfs> {
     guest.add_file(&busybox.path, "/bin/busybox")?;
     guest.add_link("busybox", "/bin/sh");
     Ok(guest)
+}
+
+/// Brings Rondpoint along, and what an operator would have measured and written down for it: sysfs
+/// tells no bandwidths.
+pub(crate) fn add_product(guest: &mut Initramfs, built: &Built, machine: &Machine) -> Result<()> {
+    guest.add_bytes(machine.to_toml().into_bytes(), MACHINE_PATH);
+    guest.add_file(&built.product, PRODUCT_PATH)
 }
 
 /// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is to
@@ -330,7 +338,7 @@ mod tests {
     fn rondpoint_runs_the_program_behind_two_dashes() {
         let command = Configuration::RondpointFaults.command(&["/bin/true".to_owned()]).join(" ");
         assert!(command.starts_with("/bin/rondpoint run --report /run/"), "{command}");
-        assert!(command.ends_with(" --sensor faults -- /bin/true"), "{command}");
+        assert!(command.ends_with(".json -- /bin/true"), "{command}");
         let sam: Configuration = "rondpoint=sam:mph".parse().expect("a policy");
         let command = sam.command(&["/bin/true".to_owned()]).join(" ");
         assert!(command.ends_with(" --policy sam:mph -- /bin/true"), "{command}");

@@ -21,7 +21,7 @@ use crate::cache::Cache;
 use crate::comparison::{ConfigurationReport, Speed};
 use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
-use crate::lab::{Lab, full_machine};
+use crate::lab::{Lab, cut_machine};
 use crate::program;
 use crate::result::RunResult;
 use crate::whole::whole;
@@ -140,9 +140,7 @@ struct Mean {
 
 /// Runs everything and prints it; exit status 1 where a program failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut machine = full_machine(MACHINE)?;
-    machine.lab.cpus_per_node = CPUS_PER_NODE;
-    let machine = machine.for_lab()?;
+    let machine = cut_machine(MACHINE, CPUS_PER_NODE)?;
     let lab = Lab::open()?;
     announce(arguments, &machine);
     let started = Instant::now();

@@ -56,8 +56,15 @@ pub(crate) fn lab_machine(name: &str) -> Result<Machine> {
     Ok(full_machine(name)?.for_lab()?)
 }
 
+/// The machine of that name or file with so many CPUs a node, scaled for the lab.
+pub(crate) fn cut_machine(name: &str, cpus_per_node: u32) -> Result<Machine> {
+    let mut machine = full_machine(name)?;
+    machine.lab.cpus_per_node = cpus_per_node;
+    Ok(machine.for_lab()?)
+}
+
 /// The machine of that name or file, in its real size.
-pub(crate) fn full_machine(name: &str) -> Result<Machine> {
+fn full_machine(name: &str) -> Result<Machine> {
     if let Some((_, text)) = MACHINES.iter().find(|(known, _)| *known == name) {
         return Ok(Machine::parse(text, name)?);
     }

@@ -14,6 +14,7 @@ mod experiments;
 mod initramfs;
 mod installed;
 mod lab;
+mod live;
 mod machine_arguments;
 mod movers;
 mod physics;
@@ -24,6 +25,7 @@ mod render;
 mod result;
 mod run;
 mod shell;
+mod side_by_side;
 mod vm;
 mod whole;
 
@@ -54,6 +56,8 @@ enum Command {
     Experiments(experiments::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),
+    /// Check that Rondpoint does in the guest what it promises
+    Live(live::Arguments),
     /// How fast the host emulates: with the full model, and without
     Bench(bench::Arguments),
     /// How fast rondpoint move, migratepages and move_pages are, in one run
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Experiments(arguments) => experiments::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
+        Command::Live(arguments) => live::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),

@@ -5,7 +5,7 @@
 
 mod asymsched;
 mod carrefour;
-mod document;
+pub(crate) mod document;
 pub(crate) mod script;
 
 use std::process::ExitCode;

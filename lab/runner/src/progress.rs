@@ -55,7 +55,7 @@ impl LastThird {
 }
 
 /// The numbers of the last line of round ends, if they rise.
-fn round_ends(stdout: &str) -> Option<Vec<f64>> {
+pub(crate) fn round_ends(stdout: &str) -> Option<Vec<f64>> {
     let line = stdout.lines().rev().find_map(|line| line.strip_prefix(ROUND_ENDS))?;
     let ends: Vec<f64> =
         line.trim().split(',').map(|end| end.parse().ok()).collect::<Option<_>>()?;

@@ -55,6 +55,18 @@ pub(crate) struct Memory {
     pub(crate) no_huge_pages: bool,
 }
 
+/// What stands in the way of whoever wants to move the pages.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Obstacles {
+    /// Keep a reference to each page of the data: the kernel can move none of them
+    #[arg(long)]
+    pub(crate) hold_pages: bool,
+    /// Be no business of other processes, as a program with keys in its memory is: only those with
+    /// the capability may look into it
+    #[arg(long)]
+    pub(crate) undumpable: bool,
+}
+
 /// What to compute on.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Seed {

@@ -13,10 +13,10 @@ use std::sync::{Mutex, RwLock};
 
 use clap::Args;
 
-use crate::flags::{Memory, Pace, Placement, Seed, Threads};
+use crate::flags::{Memory, Obstacles, Pace, Placement, Seed, Threads};
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
+use crate::system::{self, Pages};
 use crate::team::{Member, Team, part};
 
 const DIMENSIONS: usize = 32;
@@ -35,6 +35,8 @@ pub(crate) struct Flags {
     placement: Placement,
     #[command(flatten)]
     pace: Pace,
+    #[command(flatten)]
+    obstacles: Obstacles,
     #[command(flatten)]
     seed: Seed,
     /// Centres; more of them mean more work per point
@@ -89,6 +91,10 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         team.place(&points, |index| part(points.len(), index, team.size()))?;
     }
     let total = fill(&mut points, flags.seed.seed);
+    let _held = flags.obstacles.hold_pages.then(|| points.hold()).transpose()?;
+    if flags.obstacles.undumpable {
+        system::refuse_dumps()?;
+    }
     let centres = usize::from(flags.centres);
     let first: Vec<Point> =
         points.iter().cycle().step_by(points.len() / centres + 1).take(centres).copied().collect();

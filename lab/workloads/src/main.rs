@@ -11,6 +11,7 @@ mod chase;
 mod churn;
 mod clock;
 mod crew;
+mod evade;
 mod flags;
 mod kmeans;
 mod mix;
@@ -65,6 +66,8 @@ enum Workload {
     Crew(crew::Flags),
     /// Several of these programs at once
     Mix(mix::Flags),
+    /// Leaves, forks, stops, lets go of its memory or becomes itself anew while its pages are being moved
+    Evade(evade::Flags),
     /// Reads the clock without pause on every thread: the longest time between two readings
     Clock(clock::Flags),
 }
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Workload::Movers(flags) => movers::run(&flags),
         Workload::Crew(flags) => crew::run(&flags),
         Workload::Mix(flags) => mix::run(&flags),
+        Workload::Evade(flags) => evade::run(&flags),
         Workload::Clock(flags) => clock::run(&flags),
     };
     finish(result)

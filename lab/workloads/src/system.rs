@@ -8,6 +8,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -20,6 +21,9 @@ const MPOL_BIND: libc::c_int = 2;
 const MPOL_INTERLEAVE: libc::c_int = 3;
 /// Nodes that the masks and queries here reach; the kernel's limit is 1024.
 const NODES: u32 = 1024;
+/// Pages that a pipe is made wide enough for: 1 MiB, the most for a user without privileges
+/// (`/proc/sys/fs/pipe-max-size`).
+const PAGES_PER_PIPE: usize = 256;
 /// Pages asked for in one query of where they are.
 const PAGES_PER_QUERY: usize = 1024;
 
@@ -160,6 +164,18 @@ impl<T: Plain> Pages<T> {
         }
     }
 
+    /// Puts a reference to every page into pipes. The pages must have been written to: of others
+    /// the kernel would take its page of zeroes.
+    pub(crate) fn hold(&self) -> Result<Held, Failure> {
+        let mut pipes = Vec::new();
+        let base = self.start.as_ptr().cast::<u8>();
+        for start in (0..self.bytes).step_by(PAGES_PER_PIPE * page_bytes()) {
+            let end = self.bytes.min(start + PAGES_PER_PIPE * page_bytes());
+            pipes.push(full_pipe(base.wrapping_add(start), end - start)?);
+        }
+        Ok(Held { _pipes: pipes })
+    }
+
     /// How many pages are not on `node`, by the kernel's account.
     pub(crate) fn pages_elsewhere(&self, node: u32) -> Result<usize, Failure> {
         let base = self.start.as_ptr().cast::<u8>();
@@ -191,6 +207,40 @@ impl<T: Plain> Pages<T> {
         }
         Ok(elsewhere)
     }
+}
+
+/// References to pages, which go when this goes.
+pub(crate) struct Held {
+    _pipes: Vec<[OwnedFd; 2]>,
+}
+
+/// A pipe that holds the pages of this range, which is whole pages: their writer could change them
+/// until they are read, so the kernel keeps them where they are.
+fn full_pipe(start: *mut u8, bytes: usize) -> Result<[OwnedFd; 2], Failure> {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors into the array.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
+        return Err(last_error("cannot make a pipe"));
+    }
+    // SAFETY: both descriptors are new and nobody else owns them.
+    let pipe = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    let room = PAGES_PER_PIPE * page_bytes();
+    // SAFETY: the call takes a number.
+    if unsafe { libc::fcntl(pipe[1].as_raw_fd(), libc::F_SETPIPE_SZ, room as libc::c_int) } < 0 {
+        return Err(last_error("cannot widen a pipe"));
+    }
+    let mut taken = 0;
+    while taken < bytes {
+        let rest =
+            libc::iovec { iov_base: start.wrapping_add(taken).cast(), iov_len: bytes - taken };
+        // SAFETY: the range is mapped for as long as the caller's pages are, and is only referred to.
+        let result = unsafe { libc::vmsplice(pipe[1].as_raw_fd(), &raw const rest, 1, 0) };
+        if result <= 0 {
+            return Err(last_error("cannot put pages into a pipe"));
+        }
+        taken += result as usize;
+    }
+    Ok(pipe)
 }
 
 impl<T: Plain> Deref for Pages<T> {
@@ -253,10 +303,7 @@ pub(crate) fn run_on(cpus: &[usize]) -> Result<(), Failure> {
 
 /// Stops this process, all threads of it, and lets it go on after this time: a child wakes it.
 pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
-    let pause = libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: i64::from(time.subsec_nanos()) as _,
-    };
+    let pause = timespec(time);
     // SAFETY: the child calls only async-signal-safe functions on memory of its own copy, and ends.
     unsafe {
         let own = libc::getpid();
@@ -273,6 +320,38 @@ pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
         libc::waitpid(child, ptr::null_mut(), 0);
     }
     Ok(())
+}
+
+/// Has a copy of this process (and of its memory, until one of them writes) for this time.
+pub(crate) fn fork_for(time: Duration) -> Result<(), Failure> {
+    let pause = timespec(time);
+    // SAFETY: the child calls only async-signal-safe functions on memory of its own copy, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::nanosleep(&raw const pause, ptr::null_mut());
+            libc::_exit(0);
+        }
+        if child < 0 {
+            return Err(last_error("cannot start a child"));
+        }
+        libc::waitpid(child, ptr::null_mut(), 0);
+    }
+    Ok(())
+}
+
+/// Makes this process undumpable: its memory is for the privileged alone, even of the same user.
+pub(crate) fn refuse_dumps() -> Result<(), Failure> {
+    // SAFETY: the call takes numbers.
+    let result = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(last_error("cannot refuse dumps")) }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: i64::from(time.subsec_nanos()) as _,
+    }
 }
 
 /// As many CPUs as the kernel's largest configuration has.

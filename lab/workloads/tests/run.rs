@@ -199,3 +199,26 @@ fn churn_stops_forks_becomes_itself_anew_and_still_counts_right() {
     pairs("churn --threads 1 --size 4096 --iterations 1 --no-huge-pages");
     refused("churn --iterations 0", "iterations");
 }
+
+/// Nobody moves anything here, so it says so in the end; with one page gone elsewhere it would act.
+#[test]
+fn evade_says_that_nobody_moved_it() {
+    for how in ["exit", "exec", "fork", "unmap", "stop"] {
+        let line = format!("evade --how {how} --threads 2 --size 64K --patience 1");
+        let output = run(&line);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{line}: {text}");
+        assert!(text.ends_with("result=wrong check=moved\n"), "{text}");
+    }
+    pairs("evade --how exec --again");
+    refused("evade --how vanish", "[possible values: exit, exec, fork, unmap, stop]");
+}
+
+/// The program computes the same whatever it holds on to.
+#[test]
+fn obstacles_change_no_result() {
+    let line = "kmeans --threads 2 --size 3M --iterations 2 --no-huge-pages";
+    let free = pairs(line);
+    let held = pairs(&format!("{line} --hold-pages --undumpable"));
+    assert_eq!(free["checksum"], held["checksum"]);
+}

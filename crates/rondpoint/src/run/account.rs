@@ -125,9 +125,11 @@ impl Diary {
         (self.confidence.1 > 0).then(|| self.confidence.0 / self.confidence.1 as f64)
     }
 
-    /// The rung that fed most windows.
+    /// The rung that fed most windows. Those of which there were only statistics do not count where
+    /// there were others: hint faults come in bursts, and samples may be off.
     pub(super) fn rung(&self) -> Option<Rung> {
-        self.rungs.iter().max_by_key(|(_, windows)| **windows).map(|(rung, _)| *rung)
+        let of = |rung: &Rung| (*rung != Rung::Statistics, self.rungs[rung]);
+        self.rungs.keys().max_by_key(|rung| of(rung)).copied()
     }
 
     fn seconds(&self, at: Nanos) -> f64 {

@@ -36,7 +36,7 @@ pub(crate) fn run_with(
 ) -> Result<Record> {
     let mut guest = configuration::base(&lab.installed, &lab.built)?;
     guest.add_file(&lab.built.workloads, "/bin/rondpoint-workloads")?;
-    guest.add_file(&lab.built.product, "/bin/rondpoint")?;
+    configuration::add_product(&mut guest, &lab.built, machine)?;
     let perf = program::bring_tool(configuration::tool(&lab.installed, "perf")?, &mut guest)?;
     guest.add_script(format!("#!/bin/sh\nexec {} \"$@\"\n", perf.join(" ")), "/bin/perf");
     guest.add_script(format!("{HEAD}\n{text}\n"), "/root/script");
@@ -72,7 +72,7 @@ pub(crate) fn boot(lab: &Lab, machine: &Machine, what: &str, guest: &Initramfs) 
 }
 
 /// The lines of the script's output that begin with `tag`, without it.
-pub(crate) fn lines<'a>(record: &'a Record, tag: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn lines<'r>(record: &'r Record, tag: &str) -> impl Iterator<Item = &'r str> {
     let text = std::str::from_utf8(&record.stdout).unwrap_or("");
     text.lines().filter_map(move |line| line.strip_prefix(tag)).map(str::trim)
 }

@@ -1,0 +1,112 @@
+//! `rondpoint-lab live`: does Rondpoint do on a real kernel what it promises?
+//!
+//! Each check boots a guest with the product in it, unmodified, and compares what the kernel, the model and
+//! Rondpoint's own report say. The checks are in `live/`, one file for each promise. Machines are cut to few
+//! CPUs, because the emulator's time goes into vCPUs; bandwidths shrink with them.
+
+mod attached;
+mod encodings;
+mod outcomes;
+mod session;
+mod without_pmu;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rondpoint_machine::Machine;
+
+use crate::batch::{Batch, Task, default_jobs};
+use crate::cache::Cache;
+use crate::comparison::ConfigurationReport;
+use crate::configuration::{self, Configuration};
+use crate::lab::Lab;
+use crate::physics::{Finding, document};
+use crate::program;
+use crate::side_by_side::side_by_side;
+use crate::whole::whole;
+
+/// Host time after which a run is given up; on a free core it takes half a minute at most.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A promise and what is run for it.
+struct Check {
+    name: &'static str,
+    run: fn(&Lab) -> Result<Vec<Finding>>,
+}
+
+/// The longest first, so that a short one ends the day.
+const CHECKS: [Check; 6] = [
+    Check { name: "encodings", run: encodings::check },
+    Check { name: "without-pmu", run: without_pmu::check },
+    Check { name: "evasions", run: outcomes::check_evasions },
+    Check { name: "refusals", run: outcomes::check_refusals },
+    Check { name: "two-programs", run: attached::check_two },
+    Check { name: "attach", run: attached::check_attach },
+];
+
+/// What `live` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only these checks; default: all
+    #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
+    checks: Vec<String>,
+    /// Checks to run side by side
+    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("checks", 1..=256))]
+    jobs: usize,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the checks and prints what was found; exit status 1 when something does not hold.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let lab = Lab::open()?;
+    let asked = |check: &&Check| {
+        arguments.checks.is_empty() || arguments.checks.iter().any(|asked| asked == check.name)
+    };
+    let checks: Vec<&Check> = CHECKS.iter().filter(asked).collect();
+    let one = |index: usize| (checks[index].run)(&lab).with_context(|| checks[index].name);
+    let findings = side_by_side(checks.len(), arguments.jobs, one)?.concat();
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&findings)?);
+    } else {
+        print!("{}", document::table(&findings));
+    }
+    Ok(ExitCode::from(u8::from(!findings.iter().all(|finding| finding.holds))))
+}
+
+/// One of our workloads under several placements, compared with the first, which is first touch.
+fn compare(
+    lab: &Lab,
+    machine: &Machine,
+    workload: &str,
+    configurations: &[Configuration],
+) -> Result<Vec<ConfigurationReport>> {
+    let mut guest = configuration::base(&lab.installed, &lab.built)?;
+    let program = program::bring(&lab.built.workloads, &mut guest)?;
+    let command: Vec<String> =
+        std::iter::once(program).chain(workload.split(' ').map(str::to_owned)).collect();
+    let title = format!("{}: {workload}", machine.name);
+    let task = |configuration: &Configuration| Task {
+        title: Some(&title),
+        guest: &guest,
+        command: &command,
+        configuration: *configuration,
+        seed: 1,
+    };
+    let tasks: Vec<Task<'_>> = configurations.iter().map(task).collect();
+    let cache = Some(Cache::open(lab)?);
+    let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None };
+    let runs = batch.all(&tasks, 1)?;
+    let first_touch = [runs[0].clone()];
+    let report = |(configuration, run): (&Configuration, _)| {
+        ConfigurationReport::new(*configuration, vec![run], &first_touch)
+    };
+    Ok(configurations.iter().zip(runs).map(report).collect())
+}
+
+/// What stands for a machine in the table of findings.
+fn name(machine: &Machine) -> String {
+    format!("{}, {} CPUs", machine.name, machine.cpu_count())
+}

@@ -1,0 +1,44 @@
+//! Address samples in each of the three encodings lead to the same end: an array that all threads share is
+//! seen, spread over the nodes, and the program is faster for it.
+
+use anyhow::{Context as _, Result};
+
+use super::{compare, name};
+use crate::configuration::Configuration;
+use crate::lab::{Lab, cut_machine};
+use crate::physics::Finding;
+
+/// One machine of each encoding, with the program's share of computing that makes it wait for memory there.
+const CASES: [(&str, &str); 2] = [("nmass-2", "--centres 1"), ("altra-2", "--centres 1")];
+
+/// The least gain in the last third that counts as one. Interleaving from the start gains 1.39 on
+/// `nmass-2` and 1.79 on `altra-2` (emulated, 2026-11-21).
+const LEAST_GAIN: f64 = 1.2;
+
+/// k-means under Rondpoint, beside first touch.
+pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for (machine, centres) in CASES {
+        let machine = cut_machine(machine, 1)?;
+        let program =
+            format!("kmeans --rotate --pin --no-huge-pages --size 8M --iterations 60 {centres}");
+        let configurations = [Configuration::FirstTouch, Configuration::Rondpoint];
+        let reports = compare(lab, &machine, &program, &configurations)?;
+        let ours = &reports[1];
+        let report = ours.runs[0].rondpoint.as_ref().context("no report")?;
+        let gain = ours.last_third.context("no rounds")?.median;
+        let machine = name(&machine);
+        let vendor = "what the array is seen with";
+        let sensor = report.sensor.clone().unwrap_or_default();
+        findings.push(Finding::fact(
+            &machine,
+            vendor,
+            "samples",
+            sensor.clone(),
+            sensor == "samples",
+        ));
+        let check = "k-means in the last third, over first touch".to_owned();
+        findings.push(Finding::between(&machine, check, (LEAST_GAIN, f64::INFINITY), gain, ""));
+    }
+    Ok(findings)
+}

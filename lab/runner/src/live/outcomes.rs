@@ -1,0 +1,98 @@
+//! What the kernel refuses, and what a program does in the middle of a move: outcomes that are counted and
+//! told, each provoked for real.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::name;
+use super::session::{pages, report, run, steps, told};
+use crate::lab::{Lab, cut_machine};
+use crate::physics::Finding;
+
+/// The kernel's refusals. The program is the one with the shared array, as long as it takes to be
+/// acted on once.
+const REFUSALS: &str = r#"
+kmeans="rondpoint-workloads kmeans --rotate --pin --no-huge-pages --size 8M --seconds 2 --centres 1"
+rondpoint run --quiet --report /tmp/busy -- $kmeans --hold-pages > /dev/null
+report busy /tmp/busy
+
+echo nobody:x:65534:65534::/:/bin/sh > /etc/passwd
+su nobody -c "rondpoint run --quiet --report /tmp/refused -- $kmeans --undumpable" > /dev/null
+report refused /tmp/refused
+
+# A file system on node 1 that leaves 2 MiB of the node free.
+free=$(sed -n 's/.*MemFree: *\([0-9]*\) kB/\1/p' /sys/devices/system/node/node1/meminfo)
+mkdir /full
+mount -t tmpfs -o size=100%,mpol=bind:1 none /full
+dd if=/dev/zero of=/full/file bs=1k count=$((free - 2048)) 2> /dev/null
+rondpoint run --quiet --report /tmp/full -- $kmeans > /dev/null
+report full /tmp/full
+"#;
+
+/// What a program may do in the middle, and the tag of its report.
+const EVASIONS: [&str; 5] = ["unmap", "exec", "fork", "stop", "exit"];
+
+/// Three refusals on two nodes.
+pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
+    let machine = cut_machine("altra-2", 1)?;
+    let record = run(lab, &machine, "pages that cannot be moved", REFUSALS)?;
+    let (busy, refused) = (report(&record, "busy")?, report(&record, "refused")?);
+    let full = report(&record, "full")?;
+    let machine = name(&machine);
+    let finding = |check: &str, target: &str, report: &Value, holds: bool| {
+        Finding::fact(&machine, check, target, told(report), holds)
+    };
+    let not_permitted = refused["steps"].as_array().into_iter().flatten().any(|step| {
+        step["outcome"].as_str().is_some_and(|outcome| outcome.contains("Operation not permitted"))
+    });
+    Ok(vec![
+        finding(
+            "EBUSY: pages to which a pipe refers",
+            "busy pages",
+            &busy,
+            pages(&busy, "busy") > 100,
+        ),
+        finding(
+            "EPERM: a program that is undumpable, managed without privileges",
+            "refused steps, none moved",
+            &refused,
+            steps(&refused, "refused") > 0 && not_permitted && pages(&refused, "moved") == 0,
+        ),
+        finding(
+            "ENOMEM: the other node is full",
+            "pages without room, not one lost",
+            &full,
+            pages(&full, "no_memory") > 0,
+        ),
+    ])
+}
+
+/// Five programs that act when their first page has moved; on four nodes, so that most pages are yet to
+/// move then.
+pub(super) fn check_evasions(lab: &Lab) -> Result<Vec<Finding>> {
+    let machine = cut_machine("carrefour-a", 1)?;
+    let one = |how: &str| {
+        format!(
+            "rondpoint run --quiet --report /tmp/{how} -- \
+             rondpoint-workloads evade --how {how} --no-huge-pages --size 8M > /tmp/out\n\
+             sed 's/^/{how}-said /' /tmp/out\n\
+             report {how} /tmp/{how}\n"
+        )
+    };
+    let script: String = EVASIONS.map(one).concat();
+    let record = run(lab, &machine, "programs that do something while they are moved", &script)?;
+    let machine = name(&machine);
+    let finding = |how: &str| {
+        let report = report(&record, how)?;
+        let (target, came) = match how {
+            "unmap" | "exec" => ("pages absent", pages(&report, "absent")),
+            "fork" => ("shared pages refused", pages(&report, "failed")),
+            "exit" => ("steps too late", steps(&report, "gone")),
+            _ => ("pages moved", pages(&report, "moved")),
+        };
+        let ended = report["exit_status"] == 0;
+        let check = format!("in the middle of a move: {how}; the program ends well");
+        Ok(Finding::fact(&machine, &check, target, told(&report), ended && came > 0))
+    };
+    EVASIONS.into_iter().map(finding).collect()
+}

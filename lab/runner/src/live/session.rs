@@ -1,0 +1,85 @@
+//! Programs under Rondpoint in one guest, one after the other: a shell script in which the kernel's balancing
+//! is as Debian sets it up, and what the reports say.
+
+use anyhow::{Context as _, Result};
+use rondpoint_machine::Machine;
+use serde_json::Value;
+
+use crate::lab::Lab;
+use crate::physics::script;
+use crate::vm::Record;
+
+/// `report TAG FILE` prints a report as one line behind a tag. The balancing is on, as everywhere.
+const HEAD: &str = r#"report() { echo "$1 $(tr -d '\n' < $2)"; }
+echo 1 > /proc/sys/kernel/numa_balancing"#;
+
+/// Runs `text` in the guest; its exit status must be 0.
+pub(super) fn run(lab: &Lab, machine: &Machine, what: &str, text: &str) -> Result<Record> {
+    script::run(lab, machine, what, &format!("{HEAD}\n{text}"))
+}
+
+/// The report behind a tag.
+pub(super) fn report(record: &Record, tag: &str) -> Result<Value> {
+    let line = script::lines(record, &format!("{tag} ")).next();
+    let line = line.with_context(|| format!("nothing was reported as {tag}"))?;
+    serde_json::from_str(line).with_context(|| format!("the report {tag}"))
+}
+
+/// Pages of all processes and mechanisms with this outcome.
+pub(super) fn pages(report: &Value, outcome: &str) -> u64 {
+    let accounts = report["processes"].as_array().into_iter().flatten();
+    accounts.map(|process| pages_of(&process["account"], outcome)).sum()
+}
+
+/// Pages of one account with this outcome.
+pub(super) fn pages_of(account: &Value, outcome: &str) -> u64 {
+    let mechanisms = account.as_object().into_iter().flat_map(|account| account.values());
+    mechanisms.filter_map(|counts| counts.get(outcome)?.as_u64()).sum()
+}
+
+/// Steps of all processes with this outcome: `refused` or `gone`.
+pub(super) fn steps(report: &Value, outcome: &str) -> u64 {
+    let accounts = report["processes"].as_array().into_iter().flatten();
+    accounts.filter_map(|process| process["account"][outcome].as_u64()).sum()
+}
+
+/// What became of all pages, in words.
+pub(super) fn told(report: &Value) -> String {
+    let kinds = ["moved", "in_place", "absent", "busy", "no_memory", "failed"];
+    let counts = kinds.map(|kind| (kind, pages(report, kind)));
+    let steps = ["refused", "gone"].map(|kind| (kind, steps(report, kind)));
+    let parts: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{count} pages {}", kind.replace('_', " ")))
+        .chain(
+            steps
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(kind, count)| format!("{count} steps {kind}")),
+        )
+        .collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn outcomes_are_added_up_over_processes_and_mechanisms() {
+        let counts = |moved: u64, busy: u64| json!({ "moved": moved, "busy": busy });
+        let report = json!({ "processes": [
+            { "pid": 1, "account": { "colocated": counts(1, 0), "bulk": counts(2, 3), "gone": 0 } },
+            { "pid": 2, "account": { "colocated": counts(4, 0), "bulk": counts(0, 0), "gone": 5 } },
+        ]});
+        assert_eq!(
+            (pages(&report, "moved"), pages(&report, "busy"), steps(&report, "gone")),
+            (7, 3, 5)
+        );
+        assert_eq!(told(&report), "7 pages moved, 3 pages busy, 5 steps gone");
+        assert_eq!(told(&json!({})), "nothing");
+    }
+}

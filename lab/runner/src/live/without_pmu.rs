@@ -1,0 +1,48 @@
+//! A machine without a PMU, and nobody tells Rondpoint: it finds that the page faults of the kernel's NUMA
+//! balancing are all there is, and still makes the program with the shared array faster.
+
+use anyhow::{Context as _, Result};
+
+use super::{compare, name};
+use crate::configuration::Configuration;
+use crate::lab::{Lab, cut_machine};
+use crate::physics::Finding;
+
+/// The least gain in the last third that counts as one.
+const LEAST_GAIN: f64 = 1.2;
+
+/// k-means under first touch, the kernel's balancing alone, and Rondpoint beside that balancing.
+pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
+    let machine = cut_machine("carrefour-a", 1)?;
+    let program = "kmeans --rotate --pin --no-huge-pages --size 8M --iterations 60";
+    let configurations =
+        [Configuration::FirstTouch, Configuration::AutoNuma, Configuration::RondpointFaults];
+    let reports = compare(lab, &machine, program, &configurations)?;
+    let gain = |index: usize| {
+        Ok::<_, anyhow::Error>(reports[index].last_third.context("no rounds")?.median)
+    };
+    let run = &reports[2].runs[0];
+    let report = run.rondpoint.as_ref().context("no report")?;
+    let machine = name(&machine);
+    let sensor = report.sensor.clone().unwrap_or_default();
+    let seen = "without a PMU: what accesses are seen with";
+    let moved = (report.pages_moved.unwrap_or(0), run.pages_balanced, run.pages_moved);
+    let (ours, kernel, all) = moved;
+    Ok(vec![
+        Finding::fact(&machine, seen, "faults", sensor.clone(), sensor == "faults"),
+        Finding::between(
+            &machine,
+            "k-means in the last third, over first touch".to_owned(),
+            (LEAST_GAIN, f64::INFINITY),
+            gain(2)?,
+            &format!("(the kernel's balancing alone: {:.3})", gain(1)?),
+        ),
+        Finding::fact(
+            &machine,
+            "pages moved by Rondpoint, by the kernel's balancing, by anybody",
+            "the first two make up the third, the first is not 0",
+            format!("{ours} + {kernel}, {all}"),
+            ours > 0 && ours + kernel == all,
+        ),
+    ])
+}

@@ -1,0 +1,149 @@
+//! A program that does something awkward in the very moment in which its pages are being moved.
+//!
+//! All threads read one region that the main thread has filled: just what a policy spreads. The main
+//! thread asks the kernel again and again where the pages are, and when the first of them has gone
+//! elsewhere it acts. A region is moved node by node, so there are more to come.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use crate::flags::{Memory, Seed};
+use crate::nodes;
+use crate::random::mix;
+use crate::report::{Failure, Report};
+use crate::system::{self, Pages, page_bytes};
+
+/// Between two looks at where the pages are.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long it is stopped, or two, or idle without its memory: until whoever moves it must be through.
+const PAUSE: Duration = Duration::from_millis(1500);
+
+/// What it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// Leaves, with all its threads at work
+    Exit,
+    /// Becomes itself anew
+    Exec,
+    /// Has a child that shares its memory until one of them writes
+    Fork,
+    /// Gives the memory back
+    Unmap,
+    /// Is stopped, and goes on
+    Stop,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// What to do when the pages move
+    #[arg(long)]
+    how: How,
+    #[command(flatten)]
+    memory: Memory,
+    #[command(flatten)]
+    seed: Seed,
+    /// Threads; thread i runs on the i-th CPU that this process may use
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Give up when no page has moved for so many seconds
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    patience: u64,
+    /// It has become itself anew
+    #[arg(long, hide = true)]
+    again: bool,
+}
+
+pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
+    let begin = Instant::now();
+    if flags.again {
+        std::thread::sleep(PAUSE);
+        return Ok(report(flags, begin, true));
+    }
+    let cpus = system::allowed_cpus()?;
+    system::run_on(&cpus[..1])?;
+    let home = nodes::node_of_cpu(cpus[0])?;
+    let mut words = Pages::<u64>::map(flags.memory.size, flags.memory.no_huge_pages)?;
+    let value = |index: usize| mix(flags.seed.seed ^ index as u64);
+    words.iter_mut().enumerate().for_each(|(index, word)| *word = value(index));
+    let over = AtomicBool::new(false);
+    let read = |index: usize| -> Result<(), Failure> {
+        system::run_on(&[cpus[index % cpus.len()]])?;
+        while !over.load(Ordering::Relaxed) {
+            for page in words.chunks(page_bytes() / 8) {
+                std::hint::black_box(page.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    };
+    let moved = std::thread::scope(|scope| -> Result<bool, Failure> {
+        let read = &read;
+        let threads: Vec<_> =
+            (0..flags.threads as usize).map(|index| scope.spawn(move || read(index))).collect();
+        let acted = wait_for_a_move(&words, home, flags).and_then(|moved| {
+            if moved {
+                act_amid_threads(flags, begin)?;
+            }
+            Ok(moved)
+        });
+        over.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().expect("a panic ends the process")?;
+        }
+        acted
+    })?;
+    let whole = words.iter().enumerate().all(|(index, word)| *word == value(index));
+    if moved && flags.how == How::Unmap {
+        drop(words);
+        std::thread::sleep(PAUSE);
+    }
+    Ok(report(flags, begin, moved).check("kept", whole))
+}
+
+fn report(flags: &Flags, begin: Instant, moved: bool) -> Report {
+    let how = flags.how.to_possible_value().expect("none is skipped");
+    let report = Report::new("evade").pair("how", how.get_name()).pair("threads", flags.threads);
+    let seconds = begin.elapsed().as_secs_f64();
+    report.pair("seconds", format!("{seconds:.6}")).check("moved", moved)
+}
+
+/// Whether a page has left its node, before the patience is over.
+fn wait_for_a_move(words: &Pages<u64>, home: u32, flags: &Flags) -> Result<bool, Failure> {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(flags.patience) {
+        if words.pages_elsewhere(home)? > 0 {
+            return Ok(true);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(false)
+}
+
+/// What is done while all threads are at work.
+fn act_amid_threads(flags: &Flags, begin: Instant) -> Result<(), Failure> {
+    match flags.how {
+        How::Exit => {
+            println!("{}", report(flags, begin, true));
+            std::process::exit(0)
+        }
+        How::Exec => {
+            let path = std::env::current_exe();
+            let path =
+                path.map_err(|error| Failure(format!("cannot find this program: {error}")))?;
+            let mut command = Command::new(path);
+            command.args(["evade", "--how", "exec", "--again"]);
+            command.args(["--threads", &flags.threads.to_string()]);
+            Err(Failure(format!("cannot become this program anew: {}", command.exec())))
+        }
+        How::Fork => system::fork_for(PAUSE),
+        How::Stop => system::stop_for(PAUSE),
+        // The threads must have let go of it first.
+        How::Unmap => Ok(()),
+    }
+}
