@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
-use crate::progress::{LastThird, WorkUnit};
+use crate::progress::WorkUnit;
 use crate::result::RunResult;
 
 /// One configuration's runs.
@@ -17,12 +17,22 @@ pub(crate) struct ConfigurationReport {
     pub(crate) last_third: Option<Speed>,
     /// What that third was measured in.
     pub(crate) last_third_in: Option<WorkUnit>,
+    /// Both speeds seed by seed, of the seeds that first touch has run with too.
+    pub(crate) by_seed: Vec<SeedSpeed>,
     /// Where a manager did nothing: in words, else `None`.
     pub(crate) idle: Option<String>,
     pub(crate) runs: Vec<RunResult>,
 }
 
-/// Speed relative to first touch, seed by seed; above 1 is faster.
+/// One seed's speeds relative to its run under first touch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SeedSpeed {
+    pub(crate) seed: u64,
+    pub(crate) speed: f64,
+    pub(crate) last_third: Option<f64>,
+}
+
+/// Speed relative to first touch, over seeds; above 1 is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Speed {
     pub(crate) median: f64,
@@ -46,18 +56,21 @@ impl ConfigurationReport {
         runs: Vec<RunResult>,
         first_touch: &[RunResult],
     ) -> Self {
-        let pairs = || {
-            let base = |run: &RunResult| first_touch.iter().find(|base| base.seed == run.seed);
-            runs.iter().filter_map(move |run| Some((run, base(run)?)))
+        let by_seed = |run: &RunResult| {
+            let base = first_touch.iter().find(|base| base.seed == run.seed)?;
+            let third = run.last_third.zip(base.last_third);
+            Some(SeedSpeed {
+                seed: run.seed,
+                speed: base.seconds / run.seconds,
+                last_third: third.and_then(|(run, base)| run.relative_to(&base)),
+            })
         };
-        let third = |(run, base): (&RunResult, &RunResult)| {
-            let base: &LastThird = base.last_third.as_ref()?;
-            run.last_third.as_ref()?.relative_to(base)
-        };
+        let by_seed: Vec<SeedSpeed> = runs.iter().filter_map(by_seed).collect();
         Self {
             name: configuration.name(),
-            speed: Speed::of(pairs().map(|(run, base)| base.seconds / run.seconds)),
-            last_third: Speed::of(pairs().filter_map(third)),
+            speed: Speed::of(by_seed.iter().map(|one| one.speed)),
+            last_third: Speed::of(by_seed.iter().filter_map(|one| one.last_third)),
+            by_seed,
             last_third_in: runs.iter().find_map(|run| Some(run.last_third?.unit)),
             idle: idle(configuration, &runs),
             runs,
@@ -105,6 +118,7 @@ pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::LastThird;
     use crate::result::sample_run;
 
     #[test]
@@ -126,6 +140,7 @@ mod tests {
         let report = ConfigurationReport::new(Configuration::AutoNuma, runs, &base);
         assert_eq!(report.speed, Some(Speed { median: 1.5, least: 1.0, most: 2.0 }));
         assert_eq!(report.last_third, Some(Speed { median: 2.05, least: 1.1, most: 3.0 }));
+        assert_eq!(report.by_seed.iter().map(|one| one.seed).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(ConfigurationReport::new(Configuration::Numad, vec![], &base).speed, None);
     }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::batch::{Batch, Task, default_jobs};
 use crate::built::WORKLOADS;
 use crate::cache::Cache;
-use crate::comparison::{ConfigurationReport, Speed};
+use crate::comparison::{ConfigurationReport, SeedSpeed, Speed};
 use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
 use crate::lab::{Lab, cut_machine};
@@ -128,12 +128,12 @@ struct ProgramReport {
     configurations: Vec<ConfigurationReport>,
 }
 
-/// Geometric means over the programs on which the placement acted.
+/// Geometric means over the programs on which the placement acted, of each seed; over the seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Mean {
     configuration: String,
-    speed: Option<f64>,
-    last_third: Option<f64>,
+    speed: Option<Speed>,
+    last_third: Option<Speed>,
     /// Programs in the mean.
     programs: usize,
 }
@@ -230,7 +230,7 @@ fn report(
     });
     let programs: Vec<ProgramReport> = programs.collect();
     Report {
-        format: 1,
+        format: 2,
         origin: "emulated",
         machine: machine.name.clone(),
         nodes: machine.nodes.len(),
@@ -251,13 +251,19 @@ fn mean(programs: &[ProgramReport], index: usize) -> Mean {
         .map(|program| &program.configurations[index])
         .filter(|one| one.idle.is_none())
         .collect();
-    let of = |speed: fn(&ConfigurationReport) -> Option<Speed>| {
-        let speeds: Option<Vec<f64>> = acted.iter().map(|one| Some(speed(one)?.median)).collect();
-        speeds.and_then(|speeds| geometric_mean(&speeds))
+    let seeds = acted.first().map_or(0, |one| one.by_seed.len());
+    let of = |speed: fn(&SeedSpeed) -> Option<f64>| {
+        let mean = |seed: usize| {
+            let speeds: Option<Vec<f64>> =
+                acted.iter().map(|one| speed(one.by_seed.get(seed)?)).collect();
+            geometric_mean(&speeds?)
+        };
+        let means: Option<Vec<f64>> = (0..seeds).map(mean).collect();
+        Speed::of(means?.into_iter())
     };
     Mean {
         configuration: CONFIGURATIONS[index].name(),
-        speed: of(|one| one.speed),
+        speed: of(|one| Some(one.speed)),
         last_third: of(|one| one.last_third),
         programs: acted.len(),
     }
@@ -293,16 +299,20 @@ mod tests {
 
     /// First touch takes 2 s; the others in their order 1, 2, 2 and 0.5 s. numad moves nothing but in
     /// the first program.
-    pub(super) fn sample() -> Report {
+    pub(super) fn sample(seeds: u64) -> Report {
         let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
         let guest = Initramfs::new();
         let commands = PROGRAMS.map(|of| of.arguments.split(' ').map(str::to_owned).collect());
-        let tasks = tasks(&guest, &commands, 1);
+        let tasks = tasks(&guest, &commands, seeds);
         let result = |(index, task): (usize, &Task<'_>)| {
+            // With the second seed Rondpoint is half as fast.
             let seconds = [2.0, 1.0, 2.0, 2.0, 0.5][index % 5];
+            let slower = task.seed == 2 && task.configuration == Configuration::Rondpoint;
+            let seconds = if slower { 2.0 * seconds } else { seconds };
             let unit = WorkUnit::Rounds;
-            let moves = index < 5 || task.configuration != Configuration::Numad;
+            let moves = index % 20 < 5 || task.configuration != Configuration::Numad;
             RunResult {
+                seed: task.seed,
                 seconds,
                 pages_moved: if moves { 5 } else { 0 },
                 pages_watched: 5,
@@ -311,25 +321,39 @@ mod tests {
             }
         };
         let results = tasks.iter().enumerate().map(result).collect();
-        report(&machine, 1, &commands, &tasks, results)
+        report(&machine, seeds, &commands, &tasks, results)
     }
 
     #[test]
     fn means_leave_out_who_did_not_act() {
-        let report = sample();
-        let mean = |index: usize| (report.means[index].speed, report.means[index].programs);
+        let report = sample(1);
+        let mean = |index: usize| {
+            (report.means[index].speed.map(|speed| speed.median), report.means[index].programs)
+        };
         assert_eq!(mean(0), (Some(1.0), 4));
         assert_eq!(mean(1), (Some(2.0), 4));
         assert_eq!(mean(3), (Some(1.0), 1));
         assert_eq!(mean(4), (Some(4.0), 4));
-        assert_eq!(report.means[4].last_third, Some(4.0));
+        let same = |value| Some(Speed { median: value, least: value, most: value });
+        assert_eq!(report.means[4].last_third, same(4.0));
         assert_eq!(report.programs[1].configurations[3].idle.as_deref().map(|_| ()), Some(()));
         assert!(report.failures.is_empty());
     }
 
     #[test]
+    fn over_seeds_there_is_a_median_and_a_range() {
+        let report = sample(2);
+        let speed = Some(Speed { median: 3.0, least: 2.0, most: 4.0 });
+        assert_eq!(report.programs[0].configurations[4].speed, speed);
+        assert_eq!((report.means[4].speed, report.means[4].last_third), (speed, speed));
+        let json = serde_json::to_value(&report).expect("string keys");
+        assert_eq!(json["means"][4]["speed"]["most"], 4.0);
+        assert_eq!(json["programs"][0]["configurations"][4]["by_seed"][1]["speed"], 2.0);
+    }
+
+    #[test]
     fn a_wrong_result_is_a_failure() {
-        let mut programs = sample().programs;
+        let mut programs = sample(1).programs;
         programs[2].configurations[4].runs[0].ending = Ending::Exit(1);
         programs[2].configurations[4].runs[0].stdout = "workload=x result=wrong\n".to_owned();
         let failures = failures(&programs);

@@ -5,6 +5,7 @@
 //! CPUs, because the emulator's time goes into vCPUs; bandwidths shrink with them.
 
 mod attached;
+mod cost;
 mod encodings;
 mod outcomes;
 mod session;
@@ -36,10 +37,11 @@ struct Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 6] = [
+const CHECKS: [Check; 7] = [
     Check { name: "encodings", run: encodings::check },
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "evasions", run: outcomes::check_evasions },
+    Check { name: "cost", run: cost::check },
     Check { name: "refusals", run: outcomes::check_refusals },
     Check { name: "two-programs", run: attached::check_two },
     Check { name: "attach", run: attached::check_attach },

@@ -98,11 +98,12 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         }
         acted
     })?;
-    let whole = words.iter().enumerate().all(|(index, word)| *word == value(index));
     if moved && flags.how == How::Unmap {
         drop(words);
         std::thread::sleep(PAUSE);
+        return Ok(report(flags, begin, moved));
     }
+    let whole = words.iter().enumerate().all(|(index, word)| *word == value(index));
     Ok(report(flags, begin, moved).check("kept", whole))
 }
 
@@ -142,8 +143,17 @@ fn act_amid_threads(flags: &Flags, begin: Instant) -> Result<(), Failure> {
             Err(Failure(format!("cannot become this program anew: {}", command.exec())))
         }
         How::Fork => system::fork_for(PAUSE),
-        How::Stop => system::stop_for(PAUSE),
+        How::Stop => stop(),
         // The threads must have let go of it first.
         How::Unmap => Ok(()),
     }
+}
+
+/// Stops until a program of somebody else wakes this one. A child of its own would share its pages.
+fn stop() -> Result<(), Failure> {
+    let wake = format!("sleep {}; kill -CONT {}", PAUSE.as_secs_f64(), std::process::id());
+    let waker = Command::new("/bin/sh").args(["-c", &wake]).spawn();
+    let mut waker = waker.map_err(|error| Failure(format!("cannot start /bin/sh: {error}")))?;
+    system::stop();
+    waker.wait().map(drop).map_err(|error| Failure(format!("cannot wait for /bin/sh: {error}")))
 }

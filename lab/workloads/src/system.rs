@@ -322,6 +322,12 @@ pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Stops this process, all threads of it, until somebody wakes it.
+pub(crate) fn stop() {
+    // SAFETY: the call takes a number.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
 /// Has a copy of this process (and of its memory, until one of them writes) for this time.
 pub(crate) fn fork_for(time: Duration) -> Result<(), Failure> {
     let pause = timespec(time);

@@ -22,10 +22,11 @@ pub(super) fn report(report: &Report, took: Duration) -> String {
         report.seeds,
         if report.seeds == 1 { "" } else { "s" },
     );
+    let ranges = report.seeds > 1;
     for program in &report.programs {
-        text.push_str(&table(program));
+        text.push_str(&table(program, ranges));
     }
-    text.push_str(&means(&report.means, report.programs.len()));
+    text.push_str(&means(&report.means, report.programs.len(), ranges));
     let thirds = report.programs.iter().flat_map(|program| &program.configurations);
     if thirds.into_iter().any(|one| one.last_third_in == Some(WorkUnit::Instructions)) {
         let _ = writeln!(text, "{INSTRUCTIONS}");
@@ -41,15 +42,21 @@ const NEXT: &str = "
 Next:  rondpoint lab run -- ./yourapp       your program on this emulated machine (./x lab run -- ./yourapp)
        sudo rondpoint run -- ./yourapp      your program under Rondpoint, on a server with several nodes";
 
-fn table(program: &ProgramReport) -> String {
+fn table(program: &ProgramReport, ranges: bool) -> String {
     let mut text = format!("\n{}: {}\n", program.title, program.about);
     let _ = writeln!(
         text,
-        "  {:<12} {:>15} {:>6} {:>10} {:>8} {:>18}",
-        "placement", "speed | end", "LAR %", "imbalance", "latency", "moved: kernel | R"
+        "  {:<12} {:>width$} {:>6} {:>10} {:>8} {:>18}",
+        "placement",
+        "speed | end",
+        "LAR %",
+        "imbalance",
+        "latency",
+        "moved: kernel | R",
+        width = if ranges { 37 } else { 15 },
     );
     for configuration in &program.configurations {
-        text.push_str(&row(configuration));
+        text.push_str(&row(configuration, ranges));
     }
     for sentence in program.configurations.iter().filter_map(sentence) {
         text.push_str(&wrapped(&sentence));
@@ -57,17 +64,26 @@ fn table(program: &ProgramReport) -> String {
     text
 }
 
-fn row(configuration: &ConfigurationReport) -> String {
-    let runs = &configuration.runs;
-    let speed = |speed: Option<Speed>| {
-        speed.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed.median))
+/// Both speeds; over several seeds the medians, each with its range.
+fn speeds(whole: Option<Speed>, last_third: Option<Speed>, ranges: bool) -> String {
+    let one = |speed: Option<Speed>| match speed {
+        None => "-".to_owned(),
+        Some(Speed { median, least, most }) if ranges => {
+            format!("{median:.2} ({least:.2}-{most:.2})")
+        }
+        Some(speed) => format!("{:.2}", speed.median),
     };
+    let (left, right) = if ranges { (18, 16) } else { (8, 4) };
+    format!("{:>left$} | {:>right$}", one(whole), one(last_third))
+}
+
+fn row(configuration: &ConfigurationReport, ranges: bool) -> String {
+    let runs = &configuration.runs;
     let [balanced, by_rondpoint, _] = pages_cells(runs);
     format!(
-        "  {:<12} {:>8} | {:>4} {:>6} {:>10} {:>8} {:>10} | {:>5}\n",
+        "  {:<12} {} {:>6} {:>10} {:>8} {:>10} | {:>5}\n",
         configuration.name,
-        speed(configuration.speed),
-        speed(configuration.last_third),
+        speeds(configuration.speed, configuration.last_third, ranges),
         cell(runs, 0, |run| run.local_percent),
         cell(runs, 0, |run| run.controller_imbalance_percent),
         cell(runs, 0, |run| run.latency_cycles),
@@ -104,23 +120,16 @@ fn wrapped(sentence: &str) -> String {
     text
 }
 
-fn means(means: &[Mean], programs: usize) -> String {
+fn means(means: &[Mean], programs: usize, ranges: bool) -> String {
     let mut text = String::from("\ngeometric means over the programs\n");
-    let number =
-        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     for mean in means {
         let left_out = match programs - mean.programs {
             0 => String::new(),
             all if all == programs => "  it acted on none".to_owned(),
             some => format!("  without the {some} on which it did not act"),
         };
-        let _ = writeln!(
-            text,
-            "  {:<12} {:>8} | {:>4}{left_out}",
-            mean.configuration,
-            number(mean.speed),
-            number(mean.last_third),
-        );
+        let speeds = speeds(mean.speed, mean.last_third, ranges);
+        let _ = writeln!(text, "  {:<12} {speeds}{left_out}", mean.configuration);
     }
     text.push_str(LEGEND);
     text
@@ -129,7 +138,7 @@ fn means(means: &[Mean], programs: usize) -> String {
 const LEGEND: &str = "
 speed: first touch = 1, more is faster, of the whole run | of the last third of its work. LAR: local accesses.
 imbalance: of the memory controllers, percent. latency: cycles per read from DRAM. moved: pages, by the kernel's
-balancing | by Rondpoint.
+balancing | by Rondpoint. With several seeds all are medians, those of speed with their range.
 ";
 
 #[cfg(test)]
@@ -139,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_table_says_who_did_not_act_and_what_to_do_next() {
-        let text = report(&sample(), Duration::from_secs(7));
+        let text = report(&sample(1), Duration::from_secs(7));
         assert!(text.contains("stencil: each thread has a part of its own"), "{text}");
         assert!(text.contains("  numad moved nothing: it did not act (it leaves"), "{text}");
         assert!(
@@ -148,6 +157,14 @@ mod tests {
         );
         assert!(text.contains("  rondpoint        4.00 | 4.00\n"), "{text}");
         assert!(text.trim_end().ends_with("on a server with several nodes"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+    }
+
+    #[test]
+    fn over_seeds_the_table_shows_ranges() {
+        let text = report(&sample(2), Duration::from_secs(7));
+        let ours = "3.00 (2.00-4.00) | 3.00 (2.00-4.00)";
+        assert_eq!(text.matches(ours).count(), 5, "four programs and the mean: {text}");
         assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
     }
 

@@ -20,11 +20,12 @@ echo nobody:x:65534:65534::/:/bin/sh > /etc/passwd
 su nobody -c "rondpoint run --quiet --report /tmp/refused -- $kmeans --undumpable" > /dev/null
 report refused /tmp/refused
 
-# A file system on node 1 that leaves 2 MiB of the node free.
+# A file system on node 1 that leaves 3 MiB of the node free, with a small reserve for the kernel.
+echo 1024 > /proc/sys/vm/min_free_kbytes
 free=$(sed -n 's/.*MemFree: *\([0-9]*\) kB/\1/p' /sys/devices/system/node/node1/meminfo)
 mkdir /full
 mount -t tmpfs -o size=100%,mpol=bind:1 none /full
-dd if=/dev/zero of=/full/file bs=1k count=$((free - 2048)) 2> /dev/null
+dd if=/dev/zero of=/full/file bs=64k count=$(((free - 3072) / 64)) 2> /dev/null
 rondpoint run --quiet --report /tmp/full -- $kmeans > /dev/null
 report full /tmp/full
 "#;
