@@ -51,13 +51,14 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that emulate machines.
-const LAB_STAGES: [Stage; 5] = [
+const LAB_STAGES: [Stage; 6] = [
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
     ("build of the lab's parts", || lab::build().map(|_| Tally::one(true))),
     ("the PMU, from inside the guest", lab::check_pmu),
     ("rondpoint in the guest, recorded and replayed", replay::test),
+    ("rondpoint in the guest, as promised", lab::live),
     ("the lab, end to end", lab::test),
 ];
 

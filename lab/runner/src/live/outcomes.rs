@@ -20,12 +20,21 @@ echo nobody:x:65534:65534::/:/bin/sh > /etc/passwd
 su nobody -c "rondpoint run --quiet --report /tmp/refused -- $kmeans --undumpable" > /dev/null
 report refused /tmp/refused
 
-# A file system on node 1 that leaves 3 MiB of the node free, with a small reserve for the kernel.
+# A file system on node 1 that leaves 16 MiB of the node free, and a reserve for the kernel that is larger
+# still: Rondpoint sees room, the kernel gives none.
+fill() { dd if=/dev/zero of=/full/$1 bs=64k count=$((($(free_kib) - $2) / 64)) 2> /dev/null; }
+free_kib() { sed -n 's/.*MemFree: *\([0-9]*\) kB/\1/p' /sys/devices/system/node/node1/meminfo; }
 echo 1024 > /proc/sys/vm/min_free_kbytes
-free=$(sed -n 's/.*MemFree: *\([0-9]*\) kB/\1/p' /sys/devices/system/node/node1/meminfo)
 mkdir /full
 mount -t tmpfs -o size=100%,mpol=bind:1 none /full
-dd if=/dev/zero of=/full/file bs=64k count=$(((free - 3072) / 64)) 2> /dev/null
+fill first 16384
+echo 65536 > /proc/sys/vm/min_free_kbytes
+rondpoint run --quiet --report /tmp/reserved -- $kmeans > /dev/null
+report reserved /tmp/reserved
+
+# And one that leaves 3 MiB, which Rondpoint sees.
+echo 1024 > /proc/sys/vm/min_free_kbytes
+fill second 3072
 rondpoint run --quiet --report /tmp/full -- $kmeans > /dev/null
 report full /tmp/full
 "#;
@@ -33,12 +42,13 @@ report full /tmp/full
 /// What a program may do in the middle, and the tag of its report.
 const EVASIONS: [&str; 5] = ["unmap", "exec", "fork", "stop", "exit"];
 
-/// Three refusals on two nodes.
+/// Four refusals on two nodes.
 pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("altra-2", 1)?;
     let record = run(lab, &machine, "pages that cannot be moved", REFUSALS)?;
     let (busy, refused) = (report(&record, "busy")?, report(&record, "refused")?);
-    let full = report(&record, "full")?;
+    let (reserved, full) = (report(&record, "reserved")?, report(&record, "full")?);
+    let held = full["refused"]["no-memory"].as_u64().unwrap_or(0);
     let machine = name(&machine);
     let finding = |check: &str, target: &str, report: &Value, holds: bool| {
         Finding::fact(&machine, check, target, told(report), holds)
@@ -60,10 +70,17 @@ pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
             steps(&refused, "refused") > 0 && not_permitted && pages(&refused, "moved") == 0,
         ),
         finding(
-            "ENOMEM: the other node is full",
-            "pages without room, not one lost",
-            &full,
-            pages(&full, "no_memory") > 0,
+            "ENOMEM: the other node is full, as only the kernel knows",
+            "pages without room, none moved",
+            &reserved,
+            pages(&reserved, "no_memory") > 0 && pages(&reserved, "moved") == 0,
+        ),
+        Finding::fact(
+            &machine,
+            "a full node that can be seen: nothing is tried",
+            "pages held back for want of memory",
+            format!("{held} pages held back, {}", told(&full)),
+            held > 0 && pages(&full, "no_memory") == 0,
         ),
     ])
 }
