@@ -394,7 +394,9 @@ mod tests {
             std::thread::yield_now();
         }
         let machine = synthetic::parse("node:1").unwrap();
-        assert_eq!(relocate(&Live(Reach::Own), pid, &moves(1..2, 0), &machine), StepResult::Gone);
+        let moves = moves(1..2, 0);
+        let result = relocate(&Live(Reach::Own), pid, &moves, Source::Planned, &machine);
+        assert_eq!(result, StepResult::Gone);
         child.wait().unwrap();
     }
 }

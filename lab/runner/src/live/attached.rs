@@ -89,7 +89,8 @@ pub(super) fn check_two(lab: &Lab) -> Result<Vec<Finding>> {
     let report = report(&record, "both")?;
     let moved = |program: &str| -> Result<u64> {
         let pid = script::lines(&record, &format!("{program} ")).next().context("no process")?;
-        let own = |process: &&Value| process["pid"].to_string() == pid;
+        let pid: u64 = pid.parse().context("a process number")?;
+        let own = |process: &&Value| process["pid"] == pid;
         let processes = report["processes"].as_array().into_iter().flatten();
         Ok(processes.filter(own).map(|process| pages_of(&process["account"], "moved")).sum())
     };
