@@ -14,7 +14,7 @@ mod without_pmu;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rondpoint_machine::Machine;
 
 use crate::batch::{Batch, Task, default_jobs};
@@ -36,10 +36,20 @@ struct Check {
     run: fn(&Lab) -> Result<Vec<Finding>>,
 }
 
+impl Check {
+    /// What was found. A check that cannot be made does not hold, and keeps none of the others from
+    /// being made.
+    fn found(&self, lab: &Lab) -> Vec<Finding> {
+        (self.run)(lab).unwrap_or_else(|error| {
+            vec![Finding::fact("none", self.name, "it can be made", format!("{error:#}"), false)]
+        })
+    }
+}
+
 /// The longest first, so that a short one ends the day.
 const CHECKS: [Check; 7] = [
-    Check { name: "encodings", run: encodings::check },
     Check { name: "without-pmu", run: without_pmu::check },
+    Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
     Check { name: "cost", run: cost::check },
     Check { name: "refusals", run: outcomes::check_refusals },
@@ -68,8 +78,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         arguments.checks.is_empty() || arguments.checks.iter().any(|asked| asked == check.name)
     };
     let checks: Vec<&Check> = CHECKS.iter().filter(asked).collect();
-    let one = |index: usize| (checks[index].run)(&lab).with_context(|| checks[index].name);
-    let findings = side_by_side(checks.len(), arguments.jobs, one)?.concat();
+    let findings =
+        side_by_side(checks.len(), arguments.jobs, |index| Ok(checks[index].found(&lab)))?;
+    let findings = findings.concat();
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&findings)?);
     } else {
