@@ -24,10 +24,11 @@ rondpoint run --quiet --report /tmp/acted -- $kmeans > /dev/null
 report acted /tmp/acted
 "#;
 
-/// The most that docs/BENCHMARKS.md says, instructions.
-const MOST_PER_LOOK: f64 = 1.7e6;
-const MOST_PER_SAMPLE: f64 = 1_200.0;
-const MOST_PER_PAGE: f64 = 9_000.0;
+/// The most that docs/BENCHMARKS.md says, instructions. What looks at a busy program cost more than those at
+/// a quiet one is in the figure of a sample.
+const MOST_PER_LOOK: f64 = 1.15e6;
+const MOST_PER_SAMPLE: f64 = 2_000.0;
+const MOST_PER_PAGE: f64 = 10_500.0;
 
 /// The machine that shares are told for: 64 CPUs at one instruction a cycle.
 const CPUS: f64 = 64.0;
@@ -86,7 +87,12 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     };
     Ok(vec![
         finding("a look at five quiet processes", MOST_PER_LOOK / 1e6, per_look / 1e6, "M instr."),
-        finding("a sample", MOST_PER_SAMPLE, per_sample, "instr."),
+        finding(
+            "a sample, with what a busy program costs beside it",
+            MOST_PER_SAMPLE,
+            per_sample,
+            "instr.",
+        ),
         finding("a page moved", MOST_PER_PAGE, per_page, "instr."),
         finding(
             "share of one CPU for 64, quiet (goal: 0.5)",
