@@ -204,7 +204,8 @@ impl<'a> Laboratory<'a> {
         let tasks: Vec<Task<'_>> = wanted.iter().map(task).collect();
         let results: Vec<RunResult> = self.batch.all(&tasks, self.jobs)?;
         for ((case, seed), result) in wanted.iter().zip(results) {
-            let run = Run::of(&result, self.experiment.programs.len(), self.experiment.seconds);
+            let seconds = self.experiment.seconds_of(&cases[*case]);
+            let run = Run::of(&result, self.experiment.programs.len(), seconds);
             let problem = failure(&result).or(run
                 .is_none()
                 .then(|| "a program did not say when its rounds ended".to_owned()));

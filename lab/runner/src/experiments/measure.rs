@@ -72,7 +72,8 @@ pub(super) fn failure(run: &RunResult) -> Option<String> {
 }
 
 impl Run {
-    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended.
+    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended, or ended before
+    /// the last third.
     pub(super) fn of(result: &RunResult, programs: usize, seconds: u32) -> Option<Self> {
         let seconds = f64::from(seconds);
         let mut run = Self {
@@ -90,6 +91,7 @@ impl Run {
             let rounds: f64 = value("iterations=")?.parse().ok()?;
             // A long list is thinned evenly.
             let each = rounds / ends.len() as f64;
+            ends.last().filter(|end| **end > seconds * 2.0 / 3.0)?;
             let late = ends.iter().filter(|end| **end > seconds * 2.0 / 3.0).count();
             run.last_third.push(each * late as f64 / (ends.last()? - seconds * 2.0 / 3.0));
             run.whole.push(rounds / ends.last()?);
@@ -137,7 +139,7 @@ impl ExperimentReport {
             .filter(|case| case.name.strip_prefix("fixed ").is_some_and(is_balanced))
             .filter_map(|case| Some(case.speed?.median))
             .collect();
-        (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+        (speeds.len() > 1).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
     }
 }
 
@@ -205,6 +207,7 @@ mod tests {
         assert_eq!(run.last_third, [2.0, 1.0]);
         assert_eq!(run.whole, [8.0 / 6.0, 4.0 / 6.0]);
         assert!(Run::of(&result, 3, 6).is_none());
+        assert!(Run::of(&result, 2, 12).is_none(), "over before the last third");
         assert!(Run::of(&sample_run(), 1, 6).is_none());
     }
 

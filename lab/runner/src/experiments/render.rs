@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::catalogue::EXPERIMENTS;
 use super::measure::{CaseReport, ExperimentReport, Report};
 use crate::comparison::Speed;
 
@@ -119,6 +120,12 @@ pub(super) fn page(report: &Report) -> String {
         report.seeds,
         if report.seeds == 1 { "seed, which is no evidence for a few percent" } else { "seeds" },
     );
+    let is_there = |name: &str| report.experiments.iter().any(|one| one.name == name);
+    let absent: Vec<&str> =
+        EXPERIMENTS.iter().map(|one| one.name).filter(|name| !is_there(name)).collect();
+    if !absent.is_empty() {
+        let _ = write!(page, "\nNot run for this page: {}.\n", absent.join(", "));
+    }
     for experiment in &report.experiments {
         let _ = write!(
             page,
