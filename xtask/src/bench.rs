@@ -11,17 +11,26 @@ use crate::tidy::root;
 /// What `./x bench` takes.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// `lab` for the speed of the emulated machine; else filters for the benchmarks' names; none runs them all
+    /// `lab` for the speed of the emulated machine, `move` for that of moving a process's memory in it; else filters for the benchmarks' names; none runs them all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-/// Hands over to `rondpoint-lab bench` or to `cargo bench`.
+/// The runner's command for a benchmark in the guest.
+fn in_the_lab(name: &str) -> Option<&'static str> {
+    match name {
+        "lab" => Some("bench"),
+        "move" => Some("movers"),
+        _ => None,
+    }
+}
+
+/// Hands over to `rondpoint-lab` or to `cargo bench`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let [first, rest @ ..] = &arguments.arguments[..]
-        && first == "lab"
+        && let Some(command) = in_the_lab(first)
     {
-        return lab::become_runner(["bench"].into_iter().chain(rest.iter().map(String::as_str)));
+        return lab::become_runner([command].into_iter().chain(rest.iter().map(String::as_str)));
     }
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command

@@ -160,6 +160,12 @@ impl Topology {
         self.description.distances[(accessing, holding)]
     }
 
+    /// Lines received from another cache domain in a second above which sharers are better off on one, where it was measured.
+    #[must_use]
+    pub fn coherence_per_s(&self) -> Option<f64> {
+        self.description.coherence_per_s
+    }
+
     /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was measured. The diagonal is local bandwidth.
     #[must_use]
     pub fn bandwidth(&self) -> Option<&Matrix<f64>> {

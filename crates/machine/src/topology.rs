@@ -31,6 +31,7 @@ impl Machine {
             bandwidth_bytes_per_s: Some(Matrix::from_fn(count, |a, h| {
                 self.bandwidth_mb_s(a, h) * MEGA
             })),
+            coherence_per_s: None,
             links: self.links.iter().map(link).collect(),
             routes: Some(self.routes.iter().map(|row| row.iter().map(route).collect()).collect()),
         };

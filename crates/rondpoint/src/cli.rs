@@ -7,7 +7,9 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
-use crate::{decide, doctor, external, ledgers, move_memory, observe, replay, run, topology};
+use crate::{
+    calibrate, decide, doctor, external, ledgers, move_memory, observe, replay, run, topology,
+};
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
@@ -46,6 +48,8 @@ enum Command {
     Decide(decide::Arguments),
     /// Show this machine: nodes, CPUs, caches, distances
     Topology(topology::Arguments),
+    /// Measure this machine's memory, so that decisions fit it
+    Calibrate(calibrate::Arguments),
     /// Say what this machine can sense and do, what is missing, and how to fix it
     Doctor(doctor::Arguments),
     /// Simulate machines and workloads (runs rondpoint-sim)
@@ -80,6 +84,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Observe(arguments) => observe::main(arguments),
         Command::Decide(arguments) => decide::main(&arguments),
         Command::Topology(arguments) => topology::main(&arguments),
+        Command::Calibrate(arguments) => calibrate::main(&arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Simulate(rest) => external::run("rondpoint-sim", &rest.arguments),
         Command::Lab(rest) => external::run("rondpoint-lab", &rest.arguments),

@@ -3,22 +3,29 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use rondpoint_core::Topology;
 use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{Root, root};
 use rondpoint_machine::Machine;
 
+use crate::calibrate::{Calibration, SYSTEM_FILE as CALIBRATION};
+
 /// Read where no file is named: what `rondpoint topology --machine-file` wrote and somebody completed.
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/machine.toml";
 
-/// The machine as found, with links and bandwidths of a machine file: the one that is named, else the
-/// system's where there is one.
+/// The machine as found, with links and bandwidths of a machine file (the one that is named, else the system's
+/// where there is one), and in place of them what `rondpoint calibrate` has measured, where it has.
 pub(crate) fn discover(root: &Root, named: Option<&Path>) -> Result<Discovered> {
     let mut found = topology::discover(root)?;
     let system = || Some(PathBuf::from(SYSTEM_FILE)).filter(|path| path.exists());
     if let Some(path) = named.map(PathBuf::from).or_else(system) {
         found.topology = completed(&found.topology, &path)?;
+    }
+    let calibration = Some(Path::new(CALIBRATION)).filter(|path| path.exists());
+    if let Some(path) = calibration {
+        let complete = Calibration::load(path)?.complete(&found.topology);
+        found.topology = complete.with_context(|| path.display().to_string())?;
     }
     Ok(found)
 }

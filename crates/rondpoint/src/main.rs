@@ -4,6 +4,7 @@
 //! with its status (128 + n for signal n), or 125 for a failure of ours, bad usage included, 126 for
 //! a program that cannot be run, 127 for one that is not found.
 
+mod calibrate;
 mod cli;
 mod decide;
 mod doctor;

@@ -259,7 +259,7 @@ impl<'a> Watch<'a> {
 }
 
 /// Reads an amount: `4096`, `500M`, `1.5G`.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let shift = match text.chars().last().map(|last| last.to_ascii_uppercase()) {
         Some('K') => 10,
         Some('M') => 20,
@@ -270,7 +270,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     let number: Option<f64> = digits.parse().ok();
     let bytes = number.map(|number| number * f64::from(1 << shift));
     let bytes = bytes.filter(|bytes| (1.0..=1e18).contains(bytes)).map(|bytes| bytes as u64);
-    bytes.ok_or_else(|| "expected bytes a second such as 500M or 1.5G".to_string())
+    bytes.ok_or_else(|| "expected bytes such as 500M or 1.5G".to_string())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

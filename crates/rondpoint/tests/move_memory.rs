@@ -45,7 +45,7 @@ fn what_cannot_be_moved_is_refused_before_anything_is() {
     refuse(&["--pid", &pid, "--from", "0", "--to", "x"], "--to: `x`: expected nodes such as");
     refuse(&["--pid", &pid, "--from", "999", "--to", "0"], "node 999: no such node with memory");
     refuse(&["--pid", &pid, "--from", "0", "--to", "0"], "no node's memory would go to another");
-    refuse(&["--pid", &pid, "--from", "0", "--to", "0", "--limit", "x"], "expected bytes a second");
+    refuse(&["--pid", &pid, "--from", "0", "--to", "0", "--limit", "x"], "expected bytes such as");
     refuse(&["--pid", &pid, "--from", "0", "--to", "0", "--workers", "0"], "--workers");
     refuse(&["--pid", "x", "--from", "0", "--to", "0"], "expected a process number");
 }

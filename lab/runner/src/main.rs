@@ -7,6 +7,7 @@ mod bench;
 #[expect(dead_code, reason = "only xtask asks for the runner's own name")]
 mod built;
 mod cache;
+mod calibration;
 mod comparison;
 mod configuration;
 mod demo;
@@ -60,6 +61,8 @@ enum Command {
     Live(live::Arguments),
     /// How fast the host emulates: with the full model, and without
     Bench(bench::Arguments),
+    /// Does rondpoint calibrate find in the guest what the machine file says?
+    Calibration(calibration::Arguments),
     /// How fast rondpoint move, migratepages and move_pages are, in one run
     Movers(movers::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Physics(arguments) => physics::run(&arguments),
         Command::Live(arguments) => live::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Calibration(arguments) => calibration::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
     };

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "carrefour-a")]
     machine: String,
     /// MiB that are moved
-    #[arg(long, value_name = "MIB", default_value_t = 96, value_parser = whole::<u32>("MiB", 2..=100_000))]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = whole::<u32>("MiB", 2..=100_000))]
     mib: u32,
     /// Turns of each mover
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>("rounds", 1..=100))]
@@ -101,6 +101,11 @@ fn text(arguments: &Arguments, flag: &str) -> String {
     for workers in workers {
         let command = "/bin/rondpoint move --quiet --pid {pid} --from {from} --to {to}";
         let _ = write!(text, " --mover 'rondpoint-{workers}={command} --workers {workers}'");
+        if Some(workers) == arguments.workers.iter().max() {
+            let frozen =
+                format!("rondpoint-{workers}-frozen={command} --workers {workers} --freeze");
+            let _ = write!(text, " --mover '{frozen}'");
+        }
     }
     text
 }
@@ -141,7 +146,7 @@ fn table(report: &Report) -> String {
         "{} MiB on {} with {} CPUs, emulated; medians of the turns, guest time (slow motion: see docs/LAB.md)\n",
         report.mib, report.machine, report.vcpus
     );
-    text += "pages   mover          MiB/s   relative to migratepages   pages left\n";
+    text += "pages   mover               MiB/s   relative to migratepages   pages left\n";
     for row in &report.rows {
         let base = report
             .rows
@@ -150,7 +155,7 @@ fn table(report: &Report) -> String {
             .map_or(f64::NAN, |other| other.mib_per_s);
         let _ = writeln!(
             text,
-            "{:<7} {:<13} {:>6.1}   {:>24.2}   {:>10}",
+            "{:<7} {:<18} {:>6.1}   {:>24.2}   {:>10}",
             row.pages,
             row.mover,
             row.mib_per_s,
@@ -180,7 +185,10 @@ mod tests {
         let report =
             Report { format: 1, counts: "emulated", machine: "m".into(), vcpus: 4, mib: 100, rows };
         let text = table(&report);
-        assert!(text.contains("4 KiB   rondpoint-4    100.0                       2.00"), "{text}");
+        assert!(
+            text.contains("4 KiB   rondpoint-4         100.0                       2.00"),
+            "{text}"
+        );
     }
 
     #[test]

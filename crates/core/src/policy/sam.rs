@@ -75,7 +75,7 @@ const FORGET_EVERY: u32 = 64;
 
 /// Misses per second that the memory of a socket bears on this machine.
 pub(super) fn memory_limit_per_s(topology: &Topology) -> f64 {
-    Basis::Published.for_machine(&Sockets::new(topology).layout, topology.clock_hz()).memory_socket
+    Basis::Published.for_topology(topology).memory_socket
 }
 
 impl Sam {
@@ -171,7 +171,7 @@ impl Sam {
 
     /// Values for this machine.
     pub(super) fn thresholds(&self, topology: &Topology) -> Thresholds {
-        self.preset.basis.for_machine(&Sockets::new(topology).layout, topology.clock_hz())
+        self.preset.basis.for_topology(topology)
     }
 
     /// Looks at the machine and gives what it sees to `then`, with the thresholds and the applications' statistics.
@@ -184,7 +184,7 @@ impl Sam {
         self.forget(model);
         let sockets = Sockets::new(topology);
         let (uses, threads) = observe::uses(model, topology, &sockets);
-        let thresholds = self.preset.basis.for_machine(&sockets.layout, topology.clock_hz());
+        let thresholds = self.preset.basis.for_topology(topology);
         consolidate(
             &sockets.layout,
             &uses,

@@ -20,6 +20,9 @@ pub struct Description {
     pub distances: Matrix<u32>,
     /// Measured bandwidth in bytes per second by `[accessing][holding]`.
     pub bandwidth_bytes_per_s: Option<Matrix<f64>>,
+    /// Lines that a thread receives from another cache domain in a second above which it is better off on the same one as
+    /// whoever writes them, where that was measured.
+    pub coherence_per_s: Option<f64>,
     /// Directed links.
     pub links: Vec<Link>,
     /// Routes by `[accessing][holding]`; `None` if the machine does not tell.
@@ -97,6 +100,7 @@ impl Description {
             cpus,
             distances,
             bandwidth_bytes_per_s: None,
+            coherence_per_s: None,
             links: Vec::new(),
             routes: None,
         }

@@ -1,9 +1,9 @@
-//! `mmap(2)` of a perf ring, and anonymous memory for tests of page faults.
+//! `mmap(2)` of a perf ring, and anonymous memory to try page faults, moves and speeds on.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// The size of a page frame.
 #[must_use]
@@ -116,6 +116,9 @@ pub struct Anonymous {
     mapped: Mapped,
 }
 
+// SAFETY: all access through a shared reference is by atomics.
+unsafe impl Sync for Anonymous {}
+
 impl Anonymous {
     /// Maps `bytes` bytes, untouched.
     ///
@@ -135,10 +138,46 @@ impl Anonymous {
     /// Writes one byte in every `stride` bytes.
     pub fn touch_every(&self, stride: usize) {
         for offset in (0..self.mapped.bytes).step_by(stride) {
-            // SAFETY: inside the mapping, which only this object knows of; volatile so that the
-            // touch is not optimised away.
-            unsafe { self.mapped.address.as_ptr().add(offset).write_volatile(1) };
+            // SAFETY: inside the mapping, which only this object knows of, and by an atomic as all access to it.
+            let byte = unsafe { AtomicU8::from_ptr(self.mapped.address.as_ptr().add(offset)) };
+            byte.store(1, Ordering::Relaxed);
         }
+    }
+
+    /// Its contents: zero where nobody has written yet.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        let words = self.mapped.bytes / size_of::<AtomicU64>();
+        // SAFETY: the mapping begins at a page, lives as long as `self`, holds so many words, and any bits are a
+        // number; all access to it is by atomics.
+        unsafe { std::slice::from_raw_parts(self.mapped.address.as_ptr().cast(), words) }
+    }
+
+    /// From now on its pages come from this node, or not at all.
+    ///
+    /// # Errors
+    /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
+    pub fn bind(&self, node: u32) -> io::Result<()> {
+        const MPOL_BIND: libc::c_int = 2;
+        let mut mask = vec![0u64; node as usize / 64 + 1];
+        mask[node as usize / 64] = 1 << (node % 64);
+        // The kernel reads one bit less than it is told (get_nodes, mm/mempolicy.c, Linux 6.12).
+        let bits = mask.len() * 64 + 1;
+        // SAFETY: the range is this mapping and the mask outlives the call, which reads `bits` - 1 bits of it and
+        // changes only where pages come from.
+        let result = unsafe {
+            let address = self.mapped.address.as_ptr();
+            libc::syscall(
+                libc::SYS_mbind,
+                address,
+                self.mapped.bytes,
+                MPOL_BIND,
+                mask.as_ptr(),
+                bits,
+                0,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
@@ -154,7 +193,21 @@ mod tests {
         let memory = Anonymous::new(4 * page_bytes()).unwrap();
         assert_eq!(memory.address() % page_bytes() as u64, 0);
         memory.touch_every(page_bytes());
+        assert_eq!(memory.words().len(), 4 * page_bytes() / 8);
+        assert_eq!(memory.words()[0].load(Ordering::Relaxed), 1);
         assert!(Anonymous::new(usize::MAX / 2).is_err());
+    }
+
+    #[test]
+    fn memory_comes_from_the_node_that_it_is_bound_to() {
+        let memory = Anonymous::new(page_bytes()).unwrap();
+        assert!(memory.bind(1000).is_err());
+        // A kernel without NUMA knows no policies.
+        if memory.bind(0).is_ok() {
+            memory.touch_every(page_bytes());
+            let found = crate::syscall::pages::locate(0, &[memory.address()]).unwrap();
+            assert_eq!(found, [Ok(0)]);
+        }
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(crate) struct Machine {
     distances: Square<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bandwidth_bytes_per_s: Option<Square<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coherence_per_s: Option<f64>,
     links: Vec<Link>,
     /// Indices of links by `[accessing][holding]`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -220,6 +222,7 @@ impl From<&Description> for Machine {
             cpus: machine.cpus.iter().map(cpu).collect(),
             distances: Square(machine.distances.clone()),
             bandwidth_bytes_per_s: machine.bandwidth_bytes_per_s.clone().map(Square),
+            coherence_per_s: machine.coherence_per_s,
             links: machine.links.iter().map(link).collect(),
             routes: machine.routes.as_ref().map(|rows| rows.iter().map(routes_of).collect()),
         }
@@ -255,6 +258,7 @@ impl From<&Machine> for Description {
             cpus: machine.cpus.iter().map(cpu).collect(),
             distances: machine.distances.0.clone(),
             bandwidth_bytes_per_s: machine.bandwidth_bytes_per_s.clone().map(|rates| rates.0),
+            coherence_per_s: machine.coherence_per_s,
             links: machine.links.iter().map(link).collect(),
             routes: machine.routes.as_ref().map(|rows| rows.iter().map(routes_of).collect()),
         }

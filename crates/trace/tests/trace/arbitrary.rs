@@ -166,6 +166,7 @@ fn describe(
         cpus: cpus.iter().enumerate().map(cpu).collect(),
         distances: Matrix::from_fn(nodes.len(), |a, h| if a == h { 10 } else { distances[(a, h)] }),
         bandwidth_bytes_per_s,
+        coherence_per_s: clock_hz.map(|hz| hz / 4096.0),
         routes,
         links,
     })

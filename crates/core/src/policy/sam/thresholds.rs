@@ -1,6 +1,8 @@
 //! Above which rate a thread or a socket has a problem: the published values and their scaling to another machine.
 
+use super::observe::Sockets;
 use super::view::Layout;
+use crate::topology::Topology;
 
 /// Clock of the machine of the two-socket values: Xeon E5-2660 v2, in MHz [SAM-slides].
 const TWO_SOCKET_CLOCK_MHZ: f64 = 2_200.0;
@@ -53,6 +55,13 @@ impl Thresholds {
     /// The user-level port on four sockets [third-party code].
     pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
 
+    /// The same with a threshold of coherence that was measured: the high one keeps its ratio to it.
+    #[must_use]
+    pub fn with_coherence(self, per_s: f64) -> Self {
+        let high_coherence = self.high_coherence / self.coherence * per_s;
+        Self { coherence: per_s, high_coherence, ..self }
+    }
+
     /// The values for another clock and another number of logical CPUs a socket.
     ///
     /// Rates of a thread are events per cycle and follow the clock; the sum of a socket follows the number of its CPUs too. The
@@ -93,6 +102,16 @@ impl Basis {
         let clock = clock_hz.map_or(1.0, |hz| hz / 1e6 / basis_mhz);
         values.scaled(clock, layout.mean_cpus_of_a_socket())
     }
+
+    /// The thresholds for a topology; that of coherence as it was measured there, where it was.
+    #[must_use]
+    pub fn for_topology(self, topology: &Topology) -> Thresholds {
+        let values = self.for_machine(&Sockets::new(topology).layout, topology.clock_hz());
+        match topology.coherence_per_s() {
+            Some(coherence) => values.with_coherence(coherence),
+            None => values,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +126,18 @@ mod tests {
         let layout = Layout::regular(4, 10, 2);
         let thresholds = Basis::Published.for_machine(&layout, Some(1.9e9));
         assert_eq!(thresholds, Thresholds::FOUR_SOCKET);
+    }
+
+    #[test]
+    fn a_measured_threshold_of_coherence_replaces_the_published_one() {
+        let plain = crate::topology::synthetic::parse("node:2 core:4 mhz:2200").expect("a machine");
+        let published = Basis::Published.for_topology(&plain);
+        assert_eq!(published.coherence, 550_000.0);
+        let mut description = plain.description().clone();
+        description.coherence_per_s = Some(110_000.0);
+        let measured = Basis::Published.for_topology(&Topology::new(description).expect("fits"));
+        let high_coherence = published.high_coherence / 5.0;
+        assert_eq!(measured, Thresholds { coherence: 110_000.0, high_coherence, ..published });
     }
 
     #[test]

@@ -1,0 +1,203 @@
+//! `rondpoint-lab calibration`: does `rondpoint calibrate`, run in the guest, find what the machine file says?
+//!
+//! The product knows nothing of the file: it measures with programs of its own, by the guest's clock. Machines are cut
+//! to few CPUs a node, which their constants do not depend on.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use rondpoint_core::policy::{carrefour, nmass};
+use rondpoint_core::reference::CARREFOUR_A;
+use rondpoint_machine::Machine;
+use serde_json::Value;
+
+use crate::lab::{self, Lab};
+use crate::physics::{Finding, document, script};
+
+/// Machines and the CPUs of each node that are kept: SAM's experiment needs two.
+const MACHINES: [(&str, u32); 3] = [("carrefour-a", 1), ("sam-2", 2), ("nmass-2", 2)];
+/// How far a bandwidth may be off its constant.
+const BANDWIDTH_PERCENT: f64 = 5.0;
+/// The same for what one load or one line waits for.
+const LATENCY_PERCENT: f64 = 10.0;
+/// The same for a threshold made of such.
+const THRESHOLD_PERCENT: f64 = 10.0;
+/// The same for SAM's, which is a difference of two times.
+const SHARING_PERCENT: f64 = 25.0;
+
+/// What `calibration` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only these machines; default: all three
+    #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "sam-2", "nmass-2"])]
+    machines: Vec<String>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs all and prints them; exit status 1 when a measurement is elsewhere than its constant.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let lab = Lab::open()?;
+    let mut findings = Vec::new();
+    for (name, cpus) in MACHINES {
+        let asked = &arguments.machines;
+        if asked.is_empty() || asked.iter().any(|asked| asked == name) {
+            findings.extend(check(&lab, name, cpus)?);
+        }
+    }
+    match arguments.json {
+        true => println!("{}", serde_json::to_string_pretty(&findings)?),
+        false => print!("{}", document::table(&findings)),
+    }
+    Ok(ExitCode::from(u8::from(!findings.iter().all(|finding| finding.holds))))
+}
+
+/// One machine.
+fn check(lab: &Lab, name: &str, cpus: u32) -> Result<Vec<Finding>> {
+    let mut machine = lab::full_machine(name)?;
+    machine.lab.cpus_per_node = cpus;
+    let machine = machine.for_lab()?;
+    let cache = machine.caches.llc.bytes;
+    let text = format!("exec rondpoint calibrate --json --output /root/found.toml --cache {cache}");
+    let record = script::run(lab, &machine, "rondpoint calibrate", &text)?;
+    let found: Value = serde_json::from_slice(&record.stdout).context("rondpoint's report")?;
+    let mut findings = bandwidths(&machine, &found)?;
+    findings.extend(latencies(&machine, &found)?);
+    findings.extend(thresholds(&machine, &found)?);
+    findings.extend(sharing(&machine, &found)?);
+    Ok(findings)
+}
+
+/// A number of the report, by its path.
+fn number(found: &Value, path: &str) -> Result<f64> {
+    found
+        .pointer(path)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("no number at {path}: {found}"))
+}
+
+fn bandwidths(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+    let nodes = 0..machine.nodes.len();
+    let mut findings = Vec::new();
+    for holding in nodes.clone() {
+        let Some(controller) = &machine.nodes[holding].controller else { continue };
+        let measured = number(found, &format!("/calibration/controller_mb_s/{holding}"))?;
+        let check = format!("what all CPUs draw from node {holding}");
+        let pair = (controller.bandwidth_mb_s, measured);
+        findings.push(Finding::near(&machine.name, check, pair, BANDWIDTH_PERCENT, "MB/s"));
+        for accessing in nodes.clone().filter(|&accessing| accessing != holding) {
+            let path = format!("/calibration/bandwidth_mb_s/{accessing}/{holding}");
+            let pair = (machine.bandwidth_mb_s(accessing, holding), number(found, &path)?);
+            let check = format!("what node {accessing} draws from node {holding}");
+            findings.push(Finding::near(&machine.name, check, pair, BANDWIDTH_PERCENT, "MB/s"));
+        }
+    }
+    Ok(findings)
+}
+
+fn latencies(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+    let nodes = 0..machine.nodes.len();
+    let mut findings = Vec::new();
+    for (accessing, holding) in nodes.clone().flat_map(|a| nodes.clone().map(move |h| (a, h))) {
+        let measured = number(found, &format!("/calibration/latency_ns/{accessing}/{holding}"))?;
+        let check = format!("a load of node {accessing} from node {holding}");
+        let pair = (machine.latency_ns[accessing][holding], measured);
+        findings.push(Finding::near(&machine.name, check, pair, LATENCY_PERCENT, "ns"));
+    }
+    let transfer = &machine.transfer_ns;
+    let remote = (transfer.remote_ns[0][1], number(found, "/calibration/sharing/remote_ns")?);
+    let check = "a line to the nearest node".to_string();
+    findings.push(Finding::near(&machine.name, check, remote, LATENCY_PERCENT, "ns"));
+    if machine.nodes[0].cpus > 1 {
+        let measured = number(found, "/calibration/sharing/same_domain_ns")?;
+        let check = "a line within a cache domain".to_string();
+        let pair = (transfer.same_domain_ns, measured);
+        findings.push(Finding::near(&machine.name, check, pair, LATENCY_PERCENT, "ns"));
+    }
+    Ok(findings)
+}
+
+/// The policies' thresholds by what was measured, against the same by the file's constants.
+fn thresholds(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+    let topology = machine.topology();
+    let gate = carrefour::preset::FINAL.traffic.per_us;
+    let requests = CARREFOUR_A.scale_requests_per_us(gate, &topology);
+    let measured = number(found, "/thresholds/carrefour_requests_per_us")?;
+    let check = "Carrefour's MAPTU".to_string();
+    let pair = (requests, measured);
+    let mut findings =
+        vec![Finding::near(&machine.name, check, pair, THRESHOLD_PERCENT, "requests/us")];
+    // The guest's sysfs does not know the modelled clock: the link's part of the threshold is compared.
+    if let Ok(measured) = number(found, "/thresholds/nmass_mpki") {
+        let expected = nmass::Preset::PUBLISHED.for_topology(&topology).threshold_mpki;
+        let check = "N-MASS's pressure of a saturated link".to_string();
+        let pair = (expected, measured);
+        findings.push(Finding::near(&machine.name, check, pair, THRESHOLD_PERCENT, "MPKI"));
+    }
+    Ok(findings)
+}
+
+/// SAM's threshold: both ways are equally good where what a round's private accesses gain apart is what the line
+/// costs more. The gain is the slope of the measured rounds, the cost the file's.
+fn sharing(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+    let points = found.pointer("/sharing_points").and_then(Value::as_array);
+    let points = points.context("no sharing_points")?;
+    let [.., before, after] = points.as_slice() else { return Ok(Vec::new()) };
+    let value = |point: &Value, key: &str| number(point, &format!("/{key}"));
+    let run = value(after, "private")? - value(before, "private")?;
+    let slope =
+        |key: &str| Ok::<f64, anyhow::Error>((value(after, key)? - value(before, key)?) / run);
+    let (together, apart) = (slope("together_s")?, slope("apart_s")?);
+    let transfer = &machine.transfer_ns;
+    let (near, far) = (transfer.same_domain_ns / 1e9, transfer.remote_ns[0][1] / 1e9);
+    let private = (far - near) / (together - apart);
+    let expected = 1.0 / (private * apart + far);
+    let check = "SAM's coherence threshold".to_string();
+    let measured = number(found, "/thresholds/sam_coherence_per_s");
+    let Ok(measured) = measured else {
+        let said = "two domains were never better".to_string();
+        return Ok(vec![Finding::fact(&machine.name, &check, "a rate", said, false)]);
+    };
+    let pair = (expected, measured);
+    Ok(vec![Finding::near(&machine.name, check, pair, SHARING_PERCENT, "lines/s")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_cut_to_few_cpus_and_still_saturate_their_memory() {
+        for (name, cpus) in MACHINES {
+            let mut machine = lab::full_machine(name).expect("it comes along");
+            machine.lab.cpus_per_node = cpus;
+            let machine = machine.for_lab().expect("it saturates");
+            assert_eq!(machine.cpu_count(), machine.nodes.len() * cpus as usize);
+        }
+    }
+
+    #[test]
+    fn sams_threshold_follows_from_slopes_and_transfers() {
+        let mut machine =
+            lab::full_machine("sam-2").expect("it comes along").for_lab().expect("fits");
+        machine.transfer_ns.same_domain_ns = 100.0;
+        machine.transfer_ns.remote_ns[0][1] = 300.0;
+        // 20 and 10 ns an access: equal at 20 accesses, 500 ns a round.
+        let point = |private: u32| {
+            let accesses = f64::from(private);
+            let (together, apart) =
+                ((100.0 + 20.0 * accesses) / 1e9, (300.0 + 10.0 * accesses) / 1e9);
+            serde_json::json!({ "private": private, "together_s": together, "apart_s": apart })
+        };
+        let found = |rate: f64| {
+            serde_json::json!({
+                "sharing_points": [point(16), point(32)], "thresholds": { "sam_coherence_per_s": rate },
+            })
+        };
+        assert!(sharing(&machine, &found(2e6)).expect("complete")[0].holds);
+        assert!(!sharing(&machine, &found(3e6)).expect("complete")[0].holds);
+        let none = serde_json::json!({ "sharing_points": [point(1), point(2)], "thresholds": {} });
+        assert!(!sharing(&machine, &none).expect("complete")[0].holds);
+    }
+}
