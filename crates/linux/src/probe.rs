@@ -114,9 +114,20 @@ pub fn whole_cpu() -> Result<(), LinuxError> {
 #[must_use]
 pub fn own_instructions() -> Option<OpenEvent> {
     const INSTRUCTIONS: u64 = 1; // PERF_COUNT_HW_INSTRUCTIONS
-    let mut attr = Attr::counting(TYPE_HARDWARE, INSTRUCTIONS);
+    own("instructions", INSTRUCTIONS)
+}
+
+/// The same for core cycles, which pass at the core's own clock.
+#[must_use]
+pub fn own_cycles() -> Option<OpenEvent> {
+    const CYCLES: u64 = 0; // PERF_COUNT_HW_CPU_CYCLES
+    own("cycles", CYCLES)
+}
+
+fn own(name: &str, event: u64) -> Option<OpenEvent> {
+    let mut attr = Attr::counting(TYPE_HARDWARE, event);
     attr.flags &= !flag::DISABLED;
-    OpenEvent::open("instructions", &attr, SELF, None).ok()
+    OpenEvent::open(name, &attr, SELF, None).ok()
 }
 
 /// Locating and moving a page of this process; to where it is, so nothing moves.

@@ -15,14 +15,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::Topology;
 use rondpoint_linux::syscall::affinity;
 use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
 use rondpoint_linux::topology::Discovered;
-use rondpoint_linux::{Root, topology};
+use rondpoint_linux::{Root, probe, topology};
 
 pub(crate) use self::file::{Calibration, SYSTEM_FILE};
 use self::handoff::{Pair, Point};
@@ -170,15 +170,32 @@ impl<'a> Bench<'a> {
                 found.bandwidth_mb_s[accessing][holding] = rate / 1e6;
             }
             chase::lay(words, holding as u64 + 1);
+            let scratch = self.memory(holding)?;
             for (accessing, cpus) in
                 self.cpus.iter().enumerate().filter(|(_, cpus)| !cpus.is_empty())
             {
+                // Other caches would answer in place of the memory for what they hold of it.
+                stream::bandwidth(&everybody, scratch.words(), self.time)?;
                 found.latency_ns[accessing][holding] =
                     self.on(cpus[0], || chase::latency_ns(words, self.time))?;
             }
         }
+        found.clock_mhz = self.clock_mhz();
         let points = self.measure_sharing(&mut found)?;
         Ok((found, points))
+    }
+
+    /// Cycles of this thread in a second while it works without memory; `None` where they cannot be counted.
+    fn clock_mhz(&self) -> Option<f64> {
+        let event = probe::own_cycles()?;
+        let cycles = || Some(event.read(1).ok()?.first()?.value);
+        let (begin, before) = (Instant::now(), cycles()?);
+        while begin.elapsed() < self.time {
+            std::hint::black_box((0..1000u32).fold(1u32, |all, one| all.wrapping_mul(one | 1)));
+        }
+        let counted = cycles()?.checked_sub(before)?;
+        // Time off the CPU makes it too low; on an idle machine there is hardly any.
+        (counted > 0).then(|| counted as f64 / begin.elapsed().as_secs_f64() / 1e6)
     }
 
     /// Memory on a node, larger than any cache that could keep it.

@@ -6,6 +6,7 @@
 mod asymsched;
 mod carrefour;
 pub(crate) mod document;
+mod moving;
 pub(crate) mod script;
 
 use std::process::ExitCode;
@@ -18,8 +19,8 @@ use crate::lab::Lab;
 /// What `physics` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these machines; default: all that have checks
-    #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "asymsched-8"])]
+    /// Only these machines, or what `rondpoint move` does on one; default: all
+    #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "asymsched-8", "moving"])]
     machines: Vec<String>,
     /// Print one JSON object instead of a table
     #[arg(long, conflicts_with = "markdown")]
@@ -121,6 +122,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if asked(asymsched::NAME) {
         findings.extend(asymsched::check(&lab)?);
+    }
+    if asked(moving::NAME) {
+        findings.extend(moving::check(&lab)?);
     }
     let holds = findings.iter().all(|finding| finding.holds);
     if arguments.json {

@@ -21,6 +21,8 @@ pub(crate) struct Calibration {
     pub(crate) format: u32,
     pub(crate) host: Option<String>,
     pub(crate) cpus: usize,
+    /// The clock of a busy core; absent where cycles cannot be counted.
+    pub(crate) clock_mhz: Option<f64>,
     /// The kernel's numbers.
     pub(crate) nodes: Vec<u32>,
     /// What all CPUs together draw from a node's memory.
@@ -65,7 +67,7 @@ impl Calibration {
         if found.controller_mb_s.len() != count || !matrices.iter().all(is_square) {
             bail!("expected {count} numbers for {count} nodes in each row and column");
         }
-        let values = matrices.iter().flat_map(|rows| rows.iter().flatten());
+        let values = matrices.iter().flat_map(|rows| rows.iter().flatten()).chain(&found.clock_mhz);
         let is_sound = |value: &f64| value.is_finite() && *value >= 0.0;
         if let Some(odd) = values.chain(&found.controller_mb_s).find(|value| !is_sound(value)) {
             bail!("{odd}: expected zero or more");
@@ -87,6 +89,7 @@ impl Calibration {
             format: FORMAT,
             host,
             cpus: topology.cpu_count(),
+            clock_mhz: None,
             nodes: (0..count).map(|node| topology.kernel_node(node)).collect(),
             controller_mb_s: vec![0.0; count],
             bandwidth_mb_s: vec![vec![0.0; count]; count],
@@ -108,6 +111,7 @@ impl Calibration {
             );
         }
         let mut description: Description = topology.description().clone();
+        description.clock_hz = self.clock_mhz.map(|mhz| mhz * MEGA).or(description.clock_hz);
         let known = topology.bandwidth();
         let written = |a: usize, h: usize| known.map_or(0.0, |matrix| matrix[(a, h)]);
         let measured = |a: usize, h: usize| match self.bandwidth_mb_s[a][h] * MEGA {

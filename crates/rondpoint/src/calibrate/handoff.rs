@@ -86,7 +86,7 @@ fn hand_on(line: &AtomicU64, side: u64, time: Duration) -> f64 {
         }
         turns += 1;
         next += 2;
-        if side == 0 && turns % CHUNK == 0 && begin.elapsed() >= time {
+        if side == 0 && turns.is_multiple_of(CHUNK) && begin.elapsed() >= time {
             line.store(OVER, Ordering::Release);
             return begin.elapsed().as_secs_f64() / (2 * turns) as f64;
         }
