@@ -160,7 +160,7 @@ impl Topology {
         self.description.distances[(accessing, holding)]
     }
 
-    /// Lines received from another cache domain in a second above which sharers are better off on one, where it was measured.
+    /// Lines that a thread receives from another socket in a second above which sharers belong on one, where transfers were measured.
     #[must_use]
     pub fn coherence_per_s(&self) -> Option<f64> {
         self.description.coherence_per_s

@@ -3,7 +3,7 @@
 //!
 //! Published thresholds belong to the machines that they were found on. What is measured here is what they are
 //! relative to: N-MASS's link saturation, AsymSched's matrix, the capacity behind Carrefour's MAPTU, and
-//! SAM's coherence threshold by SAM's own experiment.
+//! the transfers behind SAM's coherence threshold, with SAM's own experiment beside them.
 
 mod chase;
 mod file;
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::Topology;
+use rondpoint_core::policy::sam;
 use rondpoint_linux::syscall::affinity;
 use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
 use rondpoint_linux::topology::Discovered;
@@ -239,6 +240,9 @@ impl<'a> Bench<'a> {
         };
         found.sharing.same_domain_ns = ns(near.map(|(_, cpus)| cpus))?;
         found.sharing.remote_ns = ns(far.map(|(_, cpus)| cpus))?;
+        let extra = found.sharing.remote_ns.zip(found.sharing.same_domain_ns);
+        let extra = extra.map(|(remote, same)| remote - same).filter(|extra| *extra > 0.0);
+        found.sharing.coherence_per_s = extra.map(sam::Thresholds::coherence_per_s);
         let (Some((node, near)), Some((nodes, far))) = (near, far) else { return Ok(Vec::new()) };
         let bytes = (self.cache_bytes as f64 * PRIVATE_PART) as u64;
         let own = [self.bound(bytes, nodes[0])?, self.bound(bytes, nodes[1])?];
@@ -246,7 +250,7 @@ impl<'a> Bench<'a> {
         let together = Pair { cpus: near, private: [both[0].words(), both[1].words()] };
         let apart = Pair { cpus: far, private: [own[0].words(), own[1].words()] };
         let points = handoff::sweep(&together, &apart, self.time)?;
-        found.sharing.coherence_threshold_per_s = handoff::threshold_per_s(&points);
+        found.sharing.crossover_per_s = handoff::crossover_per_s(&points);
         Ok(points)
     }
 

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use rondpoint_core::policy::{carrefour, nmass};
+use rondpoint_core::policy::{carrefour, nmass, sam};
 use rondpoint_core::reference::CARREFOUR_A;
 use rondpoint_machine::Machine;
 use serde_json::Value;
@@ -22,8 +22,6 @@ const BANDWIDTH_PERCENT: f64 = 5.0;
 const LATENCY_PERCENT: f64 = 10.0;
 /// The same for a threshold made of such.
 const THRESHOLD_PERCENT: f64 = 10.0;
-/// The same for SAM's, which is a difference of two times.
-const SHARING_PERCENT: f64 = 25.0;
 
 /// What `calibration` takes.
 #[derive(Debug, clap::Args)]
@@ -63,7 +61,6 @@ fn check(lab: &Lab, name: &str, cpus: u32) -> Result<Vec<Finding>> {
         "exec rondpoint calibrate --json --time 50 --output /root/found.toml --cache {cache}"
     );
     let record = script::run(lab, &machine, "rondpoint calibrate", &text)?;
-    eprintln!("{}", String::from_utf8_lossy(&record.stdout));
     let found: Value = serde_json::from_slice(&record.stdout).context("rondpoint's report")?;
     let mut findings = bandwidths(&machine, &found)?;
     findings.extend(latencies(&machine, &found)?);
@@ -141,29 +138,21 @@ fn thresholds(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// SAM's threshold: both ways are equally good where what a round's private accesses gain apart is what the line
-/// costs more. The gain is the slope of the measured rounds, the cost the file's.
+/// SAM's threshold, and the rate that its experiment finds, which is above it and below what the line allows.
 fn sharing(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
-    let points = found.pointer("/sharing_points").and_then(Value::as_array);
-    let points = points.context("no sharing_points")?;
-    let [.., before, after] = points.as_slice() else { return Ok(Vec::new()) };
-    let value = |point: &Value, key: &str| number(point, &format!("/{key}"));
-    let run = value(after, "private")? - value(before, "private")?;
-    let slope =
-        |key: &str| Ok::<f64, anyhow::Error>((value(after, key)? - value(before, key)?) / run);
-    let (together, apart) = (slope("together_s")?, slope("apart_s")?);
+    if machine.nodes[0].cpus < 2 {
+        return Ok(Vec::new());
+    }
     let transfer = &machine.transfer_ns;
-    let (near, far) = (transfer.same_domain_ns / 1e9, transfer.remote_ns[0][1] / 1e9);
-    let private = (far - near) / (together - apart);
-    let expected = 1.0 / (private * apart + far);
+    let (near, far) = (transfer.same_domain_ns, transfer.remote_ns[0][1]);
+    let expected = sam::Thresholds::coherence_per_s(far - near);
+    let pair = (expected, number(found, "/thresholds/sam_coherence_per_s")?);
     let check = "SAM's coherence threshold".to_string();
-    let measured = number(found, "/thresholds/sam_coherence_per_s");
-    let Ok(measured) = measured else {
-        let said = "two domains were never better".to_string();
-        return Ok(vec![Finding::fact(&machine.name, &check, "a rate", said, false)]);
-    };
-    let pair = (expected, measured);
-    Ok(vec![Finding::near(&machine.name, check, pair, SHARING_PERCENT, "lines/s")])
+    let threshold = Finding::near(&machine.name, check, pair, THRESHOLD_PERCENT, "lines/s");
+    let crossover = number(found, "/calibration/sharing/crossover_per_s")?;
+    let check = "where one domain is as good as two, competing for a cache".to_string();
+    let range = (expected, 1e9 / far);
+    Ok(vec![threshold, Finding::between(&machine.name, check, range, crossover, "lines/s")])
 }
 
 #[cfg(test)]
@@ -181,26 +170,23 @@ mod tests {
     }
 
     #[test]
-    fn sams_threshold_follows_from_slopes_and_transfers() {
+    fn sams_threshold_follows_from_transfers() {
         let mut machine =
             lab::full_machine("sam-2").expect("it comes along").for_lab().expect("fits");
-        machine.transfer_ns.same_domain_ns = 100.0;
-        machine.transfer_ns.remote_ns[0][1] = 300.0;
-        // 20 and 10 ns an access: equal at 20 accesses, 500 ns a round.
-        let point = |private: u32| {
-            let accesses = f64::from(private);
-            let (together, apart) =
-                ((100.0 + 20.0 * accesses) / 1e9, (300.0 + 10.0 * accesses) / 1e9);
-            serde_json::json!({ "private": private, "together_s": together, "apart_s": apart })
-        };
-        let found = |rate: f64| {
+        machine.transfer_ns.same_domain_ns = 320.0;
+        machine.transfer_ns.remote_ns[0][1] = 1200.0;
+        let found = |threshold: f64, crossover: f64| {
             serde_json::json!({
-                "sharing_points": [point(16), point(32)], "thresholds": { "sam_coherence_per_s": rate },
+                "thresholds": { "sam_coherence_per_s": threshold },
+                "calibration": { "sharing": { "crossover_per_s": crossover } },
             })
         };
-        assert!(sharing(&machine, &found(2e6)).expect("complete")[0].holds);
-        assert!(!sharing(&machine, &found(3e6)).expect("complete")[0].holds);
-        let none = serde_json::json!({ "sharing_points": [point(1), point(2)], "thresholds": {} });
-        assert!(!sharing(&machine, &none).expect("complete")[0].holds);
+        let holds = |threshold, crossover| -> Vec<bool> {
+            let findings = sharing(&machine, &found(threshold, crossover)).expect("complete");
+            findings.iter().map(|finding| finding.holds).collect()
+        };
+        assert_eq!(holds(55_000.0, 600_000.0), [true, true]);
+        assert_eq!(holds(65_000.0, 900_000.0), [false, false]);
+        assert!(sharing(&machine, &serde_json::json!({})).is_err());
     }
 }

@@ -20,8 +20,7 @@ pub struct Description {
     pub distances: Matrix<u32>,
     /// Measured bandwidth in bytes per second by `[accessing][holding]`.
     pub bandwidth_bytes_per_s: Option<Matrix<f64>>,
-    /// Lines that a thread receives from another cache domain in a second above which it is better off on the same one as
-    /// whoever writes them, where that was measured.
+    /// Lines that a thread receives from another socket in a second above which sharers belong on one, where transfers were measured.
     pub coherence_per_s: Option<f64>,
     /// Directed links.
     pub links: Vec<Link>,

@@ -42,8 +42,11 @@ pub(crate) struct Sharing {
     pub(crate) same_domain_ns: Option<f64>,
     /// A line from a CPU to one of another node, the nearest two.
     pub(crate) remote_ns: Option<f64>,
-    /// Lines a thread receives in a second from another domain above which the two are better off on one.
-    pub(crate) coherence_threshold_per_s: Option<f64>,
+    /// SAM's threshold: lines that a thread receives from another node in a second, by what they cost more.
+    pub(crate) coherence_per_s: Option<f64>,
+    /// The rate at which two threads that also compete for a last-level cache are as fast on one domain as on two:
+    /// no threshold should be above it.
+    pub(crate) crossover_per_s: Option<f64>,
 }
 
 impl Calibration {
@@ -124,8 +127,7 @@ impl Calibration {
                 node.controller_bytes_per_s = Some(rate * MEGA);
             }
         }
-        description.coherence_per_s =
-            self.sharing.coherence_threshold_per_s.or(description.coherence_per_s);
+        description.coherence_per_s = self.sharing.coherence_per_s.or(description.coherence_per_s);
         Ok(Topology::new(description)?)
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Thresholds {
     carrefour_requests_per_us: f64,
     /// N-MASS: the pressure at which the weakest pair of nodes is saturated; `None` without a clock.
     nmass_mpki: Option<f64>,
-    /// SAM: lines from another domain in a second; `None` where its experiment found no such rate.
+    /// SAM: lines from another node in a second; `None` where transfers were not measured.
     sam_coherence_per_s: Option<f64>,
     /// AsymSched: the largest over the smallest bandwidth between nodes; above 1.1 it acts.
     asymsched_ratio: Option<f64>,
@@ -43,7 +43,7 @@ pub(super) fn thresholds(found: &Calibration, topology: &Topology) -> Result<Thr
     Ok(Thresholds {
         carrefour_requests_per_us: CARREFOUR_A.scale_requests_per_us(gate, &machine),
         nmass_mpki: machine.clock_hz().filter(|_| least.is_some()).map(|_| nmass),
-        sam_coherence_per_s: found.sharing.coherence_threshold_per_s,
+        sam_coherence_per_s: found.sharing.coherence_per_s,
         asymsched_ratio: most.zip(least).map(|(most, least)| most / least),
     })
 }

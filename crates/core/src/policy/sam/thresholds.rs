@@ -8,6 +8,9 @@ use crate::topology::Topology;
 const TWO_SOCKET_CLOCK_MHZ: f64 = 2_200.0;
 /// Clock of the machine of the four-socket values, in MHz [SAM-MPH author code].
 const FOUR_SOCKET_CLOCK_MHZ: f64 = 1_900.0;
+/// What a line costs more from the other socket of the two-socket machine than from the same: 120 − 32 ns (machines/sam-2.toml,
+/// inferred). At the published threshold a thread loses 4.8 % of its time to it.
+const TWO_SOCKET_EXTRA_NS: f64 = 88.0;
 /// Logical CPUs of a socket on both machines: ten cores with two hardware threads.
 const LOGICAL_CPUS: f64 = 20.0;
 
@@ -54,6 +57,13 @@ impl Thresholds {
         Self { memory_socket: 100_000_000.0, memory_thread: 5_000_000.0, ..Self::TWO_SOCKET };
     /// The user-level port on four sockets [third-party code].
     pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
+
+    /// The rate of coherence at which a thread loses as much of its time as at the published threshold, where a line costs so much
+    /// more from another socket than from the same [inferred].
+    #[must_use]
+    pub fn coherence_per_s(extra_ns: f64) -> f64 {
+        Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
+    }
 
     /// The same with a threshold of coherence that was measured: the high one keeps its ratio to it.
     #[must_use]
@@ -138,6 +148,8 @@ mod tests {
         let measured = Basis::Published.for_topology(&Topology::new(description).expect("fits"));
         let high_coherence = published.high_coherence / 5.0;
         assert_eq!(measured, Thresholds { coherence: 110_000.0, high_coherence, ..published });
+        assert_eq!(Thresholds::coherence_per_s(TWO_SOCKET_EXTRA_NS), 550_000.0);
+        assert_eq!(Thresholds::coherence_per_s(10.0 * TWO_SOCKET_EXTRA_NS), 55_000.0);
     }
 
     #[test]
