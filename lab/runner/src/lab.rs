@@ -64,7 +64,7 @@ pub(crate) fn cut_machine(name: &str, cpus_per_node: u32) -> Result<Machine> {
 }
 
 /// The machine of that name or file, in its real size.
-fn full_machine(name: &str) -> Result<Machine> {
+pub(crate) fn full_machine(name: &str) -> Result<Machine> {
     if let Some((_, text)) = MACHINES.iter().find(|(known, _)| *known == name) {
         return Ok(Machine::parse(text, name)?);
     }
