@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::limits::{HINT_FAULT_MEMORY, SHORTEST_WINDOW, WINDOWS_PER_PERIOD};
 use crate::model::{Model, UpdateSettings};
 use crate::observation::{Observation, Samples};
-use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
+use crate::plan::{Action, Kind, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
 use crate::topology::Topology;
@@ -51,7 +51,10 @@ pub struct Step {
 /// A policy and what came since it last decided.
 struct Slot {
     policy: Box<dyn Policy>,
+    /// What it measures begins here: where it decided last, or, if something was done then, where that was over.
     since: Arc<Observation>,
+    /// When it decided last.
+    decided_at: Nanos,
     samples: Samples,
     /// Samples that were decided on and are kept for the next decision, by when that was.
     remembered: Vec<(Nanos, Samples)>,
@@ -59,6 +62,9 @@ struct Slot {
     hint_faults: Vec<(Nanos, Samples)>,
     /// It decided in this step.
     decided: bool,
+    /// It decided in the last step and something was done: what is measured until the next observation is still the old placement in
+    /// part, and whoever took it for the new one would move too much.
+    acted: bool,
 }
 
 /// The controller.
@@ -83,10 +89,12 @@ impl Controller {
         let slot = |policy| Slot {
             policy,
             since: Arc::default(),
+            decided_at: Nanos(0),
             samples: Samples::default(),
             remembered: Vec::new(),
             hint_faults: Vec::new(),
             decided: false,
+            acted: false,
         };
         Self {
             guard: Guard::new(settings.guard, topology.node_count()),
@@ -109,7 +117,7 @@ impl Controller {
         let mut observation = input.observation;
         let Some(previous) = self.previous.take() else {
             let first = Arc::new(without_samples(&mut observation));
-            self.slots.iter_mut().for_each(|slot| slot.since = Arc::clone(&first));
+            self.slots.iter_mut().for_each(|slot| slot.begin(&first));
             self.previous = Some(first);
             return Step::default();
         };
@@ -156,7 +164,7 @@ impl Controller {
             return window;
         }
         let now = self.previous.as_ref().map_or(Nanos(0), |previous| previous.at);
-        let due = |slot: &Slot| (slot.since.at + slot.policy.period()).since(now);
+        let due = |slot: &Slot| (slot.decided_at + slot.policy.period()).since(now);
         self.slots.iter().map(due).min().unwrap_or(shortest).max(window)
     }
 
@@ -210,9 +218,16 @@ impl Controller {
             slot.forget_moved(&moved);
         }
         let bare = Arc::new(without_samples(&mut observation));
-        for slot in self.slots.iter_mut().filter(|slot| slot.decided) {
+        let acts = plan.steps.iter().any(|step| step.action.kind() != Kind::Sampling);
+        for slot in &mut self.slots {
+            if slot.acted {
+                slot.since = Arc::clone(&bare);
+            }
+            slot.acted = slot.decided && acts;
+            if slot.decided {
+                slot.begin(&bare);
+            }
             slot.decided = false;
-            slot.since = Arc::clone(&bare);
         }
         self.previous = Some(bare);
     }
@@ -295,10 +310,16 @@ impl Controller {
 }
 
 impl Slot {
+    /// It has decided on everything up to here.
+    fn begin(&mut self, here: &Arc<Observation>) {
+        self.since = Arc::clone(here);
+        self.decided_at = here.at;
+    }
+
     /// Whether its period is over, give or take a tenth: a host that wakes a little early would else halve the rate of decisions.
     fn is_due(&self, now: Nanos) -> bool {
         let period = self.policy.period();
-        now.since(self.since.at).0 >= period.0 - period.0 / 10
+        now.since(self.decided_at).0 >= period.0 - period.0 / 10
     }
 
     /// What came before the current observation and belongs to the policy's interval.

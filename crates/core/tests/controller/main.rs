@@ -12,6 +12,8 @@ use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{
     Action, CpuSet, Model, Nanos, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
 };
+use std::cell::RefCell;
+use std::rc::Rc;
 use world::{PID, Twist, World};
 
 struct Run {
@@ -180,6 +182,37 @@ fn hint_faults_alone_repair_the_same_machine() {
     assert!(shares.iter().all(|share| (0.1..0.36).contains(share)), "{shares:?}");
     let planned: usize = run.world.plans.iter().map(moves).sum();
     assert!(planned < 2 * 1_000, "pages that moved are judged anew: {planned} moves of 1000 pages");
+}
+
+/// Carrefour, with a diary of the intervals that it was shown and whether it wanted something done.
+struct Watched(Box<dyn Policy>, Rc<RefCell<Vec<(Nanos, bool)>>>);
+
+impl Policy for Watched {
+    fn propose(&mut self, model: &Model, to: &Topology, random: &mut Random) -> Vec<Proposal> {
+        let proposals = self.0.propose(model, to, random);
+        let moves = proposals.iter().any(|one| matches!(one.action, Action::MovePages { .. }));
+        self.1.borrow_mut().push((model.elapsed, moves));
+        proposals
+    }
+
+    /// Four of the world's windows.
+    fn period(&self) -> Nanos {
+        Nanos::from_secs(4)
+    }
+}
+
+/// While pages move, traffic is that of the old placement in part: whoever measures it moves too much.
+#[test]
+fn what_a_policy_measures_begins_after_what_was_done() {
+    let intervals = Rc::default();
+    let policy = (by_name("carrefour").expect("built in").make)(None).expect("the default");
+    let watched = Watched(policy, Rc::clone(&intervals));
+    manage(Box::new(watched), Twist::default(), 24, GuardSettings::acting());
+    let intervals = intervals.borrow();
+    let acted = intervals.iter().position(|(_, moves)| *moves).expect("it acts");
+    let before = &intervals[..=acted];
+    assert!(before.iter().all(|(all, _)| *all == Nanos::from_secs(4)), "{intervals:?}");
+    assert_eq!(intervals[acted + 1].0, Nanos::from_secs(3), "{intervals:?}");
 }
 
 #[test]
