@@ -63,6 +63,8 @@ pub struct Carrefour {
     replication_offered: bool,
     apps: BTreeMap<Pid, AppState>,
     idle: bool,
+    /// Rounds in a row in which no application needed anything.
+    quiet_rounds: u32,
 }
 
 impl Carrefour {
@@ -75,6 +77,7 @@ impl Carrefour {
             replication_offered: true,
             apps: BTreeMap::new(),
             idle: false,
+            quiet_rounds: 0,
         }
     }
 
@@ -358,6 +361,8 @@ impl Policy for Carrefour {
         self.idle = false;
         let verdicts: Vec<_> =
             model.apps.iter().map(|app| self.judge(model, topology, app)).collect();
+        let is_quiet = verdicts.iter().all(Result::is_err);
+        self.quiet_rounds = if is_quiet { self.quiet_rounds.saturating_add(1) } else { 0 };
         let unreplicate: Vec<_> =
             model.apps.iter().map(|app| self.propose_unreplicate(app)).collect();
         let acting: Vec<Option<Gates>> = verdicts
@@ -429,7 +434,11 @@ impl Policy for Carrefour {
     }
 
     fn period(&self) -> Nanos {
-        if self.idle { self.preset.idle_period } else { self.preset.period }
+        match (self.idle, self.quiet_rounds) {
+            (true, _) => self.preset.idle_period,
+            (false, 0 | 1) => self.preset.period,
+            (false, _) => self.preset.quiet_period,
+        }
     }
 }
 

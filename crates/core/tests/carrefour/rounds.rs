@@ -204,3 +204,15 @@ fn steady_samples_ever_less_while_it_finds_nothing_to_move() {
     assert_eq!(rates("final"), [65_000, 260_000]);
     assert_eq!(rates("steady"), [65_000, 260_000, 1_040_000]);
 }
+
+#[test]
+fn our_preset_looks_less_often_at_what_needs_nothing() {
+    let (even, jam) = ("node:2 core:2\n load 9 9\n app 1", "node:2 core:2\n load 900 9\n app 1");
+    let mut policy = carrefour("steady");
+    let mut periods = |text: &str| {
+        proposals(&mut policy, text, 1);
+        policy.period()
+    };
+    let [one, two] = [1, 2].map(Nanos::from_secs);
+    assert_eq!([even, even, even, jam, even].map(&mut periods), [one, two, two, one, one]);
+}

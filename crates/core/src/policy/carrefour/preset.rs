@@ -14,6 +14,8 @@ pub struct Preset {
     pub period: Nanos,
     /// Time between decisions while nothing that was tried helped.
     pub idle_period: Nanos,
+    /// The same after two rounds in a row in which nothing needed anything.
+    pub quiet_period: Nanos,
     /// Traffic below which an application is left alone.
     pub traffic: TrafficGate,
     /// Act only if some thread of the application has fewer instructions per cycle.
@@ -195,6 +197,7 @@ pub const FINAL: Preset = Preset {
     name: "final",
     period: Nanos::from_secs(1),
     idle_period: Nanos::from_secs(1),
+    quiet_period: Nanos::from_secs(1),
     traffic: TrafficGate { per_us: 50.0, scope: TrafficScope::Application, inclusive: false },
     ipc_below: None,
     replication: Some(PAPER_REPLICATION),
@@ -338,9 +341,11 @@ const ALIKE: Between = Between {
 /// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), with
 /// pages of one node too as the author code does, and keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a
 /// round finds less than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two such rounds a sixteenth. Small pages between sampled ones go with those: where
-/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds.
+/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds. A machine on which nothing
+/// is to be done is looked at every other second: a look at 64 CPUs costs most of what watching them may (docs/BENCHMARKS.md).
 pub const STEADY: Preset = Preset {
     name: "steady",
+    quiet_period: Nanos::from_secs(2),
     sample_memory: Nanos::from_secs(1),
     interleave_until_imbalance: Some(10.0),
     pages: PageRules {
