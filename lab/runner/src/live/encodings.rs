@@ -39,6 +39,17 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
             sensor.clone(),
             sensor == "samples",
         ));
+        // The kernel's balancing would do something too, if it were left the program.
+        let moved = (report.pages_moved.unwrap_or(0), ours.runs[0].pages_balanced);
+        let by = "pages moved by Rondpoint, by the kernel's balancing";
+        let told = format!("{}, {}", moved.0, moved.1);
+        findings.push(Finding::fact(
+            &machine,
+            by,
+            "over 500, none",
+            told,
+            moved.0 > 500 && moved.1 == 0,
+        ));
         let check = "k-means in the last third, over first touch".to_owned();
         findings.push(Finding::between(&machine, check, (least, f64::INFINITY), gain, ""));
     }
