@@ -1,7 +1,7 @@
 //! The check window: an action is a trial until it has been shown not to harm.
 //!
-//! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before stays fixed;
-//! further actions of the same policy join it, those of others have to wait. Three windows after the last action (or after
+//! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before, in the phase
+//! that the program is in, stays fixed; further actions of the same policy join it, those of others have to wait. Three windows after the last action (or after
 //! [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - a change of phase (threads, CPU use, misses per instruction) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
@@ -91,7 +91,7 @@ impl Trials {
                 policy: step.policy,
                 plans: Vec::new(),
                 kinds: BTreeSet::new(),
-                before: core::mem::take(history),
+                before: last_phase(core::mem::take(history)),
                 after: Vec::new(),
                 quiet: 0,
             });
@@ -149,6 +149,18 @@ impl Trials {
     }
 }
 
+/// The windows of the phase that the program is in now, if there are enough of them to compare with: what it did before, such as
+/// filling its memory by one thread, says nothing about what came of an action.
+fn last_phase(mut windows: Vec<Measure>) -> Vec<Measure> {
+    let Some(last) = windows.last().copied() else { return windows };
+    let other = windows.iter().rposition(|window| !window.is_phase_of(&last));
+    let start = other.map_or(0, |place| place + 1);
+    if windows.len() - start >= MIN_TRIAL_WINDOWS {
+        windows.drain(..start);
+    }
+    windows
+}
+
 /// Whether a step changed anything.
 fn has_effect(result: &StepResult) -> bool {
     match result {
@@ -202,5 +214,24 @@ impl Watched {
             verdict,
             comparison,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_before_leaves_out_another_phase_where_enough_is_left() {
+        let window =
+            |threads| Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() };
+        let kept = |threads: &[f64]| -> Vec<f64> {
+            let windows = threads.iter().map(|threads| window(*threads)).collect();
+            last_phase(windows).iter().map(|window| window.threads).collect()
+        };
+        assert_eq!(kept(&[1.0, 4.0, 4.0, 4.0]), [4.0, 4.0, 4.0]);
+        assert_eq!(kept(&[4.0, 1.0, 4.0, 4.0, 4.0, 4.0]), [4.0; 4]);
+        assert_eq!(kept(&[1.0, 1.0, 4.0, 4.0]), [1.0, 1.0, 4.0, 4.0], "too few: the trial is void");
+        assert_eq!(kept(&[4.0, 5.0, 4.0, 4.0]), [4.0, 5.0, 4.0, 4.0]);
     }
 }

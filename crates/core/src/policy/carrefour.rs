@@ -329,9 +329,12 @@ impl Carrefour {
         let preset = &self.preset;
         let marker = |(app, mechanisms): (&'a App, &Option<Mechanisms>)| {
             let (state, mechanisms) = (self.apps.get(&app.pid)?, (*mechanisms)?);
-            Some(Marker { preset, topology, app, state, mechanisms, interleaving })
+            Some(Marker::new(preset, topology, app, state, mechanisms, interleaving))
         };
-        let markers: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
+        let mut markers: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
+        if let Some(between) = &preset.pages.between {
+            between.ask_more_where_most_is_shared(&mut markers, model);
+        }
         let mut marks = vec![Marks::default(); model.apps.len()];
         let mut witnesses: Vec<Vec<Witness>> = vec![Vec::new(); model.apps.len()];
         for page in model.pages.iter() {

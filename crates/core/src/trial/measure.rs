@@ -74,6 +74,16 @@ impl Measure {
             mpki,
         }
     }
+
+    /// Whether the program does what it did in another window, as far as threads, CPU use and misses tell.
+    #[must_use]
+    pub fn is_phase_of(&self, other: &Self) -> bool {
+        let like = |a: f64, b: f64, most: f64| (a - b).abs() <= most * b.abs();
+        let misses = self.mpki.zip(other.mpki);
+        like(self.threads, other.threads, PHASE_CHANGE)
+            && like(self.cpu_percent, other.cpu_percent, PHASE_CHANGE)
+            && misses.is_none_or(|(a, b)| like(a, b, PHASE_CHANGE_MISSES))
+    }
 }
 
 /// What a trial turned out to be.

@@ -104,3 +104,13 @@ fn no_published_preset_moves_what_was_not_sampled() {
     assert!(published.clone().count() > 5);
     assert!(published.clone().all(|preset| preset.pages.between.is_none()));
 }
+
+#[test]
+fn where_most_pages_are_shared_two_accesses_make_none_one_nodes() {
+    let round = |accesses: u32| {
+        let pages = format!("pages 20 home 0: 1x1 2x1\n gap 600\n pages 4 home 0: 3x{accesses}");
+        numbers(&moved(&round("steady", &pages), Mechanism::CoLocation))
+    };
+    assert_eq!(round(3), []);
+    assert_eq!(round(4), (636..640).collect::<Vec<_>>());
+}

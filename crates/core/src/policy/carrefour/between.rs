@@ -11,7 +11,8 @@
 //! Only gaps *between* sampled pages are filled, none wider than a huge page. Nobody has seen where those pages lie; they are
 //! taken to be where the sampled pages around them are, and whoever moves them leaves a page alone that is somewhere else.
 
-use crate::model::Page;
+use super::pages::Marker;
+use crate::model::{Accessors, Model, Page};
 use crate::observation::UNKNOWN_NODE;
 use crate::units::PAGE_SHIFT;
 use alloc::vec::Vec;
@@ -132,6 +133,28 @@ impl Sums {
 }
 
 impl Between {
+    /// Two accesses of a page that four nodes share come from the same one in a fourth of all cases. Where more of the pages that can
+    /// tell are shared than not, a page needs as many accesses as a gap to pass for one node's.
+    pub(super) fn ask_more_where_most_is_shared(
+        &self,
+        markers: &mut [Option<Marker<'_>>],
+        model: &Model,
+    ) {
+        let mut shared = alloc::vec![0_i64; markers.len()];
+        for page in model.pages.iter() {
+            let Some(marker) = &markers[page.app] else { continue };
+            let deciding = |seen: &Accessors| seen.total >= marker.needed_private;
+            if let Some(seen) = page.accessors().filter(deciding) {
+                shared[page.app] += if seen.is_shared { 1 } else { -1 };
+            }
+        }
+        for (marker, shared) in markers.iter_mut().zip(shared) {
+            if let Some(marker) = marker.as_mut().filter(|_| shared > 0) {
+                marker.needed_private = marker.needed_private.max(self.private_accesses);
+            }
+        }
+    }
+
     /// The gaps of one application, ascending. `needed` accesses decide about a page by itself; `witnesses` may come in any order.
     pub(super) fn gaps(&self, mut witnesses: Vec<Witness>, needed: u32) -> Vec<Gap> {
         witnesses.sort_unstable_by_key(|witness| witness.address);

@@ -55,18 +55,50 @@ pub(super) struct Marker<'a> {
     pub(super) state: &'a AppState,
     pub(super) mechanisms: Mechanisms,
     pub(super) interleaving: &'a Interleaving,
+    /// Accesses that decide about a page …
+    needed: u32,
+    /// … and those that make it its only accessor's.
+    pub(super) needed_private: u32,
+}
+
+impl<'a> Marker<'a> {
+    /// Asks of a page that is to be one node's what it asks of any.
+    pub(super) fn new(
+        preset: &'a Preset,
+        topology: &'a Topology,
+        app: &'a App,
+        state: &'a AppState,
+        mechanisms: Mechanisms,
+        interleaving: &'a Interleaving,
+    ) -> Self {
+        let needed = match mechanisms.interleaving {
+            true => preset.pages.min_samples_interleaving,
+            false => preset.pages.min_samples,
+        };
+        Self {
+            preset,
+            topology,
+            app,
+            state,
+            mechanisms,
+            interleaving,
+            needed,
+            needed_private: needed,
+        }
+    }
 }
 
 impl Marker<'_> {
     /// Decides about one page.
     pub(super) fn mark(&self, page: &Page<'_>, random: &mut Random, marks: &mut Marks) {
         marks.sampled += 1;
-        let needed = self.needed();
-        let Some(accessors) = page.accessors().filter(|seen| seen.total >= needed) else { return };
+        let Some(accessors) = page.accessors().filter(|seen| seen.total >= self.needed) else {
+            return;
+        };
         let Some(source) = page.home else { return };
         if accessors.is_shared {
             self.mark_shared(page, source, random, marks);
-        } else if self.colocates() {
+        } else if self.colocates() && accessors.total >= self.needed_private {
             let target = nearest_memory(self.topology, accessors.first);
             let may_go = target != source && self.app.may_use_node(target);
             if may_go && self.may_move(page.address, page.shift) {
@@ -84,7 +116,7 @@ impl Marker<'_> {
     ) {
         let Some(rule) = &self.preset.pages.between else { return };
         let mut left = rule.most;
-        for gap in rule.gaps(witnesses, self.needed()) {
+        for gap in rule.gaps(witnesses, self.needed) {
             let marked = match gap.owner {
                 Owner::Node(node) if self.colocates() => {
                     let moves = self.colocate_gap(&gap, node, left);
@@ -135,15 +167,6 @@ impl Marker<'_> {
         let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
         pages
             .filter(|&address| self.state.moves(address) == 0 && self.may_move(address, PAGE_SHIFT))
-    }
-
-    /// Accesses that decide about a page.
-    fn needed(&self) -> u32 {
-        let rules = &self.preset.pages;
-        match self.mechanisms.interleaving {
-            true => rules.min_samples_interleaving,
-            false => rules.min_samples,
-        }
     }
 
     fn colocates(&self) -> bool {
