@@ -347,6 +347,7 @@ impl Carrefour {
         for ((marker, marks), witnesses) in markers.iter().zip(&mut marks).zip(witnesses) {
             if let Some(marker) = marker {
                 marker.mark_between(witnesses, random, marks);
+                marks.leave_few(&preset.pages);
             }
         }
         marks

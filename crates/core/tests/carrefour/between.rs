@@ -114,3 +114,12 @@ fn where_most_pages_are_shared_two_accesses_make_none_one_nodes() {
     assert_eq!(round(3), []);
     assert_eq!(round(4), (636..640).collect::<Vec<_>>());
 }
+
+#[test]
+fn one_page_of_a_hundred_is_not_worth_a_trial() {
+    let misplaced = |pages: u64| {
+        let text = format!("pages 100 home 3: 3x2\n gap 600\n pages {pages} home 0: 3x2");
+        moved(&round("steady", &text), Mechanism::CoLocation).len()
+    };
+    assert_eq!((misplaced(2), misplaced(3)), (0, 3));
+}

@@ -3,7 +3,7 @@
 use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
 use super::interleave::Interleaving;
-use super::preset::{Preset, Targets};
+use super::preset::{PageRules, Preset, Targets};
 use super::state::AppState;
 use crate::limits::MAX_NODES;
 use crate::model::{App, Page};
@@ -40,6 +40,17 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// Leaves out the moves of a mechanism that wants too few to be worth a trial.
+    pub(super) fn leave_few(&mut self, rules: &PageRules) {
+        let least = rules.least_share.unwrap_or(0.0) * self.sampled as f64;
+        if (self.colocate.len() as f64) < least {
+            (self.colocate, self.colocate_between) = (Vec::new(), 0);
+        }
+        if (self.interleave.len() as f64) < least {
+            (self.interleave, self.interleave_between) = (Vec::new(), 0);
+        }
+    }
+
     /// Pages whose placement shall change.
     #[must_use]
     pub fn moves(&self) -> usize {

@@ -97,7 +97,7 @@ pub enum FreeMemory {
 }
 
 /// How pages are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PageRules {
     /// Sampled accesses needed to decide.
     pub min_samples: u32,
@@ -113,6 +113,8 @@ pub struct PageRules {
     pub max_moves_per_page: u16,
     /// The same for huge pages.
     pub max_moves_per_huge_page: u16,
+    /// Share of the sampled pages that a mechanism must want to move at least, if any: each change is a trial, which has its price.
+    pub least_share: Option<f64>,
     /// Whether pages between sampled ones are taken to be used alike.
     pub between: Option<Between>,
 }
@@ -215,6 +217,7 @@ pub const FINAL: Preset = Preset {
         draw: Draw::Exact,
         max_moves_per_page: 0,
         max_moves_per_huge_page: 0,
+        least_share: None,
         between: None,
     },
     sampling: SamplingRates {
@@ -341,7 +344,8 @@ const ALIKE: Between = Between {
 /// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), with
 /// pages of one node too as the author code does, and keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a
 /// round finds less than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two such rounds a sixteenth. Small pages between sampled ones go with those: where
-/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds. A machine on which nothing
+/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds. What is found last, a page
+/// or two in each round, is left. A machine on which nothing
 /// is to be done is looked at every other second: a look at 64 CPUs costs most of what watching them may (docs/BENCHMARKS.md).
 pub const STEADY: Preset = Preset {
     name: "steady",
@@ -351,6 +355,7 @@ pub const STEADY: Preset = Preset {
     pages: PageRules {
         draw: Draw::Excess,
         colocate_while_interleaving: true,
+        least_share: Some(0.02),
         between: Some(ALIKE),
         ..FINAL.pages
     },
