@@ -70,9 +70,6 @@ const DEFAULT_METRICS: [Metric; 5] = [
 
 /// Full, cheap and idle; a program whose full rate is too much does with the last two.
 const MANAGED_LEVELS: usize = 3;
-/// How much less often a managed program is sampled than one that is only observed: a policy fills in what lies between sampled
-/// pages, and on a machine in which threads wait for each other each of them waits for the one that is interrupted.
-const MANAGED_THINNING: u64 = 4;
 
 /// The open sensors.
 pub(super) struct Sensors {
@@ -276,8 +273,7 @@ impl Opening<'_> {
         let physical = physical_map(self.root)?;
         let topology = &self.machine.topology;
         let translation = Translation::new(topology, physical, self.available.vendor);
-        let thinned = if self.settings.managing { MANAGED_THINNING } else { 1 };
-        let period = self.settings.period.unwrap_or(self.available.period * thinned);
+        let period = self.settings.period.unwrap_or(self.available.period);
         let faults_only = self.settings.rung == Some(Rung::Faults);
         let mut events = if faults_only { Vec::new() } else { self.available.sample.clone() };
         for event in &mut events {
