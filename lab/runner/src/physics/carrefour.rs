@@ -55,9 +55,10 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     (0..machine.nodes.len()).map(finding).collect()
 }
 
-/// What `rondpoint observe` counts of a program is what `perf stat` counts of it in the same run.
+/// What `rondpoint observe` counts of a program is what `perf stat` counts of it in the same run; the lab's last-level
+/// misses are what memory was read for, prefetch included, as Intel's event has it.
 fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
-    let script = "perf stat -x, -o /tmp/perf -e cpu/llc_miss/ \
+    let script = "perf stat -x, -o /tmp/perf -e cpu/dram_reads/ \
          rondpoint observe --json --sensor counters --events llc_misses -- \
          rondpoint-workloads chase --cpu 0 --node 1 --size 32M --rounds 4 \
          > /tmp/observe 2>&1\n\
@@ -67,7 +68,7 @@ fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let summary = lines(&record, "observe ").next().context("rondpoint observe gave no summary")?;
     let summary: serde_json::Value =
         serde_json::from_str(summary).context("rondpoint's summary")?;
-    let perf = perf_count(lines(&record, "perf "), "llc_miss")?;
+    let perf = perf_count(lines(&record, "perf "), "dram_reads")?;
     // One event on each side leaves all of them running: there is nothing to scale. perf also counts
     // rondpoint itself, some 20,000 misses, so the program makes a hundred times as many.
     let ours = summary["counters"]["llc_misses"]["value"]
