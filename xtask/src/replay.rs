@@ -14,8 +14,8 @@ use crate::test::Tally;
 const PROGRAMS: [(&str, bool); 5] = [
     ("stencil --no-huge-pages --size 16M --iterations 32", true),
     ("kmeans --rotate --no-huge-pages --size 8M --iterations 24", true),
-    ("wellplaced --no-huge-pages --size 4M --iterations 60", false),
-    ("bucketsort --no-huge-pages --size 4M --iterations 8", false),
+    ("wellplaced --no-huge-pages --size 4M --iterations 150", false),
+    ("bucketsort --no-huge-pages --size 4M --iterations 20", false),
     ("churn --no-huge-pages --size 4M --iterations 4", false),
 ];
 
