@@ -11,7 +11,7 @@ use rondpoint_core::reference::CARREFOUR_A;
 use rondpoint_machine::Machine;
 use serde_json::Value;
 
-use crate::lab::{self, Lab};
+use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, document, script};
 
 /// Machines and the CPUs of each node that are kept: SAM's experiment needs two.
@@ -53,9 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// One machine.
 fn check(lab: &Lab, name: &str, cpus: u32) -> Result<Vec<Finding>> {
-    let mut machine = lab::full_machine(name)?;
-    machine.lab.cpus_per_node = cpus;
-    let machine = machine.for_lab()?;
+    let machine = cut_machine(name, cpus)?;
     let cache = machine.caches.llc.bytes;
     let text = format!(
         "exec rondpoint calibrate --json --time 50 --output /root/found.toml --cache {cache}"
@@ -162,17 +160,14 @@ mod tests {
     #[test]
     fn machines_are_cut_to_few_cpus_and_still_saturate_their_memory() {
         for (name, cpus) in MACHINES {
-            let mut machine = lab::full_machine(name).expect("it comes along");
-            machine.lab.cpus_per_node = cpus;
-            let machine = machine.for_lab().expect("it saturates");
+            let machine = cut_machine(name, cpus).expect("it saturates");
             assert_eq!(machine.cpu_count(), machine.nodes.len() * cpus as usize);
         }
     }
 
     #[test]
     fn sams_threshold_follows_from_transfers() {
-        let mut machine =
-            lab::full_machine("sam-2").expect("it comes along").for_lab().expect("fits");
+        let mut machine = crate::lab::lab_machine("sam-2").expect("it fits");
         machine.transfer_ns.same_domain_ns = 320.0;
         machine.transfer_ns.remote_ns[0][1] = 1200.0;
         let found = |threshold: f64, crossover: f64| {

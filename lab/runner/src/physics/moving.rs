@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 
 use super::Finding;
 use super::script::{lines, run};
-use crate::lab::{self, Lab};
+use crate::lab::{Lab, cut_machine};
 
 /// The word that chooses these checks.
 pub(super) const NAME: &str = "moving";
@@ -44,9 +44,7 @@ wait $target && echo "right yes"
 
 /// All checks of moving.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
-    let mut machine = lab::full_machine(MACHINE)?;
-    machine.lab.cpus_per_node = 1;
-    let machine = machine.for_lab()?;
+    let machine = cut_machine(MACHINE, 1)?;
     let script = SCRIPT.replace("SIZE", &TARGET_MIB.to_string());
     let record = run(lab, &machine, "rondpoint move, whole and killed", &script)?;
     let one = |tag: &str| -> Result<Vec<String>> {
