@@ -213,10 +213,11 @@ impl Masks {
     }
 
     /// Whether a process whose parents have ended may have come from the tree unseen: the manager was killed, and it
-    /// belongs to one of the tree's sessions and is younger than the first change.
+    /// belongs to one of the tree's sessions and is younger than the first change. In a container the session is
+    /// often one that was begun outside; the kernel calls each of those 0, and that serves as well.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
-        self.was_killed && session != 0 && self.sessions.contains(&session) && self.is_late(process)
+        self.was_killed && self.sessions.contains(&session) && self.is_late(process)
     }
 
     fn is_late(&self, process: &Identity) -> bool {

@@ -96,7 +96,7 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
         return Err(StepResult::Refused { errno: libc::EINVAL });
     }
     let via = wanted.via.filter(|cpu| cpus.contains(*cpu));
-    let session = stat_of(root, task.process.pid).map_or(0, |found| found.session);
+    let session = stat_of(root, task.process.pid).ok_or(StepResult::Gone)?.session;
     let at = Nanos(since_boot_ns());
     Ok(Change { plan: wanted.plan, task, session, at, original, via, cpus })
 }
@@ -192,7 +192,9 @@ fn orphans(root: &Root, masks: &Masks) -> Vec<Identity> {
         let pid = Pid(name.parse().ok()?);
         let found = stat_of(root, pid)?;
         let process = Identity { pid, started: started(&found) };
-        masks.may_have_borne(&process, found.session).then_some(process)
+        // Kernel threads have session 0, as processes of a session from outside of a container have.
+        let may_have = !found.is_kernel_thread && masks.may_have_borne(&process, found.session);
+        may_have.then_some(process)
     };
     names.iter().filter_map(process).collect()
 }

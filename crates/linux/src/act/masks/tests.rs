@@ -78,6 +78,10 @@ fn orphans_are_reckoned_with_only_where_the_manager_was_killed() {
     assert!(!left.may_have_borne(&orphan, 2), "another session");
     let elder = Identity { pid: Pid(8), started: Nanos(5 * SECOND) };
     assert!(!left.may_have_borne(&elder, 1));
+    // In a container, under a shell that was started from outside of it.
+    let outside = Change { session: 0, ..first };
+    assert!(Masks::of_ledger(&[outside.entry()]).may_have_borne(&orphan, 0));
+    assert!(!left.may_have_borne(&orphan, 0));
 }
 
 #[test]
