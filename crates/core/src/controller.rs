@@ -239,7 +239,7 @@ impl Controller {
             if trial.verdict == Verdict::Better {
                 self.accounts.prove(trial.pid);
             }
-            if trial.verdict != Verdict::Worse {
+            if !trial.verdict.is_undone() {
                 self.ledger.settle(trial.pid, &trial.plans);
                 continue;
             }

@@ -5,8 +5,10 @@
 //! [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - a change of phase (threads, CPU use, misses per instruction) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
-//! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises.
+//! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises;
+//! - processes that changed places with each other are judged as one (`exchange`).
 
+mod exchange;
 mod measure;
 
 pub use measure::{Change, Comparison, Measure, Verdict};
@@ -41,6 +43,8 @@ struct Trial {
     policy: &'static str,
     plans: Vec<u64>,
     kinds: BTreeSet<Kind>,
+    /// Those of its plans that moved threads of other processes as well.
+    exchanges: BTreeSet<u64>,
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
@@ -65,18 +69,41 @@ impl Trials {
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
-        let mut judged = Vec::new();
         for app in &window.apps {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
             watched.take_in(Measure::of(window, app));
-            judged.extend(watched.judge(app.pid));
+        }
+        let due = exchange::due(&self.trials().collect());
+        due.into_iter().flat_map(|group| self.judge(&group)).collect()
+    }
+
+    /// Ends the trials of processes that are judged together.
+    fn judge(&mut self, group: &[Pid]) -> Vec<Judged> {
+        let mut judged = Vec::with_capacity(group.len());
+        let mut windows = Vec::with_capacity(group.len());
+        for pid in group {
+            let Some(trial) = self.apps.get_mut(pid).and_then(|watched| watched.trial.take())
+            else {
+                continue;
+            };
+            let (one, after) = trial.end(*pid);
+            judged.push(one);
+            windows.push(after);
+        }
+        exchange::settle(&mut judged);
+        for (one, after) in judged.iter().zip(windows) {
+            let watched = self.apps.get_mut(&one.pid).filter(|_| !one.verdict.is_undone());
+            if let Some(watched) = watched {
+                watched.continue_from(after);
+            }
         }
         judged
     }
 
     /// An admitted plan opens trials or joins those that run.
     pub fn begin(&mut self, plan: &Plan) {
+        let exchanging = exchange::exchanging(plan);
         for step in &plan.steps {
             if matches!(step.reason, Reason::Undo(_))
                 || matches!(step.action, Action::SetSampling { .. })
@@ -91,6 +118,7 @@ impl Trials {
                 policy: step.policy,
                 plans: Vec::new(),
                 kinds: BTreeSet::new(),
+                exchanges: BTreeSet::new(),
                 before: last_phase(core::mem::take(history)),
                 after: Vec::new(),
                 quiet: 0,
@@ -98,7 +126,11 @@ impl Trials {
             if trial.plans.last() != Some(&plan.number) {
                 trial.plans.push(plan.number);
             }
-            trial.kinds.insert(step.action.kind());
+            let kind = step.action.kind();
+            if kind == Kind::Affinity && exchanging.contains(step.policy) {
+                trial.exchanges.insert(plan.number);
+            }
+            trial.kinds.insert(kind);
             trial.quiet = 0;
         }
     }
@@ -118,6 +150,7 @@ impl Trials {
             let touched = plan.steps.iter().any(|step| step.action.pid() == Some(*pid));
             let Some(trial) = watched.trial.as_mut().filter(|_| touched) else { continue };
             trial.plans.retain(|number| *number != plan.number);
+            trial.exchanges.remove(&plan.number);
             if trial.plans.is_empty() {
                 watched.history = core::mem::take(&mut trial.before);
                 watched.trial = None;
@@ -128,9 +161,11 @@ impl Trials {
     /// Processes with a running trial, and whose it is.
     #[must_use]
     pub fn running(&self) -> BTreeMap<Pid, &'static str> {
-        let running =
-            |(pid, watched): (&Pid, &Watched)| Some((*pid, watched.trial.as_ref()?.policy));
-        self.apps.iter().filter_map(running).collect()
+        self.trials().map(|(pid, trial)| (pid, trial.policy)).collect()
+    }
+
+    fn trials(&self) -> impl Iterator<Item = (Pid, &Trial)> {
+        self.apps.iter().filter_map(|(pid, watched)| Some((*pid, watched.trial.as_ref()?)))
     }
 
     /// Whether a process is being tried, or has not been watched for long enough for that (nor has any, at the start).
@@ -188,32 +223,31 @@ impl Watched {
         }
     }
 
-    fn judge(&mut self, pid: Pid) -> Option<Judged> {
-        let settled = |trial: &Trial| {
-            trial.quiet > MIN_TRIAL_WINDOWS || trial.after.len() >= MAX_TRIAL_WINDOWS
-        };
-        let trial = self.trial.take_if(|trial| settled(trial))?;
-        // The windows since the last action, without its own; at least the last three.
-        let windows = (trial.quiet - 1).max(MIN_TRIAL_WINDOWS);
-        let after = &trial.after[trial.after.len() - windows..];
-        let moved_memory = trial.kinds.iter().any(|kind| *kind != Kind::Affinity);
-        let comparison = Comparison::between(&trial.before, after);
-        let verdict = comparison.verdict(moved_memory);
-        if verdict != Verdict::Worse {
-            // What holds now is what the next trial is measured against: in another phase too, for who waits for three more windows
-            // each time a program changes does nothing for one that changes often.
-            self.history = after.to_vec();
-            let over = self.history.len().saturating_sub(MAX_TRIAL_WINDOWS / 2);
-            self.history.drain(..over);
-        }
-        Some(Judged {
+    /// What holds now is what the next trial is measured against: in another phase too, for who waits for three more windows each time
+    /// a program changes does nothing for one that changes often.
+    fn continue_from(&mut self, mut after: Vec<Measure>) {
+        after.drain(..after.len().saturating_sub(MAX_TRIAL_WINDOWS / 2));
+        self.history = after;
+    }
+}
+
+impl Trial {
+    /// What came of it for its process alone, and the windows that it was judged by: those since the last action, without the action's
+    /// own; at least the last three.
+    fn end(mut self, pid: Pid) -> (Judged, Vec<Measure>) {
+        let windows = (self.quiet - 1).max(MIN_TRIAL_WINDOWS);
+        let after = self.after.split_off(self.after.len() - windows);
+        let moved_memory = self.kinds.iter().any(|kind| *kind != Kind::Affinity);
+        let comparison = Comparison::between(&self.before, &after);
+        let judged = Judged {
             pid,
-            policy: trial.policy,
-            plans: trial.plans,
-            kinds: trial.kinds.into_iter().collect(),
-            verdict,
+            policy: self.policy,
+            plans: self.plans,
+            kinds: self.kinds.into_iter().collect(),
+            verdict: comparison.verdict(moved_memory),
             comparison,
-        })
+        };
+        (judged, after)
     }
 }
 

@@ -98,6 +98,18 @@ pub enum Verdict {
     Unclear,
     /// The program does something else now: no comparison.
     PhaseChange,
+    /// Worse, but the processes that it changed places with gained more: it stays.
+    Traded,
+    /// Not worse itself, but those that it changed places with lost more than they gained: undone with them.
+    Returned,
+}
+
+impl Verdict {
+    /// Whether what was tried is undone.
+    #[must_use]
+    pub fn is_undone(self) -> bool {
+        matches!(self, Self::Worse | Self::Returned)
+    }
 }
 
 /// A relative change and the noise that it has to exceed; 0.1 = 10 % better.
@@ -229,7 +241,7 @@ fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The mean of changes; their noises add as if they were one measurement, because they are not independent.
-fn mean(parts: &[Change]) -> Option<Change> {
+pub(super) fn mean(parts: &[Change]) -> Option<Change> {
     let count = parts.len() as f64;
     (!parts.is_empty()).then(|| Change {
         change: parts.iter().map(|part| part.change).sum::<f64>() / count,

@@ -9,7 +9,6 @@ use rondpoint_core::controller::Step;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
 use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
-use rondpoint_core::trial::Verdict;
 use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::act::Actor;
@@ -134,7 +133,7 @@ impl LiveHost {
 
     /// Writes down how to put back what the step is about to change, and what may stay.
     fn write_down(&mut self, step: &Step) -> Result<(), rondpoint_linux::LinuxError> {
-        let settled = step.judged.iter().filter(|judged| judged.verdict != Verdict::Worse);
+        let settled = step.judged.iter().filter(|judged| !judged.verdict.is_undone());
         let mut entries: Vec<Entry> = settled
             .map(|judged| Entry::Settled { pid: judged.pid.0, plans: judged.plans.clone() })
             .collect();

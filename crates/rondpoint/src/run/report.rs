@@ -237,6 +237,8 @@ impl TrialLine {
             Verdict::Worse => "worse: undone",
             Verdict::Unclear => "no clear change: kept",
             Verdict::PhaseChange => "the program does something else now: no verdict",
+            Verdict::Traded => "worse, but those it changed places with gained more: kept",
+            Verdict::Returned => "those it changed places with lost by it: undone with them",
         };
         format!("check window: {verdict}{change}")
     }
@@ -325,8 +327,9 @@ fn sentence(
     {
         let _ = write!(text, "; latency {from:.0} to {to:.0} cycles");
     }
-    let count = |verdict| diary.judged.iter().filter(|(_, one)| one.verdict == verdict).count();
-    let (better, worse) = (count(Verdict::Better), count(Verdict::Worse));
+    let count =
+        |is: fn(Verdict) -> bool| diary.judged.iter().filter(|(_, one)| is(one.verdict)).count();
+    let (better, worse) = (count(|one| one == Verdict::Better), count(Verdict::is_undone));
     let verdict = match (better, worse, diary.judged.len()) {
         (_, _, 0) => "not judged before the end".to_string(),
         (0, 0, _) => "no clear change".to_string(),

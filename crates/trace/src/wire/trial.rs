@@ -41,6 +41,8 @@ names! {
         Worse = "worse",
         Unclear = "unclear",
         PhaseChange = "phase-change",
+        Traded = "traded",
+        Returned = "returned",
     }
 }
 

@@ -79,7 +79,14 @@ fn judged() -> impl Strategy<Value = Judged> {
     });
     let kinds = [Kind::Replication, Kind::Affinity, Kind::Bulk, Kind::Sampling];
     let kind = prop_oneof![mechanism().prop_map(Kind::Pages), select(kinds.to_vec())];
-    let verdicts = [Verdict::Better, Verdict::Worse, Verdict::Unclear, Verdict::PhaseChange];
+    let verdicts = [
+        Verdict::Better,
+        Verdict::Worse,
+        Verdict::Unclear,
+        Verdict::PhaseChange,
+        Verdict::Traded,
+        Verdict::Returned,
+    ];
     let verdict = select(verdicts.to_vec());
     (any::<u32>(), vec(any::<u64>(), 0..3), vec(kind, 0..3), verdict, comparison).prop_map(
         |(pid, plans, kinds, verdict, comparison)| Judged {
