@@ -5,7 +5,7 @@
 
 use crate::index_set::CpuSet;
 use crate::limits::MAX_LEDGER_ENTRIES;
-use crate::model::Model;
+use crate::model::{App, Model, Thread};
 use crate::plan::{Action, NodeMove, Outcome, PageMove, Plan, StepResult};
 use crate::units::{Pid, Tid};
 use alloc::collections::BTreeMap;
@@ -61,14 +61,15 @@ impl Ledger {
     fn invert(&mut self, action: &Action, model: &Model) -> (Option<Action>, bool) {
         match action {
             Action::SetAffinity { pid, tid, cpus, .. } => {
-                let allowed =
-                    || model.app(*pid).and_then(|app| allowed_of(model, app.threads.clone(), *tid));
+                let thread = model.app(*pid).and_then(|app| find(model, app, *tid));
                 let mask = self.masks.entry(*tid).or_insert_with(|| {
-                    let first = allowed().unwrap_or_default();
+                    let first = thread.map(|thread| thread.allowed.clone()).unwrap_or_default();
                     Mask { pid: *pid, now: first.clone(), first }
                 });
                 let before = core::mem::replace(&mut mask.now, cpus.clone());
-                (Some(Action::SetAffinity { pid: *pid, tid: *tid, cpus: before, via: None }), true)
+                // The old mask alone would leave it where it was sent.
+                let via = thread.map(|thread| thread.cpu).filter(|cpu| before.contains(*cpu));
+                (Some(Action::SetAffinity { pid: *pid, tid: *tid, cpus: before, via }), true)
             }
             Action::MovePages { pid, mechanism, pages } => {
                 let pages = pages.iter().map(turned).collect();
@@ -161,17 +162,14 @@ impl Ledger {
             inverse.action.as_ref().and_then(Action::pid).is_none_or(|pid| model.app(pid).is_some())
         });
         self.masks.retain(|tid, mask| {
-            model
-                .app(mask.pid)
-                .is_some_and(|app| allowed_of(model, app.threads.clone(), *tid).is_some())
+            model.app(mask.pid).is_some_and(|app| find(model, app, *tid).is_some())
         });
     }
 }
 
-fn allowed_of(model: &Model, threads: core::ops::Range<usize>, tid: Tid) -> Option<CpuSet> {
-    let threads = &model.threads[threads];
-    let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;
-    Some(threads[place].allowed.clone())
+fn find<'a>(model: &'a Model, app: &App, tid: Tid) -> Option<&'a Thread> {
+    let threads = model.threads_of(app);
+    threads.binary_search_by_key(&tid, |thread| thread.tid).ok().map(|place| &threads[place])
 }
 
 fn turned(page: &PageMove) -> PageMove {
@@ -256,6 +254,21 @@ mod tests {
         assert_eq!(set(&mut ledger, 3, 1, StepResult::Gone), Some(2));
         assert_eq!(text(&ledger.restore()), ["thread 1 of 1 to CPUs 0-3"]);
         assert!(ledger.undo(Pid(1), &[1, 3]).is_empty());
+    }
+
+    #[test]
+    fn an_undone_thread_goes_back_to_the_cpu_that_it_was_on() {
+        let mut model = Model::empty(1);
+        model.apps.push(App::new(Pid(1), 0..1));
+        model.threads.push(Thread::new(Tid(1), 0, 3, CpuSet::first(4)));
+        let mut ledger = Ledger::default();
+        let cpus = CpuSet::first(2);
+        let action = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via: None };
+        ledger.enter(&plan(1, vec![action]), &model);
+        let undo = ledger.undo(Pid(1), &[1]);
+        let to =
+            Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus: CpuSet::first(4), via: Some(3) };
+        assert_eq!(undo, [to]);
     }
 
     #[test]

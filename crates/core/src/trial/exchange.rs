@@ -100,8 +100,8 @@ mod tests {
     use crate::model::{App, Model};
     use crate::plan::{Action, Proposal, Reason};
     use crate::units::Tid;
-    use alloc::string::{String, ToString as _};
     use alloc::format;
+    use alloc::string::{String, ToString as _};
 
     /// A window in which each process, by number, makes so much progress.
     fn window(progress: &[f64]) -> Model {
