@@ -1,6 +1,6 @@
 //! `auto`: all four policies at once, each at its own period, in one order and with rules for where they contradict each other.
 //!
-//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms; then, once a second, N-MASS for processes that exchange data with
+//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms while it finds something to do, else once a second; then, once a second, N-MASS for processes that exchange data with
 //! nobody, AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
 //!
 //! | rule | where |
@@ -36,7 +36,7 @@ use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
 use self::private::{Price, Private, data_comes};
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
-use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset};
+use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
 use super::nmass::{self, NMass};
 use super::sam::{self, Flagged, Phase, Sam};
 use super::{Policy, Registered};
@@ -53,8 +53,15 @@ use alloc::vec::Vec;
 pub(super) const REGISTERED: Registered = Registered {
     name: "auto",
     about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
-    presets: &[],
-    make: |preset| preset.is_none().then(|| Box::new(Auto::new()) as Box<dyn Policy>),
+    presets: &["steady", "published"],
+    make: |preset| {
+        let carrefour = match preset {
+            None | Some("steady") => &STEADY,
+            Some("published") => &FINAL,
+            Some(_) => return None,
+        };
+        Some(Box::new(Auto::new(carrefour)) as Box<dyn Policy>)
+    },
 };
 
 /// State of the policy.
@@ -70,36 +77,39 @@ pub struct Auto {
     flags: Flags,
     past: Past,
     private: Private,
+    /// Intervals since SAM last wanted a thread elsewhere.
+    calm: u32,
     held: Vec<Refused>,
 }
 
-/// Carrefour as published, with the feedback of Carrefour-LP: a mechanism that did not help is off for the next round, after a longer
-/// period [ALGORITHMS 5.6].
-fn carrefour_preset() -> CarrefourPreset {
-    CarrefourPreset { feedback: LP.feedback, idle_period: LP.idle_period, ..FINAL }
-}
-
-impl Default for Auto {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many as a flag is remembered for. Ten looks
+/// a second cost more than watching may where there is nothing to do.
+const CALM: u32 = 16;
+/// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
+const LONGEST_PERIOD: Nanos = Nanos::from_secs(2);
 
 impl Auto {
-    /// A policy that has seen nothing yet.
+    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that did not help is off for the
+    /// next round, after a longer period [ALGORITHMS 5.6].
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(carrefour: &CarrefourPreset) -> Self {
+        let carrefour = CarrefourPreset {
+            feedback: LP.feedback,
+            idle_period: LP.idle_period,
+            ..carrefour.clone()
+        };
         Self {
             sam: Sam::new(sam::Preset::SLIDES),
             nmass: NMass::new(nmass::Preset::PUBLISHED),
             // A stock kernel moves memory with its own call: what that takes is measured.
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
-            carrefour: Carrefour::new(carrefour_preset()),
+            carrefour: Carrefour::new(carrefour),
             epoch: Epoch::default(),
             carrefour_decided: None,
             flags: Flags::default(),
             past: Past::default(),
             private: Private::default(),
+            calm: 0,
             held: Vec::new(),
         }
     }
@@ -121,7 +131,7 @@ impl Auto {
         self.held.extend(refused);
     }
 
-    /// SAM's step, each 100 ms.
+    /// SAM's step.
     fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
         let Self { sam, flags, past, private, asymsched, carrefour, .. } = self;
         let seconds_per_gb = asymsched.seconds_per_gb();
@@ -143,6 +153,8 @@ impl Auto {
             let remote = || (flagged.phase == Phase::Remote).then(|| homeward(flagged)).flatten();
             flags.not_steady(flagged.tid, flagged.phase).or_else(remote)
         });
+        let is_calm = proposals.is_empty() && withheld.is_empty();
+        self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         self.hold(withheld);
         proposals
     }
@@ -323,8 +335,11 @@ impl Policy for Auto {
         core::mem::take(&mut self.held)
     }
 
-    /// SAM's; the others are asked once a second inside.
+    /// SAM's while it has something to do; the others are asked once an epoch inside.
     fn period(&self) -> Nanos {
-        self.sam.period()
+        match self.calm {
+            0..CALM => self.sam.period(),
+            _ => self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD),
+        }
     }
 }

@@ -6,6 +6,7 @@ use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::plan::{Refusal, Refused, Sampling};
 use rondpoint_core::policy::auto::{Auto, Held};
 use rondpoint_core::policy::by_name;
+use rondpoint_core::policy::carrefour::preset::FINAL;
 use rondpoint_core::{
     Action, Model, Nanos, Observation, Policy, Proposal, Random, Reason, Topology,
 };
@@ -14,7 +15,26 @@ use rondpoint_core::{
 fn it_is_known_by_name_and_asked_as_often_as_sam() {
     let registered = by_name("auto").expect("it is built in");
     assert!((registered.make)(None).is_some());
-    assert_eq!(Auto::new().period(), Nanos::from_millis(100));
+    for preset in registered.presets {
+        let policy = (registered.make)(Some(preset)).expect("one of its presets");
+        assert_eq!(policy.period(), Nanos::from_millis(100), "{preset}");
+    }
+}
+
+#[test]
+fn where_no_thread_is_to_be_moved_sam_is_asked_with_the_others_until_one_is() {
+    let topology = machine("node:2 core:8 mhz:2200");
+    let (mut auto, mut random) = (Auto::new(&FINAL), Random::new(1));
+    let mut look = |model: &Model| {
+        auto.propose(model, &topology, &mut random);
+        auto.period()
+    };
+    let mut quiet = second(0, &topology);
+    quiet.elapsed = Nanos::from_millis(100);
+    let periods: Vec<Nanos> = (0..17).map(|_| look(&quiet)).collect();
+    assert_eq!(periods[14], Nanos::from_millis(100), "a flag is remembered for sixteen");
+    assert_eq!(periods[15..], [Nanos::from_secs(1); 2]);
+    assert_eq!(look(&busy(1, &topology)), Nanos::from_millis(100));
 }
 
 /// A quarter of a second with work for three: sharers apart, a crowd on node 0, and pages away from the only node that uses them.
