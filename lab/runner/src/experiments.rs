@@ -34,7 +34,7 @@ const CORE_SECONDS: u64 = 40;
 /// What `experiments` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which of them: sam, nmass, asymsched; default: all
+    /// Which of them: sam, sam-hogs, nmass, asymsched, asymsched-mean, asymsched-two; default: all
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Runs of each manager and of the best fixed placement; each seed is another address layout and
@@ -227,6 +227,9 @@ mod tests {
         assert_eq!(chosen(&[]).expect("all").len(), EXPERIMENTS.len());
         assert_eq!(chosen(&["sam".to_owned()]).expect("one")[0].name, "sam");
         let error = chosen(&["x".to_owned()]).err().expect("unknown").to_string();
-        assert_eq!(error, "x: no such experiment; there are sam, nmass, asymsched");
+        assert_eq!(
+            error,
+            "x: no such experiment; there are sam, sam-hogs, nmass, asymsched, asymsched-mean, asymsched-two"
+        );
     }
 }

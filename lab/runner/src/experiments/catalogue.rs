@@ -43,8 +43,8 @@ pub(super) enum Mappings {
     All,
     /// Of two nodes: equally many threads on both, in every way, and all threads on the first; memory stays.
     Balanced,
-    /// These pairs of nodes for a program on two nodes, with its memory.
-    Pairs(&'static [[usize; 2]]),
+    /// These, each with the memory of its threads.
+    These(&'static [&'static [usize]]),
 }
 
 /// Guest seconds of a fixed placement, which has nothing to find out.
@@ -55,7 +55,7 @@ const SIZE: &str = "4M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 3] = [
+pub(super) const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -67,6 +67,20 @@ pub(super) const EXPERIMENTS: [Experiment; 3] = [
             Program { title: "T1+T3", need: "share", work: 50, start: &[0, 1], home: ALONE },
             Program { title: "T2", need: "own", work: 0, start: &[0], home: &[1] },
             Program { title: "T4", need: "own", work: 0, start: &[1], home: &[0] },
+        ],
+        mappings: Mappings::All,
+        seconds: 2,
+    },
+    Experiment {
+        name: "sam-hogs",
+        about: "two threads that share data, begun apart, beside two that use the memory of the first \
+                socket as fast as they can",
+        machine: "sam-2",
+        managers: &["sam", "auto"],
+        programs: &[
+            Program { title: "S1+S2", need: "share", work: 50, start: &[0, 1], home: ALONE },
+            Program { title: "H1", need: "own", work: 0, start: &[0], home: ALONE },
+            Program { title: "H2", need: "own", work: 0, start: &[0], home: ALONE },
         ],
         mappings: Mappings::All,
         seconds: 2,
@@ -92,19 +106,42 @@ pub(super) const EXPERIMENTS: [Experiment; 3] = [
                 begun on the pair with the least bandwidth",
         machine: "asymsched-8",
         managers: &["asymsched", "auto"],
-        programs: &[Program {
-            title: "pair",
-            need: "next",
-            work: 0,
-            start: &[0, 5, 0, 5],
-            home: ALONE,
-        }],
-        // Of the 28 pairs the one with the least bandwidth, both ways together, the one next to the mean of
-        // all, and one of the four with the most (ALGORITHMS 3.10, the matrix of 6.3).
-        mappings: Mappings::Pairs(&[[0, 5], [1, 6], [0, 1]]),
+        programs: &[pair("pair", WORST_PAIR)],
+        mappings: Mappings::These(&[WORST_PAIR, MEAN_PAIR, BEST_PAIR]),
+        seconds: 4,
+    },
+    Experiment {
+        name: "asymsched-mean",
+        about: "the same program begun on a pair with the mean bandwidth",
+        machine: "asymsched-8",
+        managers: &["asymsched", "auto"],
+        programs: &[pair("pair", MEAN_PAIR)],
+        mappings: Mappings::These(&[WORST_PAIR, MEAN_PAIR, BEST_PAIR]),
+        seconds: 4,
+    },
+    Experiment {
+        name: "asymsched-two",
+        about: "two such programs at once, on the pair with the least bandwidth and on that with the least \
+                of the other nodes",
+        machine: "asymsched-8",
+        managers: &["asymsched", "auto"],
+        programs: &[pair("first", WORST_PAIR), pair("second", &[2, 6, 2, 6])],
+        mappings: Mappings::These(&[&[0, 5, 0, 5, 2, 6, 2, 6], &[0, 1, 0, 1, 2, 3, 2, 3]]),
         seconds: 4,
     },
 ];
+
+/// Of the 28 pairs of nodes the one with the least bandwidth, both ways together (ALGORITHMS 3.10, the matrix of 6.3).
+const WORST_PAIR: &[usize] = &[0, 5, 0, 5];
+/// The one next to the mean of all.
+const MEAN_PAIR: &[usize] = &[1, 6, 1, 6];
+/// One of the four with the most.
+const BEST_PAIR: &[usize] = &[0, 1, 0, 1];
+
+/// Four threads on two nodes, each using memory on the other.
+const fn pair(title: &'static str, start: &'static [usize]) -> Program {
+    Program { title, need: "next", work: 0, start, home: ALONE }
+}
 
 /// How a run is placed and managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,12 +185,7 @@ impl Experiment {
                     away == 0 || 2 * away == fixed.len()
                 })
                 .collect(),
-            Mappings::Pairs(pairs) => pairs
-                .iter()
-                .map(|[one, other]| {
-                    start.iter().map(|&node| *if node == start[0] { one } else { other }).collect()
-                })
-                .collect(),
+            Mappings::These(placements) => placements.iter().map(|fixed| fixed.to_vec()).collect(),
         };
         let case = |fixed: Vec<usize>| {
             let list: Vec<String> = fixed.iter().map(ToString::to_string).collect();
@@ -232,11 +264,11 @@ mod tests {
             (experiment.fixed_cases(&machine).len(), machine)
         };
         assert_eq!(count(0).0, 16);
-        assert_eq!(count(1).0, 7);
-        let (pairs, machine) = count(2);
+        assert_eq!(count(2).0, 7);
+        let (pairs, machine) = count(3);
         assert_eq!(pairs, 3);
-        let case = &EXPERIMENTS[2].fixed_cases(&machine)[2];
-        let arguments = EXPERIMENTS[2].arguments(case, &machine).join(" ");
+        let case = &EXPERIMENTS[3].fixed_cases(&machine)[2];
+        let arguments = EXPERIMENTS[3].arguments(case, &machine).join(" ");
         assert!(arguments.contains("--start 0,2,1,3 --touch 0,2,1,3 --stay"), "{arguments}");
     }
 
