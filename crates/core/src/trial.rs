@@ -6,10 +6,10 @@
 //! - a change of phase (threads, CPU use, misses per instruction) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises;
-//! - processes that changed places with each other are judged as one (`exchange`).
+//! - processes whose threads were moved in one plan are judged together (`together`).
 
-mod exchange;
 mod measure;
+mod together;
 
 pub use measure::{Change, Comparison, Measure, Verdict};
 
@@ -19,6 +19,8 @@ use crate::plan::{Action, Kind, Outcome, Plan, Reason, StepResult};
 use crate::units::{Nanos, Pid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+
+use self::together::Together;
 
 /// A trial that ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +46,9 @@ struct Trial {
     plans: Vec<u64>,
     kinds: BTreeSet<Kind>,
     /// Those of its plans that moved threads of other processes as well.
-    exchanges: BTreeSet<u64>,
+    together: BTreeSet<u64>,
+    /// Processes that it changed places with.
+    partners: BTreeSet<Pid>,
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
@@ -74,24 +78,26 @@ impl Trials {
             watched.started = app.started;
             watched.take_in(Measure::of(window, app));
         }
-        let due = exchange::due(&self.trials().collect());
+        let due = together::due(&self.trials().collect());
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
     }
 
     /// Ends the trials of processes that are judged together.
     fn judge(&mut self, group: &[Pid]) -> Vec<Judged> {
         let mut judged = Vec::with_capacity(group.len());
+        let mut partners = Vec::with_capacity(group.len());
         let mut windows = Vec::with_capacity(group.len());
         for pid in group {
-            let Some(trial) = self.apps.get_mut(pid).and_then(|watched| watched.trial.take())
-            else {
+            let watched = self.apps.get_mut(pid);
+            let Some(mut trial) = watched.and_then(|watched| watched.trial.take()) else {
                 continue;
             };
+            partners.push(core::mem::take(&mut trial.partners));
             let (one, after) = trial.end(*pid);
             judged.push(one);
             windows.push(after);
         }
-        exchange::settle(&mut judged);
+        together::settle(&mut judged, &partners);
         for (one, after) in judged.iter().zip(windows) {
             let watched = self.apps.get_mut(&one.pid).filter(|_| !one.verdict.is_undone());
             if let Some(watched) = watched {
@@ -103,22 +109,22 @@ impl Trials {
 
     /// An admitted plan opens trials or joins those that run.
     pub fn begin(&mut self, plan: &Plan) {
-        let exchanging = exchange::exchanging(plan);
+        let together = Together::of(plan);
         for step in &plan.steps {
             if matches!(step.reason, Reason::Undo(_))
                 || matches!(step.action, Action::SetSampling { .. })
             {
                 continue;
             }
-            let Some(watched) = step.action.pid().and_then(|pid| self.apps.get_mut(&pid)) else {
-                continue;
-            };
+            let Some(pid) = step.action.pid() else { continue };
+            let Some(watched) = self.apps.get_mut(&pid) else { continue };
             let history = &mut watched.history;
             let trial = watched.trial.get_or_insert_with(|| Trial {
                 policy: step.policy,
                 plans: Vec::new(),
                 kinds: BTreeSet::new(),
-                exchanges: BTreeSet::new(),
+                together: BTreeSet::new(),
+                partners: BTreeSet::new(),
                 before: last_phase(core::mem::take(history)),
                 after: Vec::new(),
                 quiet: 0,
@@ -127,8 +133,8 @@ impl Trials {
                 trial.plans.push(plan.number);
             }
             let kind = step.action.kind();
-            if kind == Kind::Affinity && exchanging.contains(step.policy) {
-                trial.exchanges.insert(plan.number);
+            if kind == Kind::Affinity {
+                together.note(pid, plan.number, trial);
             }
             trial.kinds.insert(kind);
             trial.quiet = 0;
@@ -150,7 +156,7 @@ impl Trials {
             let touched = plan.steps.iter().any(|step| step.action.pid() == Some(*pid));
             let Some(trial) = watched.trial.as_mut().filter(|_| touched) else { continue };
             trial.plans.retain(|number| *number != plan.number);
-            trial.exchanges.remove(&plan.number);
+            trial.together.remove(&plan.number);
             if trial.plans.is_empty() {
                 watched.history = core::mem::take(&mut trial.before);
                 watched.trial = None;

@@ -1,0 +1,235 @@
+//! Processes whose threads were moved in one plan: what one gave up another may have gained, so they are judged together.
+//!
+//! N-MASS lets one process use memory from afar so that another, which uses more of it, need not. By itself the first is worse off. So
+//! what was moved in one plan stays where its processes gain in the mean. Where they do not, who is worse off goes back, and with it
+//! whoever it changed places with: one half of that undone puts two threads where one was.
+
+use super::measure::{Change, Verdict, mean};
+use super::{Judged, Trial};
+use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
+use crate::plan::{Action, Plan, Reason};
+use crate::units::{Pid, Tid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// What the moves of threads in one plan have to do with each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Together {
+    /// Policies that move threads of more than one process.
+    several: BTreeSet<&'static str>,
+    /// Processes that change places, both ways.
+    partners: BTreeSet<(Pid, Pid)>,
+}
+
+impl Together {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let mut together = Self::default();
+        let mut first: BTreeMap<&'static str, Pid> = BTreeMap::new();
+        let mut owners: BTreeMap<Tid, Pid> = BTreeMap::new();
+        let tried = || plan.steps.iter().filter(|step| !matches!(step.reason, Reason::Undo(_)));
+        for step in tried() {
+            let Action::SetAffinity { pid, tid, .. } = step.action else { continue };
+            owners.insert(tid, pid);
+            if *first.entry(step.policy).or_insert(pid) != pid {
+                together.several.insert(step.policy);
+            }
+        }
+        for step in tried() {
+            let other = step.reason.exchanged_with().and_then(|tid| owners.get(&tid).copied());
+            let pair = step.action.pid().zip(other).filter(|(pid, other)| pid != other);
+            together.partners.extend(pair.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]));
+        }
+        together
+    }
+
+    /// Notes in the trial of one of its processes what it has to do with the others.
+    pub(super) fn note(&self, pid: Pid, plan: u64, trial: &mut Trial) {
+        if self.several.contains(trial.policy) {
+            trial.together.insert(plan);
+        }
+        let own = self.partners.range((pid, Pid(0))..=(pid, Pid(u32::MAX)));
+        trial.partners.extend(own.map(|(_, other)| *other));
+    }
+}
+
+impl Trial {
+    /// Enough windows have passed since its last action.
+    fn is_settled(&self) -> bool {
+        self.quiet > MIN_TRIAL_WINDOWS || self.is_overdue()
+    }
+
+    /// It has been acted upon for so long that it is judged by the last windows.
+    fn is_overdue(&self) -> bool {
+        self.after.len() >= MAX_TRIAL_WINDOWS
+    }
+}
+
+/// Trials that are to be judged now, in groups that are judged together. A settled one waits for those that it was moved with, until one of them is overdue.
+pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
+    let mut groups = Vec::new();
+    let mut left: BTreeSet<Pid> = trials.keys().copied().collect();
+    while let Some(first) = left.pop_first() {
+        let group = with_related(first, &mut left, trials);
+        let settled: Vec<Pid> =
+            group.iter().copied().filter(|pid| trials[pid].is_settled()).collect();
+        let is_due =
+            settled.len() == group.len() || group.iter().any(|pid| trials[pid].is_overdue());
+        if is_due && !settled.is_empty() {
+            groups.push(settled);
+        }
+    }
+    groups
+}
+
+/// A process and all that it was moved with, directly or by way of others; they are taken from `left`.
+fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Trial>) -> Vec<Pid> {
+    let mut group = Vec::from([first]);
+    let mut next = 0;
+    while let Some(pid) = group.get(next) {
+        let one = trials[pid];
+        let are_related = |other: &&Pid| !one.together.is_disjoint(&trials[*other].together);
+        let related: Vec<Pid> = left.iter().filter(are_related).copied().collect();
+        related.iter().for_each(|other| {
+            left.remove(other);
+        });
+        group.extend(related);
+        next += 1;
+    }
+    group
+}
+
+/// Gives each process of a group the verdict that the whole deserves. `partners`: whom it changed places with.
+pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) {
+    let compared = group.iter().filter(|judged| judged.verdict != Verdict::PhaseChange);
+    let changes: Vec<Change> = compared.filter_map(|judged| judged.comparison.combined).collect();
+    let gains = mean(&changes).is_some_and(|whole| whole.change > whole.noise)
+        && group.iter().any(|judged| judged.verdict == Verdict::Better);
+    if gains {
+        let worse = group.iter_mut().filter(|judged| judged.verdict == Verdict::Worse);
+        worse.for_each(|judged| judged.verdict = Verdict::Traded);
+        return;
+    }
+    let undone = |group: &[Judged]| -> BTreeSet<Pid> {
+        group.iter().filter(|judged| judged.verdict.is_undone()).map(|judged| judged.pid).collect()
+    };
+    let mut going_back = undone(group);
+    loop {
+        for (judged, partners) in group.iter_mut().zip(partners) {
+            if !judged.verdict.is_undone() && !partners.is_disjoint(&going_back) {
+                judged.verdict = Verdict::Returned;
+            }
+        }
+        let more = undone(group);
+        if more == going_back {
+            return;
+        }
+        going_back = more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Trials;
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::model::{App, Model};
+    use crate::plan::Proposal;
+    use alloc::format;
+    use alloc::string::{String, ToString as _};
+
+    /// A window in which each process, by number, makes so much progress.
+    fn window(progress: &[f64]) -> Model {
+        let mut model = Model::empty(2);
+        let app = |(number, progress): (usize, &f64)| App {
+            progress_per_s: Some(*progress),
+            cpu_percent: 100.0,
+            ..App::new(Pid(number as u32 + 1), 0..0)
+        };
+        model.apps = progress.iter().enumerate().map(app).collect();
+        model
+    }
+
+    fn plan(number: u64, pids: &[u32]) -> Plan {
+        let step = |pid: &u32| Proposal {
+            policy: "test",
+            action: Action::SetAffinity {
+                pid: Pid(*pid),
+                tid: Tid(*pid),
+                cpus: CpuSet::first(1),
+                via: None,
+            },
+            reason: Reason::Other("a test".to_string()),
+        };
+        Plan { number, steps: pids.iter().map(step).collect(), ..Plan::default() }
+    }
+
+    /// Processes make this progress, are moved by these plans one window after the other, and make that progress; what came of it.
+    fn check(before: &[f64], plans: &[&[u32]], after: &[f64], expected: &str) {
+        let mut trials = Trials::default();
+        (0..4).for_each(|_| assert_eq!(trials.observe(&window(before)), []));
+        for (number, pids) in (1..).zip(plans) {
+            trials.begin(&plan(number, pids));
+            assert_eq!(trials.observe(&window(before)), []);
+        }
+        let mut told: Vec<String> = Vec::new();
+        for late in 1..=6 {
+            let judged = trials.observe(&window(after));
+            told.extend(judged.iter().map(|one| format!("{late}:{} {:?}", one.pid, one.verdict)));
+        }
+        assert_eq!(told.join(", "), expected);
+        assert_eq!(trials.running(), BTreeMap::new());
+    }
+
+    #[test]
+    fn who_is_worse_off_stays_where_the_others_gained_more() {
+        check(&[10.0, 10.0], &[&[1, 2]], &[16.0, 8.0], "3:1 Better, 3:2 Traded");
+        check(&[10.0, 10.0], &[&[1, 2]], &[12.0, 7.0], "3:1 Better, 3:2 Worse");
+        check(&[10.0, 10.0], &[&[1, 2]], &[12.0, 12.0], "3:1 Better, 3:2 Better");
+    }
+
+    #[test]
+    fn who_was_moved_alone_is_judged_alone() {
+        check(&[10.0, 10.0], &[&[1], &[2]], &[10.0, 8.0], "2:1 Unclear, 3:2 Worse");
+    }
+
+    #[test]
+    fn the_related_wait_for_each_other_and_for_the_relatives_of_those() {
+        check(
+            &[10.0, 10.0, 10.0],
+            &[&[1, 2], &[2, 3]],
+            &[10.0, 8.0, 15.0],
+            "3:1 Unclear, 3:2 Traded, 3:3 Better",
+        );
+    }
+
+    #[test]
+    fn pages_of_two_processes_have_nothing_to_do_with_each_other() {
+        let mut both = plan(1, &[1, 2]);
+        assert_eq!(Together::of(&both).several.len(), 1);
+        both.steps[1].policy = "other";
+        assert_eq!(Together::of(&both), Together::default());
+        both = plan(1, &[1, 2]);
+        both.steps[1].action = Action::Replicate { pid: Pid(2), pages: Vec::new() };
+        assert_eq!(Together::of(&both), Together::default());
+    }
+
+    #[test]
+    fn whoever_changed_places_with_one_that_goes_back_goes_back_too() {
+        let judged = |pid: u32, progress: f64| {
+            let mut trials = Trials::default();
+            let pids: Vec<f64> = (1..=pid).map(|_| 10.0).collect();
+            (0..4).for_each(|_| assert_eq!(trials.observe(&window(&pids)), []));
+            trials.begin(&plan(1, &[pid]));
+            let mut after = pids;
+            after[pid as usize - 1] = progress;
+            let mut all = (0..6).flat_map(|_| trials.observe(&window(&after)));
+            all.next().expect("it is judged")
+        };
+        let set = |pids: &[u32]| pids.iter().map(|pid| Pid(*pid)).collect::<BTreeSet<_>>();
+        let mut group = [judged(1, 5.0), judged(2, 13.0), judged(3, 11.0), judged(4, 10.0)];
+        settle(&mut group, &[set(&[2]), set(&[1, 3]), set(&[2]), set(&[])]);
+        let verdicts = group.map(|one| one.verdict);
+        let [back, stays] = [Verdict::Returned, Verdict::Unclear];
+        assert_eq!(verdicts, [Verdict::Worse, back, back, stays]);
+    }
+}
