@@ -273,6 +273,12 @@ impl Action {
 }
 
 impl PageCounts {
+    /// Each of the counts.
+    pub fn each(&self) -> impl Iterator<Item = u64> {
+        let Self { moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed } = *self;
+        [moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed].into_iter()
+    }
+
     /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         self.moved += other.moved;

@@ -19,7 +19,7 @@ use self::masks::{Change, Masks, Task};
 use self::pages::Source;
 use self::threads::Wanted;
 use crate::bulk;
-use crate::ledger_file::Entry;
+use crate::ledger_file::{Entry, LedgerFile};
 use crate::observe::tasks::started;
 use crate::parse::stat;
 use crate::root::{self, Root};
@@ -130,8 +130,8 @@ impl Actor {
         entries
     }
 
-    /// Does one step.
-    pub fn step(&mut self, plan: &Plan, step: usize) -> Outcome {
+    /// Does one step. Its inverse is in the ledger; what has to stand still meanwhile is written there too.
+    pub fn step(&mut self, plan: &Plan, step: usize, ledger: &mut LedgerFile) -> Outcome {
         let begin = Instant::now();
         let mut frozen = Nanos(0);
         let result = match plan.steps.get(step) {
@@ -145,7 +145,8 @@ impl Actor {
             Some(Proposal {
                 action: Action::MoveProcessMemory { pid, nodes, freeze, .. }, ..
             }) => {
-                let (result, stood) = self.move_memory(*pid, nodes, *freeze);
+                let ledger = freeze.then_some(ledger);
+                let (result, stood) = self.move_memory(*pid, nodes, ledger);
                 frozen = stood;
                 result
             }
@@ -156,7 +157,12 @@ impl Actor {
         Outcome { plan: plan.number, step, result, spent, frozen }
     }
 
-    fn move_memory(&self, pid: Pid, nodes: &[NodeMove], freeze: bool) -> (StepResult, Nanos) {
+    fn move_memory(
+        &self,
+        pid: Pid,
+        nodes: &[NodeMove],
+        freeze: Option<&mut LedgerFile>,
+    ) -> (StepResult, Nanos) {
         let Some(process) = self.identity(pid) else { return (StepResult::Gone, Nanos(0)) };
         let kernel = |node: usize| self.topology.kernel_node(node);
         let ways = nodes.iter().map(|way| (kernel(way.from), kernel(way.to))).collect();
@@ -218,6 +224,8 @@ mod tests {
         let memory = Anonymous::new(page_bytes()).unwrap();
         memory.touch_every(page_bytes());
         let plan = plan(own.pid, memory.address());
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = LedgerFile::create(&folder.path().join("ledgers"), &Root::live()).unwrap();
         let mut seen = |started: Option<Nanos>| {
             let process = started.map(|started| rondpoint_core::observation::ProcessObservation {
                 pid: own.pid,
@@ -228,7 +236,7 @@ mod tests {
                 processes: process.into_iter().collect(),
                 ..Observation::default()
             });
-            actor.step(&plan, 0).result
+            actor.step(&plan, 0, &mut ledger).result
         };
         let now = seen(Some(own.started));
         assert!(matches!(now, StepResult::Pages(counts) if counts.in_place == 1), "{now:?}");

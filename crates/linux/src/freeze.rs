@@ -2,19 +2,24 @@
 //!
 //! Where the process is alone in its cgroup it is frozen there, which nobody notices; else it is sent
 //! SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it when this one
-//! dies. Who was stopped before stays so.
+//! dies; the ledger knows of it before, for when both are killed. Who was stopped before stays so.
 
 mod cgroup;
+mod left;
 mod still;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use self::cgroup::Freezer;
+pub use self::left::{Restored, restore};
 pub use self::still::{Still, Stood, budget};
 use crate::LinuxError;
 use crate::act::Identity;
+use crate::ledger_file::{Farewell, LedgerFile};
 use crate::parse::stat;
 use crate::root::{self, Root};
 use crate::syscall::guardian::{self, Deed, Guardian};
@@ -38,7 +43,8 @@ pub enum Freeze {
 }
 
 /// How a process was stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Means {
     /// The freezer of its cgroup.
     Cgroup,
@@ -53,14 +59,20 @@ pub struct Frozen {
     /// The cgroup's, where that is the means.
     freezer: Option<Freezer>,
     guardian: Option<Guardian>,
+    farewell: Farewell,
     since: Instant,
 }
 
-/// Stops a process and waits until all its threads stand still.
+/// Stops a process, once that is in the ledger, and waits until all its threads stand still.
 ///
 /// # Errors
-/// It is traced, it may not be stopped by this user, or it did not stop within two seconds: then it goes on.
-pub fn freeze(root: &Root, process: Identity) -> Result<Freeze, LinuxError> {
+/// It is traced, it may not be stopped by this user, the ledger cannot be written, or it did not stop within
+/// two seconds: then it goes on.
+pub fn freeze(
+    root: &Root,
+    process: Identity,
+    ledger: &mut LedgerFile,
+) -> Result<Freeze, LinuxError> {
     let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
     let refused = |problem: &str| LinuxError::Input {
         what: format!("process {number}"),
@@ -87,40 +99,54 @@ pub fn freeze(root: &Root, process: Identity) -> Result<Freeze, LinuxError> {
         if freezer.is_frozen() {
             return Ok(Freeze::WasStopped);
         }
-        if let Some(frozen) = by_cgroup(&handle, freezer)? {
+        let farewell = ledger.freeze(process, Means::Cgroup)?;
+        if let Some(frozen) = by_cgroup(&handle, freezer, farewell)? {
             return Ok(Freeze::Frozen(frozen));
         }
     }
-    by_signal(root, process, handle)
+    let farewell = ledger.freeze(process, Means::Signal)?;
+    by_signal(root, process, handle, farewell)
 }
 
 /// `None` where the cgroup does not freeze; what of it did goes on.
-fn by_cgroup(handle: &OwnedFd, freezer: Freezer) -> Result<Option<Frozen>, LinuxError> {
+fn by_cgroup(
+    handle: &OwnedFd,
+    freezer: Freezer,
+    farewell: Farewell,
+) -> Result<Option<Frozen>, LinuxError> {
     let process = handle.try_clone().map_err(|error| call("dup", 0, error))?;
-    let guardian = guardian::guard(Deed::WriteZero(freezer.switch()));
+    let guardian = guardian::guard(Deed::WriteZero(freezer.switch()), farewell.line());
     let guardian = Some(guardian.map_err(|error| call("fork", 0, error))?);
-    let frozen = Frozen { process, freezer: Some(freezer), guardian, since: Instant::now() };
+    let (freezer, since) = (Some(freezer), Instant::now());
+    let frozen = Frozen { process, freezer, guardian, farewell, since };
     let freezes =
         |freezer: &Freezer| freezer.set(true).is_ok() && wait_until(|| freezer.is_frozen());
     Ok(frozen.freezer.as_ref().is_some_and(freezes).then_some(frozen))
 }
 
-fn by_signal(root: &Root, process: Identity, handle: OwnedFd) -> Result<Freeze, LinuxError> {
+fn by_signal(
+    root: &Root,
+    process: Identity,
+    handle: OwnedFd,
+    farewell: Farewell,
+) -> Result<Freeze, LinuxError> {
     let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
-    let guardian = guardian::guard(Deed::Continue(handle.as_fd()));
+    let guardian = guardian::guard(Deed::Continue(handle.as_fd()), farewell.line());
     let guardian = guardian.map_err(|error| call("fork", number, error))?;
     let since = Instant::now();
     match guardian::signal(handle.as_fd(), libc::SIGSTOP) {
         Ok(()) => {}
         Err(error) => {
             let _ = guardian.release();
+            let _ = farewell.write();
             return match error.raw_os_error() {
                 Some(libc::ESRCH) => Ok(Freeze::Gone),
                 _ => Err(call("pidfd_send_signal", number, error)),
             };
         }
     }
-    let frozen = Frozen { process: handle, freezer: None, guardian: Some(guardian), since };
+    let guardian = Some(guardian);
+    let frozen = Frozen { process: handle, freezer: None, guardian, farewell, since };
     if wait_until(|| stands_still(root, process)) {
         return Ok(if process.is_there(root) { Freeze::Frozen(frozen) } else { Freeze::Gone });
     }
@@ -205,6 +231,7 @@ impl Frozen {
             // One that has ended needs nothing. Else the guardian is let go without a word, and tries too.
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
             _ => {
+                let _ = self.farewell.write();
                 // One that has ended before is no harm any more.
                 let _ = guardian.release();
                 Ok(())

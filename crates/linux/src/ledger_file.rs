@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::LinuxError;
 use crate::act::Identity;
 use crate::act::masks::Masks;
+use crate::freeze::Means;
 use crate::root::Root;
+use crate::syscall::guardian::Line;
 
 /// Version of the format.
 const FORMAT: u32 = 1;
@@ -80,6 +83,22 @@ pub enum Entry {
         started: u64,
         /// Where it went (source of the way back) and where it lay (its target), as the kernel numbers nodes.
         nodes: Vec<(u32, u32)>,
+    },
+    /// A process is about to be stopped, until it goes on.
+    Freeze {
+        /// Process.
+        pid: u32,
+        /// When the process started, nanoseconds since boot.
+        started: u64,
+        /// How.
+        means: Means,
+    },
+    /// It goes on: nobody has to see to that any more.
+    Thaw {
+        /// Process.
+        pid: u32,
+        /// When the process started, nanoseconds since boot.
+        started: u64,
     },
     /// The pages of these plans stay where they are.
     Settled {
@@ -151,7 +170,9 @@ impl Entry {
             | Self::OwnMask { pid, started, .. }
             | Self::Member { pid, started }
             | Self::Pages { pid, started, .. }
-            | Self::Memory { pid, started, .. } => {
+            | Self::Memory { pid, started, .. }
+            | Self::Freeze { pid, started, .. }
+            | Self::Thaw { pid, started } => {
                 Some(Identity { pid: Pid(*pid), started: Nanos(*started) })
             }
             Self::Manager { .. } | Self::Settled { .. } => None,
@@ -196,12 +217,19 @@ impl LedgerFile {
         if entries.is_empty() {
             return Ok(());
         }
-        let mut text = String::new();
-        for entry in entries {
-            text += &serde_json::to_string(entry).expect("entries have string keys only");
-            text.push('\n');
-        }
+        let text: String = entries.iter().map(line).collect();
         self.file.write_all(text.as_bytes()).map_err(|source| failed(&self.path, "write", source))
+    }
+
+    /// Writes down that a process is about to be stopped. What comes back is how to write that it goes on.
+    ///
+    /// # Errors
+    /// As [`LedgerFile::write`]: the process must not be stopped.
+    pub fn freeze(&mut self, process: Identity, means: Means) -> Result<Farewell, LinuxError> {
+        let (pid, started) = (process.pid.0, process.started.0);
+        let file = self.file.try_clone().map_err(|source| failed(&self.path, "open", source))?;
+        self.write(&[Entry::Freeze { pid, started, means }])?;
+        Ok(Farewell { file, line: line(&Entry::Thaw { pid, started }) })
     }
 
     /// Takes the ledger away: everything was put back, or may stay.
@@ -213,8 +241,35 @@ impl LedgerFile {
     }
 }
 
+/// The line that says that a process goes on, and where it belongs: ready beforehand, for a guardian can do
+/// little more than write. All that is written takes its place behind the rest, whoever writes it.
+#[derive(Debug)]
+pub struct Farewell {
+    file: File,
+    line: String,
+}
+
+impl Farewell {
+    /// For a guardian.
+    pub(crate) fn line(&self) -> Line<'_> {
+        Line { file: self.file.as_fd(), text: self.line.as_bytes() }
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// As write(2). Nothing is lost by it: who goes on already is not harmed by being let go once more.
+    pub(crate) fn write(&self) -> io::Result<()> {
+        (&self.file).write_all(self.line.as_bytes())
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("entries have string keys only") + "\n"
+}
+
 /// A ledger that was left behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
     /// Its file.
     pub path: PathBuf,
@@ -222,6 +277,8 @@ pub struct Left {
     pub open: Vec<Entry>,
     /// Masks that are to be put back.
     pub masks: Masks,
+    /// Processes that were stopped, and how, and never were said to go on.
+    pub frozen: Vec<(Identity, Means)>,
     /// Lines that could not be understood: the last one of a manager that was killed while it wrote.
     pub bad_lines: usize,
 }
@@ -259,12 +316,19 @@ pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> 
 
 fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
     let mut manager = None;
-    let mut left = Left { path, open: Vec::new(), masks: Masks::default(), bad_lines: 0 };
+    let mut left = Left { path, ..Left::default() };
     let mut masks = Vec::new();
+    let identity = |pid, started| Identity { pid: Pid(pid), started: Nanos(started) };
     for line in text.lines() {
         match serde_json::from_str(line) {
             Ok(Entry::Manager { format: FORMAT, pid, started }) => {
-                manager = Some(Identity { pid: Pid(pid), started: Nanos(started) });
+                manager = Some(identity(pid, started));
+            }
+            Ok(Entry::Freeze { pid, started, means }) => {
+                left.frozen.push((identity(pid, started), means));
+            }
+            Ok(Entry::Thaw { pid, started }) => {
+                left.frozen.retain(|(process, _)| *process != identity(pid, started));
             }
             Ok(Entry::Settled { pid, plans }) => left.open.retain(|entry| match entry {
                 Entry::Pages { plan, pid: of, .. } | Entry::Memory { plan, pid: of, .. } => {
@@ -377,6 +441,10 @@ mod tests {
         let mut ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
         ledger.write(&entries(&[pages(1, 0x1000)])).unwrap();
         ledger.write(&[mask(1)]).unwrap();
+        let process = |pid| Identity { pid: Pid(pid), started: Nanos(5) };
+        let farewell = ledger.freeze(process(7), Means::Signal).unwrap();
+        let stands = ledger.freeze(process(8), Means::Cgroup).unwrap();
+        farewell.write().unwrap();
         ledger.write(&entries(&[pages(2, 0x2000)])).unwrap();
         ledger.write(&[Entry::Settled { pid: 7, plans: vec![1] }]).unwrap();
         assert_eq!(left_behind(&folder, &Root::live()).unwrap(), [], "this manager lives");
@@ -390,6 +458,8 @@ mod tests {
         assert_eq!(left[0].open, entries(&[pages(2, 0x2000)]));
         assert_eq!(left[0].masks, Masks::of_ledger(&[mask(1)]));
         assert_eq!(left[0].masks.tasks().count(), 1);
+        assert_eq!(left[0].frozen, [(process(8), Means::Cgroup)]);
+        drop(stands);
         ledger.close().unwrap();
         assert!(!folder.join(format!("{}.ledger", std::process::id())).exists());
     }

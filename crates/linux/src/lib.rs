@@ -17,6 +17,8 @@ pub mod parse;
 pub mod perf;
 pub mod probe;
 pub mod root;
+#[cfg(test)]
+mod sleeper;
 pub mod syscall;
 pub mod topology;
 

@@ -1,15 +1,19 @@
 //! What is frozen goes on, whoever is killed.
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rondpoint_core::Pid;
-use rondpoint_linux::Root;
 use rondpoint_linux::act::Identity;
-use rondpoint_linux::freeze::{Freeze, Frozen, Means, freeze};
+use rondpoint_linux::freeze::{Freeze, Frozen, Means, Restored, freeze, restore};
+use rondpoint_linux::ledger_file::{LedgerFile, Left, left_behind};
 use rondpoint_linux::parse::stat;
 use rondpoint_linux::syscall::process;
+use rondpoint_linux::syscall::signal::wait_readable;
+use rondpoint_linux::{LinuxError, Root};
 
 // Numbers of signal(7), the same on x86-64 and arm64.
 const SIGKILL: i32 = 9;
@@ -53,8 +57,15 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+/// With a ledger that nobody will look at.
+fn attempt(process: Identity) -> Result<Freeze, LinuxError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ledgers = folder.path().join("ledgers");
+    freeze(&Root::live(), process, &mut LedgerFile::create(&ledgers, &Root::live())?)
+}
+
 fn frozen(target: &Target) -> Frozen {
-    match freeze(&Root::live(), target.identity()).expect("may be frozen") {
+    match attempt(target.identity()).expect("may be frozen") {
         Freeze::Frozen(frozen) => frozen,
         other => panic!("{other:?}"),
     }
@@ -78,7 +89,7 @@ fn whoever_was_stopped_before_stays_so() {
     let target = Target::start();
     process::kill(target.0.id() as i32, SIGSTOP).expect("ours");
     target.until(true);
-    let found = freeze(&Root::live(), target.identity()).expect("looked at");
+    let found = attempt(target.identity()).expect("looked at");
     assert!(matches!(found, Freeze::WasStopped), "{found:?}");
     drop(found);
     assert!(target.is_stopped());
@@ -101,40 +112,99 @@ fn one_that_has_ended_or_must_not_stand_still_is_not_frozen() {
     let identity = target.identity();
     target.0.kill().expect("ours");
     target.0.wait().expect("it ends");
-    assert!(matches!(freeze(&Root::live(), identity), Ok(Freeze::Gone)));
+    assert!(matches!(attempt(identity), Ok(Freeze::Gone)));
     let own = Identity::of(&Root::live(), Pid(std::process::id())).expect("it runs");
-    let error = freeze(&Root::live(), own).expect_err("not this one").to_string();
+    let error = attempt(own).expect_err("not this one").to_string();
     assert!(error.contains("cannot be frozen: it would be this one"), "{error}");
 }
 
 const TARGET: &str = "RONDPOINT_TEST_TARGET";
+const LEDGERS: &str = "RONDPOINT_TEST_LEDGERS";
 
-/// Runs twice: as the test, and, started by it, as a mover that freezes its target and goes no further.
+/// A mover that freezes its target and goes no further: this test program once more, told by its environment.
+struct Mover {
+    process: Child,
+    guardian: i32,
+    ledgers: tempfile::TempDir,
+}
+
+impl Mover {
+    /// Starts it for the test of this name, which begins with [`Mover::main`].
+    fn start(test: &str, target: &Target) -> Self {
+        let ledgers = tempfile::tempdir().expect("a folder");
+        let mut process = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", test, "--nocapture"])
+            .env(TARGET, target.0.id().to_string())
+            .env(LEDGERS, ledgers.path().join("ledgers"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        let mut lines = output.lines().map_while(Result::ok);
+        let guardian = lines.find_map(|line| line.split_once("guarded by ")?.1.parse().ok());
+        Self { process, guardian: guardian.expect("it is frozen"), ledgers }
+    }
+
+    /// In the mover: freezes and waits; elsewhere nothing.
+    fn main() {
+        let Ok(pid) = std::env::var(TARGET) else { return };
+        let pid = Pid(pid.parse().expect("a number"));
+        let folder = std::env::var_os(LEDGERS).expect("told, too");
+        let mut ledger = LedgerFile::create(Path::new(&folder), &Root::live()).expect("a ledger");
+        let identity = Identity::of(&Root::live(), pid).expect("it runs");
+        let found = freeze(&Root::live(), identity, &mut ledger).expect("may be frozen");
+        let Freeze::Frozen(held) = &found else { panic!("{found:?}") };
+        println!("guarded by {}", held.guardian().expect("there is one"));
+        let _ = std::io::stdin().read_line(&mut String::new());
+        panic!("it should have been killed");
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("ours");
+        self.process.wait().expect("it ends");
+    }
+
+    /// What it left in its ledger.
+    fn left(&self) -> Left {
+        let left = left_behind(&self.ledgers.path().join("ledgers"), &Root::live());
+        left.expect("may be read").pop().expect("there is one")
+    }
+}
+
 #[test]
 fn a_mover_that_is_killed_leaves_nothing_frozen() {
-    if let Ok(pid) = std::env::var(TARGET) {
-        let pid = Pid(pid.parse().expect("a number"));
-        let identity = Identity::of(&Root::live(), pid).expect("it runs");
-        let held = freeze(&Root::live(), identity).expect("may be frozen");
-        println!("frozen: {held:?}");
-        let _ = std::io::stdin().read_line(&mut String::new());
-        return;
-    }
+    Mover::main();
     let target = Target::start();
-    let mut mover = Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "a_mover_that_is_killed_leaves_nothing_frozen", "--nocapture"])
-        .env(TARGET, target.0.id().to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let output = BufReader::new(mover.stdout.take().expect("piped"));
-    let said = output.lines().map_while(Result::ok).find(|line| line.contains("frozen: "));
-    assert!(said.is_some_and(|line| line.contains("Frozen")));
+    let mut mover = Mover::start("a_mover_that_is_killed_leaves_nothing_frozen", &target);
     assert!(target.is_stopped());
-    mover.kill().expect("ours");
-    mover.wait().expect("it ends");
+    mover.kill();
     target.until(false);
+    // The guardian has said so: whoever stops it from now on is not disturbed by `rondpoint restore`.
+    until("the ledger", || mover.left().frozen.is_empty());
+}
+
+#[test]
+fn a_target_whose_mover_and_guardian_are_killed_is_let_go_by_the_ledger() {
+    Mover::main();
+    let target = Target::start();
+    let name = "a_target_whose_mover_and_guardian_are_killed_is_let_go_by_the_ledger";
+    let mut mover = Mover::start(name, &target);
+    // A guardian that is killed first can do nothing; its parent is not there to see it if both are at once.
+    let guardian = process::watch_end(mover.guardian).expect("it is there");
+    process::kill(mover.process.id() as i32, SIGSTOP).expect("ours");
+    process::kill(mover.guardian, SIGKILL).expect("ours");
+    assert_eq!(wait_readable(&[guardian.as_fd()], 20_000).expect("a wait"), [true]);
+    mover.kill();
+    assert!(target.is_stopped(), "nobody is left to let it go");
+    let left = mover.left();
+    assert_eq!(left.frozen, [(target.identity(), Means::Signal)]);
+    assert_eq!(restore(&Root::live(), &left), Restored { thawed: 1, ..Restored::default() });
+    target.until(false);
+    // Once more: it runs, and is left to run.
+    assert_eq!(restore(&Root::live(), &left), Restored { running: 1, ..Restored::default() });
+    drop(target);
+    assert_eq!(restore(&Root::live(), &left), Restored { gone: 1, ..Restored::default() });
 }
 
 /// A cgroup of its own for a process, where this user may make one.
@@ -173,10 +243,18 @@ fn a_target_alone_in_its_cgroup_is_frozen_there() {
     let held = frozen(&target);
     assert_eq!(held.means(), Means::Cgroup);
     assert!(cgroup.is_frozen() && !target.is_stopped(), "nobody sees it stopped");
-    let again = freeze(&Root::live(), target.identity()).expect("looked at");
+    let again = attempt(target.identity()).expect("looked at");
     assert!(matches!(again, Freeze::WasStopped), "somebody else has frozen it: {again:?}");
     held.thaw().expect("may be thawed");
     until("the cgroup", || !cgroup.is_frozen());
+    // As if all who knew of it had been killed.
+    let frozen = vec![(target.identity(), Means::Cgroup)];
+    let left = Left { frozen, ..Left::default() };
+    std::fs::write(cgroup.0.join("cgroup.freeze"), "1").expect("ours");
+    until("the cgroup", || cgroup.is_frozen());
+    assert_eq!(restore(&Root::live(), &left), Restored { thawed: 1, ..Restored::default() });
+    until("the cgroup", || !cgroup.is_frozen());
+    assert_eq!(restore(&Root::live(), &left), Restored { running: 1, ..Restored::default() });
     target.0.kill().expect("ours");
     target.0.wait().expect("it ends");
 }

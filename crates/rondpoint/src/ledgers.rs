@@ -9,6 +9,7 @@ use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
 use rondpoint_linux::act::pages::{self, Source};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
+use rondpoint_linux::freeze;
 use rondpoint_linux::ledger_file::{self, Entry, Left};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process::effective_user;
@@ -38,6 +39,8 @@ pub(crate) struct Restored {
     pages: PageCounts,
     /// Threads whose mask had been changed, by outcome.
     threads: threads::Restored,
+    /// Processes that stood still, by outcome.
+    frozen: freeze::Restored,
     /// Entries that are not understood or cannot be put back here.
     skipped: usize,
 }
@@ -70,7 +73,7 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         true => Restored { ledgers: left.len(), ..Restored::default() },
         false => work_off(&left, &machine.topology)?,
     };
-    let whole = restored.threads.refused == 0;
+    let whole = restored.threads.refused + restored.frozen.refused == 0;
     if arguments.json {
         return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
     }
@@ -79,8 +82,10 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         (count, true) => {
             let memory: usize = left.iter().map(|one| one.open.len()).sum();
             let threads: usize = left.iter().map(|one| one.masks.tasks().count()).sum();
+            let frozen: usize = left.iter().map(|one| one.frozen.len()).sum();
             format!(
-                "{count} ledgers with {memory} changes of memory and the masks of {threads} threads to put back\n"
+                "{count} ledgers with {memory} changes of memory, the masks of {threads} threads and {frozen} frozen \
+                 processes to put back\n"
             )
         }
         (_, false) => restored.text(),
@@ -103,6 +108,9 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
     for ledger in left {
         restored.ledgers += 1;
         restored.skipped += ledger.bad_lines;
+        // First of all, for they wait.
+        let frozen = freeze::restore(&Root::live(), ledger);
+        restored.frozen.add(&frozen);
         let threads = threads::restore(&Root::live(), &ledger.masks);
         restored.threads.add(&threads);
         for entry in &ledger.open {
@@ -110,7 +118,7 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
         }
         // What the kernel refuses this user it may grant another. Else the ledger is done with, if another restore
         // was not faster.
-        if threads.refused == 0 {
+        if threads.refused + frozen.refused == 0 {
             let _ = std::fs::remove_file(&ledger.path);
         }
     }
@@ -132,7 +140,7 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
         Entry::Memory { nodes, .. } => {
             let ways = nodes.iter().copied().collect();
             // Nobody has to stand still for it now.
-            (bulk::step(&Root::live(), process, ways, false).0, 0)
+            (bulk::step(&Root::live(), process, ways, None).0, 0)
         }
         _ => {
             restored.skipped += 1;
@@ -159,9 +167,10 @@ impl Restored {
     fn text(&self) -> String {
         let pages = &self.pages;
         format!(
-            "{} ledgers worked off: {}; {} pages moved back, {} were in place, {} could not be moved; {} changes of \
+            "{} ledgers worked off: {}{}; {} pages moved back, {} were in place, {} could not be moved; {} changes of \
              memory of processes that have ended, {} not understood\n",
             self.ledgers,
+            frozen_told(&self.frozen),
             masks_told(&self.threads),
             pages.moved,
             pages.in_place,
@@ -170,6 +179,22 @@ impl Restored {
             self.skipped
         )
     }
+}
+
+/// What became of processes that were stopped, in words with a comma behind; empty where there was none.
+fn frozen_told(counts: &freeze::Restored) -> String {
+    let mut text = String::new();
+    for (count, what) in [
+        (counts.thawed, "processes that stood still go on"),
+        (counts.running, "that should not stand still did not"),
+        (counts.gone, "that stood still have ended"),
+        (counts.refused, "could not be let go on"),
+    ] {
+        if count > 0 {
+            text += &format!("{count} {what}, ");
+        }
+    }
+    text
 }
 
 /// What became of masks, in words; counts that are zero are left out, but for the first.

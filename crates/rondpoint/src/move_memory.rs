@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::{Bytes, Pid};
 use rondpoint_linux::act::Identity;
-use rondpoint_linux::bulk::{self, Control, End, MAX_PASSES, Order};
-use rondpoint_linux::freeze::{self, Still};
+use rondpoint_linux::bulk::{self, Control, End, MAX_PASSES, Moved, Order};
+use rondpoint_linux::freeze::{self, Still, Stood};
+use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::parse::{cpulist, meminfo, status};
 use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
 use self::report::Report;
-use crate::session;
+use crate::{ledgers, session};
 
 /// Something was not moved.
 const INCOMPLETE: u8 = 1;
@@ -126,24 +127,46 @@ fn run(arguments: &Arguments) -> Result<Report> {
     }
     watch.total = planned.on_sources();
     room(&root, &order.ways, &before)?;
-    let mut still = Still::default();
-    if arguments.freeze {
-        let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
-        still = Still::begin(&root, order.process, limit)?;
-    }
+    let (moved, stood) = match arguments.freeze {
+        true => {
+            let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
+            let mut ledger = LedgerFile::create(&ledgers::folder(), &root)?;
+            let done = move_frozen(&root, &order, limit, &mut ledger, &mut watch);
+            // It has nothing to say but that nobody stands still any more: pages stay where they are now.
+            let _ = ledger.close();
+            done?
+        }
+        false => {
+            let moved = bulk::relocate(&root, &order, &control, &mut || watch.look())?;
+            (moved, Stood::default())
+        }
+    };
+    watch.end();
+    Ok(Report::new(&order, before, &moved).with(stood))
+}
+
+/// Moves while the process stands still, and the rest when it had to go on before the end.
+fn move_frozen(
+    root: &Root,
+    order: &Order,
+    limit: Duration,
+    ledger: &mut LedgerFile,
+    watch: &mut Watch<'_>,
+) -> Result<(Moved, Stood)> {
+    let control = watch.control;
+    let mut still = Still::begin(root, order.process, limit, ledger)?;
     // Who stands still maps nothing new.
-    let first = Order { passes: if arguments.freeze { 1 } else { order.passes }, ..order.clone() };
-    let mut moved = bulk::relocate(&root, &first, &control, &mut || {
+    let once = Order { passes: 1, ..order.clone() };
+    let mut moved = bulk::relocate(root, &once, control, &mut || {
         still.look();
         watch.look();
     })?;
     let went_on = still.stood.note.is_some();
     still.end();
-    if arguments.freeze && went_on && moved.end == End::Complete && order.leads_away() {
-        moved.follow(bulk::relocate(&root, &order, &control, &mut || watch.look())?);
+    if went_on && moved.end == End::Complete && order.leads_away() {
+        moved.follow(bulk::relocate(root, order, control, &mut || watch.look())?);
     }
-    watch.end();
-    Ok(Report::new(&order, before, &moved).with(still.stood))
+    Ok((moved, still.stood))
 }
 
 /// Everything that can be said against it before anything is looked at in the process's memory.

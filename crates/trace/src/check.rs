@@ -2,7 +2,7 @@
 //! what a host never gives and the core therefore does not check.
 
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
-use rondpoint_core::plan::{PageCounts, StepResult};
+use rondpoint_core::plan::StepResult;
 use rondpoint_core::units::PAGE_SHIFT;
 use rondpoint_core::{Bytes, IndexSet, Observation, Outcome, Topology};
 
@@ -28,18 +28,7 @@ pub(crate) fn machine(topology: &Topology) -> Result<(), String> {
 pub(crate) fn outcomes(read: &[Outcome]) -> Result<(), String> {
     read.iter().enumerate().try_for_each(|(place, outcome)| match outcome.result {
         StepResult::Pages(counts) => {
-            let PageCounts {
-                moved,
-                in_place,
-                elsewhere,
-                absent,
-                busy,
-                no_memory,
-                failed,
-                collapsed,
-            } = counts;
-            let counts = [moved, in_place, elsewhere, absent, busy, no_memory, failed, collapsed];
-            let most = counts.into_iter().max().unwrap_or(0);
+            let most = counts.each().max().unwrap_or(0);
             at_most(&format!("outcomes[{place}].result.pages"), most, MAX_PAGES)
         }
         _ => Ok(()),

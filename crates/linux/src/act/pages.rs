@@ -85,8 +85,7 @@ pub fn relocate(
         }
         // Part of it was done: the counts say so, the rest has failed.
         Err(_) => {
-            let told = counts.moved + counts.in_place + counts.elsewhere + counts.absent;
-            let told = told + counts.busy + counts.no_memory + counts.failed;
+            let told: u64 = counts.each().sum();
             counts.failed += moves.iter().map(base_pages).sum::<u64>().saturating_sub(told);
             StepResult::Pages(counts)
         }

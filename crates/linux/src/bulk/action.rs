@@ -11,6 +11,7 @@ use super::{Control, End, MAX_PASSES, Moved, Order, relocate};
 use crate::LinuxError;
 use crate::act::Identity;
 use crate::freeze::{Still, budget};
+use crate::ledger_file::LedgerFile;
 use crate::root::Root;
 use crate::syscall::pages::Reach;
 
@@ -25,20 +26,20 @@ pub fn workers() -> NonZeroUsize {
 }
 
 /// Moves a process's memory along `ways`, the kernel's numbers of nodes; a process that has to stand still for
-/// it does so for no longer than its budget. Says also for how long it did.
+/// it does so for no longer than its budget, and is in `ledger` before. Says also for how long it did.
 #[must_use]
 pub fn step(
     root: &Root,
     process: Identity,
     ways: BTreeMap<u32, u32>,
-    freeze: bool,
+    freeze: Option<&mut LedgerFile>,
 ) -> (StepResult, Nanos) {
     if !process.is_there(root) {
         return (StepResult::Gone, Nanos(0));
     }
     let begun = match freeze {
-        true => Still::begin(root, process, budget(process)),
-        false => Ok(Still::default()),
+        Some(ledger) => Still::begin(root, process, budget(process), ledger),
+        None => Ok(Still::default()),
     };
     let mut still = match begun {
         Ok(still) => still,
@@ -72,36 +73,23 @@ fn result(moved: &Moved) -> StepResult {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
-
-    use rondpoint_core::Pid;
-
     use super::*;
     use crate::bulk::Tally;
-    use crate::parse::stat;
-
-    struct Target(Child);
-
-    impl Drop for Target {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
+    use crate::sleeper::Sleeper;
 
     /// A node that no machine has: the kernel refuses, and what stood still for it goes on.
     #[test]
     fn a_refusal_leaves_nothing_frozen() {
-        let target = Target(Command::new("sleep").arg("1000").spawn().unwrap());
-        let root = Root::live();
-        let process = Identity::of(&root, Pid(target.0.id())).unwrap();
-        let (result, frozen) = step(&root, process, [(0, 1000)].into(), true);
+        let (target, root) = (Sleeper::start(), Root::live());
+        let process = target.identity();
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = LedgerFile::create(&folder.path().join("ledgers"), &root).unwrap();
+        let (result, frozen) = step(&root, process, [(0, 1000)].into(), Some(&mut ledger));
         assert_eq!(result, StepResult::Refused { errno: libc::ENODEV });
         assert!(frozen > Nanos(0));
-        let text = std::fs::read(format!("/proc/{}/stat", target.0.id())).unwrap();
-        assert_ne!(stat::parse(&text).unwrap().state, 'T');
+        assert!(!target.is_stopped());
         let earlier = Identity { started: Nanos(1), ..process };
-        let gone = step(&root, earlier, [(0, 1000)].into(), true);
+        let gone = step(&root, earlier, [(0, 1000)].into(), Some(&mut ledger));
         assert_eq!(gone, (StepResult::Gone, Nanos(0)), "another process of that number");
     }
 

@@ -21,18 +21,23 @@ impl Freezer {
     /// The freezer of the process's cgroup; `None` where there is none that may be used: no version 2
     /// hierarchy, the root of it, others in the same cgroup or in one beneath, no right to write.
     pub(super) fn of(root: &Root, pid: Pid) -> Option<Self> {
-        let read = |path: String| root::read_optional(&root.in_proc(path)).ok().flatten();
-        let mounts = read("self/mountinfo".to_string())?;
-        let membership = read(format!("{pid}/cgroup"))?;
-        let path = path(&String::from_utf8_lossy(&membership))?.to_owned();
-        let folder = mount(&String::from_utf8_lossy(&mounts))?.join(path);
+        let folder = folder(root, pid)?;
         let own = pid.to_string();
         let alone = fs::read_to_string(folder.join("cgroup.procs")).ok()?.trim() == own;
         if !alone || has_children(&folder) {
             return None;
         }
-        let switch = File::options().write(true).open(folder.join("cgroup.freeze")).ok()?;
-        Some(Self { events: folder.join("cgroup.events"), switch })
+        Self::open(&folder).ok()
+    }
+
+    /// The freezer of the process's cgroup, whoever else has come into it since; `None` where there is none.
+    pub(super) fn around(root: &Root, pid: Pid) -> io::Result<Option<Self>> {
+        folder(root, pid).map(|folder| Self::open(&folder)).transpose()
+    }
+
+    fn open(folder: &Path) -> io::Result<Self> {
+        let switch = File::options().write(true).open(folder.join("cgroup.freeze"))?;
+        Ok(Self { events: folder.join("cgroup.events"), switch })
     }
 
     /// The file that freezes with `1` and thaws with `0`.
@@ -49,6 +54,15 @@ impl Freezer {
         let events = fs::read_to_string(&self.events).unwrap_or_default();
         events.lines().any(|line| line == "frozen 1")
     }
+}
+
+/// The process's cgroup of version 2; the root has no freezer and is none.
+fn folder(root: &Root, pid: Pid) -> Option<PathBuf> {
+    let read = |path: String| root::read_optional(&root.in_proc(path)).ok().flatten();
+    let mounts = read("self/mountinfo".to_string())?;
+    let membership = read(format!("{pid}/cgroup"))?;
+    let path = path(&String::from_utf8_lossy(&membership))?.to_owned();
+    Some(mount(&String::from_utf8_lossy(&mounts))?.join(path))
 }
 
 fn has_children(folder: &Path) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Freeze, Frozen, Means, freeze};
 use crate::LinuxError;
 use crate::act::Identity;
+use crate::ledger_file::LedgerFile;
 use crate::root::Root;
 use crate::syscall::time::since_boot_ns;
 
@@ -38,9 +39,14 @@ impl Still {
     ///
     /// # Errors
     /// As [`freeze`].
-    pub fn begin(root: &Root, process: Identity, limit: Duration) -> Result<Self, LinuxError> {
+    pub fn begin(
+        root: &Root,
+        process: Identity,
+        limit: Duration,
+        ledger: &mut LedgerFile,
+    ) -> Result<Self, LinuxError> {
         let still = Self { limit, ..Self::default() };
-        Ok(match freeze(root, process)? {
+        Ok(match freeze(root, process, ledger)? {
             Freeze::Frozen(held) => {
                 let stood = Stood { means: Some(held.means()), ..Stood::default() };
                 Self { held: Some(held), stood, ..still }
@@ -90,34 +96,33 @@ pub fn budget(process: Identity) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
-
     use rondpoint_core::{Nanos, Pid};
 
     use super::*;
+    use crate::sleeper::Sleeper;
 
-    struct Target(Child);
-
-    impl Drop for Target {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    fn target() -> (Target, Identity) {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let process = Identity::of(&Root::live(), Pid(child.id())).unwrap();
-        (Target(child), process)
+    /// With what the ledger says in the end: was the target said to go on?
+    fn begin(target: &Sleeper, limit: Duration) -> (Still, impl FnOnce() -> bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let ledgers = folder.path().join("ledgers");
+        let mut ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
+        let still = Still::begin(&Root::live(), target.identity(), limit, &mut ledger).unwrap();
+        let path = ledgers.join(format!("{}.ledger", std::process::id()));
+        let said = move || {
+            let lines = std::fs::read_to_string(path).unwrap();
+            drop(folder);
+            lines.contains("\"entry\":\"freeze\"") && lines.contains("\"entry\":\"thaw\"")
+        };
+        (still, said)
     }
 
     #[test]
     fn the_target_goes_on_when_its_time_is_over() {
-        let (_target, process) = target();
-        let mut still = Still::begin(&Root::live(), process, Duration::ZERO).unwrap();
+        let target = Sleeper::start();
+        let (mut still, said) = begin(&target, Duration::ZERO);
         assert!(still.held.is_some() && still.stood.means.is_some());
         still.look();
-        assert!(still.held.is_none() && still.stood.frozen > Duration::ZERO);
+        assert!(still.held.is_none() && still.stood.frozen > Duration::ZERO && said());
         assert_eq!(
             still.stood.note.as_deref(),
             Some("it went on before the end: the limit of 0.0 s")
@@ -126,8 +131,8 @@ mod tests {
 
     #[test]
     fn the_target_goes_on_when_nobody_guards_it_any_more() {
-        let (_target, process) = target();
-        let mut still = Still::begin(&Root::live(), process, LEAST * 3600).unwrap();
+        let target = Sleeper::start();
+        let (mut still, said) = begin(&target, LEAST * 3600);
         still.look();
         let guardian = still.held.as_ref().and_then(Frozen::guardian).unwrap();
         crate::syscall::process::kill(guardian, 9).unwrap();
@@ -136,6 +141,7 @@ mod tests {
         }
         let note = still.stood.note.unwrap();
         assert_eq!(note, "it went on before the end: its guardian has ended");
+        assert!(said());
     }
 
     #[test]

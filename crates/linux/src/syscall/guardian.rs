@@ -1,4 +1,4 @@
-//! A child that undoes one thing when its parent has died, and signals to a process that cannot have been
+//! A child that undoes one thing when its parent has died and writes that down, and signals to a process that cannot have been
 //! mistaken for another.
 
 use std::io;
@@ -17,6 +17,15 @@ pub enum Deed<'a> {
     WriteZero(BorrowedFd<'a>),
 }
 
+/// What a guardian writes when its deed is done, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// Open for writing.
+    pub file: BorrowedFd<'a>,
+    /// All of it, with its end.
+    pub text: &'a [u8],
+}
+
 /// A child that waits for its parent's end. While it is there, so is the promise.
 #[derive(Debug)]
 pub struct Guardian {
@@ -31,7 +40,7 @@ pub struct Guardian {
 ///
 /// # Errors
 /// As fork(2), pipe(2) and pidfd_open(2).
-pub fn guard(deed: Deed<'_>) -> io::Result<Guardian> {
+pub fn guard(deed: Deed<'_>, line: Line<'_>) -> io::Result<Guardian> {
     let (wait_end, leash) = pipe()?;
     // Deaf from its first moment on: the mask is inherited.
     let mask = super::signal::block(&Signals::all())?;
@@ -47,7 +56,7 @@ pub fn guard(deed: Deed<'_>) -> io::Result<Guardian> {
             let mut word = 0u8;
             // A word is the parent's farewell; the end of the pipe is the parent's end.
             if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
-                match deed {
+                let done = match deed {
                     Deed::Continue(target) => {
                         let nothing = std::ptr::null::<libc::siginfo_t>();
                         let signal = libc::SIGCONT;
@@ -57,11 +66,14 @@ pub fn guard(deed: Deed<'_>) -> io::Result<Guardian> {
                             signal,
                             nothing,
                             0,
-                        );
+                        ) == 0
                     }
                     Deed::WriteZero(file) => {
-                        libc::pwrite(file.as_raw_fd(), c"0".as_ptr().cast(), 1, 0);
+                        libc::pwrite(file.as_raw_fd(), c"0".as_ptr().cast(), 1, 0) == 1
                     }
+                };
+                if done {
+                    libc::write(line.file.as_raw_fd(), line.text.as_ptr().cast(), line.text.len());
                 }
             }
             libc::_exit(0);
@@ -114,10 +126,15 @@ pub fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
     use std::process::Command;
 
     use super::*;
     use crate::syscall::signal::wait_readable;
+
+    fn said(file: &fs::File) -> Line<'_> {
+        Line { file: file.as_fd(), text: b"said\n" }
+    }
 
     #[test]
     fn a_guardian_that_is_released_does_nothing() {
@@ -125,28 +142,47 @@ mod tests {
         let path = directory.path().join("freeze");
         fs::write(&path, "1").unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
-        let guardian = guard(Deed::WriteZero(file.as_fd())).unwrap();
+        let guardian = guard(Deed::WriteZero(file.as_fd()), said(&file)).unwrap();
         assert_eq!(wait_readable(&[guardian.end()], 0).unwrap(), [false]);
         assert_eq!(guardian.release().unwrap(), End::Exited(0));
         assert_eq!(fs::read_to_string(&path).unwrap(), "1");
     }
 
     #[test]
-    fn a_guardian_whose_leash_is_cut_does_its_deed() {
+    fn a_guardian_whose_leash_is_cut_does_its_deed_and_says_so() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("freeze");
         fs::write(&path, "1").unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
-        let Guardian { process, leash, .. } = guard(Deed::WriteZero(file.as_fd())).unwrap();
+        let log = directory.path().join("log");
+        let mut lines = fs::File::create(&log).unwrap();
+        lines.write_all(b"before\n").unwrap();
+        let guardian = guard(Deed::WriteZero(file.as_fd()), said(&lines)).unwrap();
+        let Guardian { process, leash, .. } = guardian;
         drop(leash);
         assert_eq!(wait(process).unwrap(), End::Exited(0));
         assert_eq!(fs::read_to_string(&path).unwrap(), "0");
+        lines.write_all(b"after\n").unwrap();
+        assert_eq!(fs::read_to_string(&log).unwrap(), "before\nsaid\nafter\n");
+    }
+
+    #[test]
+    fn a_deed_that_fails_is_not_said_to_be_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let lines = fs::File::create(&log).unwrap();
+        let null = fs::File::open("/dev/null").unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&lines)).unwrap();
+        let Guardian { process, leash, .. } = guardian;
+        drop(leash);
+        assert_eq!(wait(process).unwrap(), End::Exited(0));
+        assert_eq!(fs::read_to_string(&log).unwrap(), "");
     }
 
     #[test]
     fn the_end_of_a_guardian_is_seen() {
         let null = fs::File::options().write(true).open("/dev/null").unwrap();
-        let guardian = guard(Deed::WriteZero(null.as_fd())).unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&null)).unwrap();
         super::super::process::kill(guardian.process, libc::SIGTERM).unwrap();
         assert_eq!(wait_readable(&[guardian.end()], 50).unwrap(), [false], "it is deaf to this");
         super::super::process::kill(guardian.process, libc::SIGKILL).unwrap();

@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str, all: &[u32]) -> Result<Vec<u32>, String> {
     let there = |node: u32| match all.contains(&node) {
         true => Ok(node),
         false => Err(format!(
-            "node {node}: no such node with memory, there are {}",
+            "node {node}: no such node with memory (nodes with memory: {})",
             cpulist::format(all)
         )),
     };
@@ -68,8 +68,8 @@ mod tests {
         check("+0-1", "0,2");
         check("!all", "`all`: expected nodes such as 0-1,3 or all, !0 (all but), +0 (the first)");
         check("", "``: expected nodes such as 0-1,3 or all, !0 (all but), +0 (the first)");
-        check("1", "node 1: no such node with memory, there are 0,2-3,8");
-        check("!1", "node 1: no such node with memory, there are 0,2-3,8");
+        check("1", "node 1: no such node with memory (nodes with memory: 0,2-3,8)");
+        check("!1", "node 1: no such node with memory (nodes with memory: 0,2-3,8)");
         check("+4", "+4: there are 4 nodes with memory");
     }
 

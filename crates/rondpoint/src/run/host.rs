@@ -157,7 +157,7 @@ impl LiveHost {
             };
             return outcome(plan, step, result);
         }
-        self.actor.step(plan, step)
+        self.actor.step(plan, step, &mut self.ledger)
     }
 }
 

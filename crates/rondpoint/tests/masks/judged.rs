@@ -89,7 +89,7 @@ impl Host for Stage<'_> {
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {
         self.parts.actor.prepare(&step.plan);
-        Ok((0..step.plan.steps.len()).map(|one| self.parts.actor.step(&step.plan, one)).collect())
+        Ok((0..step.plan.steps.len()).map(|one| self.parts.step(&step.plan, one)).collect())
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn apply(parts: &mut Parts, plan: &Plan) -> Vec<StepResult> {
     parts.actor.prepare(plan);
-    (0..plan.steps.len()).map(|step| parts.actor.step(plan, step).result).collect()
+    (0..plan.steps.len()).map(|step| parts.step(plan, step).result).collect()
 }
 
 fn exempt(observation: &Observation, tid: u32) -> Option<Exemption> {

@@ -3,9 +3,10 @@
 //! It does what the loop's host does, in the same order and with the same parts; only its plans are given.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
+use rondpoint_core::plan::{Action, Outcome, Plan, Proposal, Reason, StepResult};
 use rondpoint_core::{Nanos, Observation, Pid, Tid, Topology};
 use rondpoint_linux::act::Actor;
 use rondpoint_linux::ledger_file::{self, LedgerFile};
@@ -25,16 +26,24 @@ pub(crate) struct Parts {
     pub(crate) actor: Actor,
     tasks: Tasks,
     pub(crate) topology: Topology,
+    ledger: LedgerFile,
     plans: u64,
 }
 
 impl Parts {
+    /// With a ledger that nobody will ever look at.
     pub(crate) fn of(pid: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self::with_ledger(pid, &folder.path().join("ledgers"))
+    }
+
+    fn with_ledger(pid: u32, folder: &Path) -> Self {
         let topology = topology::discover(&Root::live()).expect("a machine").topology;
         Self {
             actor: Actor::new(Root::live(), topology.clone(), Pid(pid)),
             tasks: Tasks::new(Root::live(), Pid(pid), None),
             topology,
+            ledger: LedgerFile::create(folder, &Root::live()).expect("a ledger"),
             plans: 0,
         }
     }
@@ -47,6 +56,11 @@ impl Parts {
         let mut observation = Observation { at, processes, ..Observation::default() };
         let followed = self.actor.follow(&mut observation);
         (observation, followed)
+    }
+
+    /// Does one step of it.
+    pub(crate) fn step(&mut self, plan: &Plan, step: usize) -> Outcome {
+        self.actor.step(plan, step, &mut self.ledger)
     }
 
     /// A plan that gives each of these threads one CPU of its own, and that CPU alone or with the others of `wide`.
@@ -70,13 +84,12 @@ impl Parts {
 
 /// One plan after the other, for the threads that are there at the time.
 pub(crate) fn main(pid: u32) {
-    let mut parts = Parts::of(pid);
-    let mut ledger = LedgerFile::create(&ledgers(), &Root::live()).expect("a ledger");
+    let mut parts = Parts::with_ledger(pid, &ledgers());
     let cpus: Vec<usize> = affinity::get(0).expect("a mask").iter().collect();
     for round in 0..3 {
         let (observation, followed) = parts.look();
         pause("looked");
-        ledger.write(&followed.entries).expect("room");
+        parts.ledger.write(&followed.entries).expect("room");
         pause("wrote who came");
         let moves: Vec<(u32, usize, bool)> = observation
             .processes
@@ -90,13 +103,13 @@ pub(crate) fn main(pid: u32) {
         let plan = parts.plan(pid, &moves);
         let entries = parts.actor.prepare(&plan);
         pause("prepared");
-        ledger.write(&entries).expect("room");
+        parts.ledger.write(&entries).expect("room");
         pause("wrote the plan");
         for (step, (tid, cpu, _)) in moves.iter().enumerate() {
             // The first half of the step, as if it were killed after that.
             affinity::set(*tid as i32, &[*cpu].into_iter().collect()).expect("it runs");
             pause("came to the one CPU");
-            let outcome = parts.actor.step(&plan, step);
+            let outcome = parts.step(&plan, step);
             assert_eq!(outcome.result, StepResult::Done);
             pause("gave a mask");
         }

@@ -1,0 +1,33 @@
+//! A process for tests: it sleeps until it is killed, at the latest when the test ends.
+
+use std::process::{Child, Command};
+
+use rondpoint_core::Pid;
+
+use crate::act::Identity;
+use crate::parse::stat;
+use crate::root::Root;
+
+pub(crate) struct Sleeper(Child);
+
+impl Sleeper {
+    pub(crate) fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::of(&Root::live(), Pid(self.0.id())).unwrap()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        let text = std::fs::read(format!("/proc/{}/stat", self.0.id())).unwrap();
+        stat::parse(&text).unwrap().state == 'T'
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
