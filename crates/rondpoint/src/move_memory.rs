@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     to: String,
 
     /// Stop the process meanwhile: by its cgroup where it is alone there, else by SIGSTOP, which its parent
-    /// may see. A process beside this one lets it go on if this one dies
+    /// may see. A process beside this one lets it go on if this one dies, and rondpoint restore if both do
     #[arg(long)]
     freeze: bool,
 
