@@ -16,10 +16,35 @@ use crate::lab::Lab;
 use crate::result::{RunResult, summarise};
 use crate::side_by_side::side_by_side;
 use crate::vm::{Boot, Record};
+use crate::whole::whole;
 
 /// Machines that are emulated side by side unless told: one for each core, as each needs one.
 pub(crate) fn default_jobs() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8))
+}
+
+/// What every command takes that compares runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Series {
+    /// Runs of each program under each placement; each seed is another address layout and another start
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=1000))]
+    pub(crate) seeds: u64,
+    /// Machines to emulate side by side
+    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("machines", 1..=256))]
+    pub(crate) jobs: usize,
+    /// Emulate even where the same run is in the cache
+    #[arg(long)]
+    no_cache: bool,
+    /// One JSON object on standard output instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Series {
+    /// The cache, unless it is not to be used.
+    pub(crate) fn cache(&self, lab: &Lab) -> Result<Option<Cache>> {
+        (!self.no_cache).then(|| Cache::open(lab)).transpose()
+    }
 }
 
 /// What all runs share.

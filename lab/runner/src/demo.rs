@@ -15,16 +15,14 @@ use rondpoint_lab_init::Ending;
 use rondpoint_machine::Machine;
 use serde::Serialize;
 
-use crate::batch::{Batch, Task, default_jobs};
+use crate::batch::{Batch, Series, Task};
 use crate::built::WORKLOADS;
-use crate::cache::Cache;
 use crate::comparison::{ConfigurationReport, SeedSpeed, Speed};
 use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
 use crate::lab::{Lab, cut_machine};
 use crate::program;
 use crate::result::RunResult;
-use crate::whole::whole;
 
 /// The machine, before it is cut.
 const MACHINE: &str = "carrefour-a";
@@ -87,18 +85,8 @@ const PROGRAMS: [Program; 4] = [
 /// What `demo` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Runs of each program under each placement, each with another address layout and start
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=100))]
-    seeds: u64,
-    /// Machines to emulate side by side
-    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("machines", 1..=256))]
-    jobs: usize,
-    /// Emulate even where the same run is in the cache
-    #[arg(long)]
-    no_cache: bool,
-    /// One JSON object on standard output instead of tables
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    series: Series,
 }
 
 /// The whole demonstration. Every figure is emulated.
@@ -154,13 +142,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         lab: &lab,
         machine: &machine,
         limit: LIMIT,
-        cache: (!arguments.no_cache).then(|| Cache::open(&lab)).transpose()?,
+        cache: arguments.series.cache(&lab)?,
         keep: None,
     };
-    let tasks = tasks(&guest, &commands, arguments.seeds);
-    let results = batch.all(&tasks, arguments.jobs)?;
-    let report = report(&machine, arguments.seeds, &commands, &tasks, results);
-    if arguments.json {
+    let tasks = tasks(&guest, &commands, arguments.series.seeds);
+    let results = batch.all(&tasks, arguments.series.jobs)?;
+    let report = report(&machine, arguments.series.seeds, &commands, &tasks, results);
+    if arguments.series.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", render::report(&report, started.elapsed()));
@@ -170,8 +158,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// What will be run and how long that takes, before it is.
 fn announce(arguments: &Arguments, machine: &Machine) {
-    let runs = PROGRAMS.len() as u64 * CONFIGURATIONS.len() as u64 * arguments.seeds;
-    let seconds = CORE_SECONDS * arguments.seeds as f64 / arguments.jobs as f64;
+    let runs = PROGRAMS.len() as u64 * CONFIGURATIONS.len() as u64 * arguments.series.seeds;
+    let seconds = CORE_SECONDS * arguments.series.seeds as f64 / arguments.series.jobs as f64;
     let memory: u64 = machine.nodes.iter().map(|node| node.memory_bytes).sum();
     eprintln!(
         "{} programs under {} placements on an emulated machine of {} nodes ({MACHINE}, cut to {} \
@@ -181,9 +169,9 @@ fn announce(arguments: &Arguments, machine: &Machine) {
         CONFIGURATIONS.len(),
         machine.nodes.len(),
         machine.cpu_count(),
-        arguments.jobs,
+        arguments.series.jobs,
         (seconds / 60.0).ceil().max(1.0),
-        arguments.jobs as f64 * (memory + QEMU_BYTES) as f64 / 1e9,
+        arguments.series.jobs as f64 * (memory + QEMU_BYTES) as f64 / 1e9,
     );
 }
 

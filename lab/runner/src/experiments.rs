@@ -14,15 +14,13 @@ use rondpoint_machine::Machine;
 
 use self::catalogue::{Case, EXPERIMENTS, Experiment};
 use self::measure::{CaseReport, ExperimentReport, Report, Run, best_fixed, failure};
-use crate::batch::{Batch, Task, default_jobs};
+use crate::batch::{Batch, Series, Task};
 use crate::built::WORKLOADS;
-use crate::cache::Cache;
 use crate::configuration;
 use crate::initramfs::Initramfs;
 use crate::lab::{Lab, lab_machine};
 use crate::program;
 use crate::result::RunResult;
-use crate::whole::whole;
 
 /// Version of the report's format.
 const FORMAT: u32 = 1;
@@ -34,22 +32,12 @@ const CORE_SECONDS: u64 = 40;
 /// What `experiments` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which of them: sam, sam-hogs, nmass, asymsched, asymsched-mean, asymsched-two; default: all
+    /// Which of them: sam, sam-hogs, nmass, asymsched, asymsched-mean, asymsched-two; default: all. The search for the
+    /// best fixed placement takes one seed
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Runs of each manager and of the best fixed placement; each seed is another address layout and
-    /// another start. The search for the best fixed placement takes one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=100))]
-    seeds: u64,
-    /// Machines to emulate side by side
-    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("machines", 1..=256))]
-    jobs: usize,
-    /// Emulate even where the same run is in the cache
-    #[arg(long)]
-    no_cache: bool,
-    /// One JSON object on standard output instead of tables
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    series: Series,
     /// Run nothing: write docs/EVALUATION.md to standard output from such a JSON object
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json"])]
     page: Option<PathBuf>,
@@ -69,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut report = Report {
         format: FORMAT,
         origin: "emulated".to_owned(),
-        seeds: arguments.seeds,
+        seeds: arguments.series.seeds,
         experiments: Vec::new(),
         failures: Vec::new(),
     };
@@ -79,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             Laboratory::new(&lab, &machine, experiment, arguments)?.carry_out(&mut report)?;
         report.experiments.push(done);
     }
-    if arguments.json {
+    if arguments.series.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", render::text(&report));
@@ -118,9 +106,9 @@ impl<'a> Laboratory<'a> {
     ) -> Result<Self> {
         let mut guest = configuration::base(&lab.installed, &lab.built)?;
         let program = program::bring(&lab.built.workloads, &mut guest)?;
-        let cache = (!arguments.no_cache).then(|| Cache::open(lab)).transpose()?;
+        let cache = arguments.series.cache(lab)?;
         let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None };
-        let (seeds, jobs) = (arguments.seeds, arguments.jobs);
+        let (seeds, jobs) = (arguments.series.seeds, arguments.series.jobs);
         Ok(Self { experiment, machine, batch, guest, program, seeds, jobs })
     }
 

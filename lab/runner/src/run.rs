@@ -11,8 +11,7 @@ use rondpoint_lab_init::Ending;
 use rondpoint_machine::Machine;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batch, Task, default_jobs};
-use crate::cache::Cache;
+use crate::batch::{Batch, Series, Task};
 use crate::comparison::ConfigurationReport;
 use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
@@ -40,21 +39,14 @@ pub(crate) struct Arguments {
         default_value = "first-touch,interleave,autonuma,numad,rondpoint"
     )]
     configurations: Vec<Configuration>,
-    /// Runs of each placement; each seed is another address layout and another start
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=1000))]
-    seeds: u64,
+    #[command(flatten)]
+    series: Series,
     /// A file for the guest, SOURCE or SOURCE:PLACE; a relative PLACE is under the program's folder
     #[arg(long = "file", value_name = "SOURCE[:PLACE]")]
     files: Vec<String>,
     /// Give a run up after this much host time
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = whole::<u64>("seconds", 1..=604_800))]
     timeout: u64,
-    /// Machines to emulate side by side
-    #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("machines", 1..=256))]
-    jobs: usize,
-    /// Emulate even where the same run is in the cache
-    #[arg(long)]
-    no_cache: bool,
     /// Let Rondpoint record what it sees and decides, for rondpoint replay, and put records and
     /// reports into this folder; such runs are never taken from the cache
     #[arg(long, value_name = "FOLDER")]
@@ -62,9 +54,6 @@ pub(crate) struct Arguments {
     /// Show the program's own output
     #[arg(long)]
     output: bool,
-    /// One JSON object on standard output instead of a table
-    #[arg(long)]
-    json: bool,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -118,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         lab: &lab,
         machine: &machine,
         limit: Duration::from_secs(arguments.timeout),
-        cache: (!arguments.no_cache).then(|| Cache::open(&lab)).transpose()?,
+        cache: arguments.series.cache(&lab)?,
         keep: arguments.keep.as_deref(),
     };
     let task = |configuration: Configuration, seed| Task {
@@ -128,15 +117,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         configuration,
         seed,
     };
-    let tasks = arguments
-        .configurations
-        .iter()
-        .flat_map(|configuration| (1..=arguments.seeds).map(|seed| task(*configuration, seed)));
+    let tasks = arguments.configurations.iter().flat_map(|configuration| {
+        (1..=arguments.series.seeds).map(|seed| task(*configuration, seed))
+    });
     let tasks: Vec<Task<'_>> = tasks.collect();
-    let results = batch.all(&tasks, arguments.jobs)?;
+    let results = batch.all(&tasks, arguments.series.jobs)?;
     let failed = results.iter().any(|run| run.ending != Ending::Exit(0));
     let report = report(arguments, &machine, &tasks, results);
-    if arguments.json {
+    if arguments.series.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", render::report(&report, arguments.output));

@@ -175,7 +175,7 @@ fn flags_out_of_range_are_refused() {
         (["run", "--seeds", "few"], "--seeds <N>", "runs from 1 to 1000"),
         (["run", "--timeout", "soon"], "--timeout <SECONDS>", "seconds from 1 to 604800"),
         (["run", "--jobs", "all"], "--jobs <N>", "machines from 1 to 256"),
-        (["demo", "--seeds", "many"], "--seeds <N>", "runs from 1 to 100"),
+        (["demo", "--seeds", "many"], "--seeds <N>", "runs from 1 to 1000"),
         (["bench", "--runs", "0"], "--runs <N>", "repetitions from 1 to 100"),
         (["bench", "--rounds", "1e3"], "--rounds <N>", "rounds from 1 to 10000"),
     ] {
