@@ -15,6 +15,7 @@ mod experiments;
 mod initramfs;
 mod installed;
 mod lab;
+mod leash;
 mod live;
 mod machine_arguments;
 mod movers;
@@ -67,6 +68,9 @@ enum Command {
     Movers(movers::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
     Shell(shell::Arguments),
+    /// A program that ends when the lab does
+    #[command(hide = true)]
+    Leashed(leash::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Calibration(arguments) => calibration::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
+        Command::Leashed(arguments) => leash::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("rondpoint-lab: {error:#}");

@@ -12,6 +12,7 @@ use rondpoint_machine::{Machine, Vendor};
 
 use crate::built::Built;
 use crate::installed::Installed;
+use crate::leash;
 use crate::machine_arguments::{arguments, memory_map};
 
 /// Size of the memory that plugin and guest driver share (`lab/driver/layout.h`, `RP_BAR_BYTES`).
@@ -129,7 +130,8 @@ impl Boot<'_> {
         let shared = folder.join("shared");
         File::create(&shared)?.set_len(SHARED_BYTES)?;
 
-        let mut command = Command::new(&self.installed.host.qemu);
+        // Killed, this process could not end it.
+        let mut command = leash::command(&self.installed.host.qemu);
         let text = |name| std::env::var(name).unwrap_or_default();
         command.envs(self.installed.environment(&text("PATH"), &text("LD_LIBRARY_PATH")));
         for firmware in &self.installed.host.firmware {
