@@ -7,8 +7,11 @@
 mod attached;
 mod cost;
 mod encodings;
+mod killed;
+mod moving;
 mod outcomes;
 mod session;
+mod threads;
 mod without_pmu;
 
 use std::process::ExitCode;
@@ -47,13 +50,18 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 12] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
     Check { name: "cost", run: cost::check },
     Check { name: "refusals", run: outcomes::check_refusals },
     Check { name: "two-programs", run: attached::check_two },
+    Check { name: "nmass", run: threads::check_nmass },
+    Check { name: "auto", run: threads::check_auto },
+    Check { name: "sam", run: threads::check_sam },
+    Check { name: "moving", run: moving::check },
+    Check { name: "killed", run: killed::check },
     Check { name: "attach", run: attached::check_attach },
 ];
 

@@ -6,7 +6,6 @@
 mod asymsched;
 mod carrefour;
 pub(crate) mod document;
-mod moving;
 pub(crate) mod script;
 
 use std::process::ExitCode;
@@ -19,8 +18,8 @@ use crate::lab::Lab;
 /// What `physics` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these machines; default: all. `moving` is what `rondpoint move` does on one, killed and whole
-    #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "asymsched-8", "moving"])]
+    /// Only these machines; default: all
+    #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "asymsched-8"])]
     machines: Vec<String>,
     /// Print one JSON object instead of a table
     #[arg(long, conflicts_with = "markdown")]
@@ -122,10 +121,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if asked(asymsched::NAME) {
         findings.extend(asymsched::check(&lab)?);
-    }
-    // No physics: only where it is asked for.
-    if arguments.machines.iter().any(|asked| asked == moving::NAME) {
-        findings.extend(moving::check(&lab)?);
     }
     let holds = findings.iter().all(|finding| finding.holds);
     if arguments.json {
