@@ -36,14 +36,15 @@ use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
 use crate::{ledgers, machine, policies};
 
-/// Carrefour with a draw and limits of ours.
-const DEFAULT_POLICY: &str = "carrefour:steady";
+/// All of them, in one order and with one set of rules.
+const DEFAULT_POLICY: &str = "auto";
 
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
 struct Management {
     /// Policies in order of priority: carrefour moves pages; sam, nmass and sharing threads; asymsched whole processes;
-    /// auto all of them; observe nothing. NAME:PRESET chooses a preset (carrefour alone: as published)
+    /// auto all of them but sharing; observe nothing. NAME:PRESET chooses a preset (without one: as published, auto:
+    /// with ours)
     #[arg(
         long,
         value_name = "POLICY[,POLICY]",
