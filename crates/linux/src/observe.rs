@@ -191,7 +191,7 @@ impl Observer {
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
         let mut processes = self.sensors.tasks.observe(topology, births)?;
-        if let Some(counters) = &self.sensors.counters {
+        if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;
         }
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;

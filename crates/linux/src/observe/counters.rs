@@ -4,7 +4,8 @@
 //! so a child that lives for a millisecond is counted, and the accessing node is known exactly. For
 //! such an event `time_enabled` goes on while the task runs on *other* CPUs, so the time for which
 //! it should have counted is read from a task clock that is opened in the same way. Events come in
-//! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did.
+//! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did. Where
+//! the clock stands still nothing was counted, and the groups are not read: most CPUs of most machines.
 
 use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Matrix, Nanos, Topology};
@@ -27,6 +28,7 @@ struct CpuCounters {
     cpu: usize,
     clocks: Vec<OpenGroup>,
     groups: Vec<TreeGroup>,
+    last: Option<CpuReading>,
 }
 
 /// The same events on each of the tasks.
@@ -61,7 +63,7 @@ impl TreeCounters {
         let mut cpus = Vec::new();
         for cpu in 0..topology.cpu_count() {
             let clocks = subject.open_groups(&[clock()], topology.kernel_cpu(cpu))?;
-            cpus.push(CpuCounters { cpu, clocks, groups: Vec::new() });
+            cpus.push(CpuCounters { cpu, clocks, groups: Vec::new(), last: None });
         }
         let mut counters = Self { cpus, user_only: false };
         let mut problems = Vec::new();
@@ -106,8 +108,8 @@ impl TreeCounters {
     ///
     /// # Errors
     /// As read(2).
-    pub fn read(&self) -> Result<Vec<CpuReading>, LinuxError> {
-        self.cpus.iter().map(CpuCounters::read).collect()
+    pub fn read(&mut self) -> Result<Vec<CpuReading>, LinuxError> {
+        self.cpus.iter_mut().map(CpuCounters::read).collect()
     }
 }
 
@@ -118,10 +120,13 @@ fn clock() -> pmu::Event {
 }
 
 impl CpuCounters {
-    fn read(&self) -> Result<CpuReading, LinuxError> {
+    fn read(&mut self) -> Result<CpuReading, LinuxError> {
         let mut time = 0;
         for clock in &self.clocks {
             time += clock.read()?[0].running_ns;
+        }
+        if let Some(last) = self.last.as_ref().filter(|last| last.cpu_time == Nanos(time)) {
+            return Ok(last.clone());
         }
         let mut counts = Vec::new();
         for group in &self.groups {
@@ -137,7 +142,9 @@ impl CpuCounters {
             counts.extend(group.metrics.iter().copied().zip(sums));
         }
         counts.sort_by_key(|(metric, _)| *metric);
-        Ok(CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts })
+        let reading = CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts };
+        self.last = Some(reading.clone());
+        Ok(reading)
     }
 }
 
@@ -291,6 +298,8 @@ pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matr
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use rondpoint_core::topology::synthetic;
 
     use super::super::subject::Start;
@@ -366,10 +375,43 @@ mod tests {
     fn the_task_clock_of_this_thread_is_split_by_cpu() {
         let machine = synthetic::parse("node:1 core:1").unwrap();
         let subject = Subject::tasks(&[0], Start::Now);
-        let (counters, problems) = TreeCounters::open(&subject, &machine, &[], 4).unwrap();
+        let (mut counters, problems) = TreeCounters::open(&subject, &machine, &[], 4).unwrap();
         assert!(problems.is_empty());
         let readings = counters.read().unwrap();
         assert_eq!(readings.len(), 1);
         assert!(counters.metrics().next().is_none());
+    }
+
+    #[test]
+    fn what_did_not_run_is_told_again_and_what_ran_is_read() {
+        let machine = synthetic::parse("node:1 core:1").unwrap();
+        // Another event stands for the unit's, so that this runs where there is no unit.
+        let events = [(Metric::Instructions, clock())];
+        let mut stopped = Command::new("sleep").arg("1000").spawn().unwrap();
+        crate::syscall::process::kill(stopped.id() as i32, libc::SIGSTOP).unwrap();
+        let stat = format!("/proc/{}/stat", stopped.id());
+        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {}
+        let check = |task: u32, runs: bool| {
+            let subject = Subject::tasks(&[task], Start::Now);
+            let (mut counters, _) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
+            let first = counters.read().unwrap();
+            let busy = std::time::Instant::now();
+            while busy.elapsed().as_millis() < 2 {}
+            let second = counters.read().unwrap();
+            assert_eq!(second != first, runs, "{first:?} {second:?}");
+            assert_eq!(counters.cpus[0].last.as_ref(), second.first());
+        };
+        check(stopped.id(), false);
+        stopped.kill().unwrap();
+        stopped.wait().unwrap();
+        // Of this one CPU only: the test may run on another.
+        let own = crate::syscall::affinity::get(0).unwrap();
+        crate::syscall::affinity::set(0, &[topology_cpu(&machine)].into_iter().collect()).unwrap();
+        check(0, true);
+        crate::syscall::affinity::set(0, &own).unwrap();
+    }
+
+    fn topology_cpu(machine: &Topology) -> usize {
+        machine.kernel_cpu(0) as usize
     }
 }

@@ -281,7 +281,7 @@ impl Tasks {
             cpu_time: Nanos(time.unwrap_or(ticks)),
             allowed: thread.allowed.clone(),
             exempt: exemption(&found),
-            counters: thread.counters.as_ref().map(ThreadCounters::read).unwrap_or_default(),
+            counters: thread.counters.as_mut().map(ThreadCounters::read).unwrap_or_default(),
         }))
     }
 
