@@ -5,7 +5,7 @@ mod catalogue;
 mod measure;
 mod render;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -38,18 +38,17 @@ pub(crate) struct Arguments {
     names: Vec<String>,
     #[command(flatten)]
     series: Series,
-    /// Run nothing: write docs/EVALUATION.md to standard output from such a JSON object
+    /// Run nothing: write docs/EVALUATION.md to standard output from such JSON objects; may be given several times
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json"])]
-    page: Option<PathBuf>,
+    page: Vec<PathBuf>,
 }
 
 /// Runs what the arguments ask for and prints it; exit status 1 where a program failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(path) = &arguments.page {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let report: Report = serde_json::from_str(&text)
-            .with_context(|| format!("{}: no report of experiments", path.display()))?;
-        print!("{}", render::page(&report));
+    if !arguments.page.is_empty() {
+        let reports: Vec<Report> =
+            arguments.page.iter().map(|path| reported(path)).collect::<Result<_>>()?;
+        print!("{}", render::page(&reports));
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = chosen(&arguments.names)?;
@@ -73,6 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         print!("{}", render::text(&report));
     }
     Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
+}
+
+/// What an earlier call wrote.
+fn reported(path: &Path) -> Result<Report> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{}: no report of experiments", path.display()))
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {

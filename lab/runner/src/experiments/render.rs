@@ -105,73 +105,81 @@ fn sentences(experiment: &ExperimentReport) -> Vec<String> {
     sentences
 }
 
-/// The page.
-pub(super) fn page(report: &Report) -> String {
-    let mut page = format!(
-        "# Evaluation: threads and whole processes\n\n\
-         Written by `./x lab experiments --page FILE` from what `./x lab experiments --seeds {} --json` said. All \
+/// The page, from reports of one or several experiments each.
+pub(super) fn page(reports: &[Report]) -> String {
+    let experiments = || reports.iter().flat_map(|report| &report.experiments);
+    let mut page = "# Evaluation: threads and whole processes\n\n\
+         Written by `./x lab experiments --page FILE` from what `./x lab experiments NAME --seeds N --json` said, N as \
+         told with each. All \
          figures are **emulated**, in slow motion (the machine files say by how much): a \
          model's claim, no measurement of hardware. Speeds are relative to Linux without NUMA balancing, begun in the \
          same place with the same seed; they are those of the last third of the run unless it says whole. With several \
          programs it is their geometric mean; slowest is the program that did worst, spread the standard deviation of \
-         the programs' speeds. Medians over {} {}, with the range where there are several. Losses stand beside gains. \
-         Fixed placements run for one guest second, were searched with one seed, and the best was run with all.\n",
-        report.seeds,
-        report.seeds,
-        if report.seeds == 1 { "seed, which is no evidence for a few percent" } else { "seeds" },
-    );
-    let is_there = |name: &str| report.experiments.iter().any(|one| one.name == name);
+         the programs' speeds. Medians, with the range where there are several seeds; one seed is no evidence for a few \
+         percent. Losses stand beside gains. \
+         Fixed placements run for one guest second, were searched with one seed, and the best was run with all.\n"
+        .to_owned();
+    let is_there = |name: &str| experiments().any(|one| one.name == name);
     let absent: Vec<&str> =
         EXPERIMENTS.iter().map(|one| one.name).filter(|name| !is_there(name)).collect();
     if !absent.is_empty() {
         let _ = write!(page, "\nNot run for this page: {}.\n", absent.join(", "));
     }
-    for experiment in &report.experiments {
-        let _ = write!(
-            page,
-            "\n## {}\n\nOn `{}`, {} guest seconds a run: {}.\n\n\
-             | | last third | whole | slowest | spread | first, last action |\n|---|---|---|---|---|---|\n",
-            experiment.name, experiment.machine, experiment.seconds, experiment.about
-        );
-        for case in told(experiment) {
-            let cell = |speed: Option<Speed>| speed.map_or("–".to_owned(), range);
-            let cells = [case.speed, case.whole, case.least, case.spread].map(cell);
-            let _ = writeln!(
-                page,
-                "| {} | {} | {} |",
-                name(experiment, case),
-                cells.join(" | "),
-                actions(case)
-            );
-        }
-        let _ = write!(page, "\n{}\n\n", sentences(experiment).join("\n"));
-        for case in told(experiment).into_iter().filter(|case| !case.name.starts_with("fixed ")) {
-            if let Some(summary) =
-                case.runs.iter().find_map(|run| run.rondpoint.as_ref()?.summary.as_ref())
-            {
-                let _ = writeln!(page, "- {}, seed {}: {summary}", case.name, case.runs[0].seed);
-            }
-        }
-        let Some(first) = experiment.cases.first() else { continue };
-        let _ = write!(
-            page,
-            "\nOne run by hand: `./x lab run --machine {} --config first-touch,{} -- {}`\n",
-            experiment.machine,
-            experiment
-                .cases
-                .iter()
-                .filter(|case| case.name.starts_with("rondpoint="))
-                .map(|case| case.configuration.clone())
-                .collect::<Vec<_>>()
-                .join(","),
-            quoted(&first.command),
-        );
-    }
-    if !report.failures.is_empty() {
+    experiments().for_each(|experiment| put(&mut page, experiment));
+    let failures: Vec<&String> = reports.iter().flat_map(|report| &report.failures).collect();
+    if !failures.is_empty() {
         page += "\n## Failures\n\n";
-        report.failures.iter().for_each(|failure| page += &format!("- {failure}\n"));
+        failures.iter().for_each(|failure| page += &format!("- {failure}\n"));
     }
     page
+}
+
+/// One experiment.
+fn put(page: &mut String, experiment: &ExperimentReport) {
+    let seeds = experiment.cases.first().map_or(0, |case| case.runs.len());
+    let _ = write!(
+        page,
+        "\n## {}\n\nOn `{}`, {} guest seconds a run, {seeds} {}: {}.\n\n\
+         | | last third | whole | slowest | spread | first, last action |\n|---|---|---|---|---|---|\n",
+        experiment.name,
+        experiment.machine,
+        experiment.seconds,
+        if seeds == 1 { "seed" } else { "seeds" },
+        experiment.about
+    );
+    for case in told(experiment) {
+        let cell = |speed: Option<Speed>| speed.map_or("–".to_owned(), range);
+        let cells = [case.speed, case.whole, case.least, case.spread].map(cell);
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} |",
+            name(experiment, case),
+            cells.join(" | "),
+            actions(case)
+        );
+    }
+    let _ = write!(page, "\n{}\n\n", sentences(experiment).join("\n"));
+    for case in told(experiment).into_iter().filter(|case| !case.name.starts_with("fixed ")) {
+        if let Some(summary) =
+            case.runs.iter().find_map(|run| run.rondpoint.as_ref()?.summary.as_ref())
+        {
+            let _ = writeln!(page, "- {}, seed {}: {summary}", case.name, case.runs[0].seed);
+        }
+    }
+    let Some(first) = experiment.cases.first() else { return };
+    let _ = write!(
+        page,
+        "\nOne run by hand: `./x lab run --machine {} --config first-touch,{} -- {}`\n",
+        experiment.machine,
+        experiment
+            .cases
+            .iter()
+            .filter(|case| case.name.starts_with("rondpoint="))
+            .map(|case| case.configuration.clone())
+            .collect::<Vec<_>>()
+            .join(","),
+        quoted(&first.command),
+    );
 }
 
 /// As a shell takes it.
