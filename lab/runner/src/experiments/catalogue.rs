@@ -20,7 +20,8 @@ pub(super) struct Experiment {
     /// Which placements of the threads are tried as fixed ones.
     pub(super) mappings: Mappings,
     /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a second,
-    /// three or four of one that decides once. (A guest second takes a minute of the host's.)
+    /// four or five of one that decides once, which acts after two and has its verdict after three. (A guest second
+    /// takes a minute of the host's.)
     pub(super) seconds: u32,
 }
 
@@ -98,7 +99,7 @@ pub(super) const EXPERIMENTS: [Experiment; 6] = [
             Program { title: "P4", need: "own", work: 128, start: &[0], home: &[0] },
         ],
         mappings: Mappings::Balanced,
-        seconds: 3,
+        seconds: 5,
     },
     Experiment {
         name: "asymsched",
