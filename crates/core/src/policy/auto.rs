@@ -335,11 +335,14 @@ impl Policy for Auto {
         core::mem::take(&mut self.held)
     }
 
-    /// SAM's while it has something to do; the others are asked once an epoch inside.
+    /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is left of the epoch: a look that comes a
+    /// little early would find it not over, and the next one would end it a whole period late.
     fn period(&self) -> Nanos {
-        match self.calm {
-            0..CALM => self.sam.period(),
-            _ => self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD),
+        let shortest = self.sam.period();
+        if self.calm < CALM {
+            return shortest;
         }
+        let whole = self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD);
+        Nanos(whole.0.saturating_sub(self.epoch.elapsed().0)).max(shortest)
     }
 }

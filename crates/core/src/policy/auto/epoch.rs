@@ -15,6 +15,11 @@ pub(super) struct Epoch {
 }
 
 impl Epoch {
+    /// How long it has lasted so far.
+    pub(super) fn elapsed(&self) -> Nanos {
+        self.sum.as_ref().map_or(Nanos(0), |sum| sum.elapsed)
+    }
+
     /// Adds an interval; gives the epoch if that ends it. It is never shorter than `length`: N-MASS and AsymSched
     /// would sit out every other one.
     pub(super) fn add(&mut self, interval: &Model, length: Nanos) -> Option<Model> {
