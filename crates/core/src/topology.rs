@@ -2,9 +2,11 @@
 //!
 //! It holds what does not change while nobody unplugs anything. It may not hold a measurement of a running program.
 
+mod calibrated;
 mod description;
 pub mod synthetic;
 
+pub use calibrated::{Calibrated, PenaltyLine};
 pub use description::{Cpu, Description, Link, NodeDescription, Route, TopologyError};
 
 use crate::index_set::{CpuSet, NodeSet};
@@ -160,10 +162,10 @@ impl Topology {
         self.description.distances[(accessing, holding)]
     }
 
-    /// Lines that a thread receives from another socket in a second above which sharers belong on one, where transfers were measured.
+    /// What was found on this machine in place of the published thresholds.
     #[must_use]
-    pub fn coherence_per_s(&self) -> Option<f64> {
-        self.description.coherence_per_s
+    pub fn calibrated(&self) -> &Calibrated {
+        &self.description.calibrated
     }
 
     /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was measured. The diagonal is local bandwidth.

@@ -3,7 +3,9 @@
 //! Numbers of the kernel are taken to be ours: nodes and CPUs without holes, node by node.
 
 use rondpoint_core::matrix::Matrix;
-use rondpoint_core::topology::{Cpu, Description, Link, NodeDescription, Route, Topology};
+use rondpoint_core::topology::{
+    Calibrated, Cpu, Description, Link, NodeDescription, Route, Topology,
+};
 use rondpoint_core::units::Bytes;
 
 use crate::machine::Machine;
@@ -31,7 +33,7 @@ impl Machine {
             bandwidth_bytes_per_s: Some(Matrix::from_fn(count, |a, h| {
                 self.bandwidth_mb_s(a, h) * MEGA
             })),
-            coherence_per_s: None,
+            calibrated: Calibrated::default(),
             links: self.links.iter().map(link).collect(),
             routes: Some(self.routes.iter().map(|row| row.iter().map(route).collect()).collect()),
         };

@@ -59,7 +59,6 @@ pub(super) const REGISTERED: Registered = Registered {
 #[derive(Debug, Clone)]
 pub struct Carrefour {
     preset: Preset,
-    traffic_limit_per_us: Option<f64>,
     replication_offered: bool,
     apps: BTreeMap<Pid, AppState>,
     idle: bool,
@@ -73,19 +72,11 @@ impl Carrefour {
     pub fn new(preset: Preset) -> Self {
         Self {
             preset,
-            traffic_limit_per_us: None,
             replication_offered: true,
             apps: BTreeMap::new(),
             idle: false,
             quiet_rounds: 0,
         }
-    }
-
-    /// With a calibrated traffic limit in requests per microsecond, instead of the published one scaled to the machine.
-    #[must_use]
-    pub fn with_traffic_limit(mut self, per_us: f64) -> Self {
-        self.traffic_limit_per_us = Some(per_us);
-        self
     }
 
     /// Whether the host can replicate; what cannot be replicated is interleaved. It also learns it from outcomes.
@@ -142,7 +133,7 @@ impl Carrefour {
         app: &App,
     ) -> Result<Gates, SamplingCause> {
         let preset = self.preset_for(app.pid);
-        let mut gates = Gates::judge(&preset, self.traffic_limit_per_us, model, topology, app)?;
+        let mut gates = Gates::judge(&preset, model, topology, app)?;
         let Some(state) = self.apps.get_mut(&app.pid) else { return Ok(gates) };
         if state.given_up {
             let rounds = self.preset.stabiliser.max_untreated_rounds.unwrap_or(0);

@@ -17,7 +17,7 @@ mod trigger;
 
 pub use mapping::{Cause, Mapping, Place, Process, Processor, map};
 pub use maximum_local::maximum_local;
-pub use penalty::{Penalty, PenaltySource, Profile, ProfilePoint, regression};
+pub use penalty::{PUBLISHED_LINE, Penalty, PenaltySource, Profile, ProfilePoint, line};
 pub use preset::{Preset, Refinement};
 pub use refine::refine;
 pub use trigger::Due;
@@ -29,7 +29,7 @@ use super::{Policy, Registered};
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
-use crate::topology::Topology;
+use crate::topology::{PenaltyLine, Topology};
 use crate::units::{Nanos, Pid, Tid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -124,11 +124,11 @@ impl NMass {
         }
     }
 
-    fn penalty(&self, candidate: &Candidate) -> Penalty {
+    fn penalty(&self, candidate: &Candidate, line: &PenaltyLine) -> Penalty {
         let known = self.known.get(&candidate.pid).cloned().unwrap_or_default();
         let profile = self.profiles.get(&candidate.pid);
         let point = profile.and_then(|profile| profile.at(known.instructions as u64));
-        penalty::best_known(point, &known.sides, candidate.mpki)
+        penalty::best_known(point, &known.sides, line, candidate.mpki)
     }
 
     fn due(&mut self, candidates: &[Candidate], now: Nanos) -> Option<Due> {
@@ -151,8 +151,9 @@ impl NMass {
     ) -> Vec<Placed> {
         let preset = self.preset.clone().for_topology(topology);
         let (processors, domains) = candidates::processors(model, topology, candidates);
+        let line = penalty::line(topology);
         let penalties: Vec<Penalty> =
-            candidates.iter().map(|candidate| self.penalty(candidate)).collect();
+            candidates.iter().map(|candidate| self.penalty(candidate, &line)).collect();
         let processes: Vec<Process> = candidates
             .iter()
             .zip(&penalties)

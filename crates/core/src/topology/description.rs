@@ -1,5 +1,6 @@
 //! What a topology is made from, as plain fields, and the check that makes it one.
 
+use super::calibrated::Calibrated;
 use crate::limits::{MAX_CPUS, MAX_NODES};
 use crate::matrix::Matrix;
 use crate::units::Bytes;
@@ -20,8 +21,8 @@ pub struct Description {
     pub distances: Matrix<u32>,
     /// Measured bandwidth in bytes per second by `[accessing][holding]`.
     pub bandwidth_bytes_per_s: Option<Matrix<f64>>,
-    /// Lines that a thread receives from another socket in a second above which sharers belong on one, where transfers were measured.
-    pub coherence_per_s: Option<f64>,
+    /// What was found on this machine in place of the published thresholds.
+    pub calibrated: Calibrated,
     /// Directed links.
     pub links: Vec<Link>,
     /// Routes by `[accessing][holding]`; `None` if the machine does not tell.
@@ -84,7 +85,7 @@ pub struct TopologyError {
     pub expected: String,
 }
 
-fn refuse<T>(path: impl ToString, expected: impl ToString) -> Result<T, TopologyError> {
+pub(super) fn refuse<T>(path: impl ToString, expected: impl ToString) -> Result<T, TopologyError> {
     Err(TopologyError { path: path.to_string(), expected: expected.to_string() })
 }
 
@@ -99,7 +100,7 @@ impl Description {
             cpus,
             distances,
             bandwidth_bytes_per_s: None,
-            coherence_per_s: None,
+            calibrated: Calibrated::default(),
             links: Vec::new(),
             routes: None,
         }
@@ -110,6 +111,7 @@ impl Description {
         self.check_nodes()?;
         self.check_cpus()?;
         self.check_matrices()?;
+        self.calibrated.check()?;
         self.check_links()
     }
 
@@ -266,6 +268,6 @@ impl Description {
     }
 }
 
-fn positive(number: f64) -> bool {
+pub(super) fn positive(number: f64) -> bool {
     number.is_finite() && number > 0.0
 }

@@ -2,6 +2,9 @@
 
 use super::notation::{imbalance, mechanisms};
 use rondpoint_core::model::Deviation;
+use rondpoint_core::policy::carrefour::gates::scaled_limit;
+use rondpoint_core::policy::carrefour::preset::{FINAL, LP};
+use rondpoint_core::topology::{Topology, synthetic};
 
 const A: &str = "node:4 core:4";
 
@@ -26,6 +29,17 @@ fn the_traffic_limit_is_a_share_of_the_capacity() {
     // Eight controllers of 12 GB/s are 96 GB/s, machine A has 25.8.
     let text = "node:8 core:4 gbs:12\nload 20 20 20 20 20 20 20 20\napp 1";
     assert_eq!(mechanisms("final", text), "160.0 DRAM requests/µs, limit 186.0");
+}
+
+#[test]
+fn a_calibrated_traffic_limit_replaces_the_published_one() {
+    let plain = synthetic::parse("node:4 core:4").expect("a machine");
+    let mut description = plain.description().clone();
+    description.calibrated.requests_per_us = Some(20.0);
+    let calibrated = Topology::new(description).expect("fits");
+    let limits = |topology| [&FINAL, &LP].map(|preset| scaled_limit(preset, topology));
+    assert_eq!(limits(&plain), [50.0, 15.0]);
+    assert_eq!(limits(&calibrated), [20.0, 5.0], "the machine's, and for each of its four nodes");
 }
 
 #[test]

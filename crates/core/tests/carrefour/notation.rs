@@ -158,7 +158,7 @@ pub(crate) fn mechanisms(preset: &str, text: &str) -> String {
     use rondpoint_core::policy::carrefour::gates::Gates;
     let (topology, model) = model(text);
     let preset = preset::PRESETS.iter().find(|one| one.name == preset).expect("a preset");
-    match Gates::judge(preset, None, &model, &topology, &model.apps[0]) {
+    match Gates::judge(preset, &model, &topology, &model.apps[0]) {
         Err(cause) => cause.to_string(),
         Ok(gates) => {
             let names = [

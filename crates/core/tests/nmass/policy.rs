@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use rondpoint_core::model::{App, Model, Thread};
 use rondpoint_core::policy::nmass::{NMass, Preset, Profile, ProfilePoint};
-use rondpoint_core::topology::{Topology, synthetic};
+use rondpoint_core::topology::{PenaltyLine, Topology, synthetic};
 use rondpoint_core::{Bytes, Nanos, Pid, Policy, Random, Tid};
 use std::fmt::Write;
 
@@ -49,6 +49,20 @@ fn decide(policy: &mut NMass, topology: &Topology, second: u64, text: &str) -> S
 fn check(machine: &str, text: &str, expected: Expect) {
     let topology = synthetic::parse(machine).expect("a machine");
     expected.assert_eq(&decide(&mut NMass::new(Preset::PUBLISHED), &topology, 1, text));
+}
+
+#[test]
+fn the_penalty_follows_the_line_that_was_found_on_the_machine() {
+    let mut description =
+        synthetic::parse("node:2 core:1").expect("a machine").description().clone();
+    let line = PenaltyLine { intercept: 1.0, slope_per_mpki: 0.04, most: 1.75 };
+    description.calibrated.penalty = Some(line);
+    let topology = Topology::new(description).expect("fits");
+    let mut policy = NMass::new(Preset::PUBLISHED);
+    expect![[r#"
+        thread 1 of 1 to CPU 0, then CPUs 0: 10.0 MPKI, penalty 1.40 (regression), home 0, 1→0: a core at home is free
+    "#]]
+    .assert_eq(&decide(&mut policy, &topology, 1, "1 1 10 0"));
 }
 
 #[test]

@@ -127,7 +127,8 @@ impl Calibration {
                 node.controller_bytes_per_s = Some(rate * MEGA);
             }
         }
-        description.coherence_per_s = self.sharing.coherence_per_s.or(description.coherence_per_s);
+        let calibrated = &mut description.calibrated;
+        calibrated.coherence_per_s = self.sharing.coherence_per_s.or(calibrated.coherence_per_s);
         Ok(Topology::new(description)?)
     }
 }

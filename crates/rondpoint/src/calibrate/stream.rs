@@ -1,7 +1,6 @@
 //! What CPUs draw from one node's memory: every thread reads one word of each line of its own part, as fast as
 //! it can, for a stated time.
 
-use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,24 +18,40 @@ const WARM_UP: u32 = 4;
 
 /// Bytes per second that threads on these CPUs (the kernel's numbers) draw together.
 pub(super) fn bandwidth(cpus: &[usize], words: &[AtomicU64], time: Duration) -> Result<f64> {
+    let rates = together(cpus, words, |part| read(part, time) * LINE_BYTES)?;
+    Ok(rates.into_iter().sum())
+}
+
+/// Lets threads on these CPUs read every line once. What their caches held before, dirty lines that would have to be
+/// written back while something is measured, is gone then, if each one's part is larger than its cache.
+pub(super) fn pass(cpus: &[usize], words: &[AtomicU64]) -> Result<()> {
+    together(cpus, words, |part| std::hint::black_box(sum(part))).map(drop)
+}
+
+/// Each of the CPUs does the same with its own part of the words, all at the same time.
+pub(super) fn together<T: Send>(
+    cpus: &[usize],
+    words: &[AtomicU64],
+    work: impl Fn(&[AtomicU64]) -> T + Sync,
+) -> Result<Vec<T>> {
     let lines = words.len() / WORDS_PER_LINE;
+    let first = |index: usize| lines * index / cpus.len() * WORDS_PER_LINE;
     let barrier = Barrier::new(cpus.len());
-    let rates: Vec<Result<f64>> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let start = |(index, &cpu): (usize, &usize)| {
-            let part = lines * index / cpus.len()..lines * (index + 1) / cpus.len();
-            let barrier = &barrier;
+            let part = &words[first(index)..first(index + 1)];
+            let (barrier, work) = (&barrier, &work);
             scope.spawn(move || {
                 // All have to come to the barrier, also those that may not run where they should.
                 let pinned = pin(cpu);
                 barrier.wait();
-                pinned.map(|()| read(words, &part, time) * LINE_BYTES)
+                pinned.map(|()| work(part))
             })
         };
         let threads: Vec<_> = cpus.iter().enumerate().map(start).collect();
         let joined = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
         joined.collect()
-    });
-    rates.into_iter().sum()
+    })
 }
 
 /// Keeps the calling thread on a CPU.
@@ -45,17 +60,14 @@ pub(super) fn pin(cpu: usize) -> Result<()> {
 }
 
 /// Lines per second of one thread.
-fn read(words: &[AtomicU64], part: &Range<usize>, time: Duration) -> f64 {
+fn read(part: &[AtomicU64], time: Duration) -> f64 {
     let begin = Instant::now();
     let mut counted: Option<(Instant, usize)> = None;
     let mut lines = 0;
     loop {
-        let mut at = part.start;
-        while at < part.end {
-            let end = (at + CHUNK_LINES).min(part.end);
-            std::hint::black_box(sum(&words[at * WORDS_PER_LINE..end * WORDS_PER_LINE]));
-            lines += end - at;
-            at = end;
+        for chunk in part.chunks(CHUNK_LINES * WORDS_PER_LINE) {
+            std::hint::black_box(sum(chunk));
+            lines += chunk.len() / WORDS_PER_LINE;
             let now = Instant::now();
             match counted {
                 None if now - begin >= time / WARM_UP => counted = Some((now, lines)),

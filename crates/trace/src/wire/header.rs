@@ -72,11 +72,28 @@ pub(crate) struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     bandwidth_bytes_per_s: Option<Square<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    requests_per_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     coherence_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remote_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    penalty: Option<Penalty>,
     links: Vec<Link>,
     /// Indices of links by `[accessing][holding]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     routes: Option<Vec<Vec<Vec<usize>>>>,
+}
+
+/// N-MASS's line of this machine.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Penalty {
+    intercept: f64,
+    slope_per_mpki: f64,
+    most: f64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -216,13 +233,23 @@ impl From<&Description> for Machine {
         let routes_of = |routes: &Vec<topology::Route>| {
             routes.iter().map(|route| route.links.clone()).collect()
         };
+        let calibrated = &machine.calibrated;
+        let penalty = |line: topology::PenaltyLine| Penalty {
+            intercept: line.intercept,
+            slope_per_mpki: line.slope_per_mpki,
+            most: line.most,
+        };
         Self {
             clock_hz: machine.clock_hz,
             nodes: machine.nodes.iter().map(node).collect(),
             cpus: machine.cpus.iter().map(cpu).collect(),
             distances: Square(machine.distances.clone()),
             bandwidth_bytes_per_s: machine.bandwidth_bytes_per_s.clone().map(Square),
-            coherence_per_s: machine.coherence_per_s,
+            requests_per_us: calibrated.requests_per_us,
+            coherence_per_s: calibrated.coherence_per_s,
+            memory_per_s: calibrated.memory_per_s,
+            remote_per_s: calibrated.remote_per_s,
+            penalty: calibrated.penalty.map(penalty),
             links: machine.links.iter().map(link).collect(),
             routes: machine.routes.as_ref().map(|rows| rows.iter().map(routes_of).collect()),
         }
@@ -252,13 +279,24 @@ impl From<&Machine> for Description {
         let routes_of = |routes: &Vec<Vec<usize>>| {
             routes.iter().map(|links| topology::Route { links: links.clone() }).collect()
         };
+        let penalty = |line: &Penalty| topology::PenaltyLine {
+            intercept: line.intercept,
+            slope_per_mpki: line.slope_per_mpki,
+            most: line.most,
+        };
         Self {
             clock_hz: machine.clock_hz,
             nodes: machine.nodes.iter().map(node).collect(),
             cpus: machine.cpus.iter().map(cpu).collect(),
             distances: machine.distances.0.clone(),
             bandwidth_bytes_per_s: machine.bandwidth_bytes_per_s.clone().map(|rates| rates.0),
-            coherence_per_s: machine.coherence_per_s,
+            calibrated: topology::Calibrated {
+                requests_per_us: machine.requests_per_us,
+                coherence_per_s: machine.coherence_per_s,
+                memory_per_s: machine.memory_per_s,
+                remote_per_s: machine.remote_per_s,
+                penalty: machine.penalty.as_ref().map(penalty),
+            },
             links: machine.links.iter().map(link).collect(),
             routes: machine.routes.as_ref().map(|rows| rows.iter().map(routes_of).collect()),
         }

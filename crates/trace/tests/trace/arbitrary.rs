@@ -16,7 +16,9 @@ use rondpoint_core::observation::{
     Samples, Source, ThreadObservation, UNKNOWN_NODE,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
-use rondpoint_core::topology::{Cpu, Description, Link, NodeDescription, Route};
+use rondpoint_core::topology::{
+    Calibrated, Cpu, Description, Link, NodeDescription, PenaltyLine, Route,
+};
 use rondpoint_core::{Bytes, IndexSet, Matrix, Nanos, Observation, Outcome, Pid, Tid, Topology};
 use rondpoint_trace::{Header, PolicyChoice};
 
@@ -166,7 +168,17 @@ fn describe(
         cpus: cpus.iter().enumerate().map(cpu).collect(),
         distances: Matrix::from_fn(nodes.len(), |a, h| if a == h { 10 } else { distances[(a, h)] }),
         bandwidth_bytes_per_s,
-        coherence_per_s: clock_hz.map(|hz| hz / 4096.0),
+        calibrated: Calibrated {
+            requests_per_us: clock_hz.map(|hz| hz / 1024.0),
+            coherence_per_s: clock_hz.map(|hz| hz / 4096.0),
+            memory_per_s: clock_hz.map(|hz| hz / 64.0),
+            remote_per_s: clock_hz.map(|hz| hz / 512.0),
+            penalty: clock_hz.map(|hz| PenaltyLine {
+                intercept: hz / 8.0,
+                slope_per_mpki: hz / 16.0,
+                most: hz.max(1.0),
+            }),
+        },
         routes,
         links,
     })

@@ -67,7 +67,6 @@ impl Gates {
     /// The first test that it did not pass.
     pub fn judge(
         preset: &Preset,
-        limit: Option<f64>,
         model: &Model,
         topology: &Topology,
         app: &App,
@@ -75,7 +74,7 @@ impl Gates {
         let own =
             app.traffic.as_ref().or(model.traffic.as_ref()).ok_or(SamplingCause::TrafficUnknown)?;
         let machine = model.traffic.as_ref().unwrap_or(own);
-        let (per_us, scaled) = match preset.traffic.scope {
+        let (per_us, above) = match preset.traffic.scope {
             TrafficScope::Application => (own.total_per_us(), scaled_limit(preset, topology)),
             TrafficScope::Machine => (machine.total_per_us(), scaled_limit(preset, topology)),
             TrafficScope::MachinePerNode => {
@@ -83,7 +82,6 @@ impl Gates {
                 (machine.total_per_us() / nodes, scaled_limit(preset, topology))
             }
         };
-        let above = limit.unwrap_or(scaled);
         if app.traffic_source == TrafficSource::HintFaults {
             // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use below 33 %) is left alone.
             if app.cpu_percent < MIN_CPU_PERCENT {
@@ -132,14 +130,18 @@ impl Gates {
     }
 }
 
-/// The traffic limit on this machine: the same share of its capacity as the published one of machine A's.
+/// The traffic limit on this machine: what programs showed there, else the same share of its capacity as the published one is of
+/// machine A's.
 #[must_use]
 pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
-    match preset.traffic.scope {
-        TrafficScope::MachinePerNode => {
+    let nodes = topology.controllers().len() as f64;
+    match (preset.traffic.scope, topology.calibrated().requests_per_us) {
+        (TrafficScope::MachinePerNode, Some(found)) => found / nodes,
+        (_, Some(found)) => found,
+        (TrafficScope::MachinePerNode, None) => {
             CARREFOUR_A.scale_requests_per_us_and_node(preset.traffic.per_us, topology)
         }
-        _ => CARREFOUR_A.scale_requests_per_us(preset.traffic.per_us, topology),
+        (_, None) => CARREFOUR_A.scale_requests_per_us(preset.traffic.per_us, topology),
     }
 }
 

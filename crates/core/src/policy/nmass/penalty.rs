@@ -1,15 +1,13 @@
 //! The NUMA penalty of a process, and how it is known: from a profile, from both sides seen, or from a regression on MPKI.
 
+use crate::topology::{PenaltyLine, Topology};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Intercept of the paper's linear model. The text prints intercept and slope the other way round, which would make the penalty 21 at
-/// 20 MPKI where the programs of the same section have at most 1.46 [N-MASS s3.2; swapped: inferred].
-const REGRESSION_INTERCEPT: f64 = 1.05;
-/// Slope of the linear model, per MPKI.
-const REGRESSION_SLOPE: f64 = 0.015;
-/// The regression's values are kept in `[1, MAX]`; the 14 programs of the paper reach 1.46 (inferred).
-const REGRESSION_MAX: f64 = 1.5;
+/// The paper's linear model. The text prints intercept and slope the other way round, which would make the penalty 21 at 20 MPKI where
+/// the programs of the same section have at most 1.46 [N-MASS s3.2; swapped: inferred].
+pub const PUBLISHED_LINE: PenaltyLine =
+    PenaltyLine { intercept: 1.05, slope_per_mpki: 0.015, most: 1.5 };
 /// An observation holds while the process's MPKI is within this share of what it was then: the paper's sign of a new phase.
 const SAME_PHASE: f64 = 0.20;
 /// Weight of the newest of several observations of the same side.
@@ -47,10 +45,10 @@ pub struct Penalty {
     pub source: PenaltySource,
 }
 
-/// The paper's linear estimate.
+/// The linear estimate of a machine: its own where it was calibrated, else the paper's.
 #[must_use]
-pub fn regression(mpki: f64) -> f64 {
-    (REGRESSION_INTERCEPT + REGRESSION_SLOPE * mpki).clamp(1.0, REGRESSION_MAX)
+pub fn line(topology: &Topology) -> PenaltyLine {
+    topology.calibrated().penalty.unwrap_or(PUBLISHED_LINE)
 }
 
 /// What profiling runs of one program said, by retired instructions [N-MASS s3.4].
@@ -133,14 +131,19 @@ pub(super) fn relative_change(before: f64, now: f64) -> f64 {
 
 /// The best penalty that is known: profile, then both sides seen, then regression.
 #[must_use]
-pub(super) fn best_known(profiled: Option<&ProfilePoint>, seen: &SidesSeen, mpki: f64) -> Penalty {
+pub(super) fn best_known(
+    profiled: Option<&ProfilePoint>,
+    seen: &SidesSeen,
+    line: &PenaltyLine,
+    mpki: f64,
+) -> Penalty {
     let profile = profiled
         .map(|point| Penalty { value: point.penalty.max(1.0), source: PenaltySource::Profile });
     let both =
         || seen.penalty(mpki).map(|value| Penalty { value, source: PenaltySource::BothSides });
     profile
         .or_else(both)
-        .unwrap_or(Penalty { value: regression(mpki), source: PenaltySource::Regression })
+        .unwrap_or(Penalty { value: line.at(mpki), source: PenaltySource::Regression })
 }
 
 #[cfg(test)]
@@ -150,10 +153,10 @@ mod tests {
 
     #[test]
     fn regression_is_the_swapped_print_within_its_bounds() {
-        let values: Vec<f64> = [0.0, 1.0, 10.0, 20.0, 27.0, 100.0].map(regression).into();
+        let values = [0.0, 1.0, 10.0, 20.0, 27.0, 100.0].map(|mpki| PUBLISHED_LINE.at(mpki));
         assert_eq!(values, [1.05, 1.065, 1.2, 1.35, 1.455, 1.5]);
         // Read as printed, intercept 0.015 and slope 1.05, the penalty would be 21 at 20 MPKI.
-        let as_printed = REGRESSION_SLOPE + REGRESSION_INTERCEPT * 20.0;
+        let as_printed = PUBLISHED_LINE.slope_per_mpki + PUBLISHED_LINE.intercept * 20.0;
         assert!((as_printed - 21.015).abs() < 1e-9, "{as_printed}");
     }
 
@@ -198,14 +201,13 @@ mod tests {
     #[test]
     fn the_best_source_wins_and_is_named() {
         let mut seen = SidesSeen::default();
-        assert_eq!(best_known(None, &seen, 20.0).source, PenaltySource::Regression);
+        let known = |profiled, seen: &SidesSeen| best_known(profiled, seen, &PUBLISHED_LINE, 20.0);
+        assert_eq!(known(None, &seen).source, PenaltySource::Regression);
         seen.observe(true, 1.0, 20.0);
         seen.observe(false, 1.25, 20.0);
-        assert_eq!(
-            best_known(None, &seen, 20.0),
-            Penalty { value: 1.25, source: PenaltySource::BothSides }
-        );
+        let both = Penalty { value: 1.25, source: PenaltySource::BothSides };
+        assert_eq!(known(None, &seen), both);
         let point = ProfilePoint { instructions: 0, mpki: 20.0, penalty: 1.4 };
-        assert_eq!(best_known(Some(&point), &seen, 20.0).source, PenaltySource::Profile);
+        assert_eq!(known(Some(&point), &seen).source, PenaltySource::Profile);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::observe::Sockets;
 use super::view::Layout;
-use crate::topology::Topology;
+use crate::topology::{Calibrated, Topology};
 
 /// Clock of the machine of the two-socket values: Xeon E5-2660 v2, in MHz [SAM-slides].
 const TWO_SOCKET_CLOCK_MHZ: f64 = 2_200.0;
@@ -11,6 +11,9 @@ const FOUR_SOCKET_CLOCK_MHZ: f64 = 1_900.0;
 /// What a line costs more from the other socket of the two-socket machine than from the same: 120 − 32 ns (machines/sam-2.toml,
 /// inferred). At the published threshold a thread loses 4.8 % of its time to it.
 const TWO_SOCKET_EXTRA_NS: f64 = 88.0;
+/// The same for a load from memory: its interconnect's hop (machines/sam-2.toml, inferred). At the published threshold a thread
+/// waits 12 % of its time for it, if it waits for each.
+const TWO_SOCKET_EXTRA_LOAD_NS: f64 = 45.0;
 /// Logical CPUs of a socket on both machines: ten cores with two hardware threads.
 const LOGICAL_CPUS: f64 = 20.0;
 
@@ -65,11 +68,30 @@ impl Thresholds {
         Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
     }
 
-    /// The same with a threshold of coherence that was measured: the high one keeps its ratio to it.
+    /// The same for requests to remote memory, where a load takes so much longer there than at home [inferred: the authors say only
+    /// that they found it in a similar way].
     #[must_use]
-    pub fn with_coherence(self, per_s: f64) -> Self {
-        let high_coherence = self.high_coherence / self.coherence * per_s;
-        Self { coherence: per_s, high_coherence, ..self }
+    pub fn remote_per_s(extra_ns: f64) -> f64 {
+        Self::TWO_SOCKET.remote * TWO_SOCKET_EXTRA_LOAD_NS / extra_ns
+    }
+
+    /// The same with what was measured, where it was. The high threshold of coherence keeps its ratio to the other, that of a thread's
+    /// misses stays the socket's over its `logical_cpus`.
+    #[must_use]
+    pub fn calibrated(self, found: &Calibrated, logical_cpus: f64) -> Self {
+        let coherence = found.coherence_per_s.unwrap_or(self.coherence);
+        let memory_socket = found.memory_per_s.unwrap_or(self.memory_socket);
+        Self {
+            coherence,
+            high_coherence: self.high_coherence / self.coherence * coherence,
+            memory_socket,
+            memory_thread: match found.memory_per_s {
+                Some(socket) => socket / logical_cpus,
+                None => self.memory_thread,
+            },
+            remote: found.remote_per_s.unwrap_or(self.remote),
+            ..self
+        }
     }
 
     /// The values for another clock and another number of logical CPUs a socket.
@@ -113,14 +135,12 @@ impl Basis {
         values.scaled(clock, layout.mean_cpus_of_a_socket())
     }
 
-    /// The thresholds for a topology; that of coherence as it was measured there, where it was.
+    /// The thresholds for a topology; as they were measured there, where they were.
     #[must_use]
     pub fn for_topology(self, topology: &Topology) -> Thresholds {
-        let values = self.for_machine(&Sockets::new(topology).layout, topology.clock_hz());
-        match topology.coherence_per_s() {
-            Some(coherence) => values.with_coherence(coherence),
-            None => values,
-        }
+        let layout = Sockets::new(topology).layout;
+        let values = self.for_machine(&layout, topology.clock_hz());
+        values.calibrated(topology.calibrated(), layout.mean_cpus_of_a_socket())
     }
 }
 
@@ -139,17 +159,26 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_threshold_of_coherence_replaces_the_published_one() {
+    fn measured_thresholds_replace_the_published_ones() {
         let plain = crate::topology::synthetic::parse("node:2 core:4 mhz:2200").expect("a machine");
         let published = Basis::Published.for_topology(&plain);
         assert_eq!(published.coherence, 550_000.0);
         let mut description = plain.description().clone();
-        description.coherence_per_s = Some(110_000.0);
-        let measured = Basis::Published.for_topology(&Topology::new(description).expect("fits"));
+        description.calibrated.coherence_per_s = Some(110_000.0);
+        let measured =
+            Basis::Published.for_topology(&Topology::new(description.clone()).expect("fits"));
         let high_coherence = published.high_coherence / 5.0;
-        assert_eq!(measured, Thresholds { coherence: 110_000.0, high_coherence, ..published });
+        let coherence = Thresholds { coherence: 110_000.0, high_coherence, ..published };
+        assert_eq!(measured, coherence);
+        description.calibrated.memory_per_s = Some(8e6);
+        description.calibrated.remote_per_s = Some(7e5);
+        let measured = Basis::Published.for_topology(&Topology::new(description).expect("fits"));
+        let (memory_socket, memory_thread) = (8e6, 2e6);
+        assert_eq!(measured, Thresholds { memory_socket, memory_thread, remote: 7e5, ..coherence });
         assert_eq!(Thresholds::coherence_per_s(TWO_SOCKET_EXTRA_NS), 550_000.0);
         assert_eq!(Thresholds::coherence_per_s(10.0 * TWO_SOCKET_EXTRA_NS), 55_000.0);
+        assert_eq!(Thresholds::remote_per_s(TWO_SOCKET_EXTRA_LOAD_NS), 2_700_000.0);
+        assert_eq!(Thresholds::remote_per_s(3.0 * TWO_SOCKET_EXTRA_LOAD_NS), 900_000.0);
     }
 
     #[test]
