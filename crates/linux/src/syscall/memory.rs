@@ -158,11 +158,7 @@ impl Anonymous {
     /// # Errors
     /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
     pub fn bind(&self, node: u32) -> io::Result<()> {
-        const MPOL_BIND: libc::c_int = 2;
-        let mut mask = vec![0u64; node as usize / 64 + 1];
-        mask[node as usize / 64] = 1 << (node % 64);
-        // The kernel reads one bit less than it is told (get_nodes, mm/mempolicy.c, Linux 6.12).
-        let bits = mask.len() * 64 + 1;
+        let (mask, bits) = node_mask(&[node]);
         // SAFETY: the range is this mapping and the mask outlives the call, which reads `bits` - 1 bits of it and
         // changes only where pages come from.
         let result = unsafe {
@@ -179,6 +175,47 @@ impl Anonymous {
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// Where memory comes from unless a mapping says otherwise. The kernel's automatic NUMA balancing leaves it there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The node that touches a page first.
+    Local,
+    /// This node, or not at all.
+    Bind(u32),
+    /// These nodes in turn.
+    Interleave(Vec<u32>),
+}
+
+/// The modes of set_mempolicy(2), include/uapi/linux/mempolicy.h.
+const MPOL_BIND: libc::c_int = 2;
+const MPOL_INTERLEAVE: libc::c_int = 3;
+const MPOL_LOCAL: libc::c_int = 4;
+
+/// From now on the calling thread's memory, and that of what it starts, comes from there.
+///
+/// # Errors
+/// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
+pub fn set_source(source: &Source) -> io::Result<()> {
+    let (mode, nodes): (_, &[u32]) = match source {
+        Source::Local => (MPOL_LOCAL, &[]),
+        Source::Bind(node) => (MPOL_BIND, std::slice::from_ref(node)),
+        Source::Interleave(nodes) => (MPOL_INTERLEAVE, nodes),
+    };
+    let (mask, bits) = node_mask(nodes);
+    // SAFETY: the mask outlives the call, which reads `bits` - 1 bits of it.
+    let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask.as_ptr(), bits) };
+    super::check(result).map(drop)
+}
+
+/// A set of nodes, and the number of bits to tell the kernel: it reads one less (get_nodes, mm/mempolicy.c, Linux 6.12).
+fn node_mask(nodes: &[u32]) -> (Vec<u64>, usize) {
+    let most = nodes.iter().max().map_or(0, |node| *node as usize);
+    let mut mask = vec![0u64; most / 64 + 1];
+    nodes.iter().for_each(|node| mask[*node as usize / 64] |= 1 << (node % 64));
+    let bits = mask.len() * 64 + 1;
+    (mask, bits)
 }
 
 #[cfg(test)]
@@ -208,6 +245,33 @@ mod tests {
             let found = crate::syscall::pages::locate(0, &[memory.address()]).unwrap();
             assert_eq!(found, [Ok(0)]);
         }
+    }
+
+    #[test]
+    fn a_threads_memory_comes_from_where_it_says() {
+        let located = |source: Source| {
+            std::thread::spawn(move || {
+                set_source(&source)?;
+                let memory = Anonymous::new(page_bytes())?;
+                memory.touch_every(page_bytes());
+                crate::syscall::pages::locate(0, &[memory.address()])
+            })
+            .join()
+            .unwrap()
+        };
+        // A kernel without NUMA knows no policies.
+        if located(Source::Local).is_ok() {
+            assert_eq!(located(Source::Bind(0)).unwrap(), [Ok(0)]);
+            assert_eq!(located(Source::Interleave(vec![0])).unwrap(), [Ok(0)]);
+            assert!(located(Source::Bind(1000)).is_err());
+        }
+    }
+
+    #[test]
+    fn nodes_are_bits_and_the_kernel_is_told_one_more() {
+        assert_eq!(node_mask(&[]), (vec![0], 65));
+        assert_eq!(node_mask(&[0, 2]), (vec![5], 65));
+        assert_eq!(node_mask(&[65]), (vec![0, 2], 129));
     }
 
     #[test]
