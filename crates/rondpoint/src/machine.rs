@@ -14,20 +14,35 @@ use crate::calibrate::{Calibration, SYSTEM_FILE as CALIBRATION};
 /// Read where no file is named: what `rondpoint topology --machine-file` wrote and somebody completed.
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/machine.toml";
 
+/// A machine and how it is watched.
+pub(crate) struct Known {
+    pub(crate) machine: Discovered,
+    /// Events per address sample, where their cost was measured; else the processor's table counts.
+    pub(crate) sampling_period: Option<u64>,
+}
+
 /// The machine as found, with links and bandwidths of a machine file (the one that is named, else the system's
 /// where there is one), and in place of them what `rondpoint calibrate` has measured, where it has.
-pub(crate) fn discover(root: &Root, named: Option<&Path>) -> Result<Discovered> {
-    let mut found = topology::discover(root)?;
-    let system = || Some(PathBuf::from(SYSTEM_FILE)).filter(|path| path.exists());
-    if let Some(path) = named.map(PathBuf::from).or_else(system) {
-        found.topology = completed(&found.topology, &path)?;
+pub(crate) fn discover(root: &Root, named: Option<&Path>) -> Result<Known> {
+    let system = |path| Some(PathBuf::from(path)).filter(|path| path.exists());
+    let written = named.map(PathBuf::from).or_else(|| system(SYSTEM_FILE));
+    known(topology::discover(root)?, written.as_deref(), system(CALIBRATION).as_deref())
+}
+
+fn known(
+    mut machine: Discovered,
+    written: Option<&Path>,
+    calibration: Option<&Path>,
+) -> Result<Known> {
+    if let Some(path) = written {
+        machine.topology = completed(&machine.topology, path)?;
     }
-    let calibration = Some(Path::new(CALIBRATION)).filter(|path| path.exists());
-    if let Some(path) = calibration {
-        let complete = Calibration::load(path)?.complete(&found.topology);
-        found.topology = complete.with_context(|| path.display().to_string())?;
-    }
-    Ok(found)
+    let Some(path) = calibration else { return Ok(Known { machine, sampling_period: None }) };
+    let calibration = Calibration::load(path)?;
+    let complete = calibration.complete(&machine.topology);
+    machine.topology = complete.with_context(|| path.display().to_string())?;
+    let sampling_period = calibration.sampling.map(|sampling| sampling.period);
+    Ok(Known { machine, sampling_period })
 }
 
 fn completed(found: &Topology, path: &Path) -> Result<Topology> {
@@ -56,4 +71,33 @@ fn completed(found: &Topology, path: &Path) -> Result<Topology> {
 pub(crate) fn host_name(root: &Root) -> Option<String> {
     let bytes = root::read_optional(&root.in_proc("sys/kernel/hostname")).ok()??;
     Some(String::from_utf8_lossy(&bytes).trim().to_string()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::Sampling;
+
+    #[test]
+    fn what_was_calibrated_is_what_the_machine_is_known_by() {
+        let found = topology::discover(&Root::live()).expect("this machine");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("calibration.toml");
+        let mut calibration = Calibration::of(&found.topology, None);
+        calibration.clock_mhz = Some(1234.0);
+        calibration.contention.remote_per_s = Some(5e5);
+        calibration.sampling =
+            Some(Sampling { period: 499, cost_ns: 900.0, slowdown_percent: 4.0 });
+        std::fs::write(&path, calibration.to_toml().expect("text")).expect("written");
+        let plain = known(found.clone(), None, None).expect("nothing to read");
+        assert_eq!(plain.sampling_period, None);
+        let known_by = known(found.clone(), None, Some(&path)).expect("fits");
+        assert_eq!(known_by.sampling_period, Some(499));
+        assert_eq!(known_by.machine.topology.clock_hz(), Some(1.234e9));
+        assert_eq!(known_by.machine.topology.calibrated().remote_per_s, Some(5e5));
+        calibration.cpus += 1;
+        std::fs::write(&path, calibration.to_toml().expect("text")).expect("written");
+        let error = known(found, None, Some(&path)).err().expect("another machine");
+        assert!(format!("{error:#}").contains("calibration.toml: measured with"), "{error:#}");
+    }
 }

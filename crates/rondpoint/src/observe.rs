@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
 
-    /// Take one address sample every N accesses (default: the processor's table)
+    /// Take one address sample every N accesses (default: as calibrated, else the processor's table)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sample_period: Option<u64>,
 

@@ -22,7 +22,7 @@ use rondpoint_core::plan::Outcome;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
-use rondpoint_linux::syscall::process::{End, Memory, User, effective_user, has_default_memory};
+use rondpoint_linux::syscall::process::{End, Memory, User, has_default_memory};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, probe};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
@@ -32,6 +32,7 @@ use self::host::LiveHost;
 use self::moves::ThreadMoves;
 use self::output::Output;
 use self::report::{Facts, Report};
+use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
 use crate::{ledgers, machine, policies};
@@ -199,7 +200,8 @@ fn prepare(
     command: &[OsString],
     caller: Option<&User>,
 ) -> Result<Preparation> {
-    let machine = machine::discover(&Root::live(), management.machine.as_deref())?;
+    let Known { machine, sampling_period } =
+        machine::discover(&Root::live(), management.machine.as_deref())?;
     let only_observes = management.policy.iter().all(|word| word == "observe");
     let act = !management.dry_run && !only_observes;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -225,7 +227,8 @@ fn prepare(
     }
     let rung = management.sensor.map(Sensor::rung);
     let threads = policies::thread_metrics(&header.policies);
-    let settings = Settings { threads, rung, managing: true, ..Settings::default() };
+    let settings =
+        Settings { period: sampling_period, threads, rung, managing: true, ..Settings::default() };
     Ok(Preparation { header, controller, machine, settings, report, record })
 }
 
@@ -258,7 +261,7 @@ fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Read
 }
 
 fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
-    let caller = caller();
+    let caller = session::caller();
     let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
     let mut prepared = Session::prepare(&arguments.command, caller.as_ref(), machine, settings)?;
@@ -284,7 +287,7 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
 }
 
 fn join(arguments: &AttachArguments) -> Result<u8> {
-    let preparation = prepare(&arguments.management, &[], caller().as_ref())?;
+    let preparation = prepare(&arguments.management, &[], session::caller().as_ref())?;
     if preparation.header.guard.act {
         let refused =
             || format!("process {}: its pages may not be moved by this user", arguments.pid);
@@ -302,16 +305,6 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
 fn memory(act: bool, sampled: Option<Kind>) -> Memory {
     let own = act && sampled == Some(Kind::Accesses) && has_default_memory().unwrap_or(false);
     if own { Memory::Local } else { Memory::Inherited }
-}
-
-/// Under sudo: who called it.
-fn caller() -> Option<User> {
-    if effective_user() != 0 {
-        return None;
-    }
-    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    let (user, group) = (number("SUDO_UID")?, number("SUDO_GID")?);
-    (user != 0).then(|| User::with_number(user, group))?
 }
 
 /// Manages until the program's end or ours; `None` where the program is not ours and goes on.

@@ -215,6 +215,16 @@ pub(crate) fn process_number(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("expected a process number from 1 to {LARGEST}"))
 }
 
+/// Under sudo: who called it.
+pub(crate) fn caller() -> Option<User> {
+    if process::effective_user() != 0 {
+        return None;
+    }
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    let (user, group) = (number("SUDO_UID")?, number("SUDO_GID")?);
+    (user != 0).then(|| User::with_number(user, group))?
+}
+
 /// The exit status that stands for an end.
 pub(crate) fn status(end: End) -> u8 {
     match end {

@@ -1,19 +1,19 @@
 //! What `rondpoint calibrate` says: what was measured, and which thresholds come of it.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
 use rondpoint_core::Topology;
 use rondpoint_core::policy::{carrefour, nmass};
-use rondpoint_core::reference::CARREFOUR_A;
 use rondpoint_linux::parse::cpulist;
 use serde::Serialize;
 
 use super::Calibration;
-use super::handoff::Point;
+use super::bench::Points;
+use super::file::Program;
+use super::sampling::BUDGET;
 
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// What the policies go by on this machine, as they compute it from what was measured.
 #[derive(Debug, PartialEq, Serialize)]
@@ -24,6 +24,10 @@ pub(super) struct Thresholds {
     nmass_mpki: Option<f64>,
     /// SAM: lines from another node in a second; `None` where transfers were not measured.
     sam_coherence_per_s: Option<f64>,
+    /// SAM: last-level cache misses of a socket in a second; `None` where that was not measured.
+    sam_memory_per_s: Option<f64>,
+    /// SAM: remote requests of a thread in a second; `None` where there is no remote memory.
+    sam_remote_per_s: Option<f64>,
     /// AsymSched: the largest over the smallest bandwidth between nodes; above 1.1 it acts.
     asymsched_ratio: Option<f64>,
 }
@@ -31,7 +35,6 @@ pub(super) struct Thresholds {
 /// The thresholds of a machine that was measured.
 pub(super) fn thresholds(found: &Calibration, topology: &Topology) -> Result<Thresholds> {
     let machine = found.complete(topology)?;
-    let gate = carrefour::preset::FINAL.traffic.per_us;
     let nmass = nmass::Preset::PUBLISHED.for_topology(&machine).threshold_mpki;
     let between = || {
         let rows = found.bandwidth_mb_s.iter().enumerate();
@@ -41,9 +44,14 @@ pub(super) fn thresholds(found: &Calibration, topology: &Topology) -> Result<Thr
     };
     let (most, least) = (between().max_by(f64::total_cmp), between().min_by(f64::total_cmp));
     Ok(Thresholds {
-        carrefour_requests_per_us: CARREFOUR_A.scale_requests_per_us(gate, &machine),
+        carrefour_requests_per_us: carrefour::gates::scaled_limit(
+            &carrefour::preset::FINAL,
+            &machine,
+        ),
         nmass_mpki: machine.clock_hz().filter(|_| least.is_some()).map(|_| nmass),
         sam_coherence_per_s: found.sharing.coherence_per_s,
+        sam_memory_per_s: found.contention.memory_per_s,
+        sam_remote_per_s: found.contention.remote_per_s,
         asymsched_ratio: most.zip(least).map(|(most, least)| most / least),
     })
 }
@@ -52,52 +60,94 @@ pub(super) fn thresholds(found: &Calibration, topology: &Topology) -> Result<Thr
 pub(super) fn json(
     found: &Calibration,
     thresholds: &Thresholds,
-    points: &[Point],
+    points: &Points,
 ) -> Result<String> {
     let object = serde_json::json!({
-        "schema": SCHEMA, "calibration": found, "thresholds": thresholds, "sharing_points": points,
+        "schema": SCHEMA, "calibration": found, "thresholds": thresholds, "points": points,
     });
     Ok(serde_json::to_string_pretty(&object)? + "\n")
 }
 
 /// Tables and sentences.
-pub(super) fn text(found: &Calibration, thresholds: &Thresholds, output: &Path) -> String {
-    let mut text = String::new();
-    let nodes = cpulist::format(&found.nodes);
-    let _ = writeln!(text, "{} CPUs, nodes {nodes}; rows access, columns hold", found.cpus);
-    let all: Vec<String> = found.controller_mb_s.iter().map(|rate| format!("{rate:9.0}")).collect();
-    let _ = writeln!(text, "MB/s, all CPUs {}", all.join(""));
+pub(super) fn text(
+    found: &Calibration,
+    thresholds: &Thresholds,
+    points: &Points,
+    output: &Path,
+) -> String {
+    let mut lines = vec![format!(
+        "{} CPUs, nodes {}; rows access, columns hold",
+        found.cpus,
+        cpulist::format(&found.nodes)
+    )];
+    let cells = |row: &[f64], digits: usize| -> String {
+        row.iter().map(|value| format!("{value:9.digits$}")).collect()
+    };
+    lines.push(format!("MB/s, all CPUs {}", cells(&found.controller_mb_s, 0)));
     for (node, row) in found.nodes.iter().zip(&found.bandwidth_mb_s) {
-        let row: Vec<String> = row.iter().map(|rate| format!("{rate:9.0}")).collect();
-        let _ = writeln!(text, "MB/s, node {node:<4} {}", row.join(""));
+        lines.push(format!("MB/s, node {node:<4} {}", cells(row, 0)));
     }
     for (node, row) in found.nodes.iter().zip(&found.latency_ns) {
-        let row: Vec<String> = row.iter().map(|ns| format!("{ns:9.1}")).collect();
-        let _ = writeln!(text, "ns,   node {node:<4} {}", row.join(""));
+        lines.push(format!("ns,   node {node:<4} {}", cells(row, 1)));
     }
-    let or_unknown = |value: Option<f64>, unit: &str| {
-        value.map_or("not measured".to_string(), |value| format!("{value:.0} {unit}"))
-    };
     let sharing = &found.sharing;
-    let _ = writeln!(
-        text,
+    lines.push(format!(
         "a line to another CPU: {} in its cache domain, {} to the nearest node",
         or_unknown(sharing.same_domain_ns, "ns"),
         or_unknown(sharing.remote_ns, "ns")
-    );
-    let _ = writeln!(
-        text,
-        "thresholds: Carrefour {:.1} requests/µs, N-MASS {}, SAM {}, AsymSched {}",
+    ));
+    lines.extend(found.programs.iter().map(program));
+    lines.push(match found.penalty {
+        Some(line) => format!(
+            "NUMA penalty: {:.2} and {:.4} for each MPKI, at most {:.2}",
+            line.intercept, line.slope_per_mpki, line.most
+        ),
+        None => "NUMA penalty: not measured, the published line counts".to_string(),
+    });
+    lines.push(match found.sampling {
+        Some(sampling) => format!(
+            "address samples: one in {} events, {:.0} ns each, {:.1} % of a memory-bound loop (budget {:.0} %)",
+            sampling.period,
+            sampling.cost_ns,
+            sampling.slowdown_percent,
+            100.0 * BUDGET
+        ),
+        None => "address samples: not measured, the processor's table counts".to_string(),
+    });
+    lines.extend(points.missing.iter().map(|why| format!("not measured: {why}")));
+    lines.push(format!(
+        "thresholds: Carrefour {:.1} requests/µs, N-MASS {}, AsymSched {}",
         thresholds.carrefour_requests_per_us,
         or_unknown(thresholds.nmass_mpki, "MPKI"),
-        or_unknown(thresholds.sam_coherence_per_s, "shared lines/s"),
         match thresholds.asymsched_ratio {
             Some(ratio) => format!("ratio of links {ratio:.2}"),
             None => "not measured".to_string(),
         }
-    );
-    let _ = writeln!(text, "written to {}", output.display());
-    text
+    ));
+    lines.push(format!(
+        "SAM: {}, {} of a socket, {} of a thread",
+        or_unknown(thresholds.sam_coherence_per_s, "shared lines/s"),
+        or_unknown(thresholds.sam_memory_per_s, "loads/s"),
+        or_unknown(thresholds.sam_remote_per_s, "remote loads/s")
+    ));
+    lines.push(format!("written to {}", output.display()));
+    lines.join("\n") + "\n"
+}
+
+fn or_unknown(value: Option<f64>, unit: &str) -> String {
+    value.map_or("not measured".to_string(), |value| format!("{value:.0} {unit}"))
+}
+
+fn program(program: &Program) -> String {
+    let Program { name, mpki, penalty, traffic, .. } = program;
+    let traffic = traffic.as_ref().map_or(String::new(), |traffic| {
+        let per_us = traffic.requests_per_us.map_or("?".to_string(), |rate| format!("{rate:.1}"));
+        format!(
+            "; local {:.2} s, remote {:.2} s, first touch {:.2} s, interleaved {:.2} s, {per_us} requests/µs",
+            traffic.local_s, traffic.remote_s, traffic.first_touch_s, traffic.interleaved_s
+        )
+    });
+    format!("{mpki:6.1} MPKI, penalty {penalty:.2}: {name}{traffic}")
 }
 
 #[cfg(test)]
@@ -120,6 +170,7 @@ mod tests {
         assert!((thresholds.carrefour_requests_per_us - 25.0).abs() < 1e-9);
         assert!(thresholds.nmass_mpki.is_some_and(|mpki| (mpki - 60.0).abs() < 1e-9));
         assert_eq!(thresholds.asymsched_ratio, Some(1.25));
+        let points = Points { missing: vec!["sampling: no PMU".to_string()], ..Points::default() };
         expect![[r#"
             4 CPUs, nodes 0-1; rows access, columns hold
             MB/s, all CPUs      6450     6450
@@ -128,11 +179,15 @@ mod tests {
             ns,   node 0         50.0     90.0
             ns,   node 1         90.0     50.0
             a line to another CPU: not measured in its cache domain, 87 ns to the nearest node
-            thresholds: Carrefour 25.0 requests/µs, N-MASS 60 MPKI, SAM not measured, AsymSched ratio of links 1.25
+            NUMA penalty: not measured, the published line counts
+            address samples: not measured, the processor's table counts
+            not measured: sampling: no PMU
+            thresholds: Carrefour 25.0 requests/µs, N-MASS 60 MPKI, AsymSched ratio of links 1.25
+            SAM: not measured, not measured of a socket, not measured of a thread
             written to x.toml
         "#]]
-        .assert_eq(&text(&found, &thresholds, Path::new("x.toml")));
-        let json = json(&found, &thresholds, &[]).expect("text");
+        .assert_eq(&text(&found, &thresholds, &points, Path::new("x.toml")));
+        let json = json(&found, &thresholds, &points).expect("text");
         let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(value["calibration"]["controller_mb_s"][1], 6450.0);
         assert_eq!(value["thresholds"]["sam_coherence_per_s"], serde_json::Value::Null);

@@ -17,15 +17,16 @@ use super::Arguments;
 use super::history::{History, add_newborn};
 use super::render;
 use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
-use crate::machine;
+use crate::machine::{self, Known};
 use crate::session::{self, Session, Turn};
 
 /// Runs the command; the result is the exit status.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
-    let machine = machine::discover(&Root::live(), arguments.machine.as_deref())?;
+    let Known { machine, sampling_period } =
+        machine::discover(&Root::live(), arguments.machine.as_deref())?;
     let output = Output::open(arguments)?;
     let settings = Settings {
-        period: arguments.sample_period,
+        period: arguments.sample_period.or(sampling_period),
         metrics: arguments.events.clone(),
         rung: arguments.sensor.map(super::Sensor::rung),
         managing: false,

@@ -1,0 +1,99 @@
+//! SAM's experiment for its bandwidth threshold (ALGORITHMS 4.3): more and more memory-bound threads on one socket, and
+//! how much each still gets.
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::loads::{Loads, Order, Window};
+use super::stream::together;
+
+/// Threads slow each other where each gets this much less than one alone: near saturation the bandwidth that is
+/// available differs by about a tenth [SAM-slides].
+const LOSS: f64 = 0.10;
+/// Nothing but loads, and what it takes to make their addresses.
+const MEMORY_BOUND: Loads = Loads { order: Order::Independent, rounds: 0 };
+
+/// So many threads.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Crowd {
+    pub(super) threads: usize,
+    /// Loads of memory in a second, of all of them.
+    pub(super) per_s: f64,
+}
+
+/// One thread, two, … on these CPUs of one socket, until they slow each other.
+pub(super) fn sweep(cpus: &[usize], words: &[AtomicU64], time: Duration) -> Result<Vec<Crowd>> {
+    let mut crowds: Vec<Crowd> = Vec::new();
+    for threads in 1..=cpus.len() {
+        // The first who is ready says when, for all: making threads takes longer than a window may be late.
+        let window = OnceLock::new();
+        let work = |part: &[AtomicU64]| {
+            MEMORY_BOUND.per_s(part, *window.get_or_init(|| Window::soon(time)))
+        };
+        let rates = together(&cpus[..threads], words, work)?;
+        let crowd = Crowd { threads, per_s: rates.into_iter().sum() };
+        crowds.push(crowd);
+        if is_slowed(&crowds[0], &crowd) {
+            break;
+        }
+    }
+    Ok(crowds)
+}
+
+fn each(crowd: &Crowd) -> f64 {
+    crowd.per_s / crowd.threads as f64
+}
+
+fn is_slowed(alone: &Crowd, crowd: &Crowd) -> bool {
+    each(crowd) < (1.0 - LOSS) * each(alone)
+}
+
+/// Loads of all threads in a second from which on each gets a tenth less than alone; where all CPUs of the socket
+/// together do not slow each other so much, what they draw: nothing is above it. `None` for a socket of one CPU.
+pub(super) fn threshold_per_s(crowds: &[Crowd]) -> Option<f64> {
+    let [.., before, last] = crowds else { return None };
+    let alone = &crowds[0];
+    if !is_slowed(alone, last) {
+        return Some(last.per_s);
+    }
+    let wanted = (1.0 - LOSS) * each(alone);
+    let part = (each(before) - wanted) / (each(before) - each(last));
+    Some(before.per_s + part * (last.per_s - before.per_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crowds(each: &[f64]) -> Vec<Crowd> {
+        let crowd = |(index, each): (usize, &f64)| Crowd {
+            threads: index + 1,
+            per_s: (index + 1) as f64 * each,
+        };
+        each.iter().enumerate().map(crowd).collect()
+    }
+
+    #[test]
+    fn the_threshold_lies_where_each_gets_a_tenth_less_than_alone() {
+        // 95 each at two, 85 each at three: 90 in the middle of 190 and 255.
+        assert_eq!(threshold_per_s(&crowds(&[100.0, 95.0, 85.0])), Some(222.5));
+        assert_eq!(threshold_per_s(&crowds(&[100.0, 80.0])), Some(130.0));
+        assert_eq!(threshold_per_s(&crowds(&[100.0, 99.0, 98.0])), Some(294.0), "never slowed");
+        assert_eq!(threshold_per_s(&crowds(&[100.0])), None);
+    }
+
+    #[test]
+    fn threads_are_added_one_by_one() {
+        let cpu = rondpoint_linux::syscall::affinity::get(0).expect("allowed").iter().next();
+        let cpu = cpu.expect("a CPU");
+        let words: Vec<AtomicU64> = (0..65_536).map(AtomicU64::new).collect();
+        // On one CPU two threads have half each.
+        let found = sweep(&[cpu; 4], &words, Duration::from_millis(20)).expect("measured");
+        assert!((2..=4).contains(&found.len()), "{found:?}");
+        assert!(found.iter().zip(1..).all(|(crowd, threads)| crowd.threads == threads));
+    }
+}

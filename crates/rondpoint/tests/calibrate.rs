@@ -1,0 +1,61 @@
+//! `rondpoint calibrate` from outside, on the machine that runs the tests, whatever it is: what it finds there is not
+//! asserted (`./x lab calibration` does that), only what holds on every machine.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Small and short, so that it does not matter how large the machine is.
+fn calibrate(output: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.args(["calibrate", "--time", "5", "--cache", "64K", "--output"]).arg(output);
+    command.args(words).output().unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_program_needs_a_machine_that_was_calibrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("found.toml");
+    let output = calibrate(&file, &["--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("run `rondpoint calibrate` first: reading "), "{said}");
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn a_file_is_written_whole_and_stays_as_it_is_where_a_program_shows_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("found.toml");
+    let output = calibrate(&file, &["--json"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("run it on the whole machine") {
+        // A part of a machine is not measured in the whole one's place.
+        assert_eq!(output.status.code(), Some(1));
+        assert!(names(folder.path()).is_empty());
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = &report["calibration"];
+    let missing = report["points"]["missing"].as_array().unwrap();
+    for what in ["sampling", "penalty"] {
+        let why = missing.iter().any(|why| why.as_str().unwrap().starts_with(what));
+        assert!(!found[what].is_null() || why, "{what}: neither found nor missing: {report}");
+    }
+    let before = std::fs::read_to_string(&file).unwrap();
+    assert!(before.contains("# CPUs that it had when it was measured\ncpus = "), "{before}");
+    let output = calibrate(&file, &["--", "false"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    assert_eq!(names(folder.path()), ["found.toml"]);
+}
