@@ -51,7 +51,7 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that emulate machines.
-const LAB_STAGES: [Stage; 6] = [
+const LAB_STAGES: [Stage; 7] = [
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
@@ -59,6 +59,7 @@ const LAB_STAGES: [Stage; 6] = [
     ("the PMU, from inside the guest", lab::check_pmu),
     ("rondpoint in the guest, recorded and replayed", replay::test),
     ("rondpoint in the guest, as promised", lab::live),
+    ("rondpoint calibrate in the guest", lab::calibration),
     ("the lab, end to end", lab::test),
 ];
 
