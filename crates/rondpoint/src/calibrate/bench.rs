@@ -37,6 +37,8 @@ pub(super) struct Bench<'a> {
     cpus: Vec<Vec<usize>>,
     cache_bytes: u64,
     time: Duration,
+    /// What all caches hold after [`Bench::flush`].
+    scratch: Anonymous,
 }
 
 /// What lies behind the numbers of the file.
@@ -76,7 +78,9 @@ impl<'a> Bench<'a> {
         let last =
             last.max_by_key(|cache| cache.level).map_or(SOME_CACHE_BYTES, |cache| cache.bytes);
         let cache_bytes = cache_bytes.unwrap_or(last);
-        Ok(Self { machine, topology, cpus, cache_bytes, time })
+        let node = topology.memory_nodes().iter().next().context("no node has memory")?;
+        let scratch = bound(topology, larger_than_caches(topology, cache_bytes, node), node)?;
+        Ok(Self { machine, topology, cpus, cache_bytes, time, scratch })
     }
 
     /// Runs them all.
@@ -116,10 +120,8 @@ impl<'a> Bench<'a> {
                 found.bandwidth_mb_s[accessing][holding] = rate / 1e6;
             }
             chase::lay(words, holding as u64 + 1);
-            let scratch = self.memory(holding)?;
             for (accessing, cpus) in self.with_cpus() {
-                // Other caches would answer in place of the memory for what they hold of it.
-                stream::pass(&everybody, scratch.words())?;
+                self.flush()?;
                 found.latency_ns[accessing][holding] =
                     self.on(cpus[0], || chase::latency_ns(words, self.time))?;
             }
@@ -145,28 +147,18 @@ impl<'a> Bench<'a> {
         (counted > 0).then(|| counted as f64 / begin.elapsed().as_secs_f64() / 1e6)
     }
 
-    /// Memory on a node, larger than any cache that could keep it, with nothing of it left to be written back.
+    /// Memory on a node, larger than any cache that could keep it, and in none.
     fn memory(&self, node: usize) -> Result<Anonymous> {
-        let domains = self.topology.domain_count().max(1) as u64;
-        let wanted = CACHES * self.cache_bytes * domains;
-        let most = self.topology.memory(node).0 / PART_OF_NODE;
-        let memory = self.bound(wanted.min(most), node)?;
-        stream::pass(&self.cpus.concat(), memory.words())?;
+        let bytes = larger_than_caches(self.topology, self.cache_bytes, node);
+        let memory = bound(self.topology, bytes, node)?;
+        self.flush()?;
         Ok(memory)
     }
 
-    fn bound(&self, bytes: u64, node: usize) -> Result<Anonymous> {
-        let number = self.topology.kernel_node(node);
-        let whole = (bytes as usize).next_multiple_of(page_bytes());
-        let memory = Anonymous::new(whole).with_context(|| format!("{whole} bytes of memory"))?;
-        match memory.bind(number) {
-            // Without NUMA in the kernel there is but one node.
-            Err(error) if self.topology.node_count() > 1 => {
-                return Err(error).with_context(|| format!("memory of node {number}"));
-            }
-            _ => memory.touch_every(page_bytes()),
-        }
-        Ok(memory)
+    /// Fills every cache with something else: what it holds it would answer in place of the memory, also for others, and what
+    /// was changed in it would be written back while something is measured.
+    fn flush(&self) -> Result<()> {
+        stream::pass(&self.cpus.concat(), self.scratch.words())
     }
 
     /// Runs something on a CPU, in a thread of its own.
@@ -194,8 +186,9 @@ impl<'a> Bench<'a> {
         found.sharing.coherence_per_s = extra.map(sam::Thresholds::coherence_per_s);
         let (Some((node, near)), Some((nodes, far))) = (near, far) else { return Ok(Vec::new()) };
         let bytes = (self.cache_bytes as f64 * PRIVATE_PART) as u64;
-        let own = [self.bound(bytes, nodes[0])?, self.bound(bytes, nodes[1])?];
-        let both = [self.bound(bytes, node)?, self.bound(bytes, node)?];
+        let bound = |node| bound(self.topology, bytes, node);
+        let own = [bound(nodes[0])?, bound(nodes[1])?];
+        let both = [bound(node)?, bound(node)?];
         let together = Pair { cpus: near, private: [both[0].words(), both[1].words()] };
         let apart = Pair { cpus: far, private: [own[0].words(), own[1].words()] };
         let points = handoff::sweep(&together, &apart, self.time)?;
@@ -258,8 +251,7 @@ impl<'a> Bench<'a> {
         for memory in [&local, &remote] {
             chase::lay(memory.words(), 1);
         }
-        // What was laid is still in somebody's cache, and to be written back.
-        stream::pass(&self.cpus.concat(), self.memory(nodes[0])?.words())?;
+        self.flush()?;
         let count = |loads: Loads, memory: &Anonymous| {
             let words = memory.words();
             self.on(cpu, || penalty::count(loads, words, self.time, events, self.topology))?
@@ -269,4 +261,24 @@ impl<'a> Bench<'a> {
         };
         penalty::loops().map(point).collect()
     }
+}
+
+fn larger_than_caches(topology: &Topology, cache_bytes: u64, node: usize) -> u64 {
+    let domains = topology.domain_count().max(1) as u64;
+    (CACHES * cache_bytes * domains).min(topology.memory(node).0 / PART_OF_NODE)
+}
+
+/// So much of a node's memory, touched.
+fn bound(topology: &Topology, bytes: u64, node: usize) -> Result<Anonymous> {
+    let number = topology.kernel_node(node);
+    let whole = (bytes as usize).next_multiple_of(page_bytes());
+    let memory = Anonymous::new(whole).with_context(|| format!("{whole} bytes of memory"))?;
+    match memory.bind(number) {
+        // Without NUMA in the kernel there is but one node.
+        Err(error) if topology.node_count() > 1 => {
+            return Err(error).with_context(|| format!("memory of node {number}"));
+        }
+        _ => memory.touch_every(page_bytes()),
+    }
+    Ok(memory)
 }

@@ -22,8 +22,7 @@ pub(super) fn bandwidth(cpus: &[usize], words: &[AtomicU64], time: Duration) -> 
     Ok(rates.into_iter().sum())
 }
 
-/// Lets threads on these CPUs read every line once. What their caches held before, dirty lines that would have to be
-/// written back while something is measured, is gone then, if each one's part is larger than its cache.
+/// Lets threads on these CPUs read every line once, each its own part.
 pub(super) fn pass(cpus: &[usize], words: &[AtomicU64]) -> Result<()> {
     together(cpus, words, |part| std::hint::black_box(sum(part))).map(drop)
 }
