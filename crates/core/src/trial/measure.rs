@@ -1,6 +1,6 @@
 //! What a window says about a process's progress, and how two groups of windows compare.
 
-use crate::model::{App, Model, Thread};
+use crate::model::{App, Model, Thread, TrafficSource};
 use alloc::vec::Vec;
 
 /// One window of one process. What was not sensed is `None`.
@@ -22,7 +22,7 @@ pub struct Measure {
     pub threads: f64,
     /// CPU time in percent.
     pub cpu_percent: f64,
-    /// Last-level cache misses per 1000 instructions.
+    /// Last-level cache misses per 1000 instructions; where nobody counts those, requests for memory.
     pub mpki: Option<f64>,
 }
 
@@ -61,7 +61,8 @@ impl Measure {
         let mpki = sum(&misses)
             .zip(sum(&instructions))
             .filter(|(_, all)| *all > 0.0)
-            .map(|(misses, all)| misses / all);
+            .map(|(misses, all)| misses / all)
+            .or_else(|| requests_per_1000(app, sum(&instructions)?));
         Self {
             progress_per_s: app.progress_per_s,
             instructions_per_s: sum(&instructions),
@@ -84,6 +85,13 @@ impl Measure {
             && like(self.cpu_percent, other.cpu_percent, PHASE_CHANGE)
             && misses.is_none_or(|(a, b)| like(a, b, PHASE_CHANGE_MISSES))
     }
+}
+
+/// Requests for memory per 1000 instructions. Hint faults tell where memory is used, not how much.
+fn requests_per_1000(app: &App, instructions_per_s: f64) -> Option<f64> {
+    let counted = app.traffic_source != TrafficSource::HintFaults && instructions_per_s > 0.0;
+    let traffic = app.traffic.as_ref().filter(|_| counted)?;
+    Some(traffic.total_per_us() * 1e9 / instructions_per_s)
 }
 
 /// What a trial turned out to be.
@@ -252,6 +260,10 @@ pub(super) fn mean(parts: &[Change]) -> Option<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index_set::CpuSet;
+    use crate::matrix::Matrix;
+    use crate::model::Traffic;
+    use crate::units::{Pid, Tid};
 
     /// Windows from `instructions slowest latency stalls progress`, `-` for what is not known.
     fn windows(text: &str) -> Vec<Measure> {
@@ -320,6 +332,31 @@ mod tests {
             "- - - - - / - - - - - / - - - - -",
             Verdict::Unclear,
         );
+    }
+
+    /// Threads that spin once memory was moved: five times the instructions, and half of the requests for memory,
+    /// which are served sooner.
+    #[test]
+    fn threads_that_spin_are_another_phase_also_where_only_requests_are_counted() {
+        let window = |instructions_per_s, requests_per_us, latency, source| {
+            let mut window = Model::empty(1);
+            let mut app = App::new(Pid(1), 0..1);
+            app.traffic = Some(Traffic::new(Matrix::filled(1, requests_per_us)));
+            (app.traffic_source, app.latency_cycles) = (source, Some(latency));
+            let mut thread = Thread::new(Tid(1), 0, 0, CpuSet::first(1));
+            (thread.cpu_share, thread.rates.instructions_per_s) = (1.0, Some(instructions_per_s));
+            window.threads.push(thread);
+            window.apps.push(app);
+            Measure::of(&window, &window.apps[0])
+        };
+        let verdict = |source| {
+            let before = [1.0, 1.001, 0.999].map(|x| window(x * 1e8, x * 8.0, x * 500.0, source));
+            let after = [1.0, 1.001, 0.999].map(|x| window(x * 5e8, x * 4.0, x * 200.0, source));
+            Comparison::between(&before, &after).verdict(true)
+        };
+        assert_eq!(verdict(TrafficSource::Samples), Verdict::PhaseChange);
+        // What faults count says nothing of it: this cannot be told.
+        assert_eq!(verdict(TrafficSource::HintFaults), Verdict::Better);
     }
 
     #[test]
