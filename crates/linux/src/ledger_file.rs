@@ -241,6 +241,15 @@ impl LedgerFile {
     }
 }
 
+#[cfg(test)]
+impl LedgerFile {
+    /// On a disk without room.
+    pub(crate) fn full() -> Self {
+        let path = PathBuf::from("/dev/full");
+        Self { file: OpenOptions::new().write(true).open(&path).unwrap(), path }
+    }
+}
+
 /// The line that says that a process goes on, and where it belongs: ready beforehand, for a guardian can do
 /// little more than write. All that is written takes its place behind the rest, whoever writes it.
 #[derive(Debug)]

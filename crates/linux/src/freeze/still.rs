@@ -145,6 +145,15 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_written_down_is_not_stopped() {
+        let target = Sleeper::start();
+        let mut ledger = LedgerFile::full();
+        let error = Still::begin(&Root::live(), target.identity(), LEAST, &mut ledger).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::ENOSPC), "{error}");
+        assert!(!target.is_stopped());
+    }
+
+    #[test]
     fn an_old_process_may_be_stopped_for_longer() {
         let process = |age_s: u64| Identity {
             pid: Pid(1),
