@@ -10,6 +10,7 @@ mod encodings;
 mod killed;
 mod moving;
 mod outcomes;
+mod phases;
 mod session;
 mod threads;
 mod without_pmu;
@@ -50,19 +51,20 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
     Check { name: "cost", run: cost::check },
+    Check { name: "attach", run: attached::check_attach },
     Check { name: "refusals", run: outcomes::check_refusals },
+    Check { name: "auto", run: threads::check_auto },
     Check { name: "two-programs", run: attached::check_two },
     Check { name: "nmass", run: threads::check_nmass },
-    Check { name: "auto", run: threads::check_auto },
+    Check { name: "phases", run: phases::check },
     Check { name: "sam", run: threads::check_sam },
     Check { name: "moving", run: moving::check },
     Check { name: "killed", run: killed::check },
-    Check { name: "attach", run: attached::check_attach },
 ];
 
 /// What `live` takes.

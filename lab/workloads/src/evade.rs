@@ -21,6 +21,8 @@ use crate::system::{self, Pages, page_bytes};
 const LOOK: Duration = Duration::from_millis(1);
 /// How long it is stopped, or two, or idle without its memory: until whoever moves it must be through.
 const PAUSE: Duration = Duration::from_millis(1500);
+/// How long it does something else: until whoever moves it must have judged what came of that.
+const OTHER_PHASE: Duration = Duration::from_secs(3);
 
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -35,6 +37,10 @@ enum How {
     Unmap,
     /// Is stopped, and goes on
     Stop,
+    /// Goes on with the first of its threads alone
+    Rest,
+    /// The same, but the others wait by spinning, as at a barrier
+    Spin,
 }
 
 #[derive(Debug, Args)]
@@ -70,15 +76,22 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let value = |index: usize| mix(flags.seed.seed ^ index as u64);
     words.iter_mut().enumerate().for_each(|(index, word)| *word = value(index));
     let over = AtomicBool::new(false);
+    let alone = AtomicBool::new(false);
     let read = |index: usize| -> Result<(), Failure> {
         system::run_on(&[cpus[index % cpus.len()]])?;
-        while !over.load(Ordering::Relaxed) {
+        let is_through =
+            || over.load(Ordering::Relaxed) || index > 0 && alone.load(Ordering::Relaxed);
+        while !is_through() {
             for page in words.chunks(page_bytes() / 8) {
                 std::hint::black_box(page.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
-                if over.load(Ordering::Relaxed) {
+                if is_through() {
                     break;
                 }
             }
+        }
+        // Without a hint to the processor, which would slow it down: as the barriers do that mislead.
+        while flags.how == How::Spin && !over.load(Ordering::Relaxed) {
+            std::hint::black_box(());
         }
         Ok(())
     };
@@ -88,7 +101,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
             (0..flags.threads as usize).map(|index| scope.spawn(move || read(index))).collect();
         let acted = wait_for_a_move(&words, home, flags).and_then(|moved| {
             if moved {
-                act_amid_threads(flags, begin)?;
+                act_amid_threads(flags, begin, &alone)?;
             }
             Ok(moved)
         });
@@ -127,7 +140,7 @@ fn wait_for_a_move(words: &Pages<u64>, home: u32, flags: &Flags) -> Result<bool,
 }
 
 /// What is done while all threads are at work.
-fn act_amid_threads(flags: &Flags, begin: Instant) -> Result<(), Failure> {
+fn act_amid_threads(flags: &Flags, begin: Instant, alone: &AtomicBool) -> Result<(), Failure> {
     match flags.how {
         How::Exit => {
             println!("{}", report(flags, begin, true));
@@ -144,6 +157,11 @@ fn act_amid_threads(flags: &Flags, begin: Instant) -> Result<(), Failure> {
         }
         How::Fork => system::fork_for(PAUSE),
         How::Stop => stop(),
+        How::Rest | How::Spin => {
+            alone.store(true, Ordering::Relaxed);
+            std::thread::sleep(OTHER_PHASE);
+            Ok(())
+        }
         // The threads must have let go of it first.
         How::Unmap => Ok(()),
     }

@@ -203,7 +203,7 @@ fn churn_stops_forks_becomes_itself_anew_and_still_counts_right() {
 /// Nobody moves anything here, so it says so in the end; with one page gone elsewhere it would act.
 #[test]
 fn evade_says_that_nobody_moved_it() {
-    for how in ["exit", "exec", "fork", "unmap", "stop"] {
+    for how in ["exit", "exec", "fork", "unmap", "stop", "rest", "spin"] {
         let line = format!("evade --how {how} --threads 2 --size 64K --patience 1");
         let output = run(&line);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -211,7 +211,7 @@ fn evade_says_that_nobody_moved_it() {
         assert!(text.ends_with("result=wrong check=moved\n"), "{text}");
     }
     pairs("evade --how exec --again");
-    refused("evade --how vanish", "[possible values: exit, exec, fork, unmap, stop]");
+    refused("evade --how vanish", "[possible values: exit, exec, fork, unmap, stop, rest, spin]");
 }
 
 /// The program computes the same whatever it holds on to.
