@@ -215,11 +215,14 @@ mod tests {
         let &[first, second, ..] = cpus.as_slice() else { return };
         let pair = Pair { cpus: [first, second], private: [&[], &[]] };
         let time = Duration::from_millis(20);
+        // How long it takes is the host's affair, which may have other work; one of many takes no longer than all.
+        let begin = Instant::now();
         let seconds = pair.handoff_s(time).expect("measured");
-        assert!((1e-9..1.0).contains(&seconds), "{seconds}");
+        assert!((1e-9..begin.elapsed().as_secs_f64()).contains(&seconds), "{seconds}");
         let own: Vec<AtomicU64> = (0..80_000).map(AtomicU64::new).collect();
         let pair = Pair { private: [&own, &own], ..pair };
+        let begin = Instant::now();
         let seconds = pair.round_s(10, time).expect("measured");
-        assert!((1e-9..1.0).contains(&seconds), "{seconds}");
+        assert!((1e-9..begin.elapsed().as_secs_f64()).contains(&seconds), "{seconds}");
     }
 }

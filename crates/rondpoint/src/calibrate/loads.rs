@@ -136,9 +136,11 @@ mod tests {
         let words: Vec<AtomicU64> = (0..8 * 4096).map(|_| AtomicU64::new(0)).collect();
         chase::lay(&words, 3);
         for order in [Order::Independent, Order::Chain] {
-            let window = || Window::now(Duration::from_millis(20));
-            let per_s = |rounds| Loads { order, rounds }.per_s(&words, window());
-            // A thousandth: the machine that runs the tests may do something else meanwhile.
+            let once = |rounds| {
+                Loads { order, rounds }.per_s(&words, Window::now(Duration::from_millis(20)))
+            };
+            // The best of some and a thousandth: the machine that runs the tests may do something else meanwhile.
+            let per_s = |rounds| (0..5).map(|_| once(rounds)).fold(0.0, f64::max);
             assert!(per_s(20_000) < per_s(1), "{order:?}");
         }
     }
