@@ -38,7 +38,7 @@ use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
 use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
 use super::nmass::{self, NMass};
-use super::sam::{self, Flagged, Phase, Sam};
+use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
 use super::{Policy, Registered};
 use crate::model::{App, Model};
 use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
@@ -82,9 +82,9 @@ pub struct Auto {
     held: Vec<Refused>,
 }
 
-/// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many as a flag is remembered for. Ten looks
-/// a second cost more than watching may where there is nothing to do.
-const CALM: u32 = 16;
+/// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many as make a flag steady. Ten looks a
+/// second cost more than watching may where there is nothing to do, and a wish that is not steady yet brings them back.
+const CALM: u32 = STEADY_ABOVE + 1;
 /// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
 const LONGEST_PERIOD: Nanos = Nanos::from_secs(2);
 
