@@ -121,18 +121,30 @@ fn clock() -> pmu::Event {
 
 impl CpuCounters {
     fn read(&mut self) -> Result<CpuReading, LinuxError> {
+        if let Some(reading) = self.read_anew()? {
+            self.last = Some(reading);
+        }
+        let nothing = || CpuReading { cpu: self.cpu, cpu_time: Nanos(0), counts: self.zeros() };
+        Ok(self.last.clone().unwrap_or_else(nothing))
+    }
+
+    /// `None` where nothing has changed, or a thread that is just being born or ending has no whole group: what was read last
+    /// holds, and what came since is in the next reading.
+    fn read_anew(&self) -> Result<Option<CpuReading>, LinuxError> {
         let mut time = 0;
         for clock in &self.clocks {
-            time += clock.read()?[0].running_ns;
+            let Some(counts) = clock.read_inherited()? else { return Ok(None) };
+            time += counts[0].running_ns;
         }
-        if let Some(last) = self.last.as_ref().filter(|last| last.cpu_time == Nanos(time)) {
-            return Ok(last.clone());
+        if self.last.as_ref().is_some_and(|last| last.cpu_time == Nanos(time)) {
+            return Ok(None);
         }
         let mut counts = Vec::new();
         for group in &self.groups {
             let mut sums = vec![Counter::default(); group.metrics.len()];
             for task in &group.tasks {
-                for (sum, count) in sums.iter_mut().zip(task.read()?) {
+                let Some(counts) = task.read_inherited()? else { return Ok(None) };
+                for (sum, count) in sums.iter_mut().zip(counts) {
                     sum.value += count.value;
                     sum.running.0 += count.running_ns;
                 }
@@ -142,9 +154,15 @@ impl CpuCounters {
             counts.extend(group.metrics.iter().copied().zip(sums));
         }
         counts.sort_by_key(|(metric, _)| *metric);
-        let reading = CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts };
-        self.last = Some(reading.clone());
-        Ok(reading)
+        Ok(Some(CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts }))
+    }
+
+    fn zeros(&self) -> Vec<(Metric, Counter)> {
+        let metrics = self.groups.iter().flat_map(|group| group.metrics.iter().copied());
+        let mut zeros: Vec<(Metric, Counter)> =
+            metrics.map(|metric| (metric, Counter::default())).collect();
+        zeros.sort_by_key(|(metric, _)| *metric);
+        zeros
     }
 }
 
@@ -409,6 +427,33 @@ mod tests {
         crate::syscall::affinity::set(0, &[topology_cpu(&machine)].into_iter().collect()).unwrap();
         check(0, true);
         crate::syscall::affinity::set(0, &own).unwrap();
+    }
+
+    #[test]
+    fn threads_that_come_and_go_while_their_groups_are_read_break_nothing() {
+        let machine = synthetic::parse("node:1 core:1").unwrap();
+        // As many as it can be, for it is in the making of the group that a thread has a part of it.
+        let events: Vec<(Metric, pmu::Event)> =
+            (0..64).map(|node| (Metric::DramNode(node), clock())).collect();
+        let (told, hear) = std::sync::mpsc::channel();
+        let parent = std::thread::spawn(move || {
+            let own = std::fs::read_link("/proc/thread-self").unwrap();
+            told.send(own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()).unwrap();
+            for _ in 0..3000 {
+                std::thread::spawn(|| {}).join().unwrap();
+            }
+        });
+        let task = hear.recv().unwrap();
+        let subject = Subject::tasks(&[task], Start::Now);
+        let (mut counters, problems) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        let mut before = Nanos(0);
+        while !parent.is_finished() {
+            let now = counters.read().unwrap()[0].cpu_time;
+            assert!(now >= before);
+            before = now;
+        }
+        parent.join().unwrap();
     }
 
     fn topology_cpu(machine: &Topology) -> usize {

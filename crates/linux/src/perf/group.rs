@@ -13,6 +13,9 @@ use super::pmu::Event;
 use crate::LinuxError;
 use crate::syscall::perf::Target;
 
+/// Reads of a group that some thread has a part of: that lasts for as long as the kernel takes to make or to end a thread.
+const MAX_READS: usize = 64;
+
 /// An open group.
 pub struct OpenGroup {
     leader: OpenEvent,
@@ -59,6 +62,26 @@ impl OpenGroup {
         Ok(Self { leader, members })
     }
 
+    /// The counts in the order of opening; `None` where a thread that inherits the group had only a part of it each time.
+    ///
+    /// The kernel gives a thread at its birth one event of a group after the other and takes them away one by one, and
+    /// answers ECHILD to who reads in between (`__perf_read_group_add`, kernel/events/core.c, since v6.6). A thread that was
+    /// born while the group was being opened has a part of it for good.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub fn read_inherited(&self) -> Result<Option<Vec<Count>>, LinuxError> {
+        for _ in 0..MAX_READS {
+            match self.read() {
+                Err(LinuxError::Call { source, .. }) if is_halfway(&source) => {
+                    std::thread::yield_now();
+                }
+                counts => return counts.map(Some),
+            }
+        }
+        Ok(None)
+    }
+
     /// The counts in the order of opening.
     ///
     /// # Errors
@@ -90,6 +113,11 @@ impl OpenGroup {
     pub fn is_user_only(&self) -> bool {
         self.members.iter().chain([&self.leader]).any(OpenEvent::is_user_only)
     }
+}
+
+/// Whether some thread had a part of the group.
+fn is_halfway(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECHILD)
 }
 
 /// Cuts `events` into groups of at most `room` programmable counters. What is only of use together
