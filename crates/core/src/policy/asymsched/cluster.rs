@@ -34,6 +34,10 @@ pub fn clusters_of(
     let count = traffic_per_s.size();
     let remote = |&(i, j, rate): &(usize, usize, f64)| i != j && rate > 0.0;
     let total: f64 = traffic_per_s.cells().filter(remote).map(|(_, _, rate)| rate).sum();
+    let all: f64 = traffic_per_s.cells().map(|(_, _, rate)| rate).sum();
+    if total < preset.least_remote_share * all {
+        return Vec::new();
+    }
     let mut parent: Vec<usize> = (0..count).collect();
     for (i, j, rate) in traffic_per_s.cells().filter(remote) {
         let both_have_threads = threads >> i & 1 == 1 && threads >> j & 1 == 1;
@@ -82,8 +86,12 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    /// "0>1:500 2>3:1" → "0,1 w6.21".
     fn check(threads: Mask, traffic: &str, expected: &str) {
+        check_with(&Preset::PUBLISHED, threads, traffic, expected);
+    }
+
+    /// "0>1:500 2>3:1" → "0,1 w6.21".
+    fn check_with(preset: &Preset, threads: Mask, traffic: &str, expected: &str) {
         let mut matrix = Matrix::filled(6, 0.0);
         for entry in traffic.split_whitespace() {
             let (pair, rate) = entry.split_once(':').expect("pair:rate");
@@ -93,7 +101,7 @@ mod tests {
         }
         let print = |cluster: &Cluster| format!("{:06b}:{:.4}", cluster.nodes, cluster.weight);
         let found: Vec<String> =
-            clusters_of(0, threads, &matrix, &Preset::PUBLISHED).iter().map(print).collect();
+            clusters_of(0, threads, &matrix, preset).iter().map(print).collect();
         assert_eq!(found.join(" "), expected, "{traffic}");
     }
 
@@ -118,6 +126,14 @@ mod tests {
     #[test]
     fn traffic_below_one_request_weighs_nothing() {
         check(0b000011, "0>1:0.25 1>0:0.5", "000011:0.0000");
+    }
+
+    #[test]
+    fn who_hardly_leaves_its_nodes_joins_nothing_where_that_is_asked() {
+        let (mostly_local, a_tenth) = ("0>0:9100 0>1:900", "0>0:9000 0>1:1000");
+        check(0b000011, mostly_local, "000011:6.8024");
+        check_with(&Preset::MEASURED, 0b000011, mostly_local, "");
+        check_with(&Preset::MEASURED, 0b000011, a_tenth, "000011:6.9078");
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub struct Preset {
     pub weight: Weight,
     /// Share of an application's remote traffic below which a pair of nodes does not join them [inferred; nothing is published].
     pub negligible_share: f64,
+    /// Share of an application's requests that must be remote for its nodes to belong together: what hardly leaves its node gains nothing
+    /// from wide links, and moving costs the same (our choice; nothing is published).
+    pub least_remote_share: f64,
     /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and nothing is done (inferred).
     pub symmetric_ratio: f64,
     /// Placements with a pair of a cluster within this share above the slowest bandwidth are not looked at, as long as others are left:
@@ -68,6 +71,7 @@ impl Preset {
         measures_cost: false,
         weight: Weight::Log,
         negligible_share: 0.01,
+        least_remote_share: 0.0,
         symmetric_ratio: 1.1,
         slowest_margin: None,
         following: Nanos::from_secs(2),
@@ -81,9 +85,15 @@ impl Preset {
     /// Every cluster weighs the same.
     pub const EQUAL_WEIGHTS: Self =
         Self { name: "equal-weights", weight: Weight::One, ..Self::PUBLISHED };
-    /// For a stock kernel: the cost of its own call until this host has shown what migration really takes.
-    pub const MEASURED: Self =
-        Self { name: "measured", seconds_per_gb: 5.1, measures_cost: true, ..Self::PUBLISHED };
+    /// For a stock kernel: the cost of its own call until this host has shown what migration really takes; and only for applications
+    /// that use other nodes' memory.
+    pub const MEASURED: Self = Self {
+        name: "measured",
+        seconds_per_gb: 5.1,
+        measures_cost: true,
+        least_remote_share: 0.1,
+        ..Self::PUBLISHED
+    };
     /// Pages with one accessor go to it instead of keeping the layout.
     pub const TO_ACCESSOR: Self =
         Self { name: "to-accessor", follow: Follow::OnlyAccessor, ..Self::PUBLISHED };
