@@ -103,12 +103,19 @@ fn same_app<'a>(model: &'a Model, app: &App) -> Option<&'a App> {
     model.app(app.pid).filter(|before| before.started == app.started)
 }
 
+/// No requests at all: what an application of which nothing was seen made, where requests as such are counted.
+fn silence(model: &Model) -> Option<Traffic> {
+    let counted = model.traffic.as_ref()?;
+    Some(Traffic::new(Matrix::filled(counted.requests_per_us.size(), 0.0)))
+}
+
 fn joined_apps(before: &Model, now: &Model, weights: Weights) -> Vec<App> {
     let joined = |app: &App| {
         let Some(earlier) = same_app(before, app) else { return app.clone() };
         let mean = |of: fn(&App) -> Option<f64>| weights.mean(of(earlier), of(app));
+        let traffic = |model: &Model, app: &App| app.traffic.clone().or_else(|| silence(model));
         App {
-            traffic: weights.traffic(earlier.traffic.clone(), app.traffic.as_ref()),
+            traffic: weights.traffic(traffic(before, earlier), traffic(now, app).as_ref()),
             cache_traffic: weights
                 .traffic(earlier.cache_traffic.clone(), app.cache_traffic.as_ref()),
             read_percent: mean(|app| app.read_percent),
@@ -242,6 +249,23 @@ mod tests {
         let long = interval(3000, 1000, &[]);
         assert!(epoch.add(&interval(2000, 1200, &[]), Nanos::from_secs(1)).is_some());
         assert_eq!(epoch.add(&long, Nanos::from_secs(1)), Some(long));
+    }
+
+    #[test]
+    fn a_process_that_falls_silent_does_not_go_on_as_before() {
+        let both = |counted: bool| {
+            let before = interval(100, 100, &[(1, 1.0, 10.0, [1, 0]), (2, 1.0, 0.0, [0, 0])]);
+            let mut now = interval(400, 300, &[(1, 0.0, 0.0, [0, 0]), (2, 1.0, 20.0, [3, 3])]);
+            now.apps[0].traffic = None;
+            now.traffic = counted.then(|| Traffic::new(Matrix::filled(2, 20.0)));
+            let both = joined(before, &now);
+            both.apps.iter().map(|app| app.traffic.as_ref().map(Traffic::total_per_us)).collect()
+        };
+        let (quarter, most): (_, Vec<Option<f64>>) = (Some(10.0), both(true));
+        assert_eq!(most, [quarter, Some(60.0)]);
+        // Where nobody counts requests, nothing seen is nothing known.
+        let unknown: Vec<Option<f64>> = both(false);
+        assert_eq!(unknown, [Some(40.0), Some(60.0)]);
     }
 
     #[test]
