@@ -1,7 +1,7 @@
 //! `auto`: all four policies at once, each at its own period, in one order and with rules for where they contradict each other.
 //!
-//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms while it finds something to do, else once a second; then, once a second, N-MASS for processes that exchange data with
-//! nobody, AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
+//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms while it finds something to do, else once a second; then, once a
+//! second, N-MASS for processes that exchange data with nobody, AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
 //!
 //! | rule | where |
 //! |---|---|
@@ -86,7 +86,7 @@ pub struct Auto {
 /// second cost more than watching may where there is nothing to do, and a wish that is not steady yet brings them back.
 const CALM: u32 = STEADY_ABOVE + 1;
 /// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
-const LONGEST_PERIOD: Nanos = Nanos::from_secs(2);
+const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
 impl Auto {
     /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that did not help is off for the

@@ -106,9 +106,9 @@ pub enum Verdict {
     Unclear,
     /// The program does something else now: no comparison.
     PhaseChange,
-    /// Worse, but the processes that it changed places with gained more: it stays.
+    /// Worse, but the processes that were moved with it gained more: it stays.
     Traded,
-    /// Not worse itself, but those that it changed places with lost more than they gained: undone with them.
+    /// Not worse itself, but one that it changed places with goes back: undone with it.
     Returned,
 }
 

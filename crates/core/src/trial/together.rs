@@ -64,7 +64,8 @@ impl Trial {
     }
 }
 
-/// Trials that are to be judged now, in groups that are judged together. A settled one waits for those that it was moved with, until one of them is overdue.
+/// Trials that are to be judged now, in groups that are judged together. A settled one waits for those that it was moved with, until one
+/// of them is overdue.
 pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     let mut groups = Vec::new();
     let mut left: BTreeSet<Pid> = trials.keys().copied().collect();

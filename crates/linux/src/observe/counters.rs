@@ -316,12 +316,11 @@ pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matr
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use rondpoint_core::topology::synthetic;
 
     use super::super::subject::Start;
     use super::*;
+    use crate::sleeper::Sleeper;
 
     fn counter(value: u64, enabled: u64, running: u64) -> Counter {
         Counter { value, enabled: Nanos(enabled), running: Nanos(running) }
@@ -405,10 +404,10 @@ mod tests {
         let machine = synthetic::parse("node:1 core:1").unwrap();
         // Another event stands for the unit's, so that this runs where there is no unit.
         let events = [(Metric::Instructions, clock())];
-        let mut stopped = Command::new("sleep").arg("1000").spawn().unwrap();
-        crate::syscall::process::kill(stopped.id() as i32, libc::SIGSTOP).unwrap();
-        let stat = format!("/proc/{}/stat", stopped.id());
-        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {}
+        let stopped = Sleeper::start();
+        let number = stopped.identity().pid.0;
+        crate::syscall::process::kill(number as i32, libc::SIGSTOP).unwrap();
+        while !stopped.is_stopped() {}
         let check = |task: u32, runs: bool| {
             let subject = Subject::tasks(&[task], Start::Now);
             let (mut counters, _) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
@@ -419,12 +418,11 @@ mod tests {
             assert_eq!(second != first, runs, "{first:?} {second:?}");
             assert_eq!(counters.cpus[0].last.as_ref(), second.first());
         };
-        check(stopped.id(), false);
-        stopped.kill().unwrap();
-        stopped.wait().unwrap();
+        check(number, false);
         // Of this one CPU only: the test may run on another.
         let own = crate::syscall::affinity::get(0).unwrap();
-        crate::syscall::affinity::set(0, &[topology_cpu(&machine)].into_iter().collect()).unwrap();
+        let counted = [machine.kernel_cpu(0) as usize].into_iter().collect();
+        crate::syscall::affinity::set(0, &counted).unwrap();
         check(0, true);
         crate::syscall::affinity::set(0, &own).unwrap();
     }
@@ -454,9 +452,5 @@ mod tests {
             before = now;
         }
         parent.join().unwrap();
-    }
-
-    fn topology_cpu(machine: &Topology) -> usize {
-        machine.kernel_cpu(0) as usize
     }
 }

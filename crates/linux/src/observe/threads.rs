@@ -72,22 +72,21 @@ impl ThreadCounters {
     /// since the last time, as the first group tells, has the same counts, and the others are not read.
     #[must_use]
     pub fn read(&mut self) -> Counters {
-        let mut all = Vec::new();
-        let mut ran = None;
-        for (place, (metrics, group)) in self.groups.iter().enumerate() {
-            let counts = group.read().unwrap_or_default();
-            if place == 0 {
-                ran = counts.first().map(|count| Nanos(count.enabled_ns));
-                if let Some((_, same)) = self.last.as_ref().filter(|(at, _)| Some(*at) == ran) {
-                    return same.clone();
-                }
-            }
-            all.extend(metrics.iter().copied().zip(counts.iter().map(|count| Counter {
+        let read = |(metrics, group): &(Vec<Metric>, OpenGroup)| -> Vec<(Metric, Counter)> {
+            let counters = group.read().unwrap_or_default().into_iter().map(|count| Counter {
                 value: count.value,
                 enabled: Nanos(count.enabled_ns),
                 running: Nanos(count.running_ns),
-            })));
+            });
+            metrics.iter().copied().zip(counters).collect()
+        };
+        let (first, others) = self.groups.split_first().expect("at least one was opened");
+        let mut all = read(first);
+        let ran = all.first().map(|(_, counter)| counter.enabled);
+        if let Some((_, same)) = self.last.as_ref().filter(|(at, _)| Some(*at) == ran) {
+            return same.clone();
         }
+        all.extend(others.iter().flat_map(read));
         let counters = named(&all);
         self.last = ran.map(|ran| (ran, counters.clone()));
         counters
@@ -120,6 +119,8 @@ mod tests {
         let misses = counts.get(Known::LlcMisses).unwrap();
         assert!(misses.value > 0 && misses.enabled >= misses.running);
         assert!(counts.get(Known::SnoopLocal).unwrap().value > misses.value);
+        // It has run since, so it is not told the same again.
+        assert!(counters.read().get(Known::LlcMisses).unwrap().value > misses.value);
     }
 
     #[test]
