@@ -191,7 +191,7 @@ pub enum Source {
 /// The modes of set_mempolicy(2), include/uapi/linux/mempolicy.h.
 const MPOL_BIND: libc::c_int = 2;
 const MPOL_INTERLEAVE: libc::c_int = 3;
-const MPOL_LOCAL: libc::c_int = 4;
+pub(super) const MPOL_LOCAL: libc::c_int = 4;
 
 /// From now on the calling thread's memory, and that of what it starts, comes from there.
 ///

@@ -146,8 +146,8 @@ pub fn fork(
             }
             if word == Memory::Local as u8 {
                 // Where it is refused the program has the kernel's default, which places pages alike.
-                const MPOL_LOCAL: libc::c_long = 4;
-                libc::syscall(libc::SYS_set_mempolicy, MPOL_LOCAL, std::ptr::null::<u8>(), 0);
+                let mode = super::memory::MPOL_LOCAL;
+                libc::syscall(libc::SYS_set_mempolicy, mode, std::ptr::null::<u8>(), 0);
             }
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());

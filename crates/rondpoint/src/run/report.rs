@@ -237,8 +237,8 @@ impl TrialLine {
             Verdict::Worse => "worse: undone",
             Verdict::Unclear => "no clear change: kept",
             Verdict::PhaseChange => "the program does something else now: no verdict",
-            Verdict::Traded => "worse, but those it changed places with gained more: kept",
-            Verdict::Returned => "those it changed places with lost by it: undone with them",
+            Verdict::Traded => "worse, but those moved with it gained more: kept",
+            Verdict::Returned => "one that it changed places with goes back: undone with it",
         };
         format!("check window: {verdict}{change}")
     }
