@@ -25,10 +25,10 @@ pub struct TreeCounters {
 }
 
 struct CpuCounters {
-    cpu: usize,
     clocks: Vec<OpenGroup>,
     groups: Vec<TreeGroup>,
-    last: Option<CpuReading>,
+    /// What was read last; at first nothing of each metric.
+    last: CpuReading,
 }
 
 /// The same events on each of the tasks.
@@ -63,7 +63,8 @@ impl TreeCounters {
         let mut cpus = Vec::new();
         for cpu in 0..topology.cpu_count() {
             let clocks = subject.open_groups(&[clock()], topology.kernel_cpu(cpu))?;
-            cpus.push(CpuCounters { cpu, clocks, groups: Vec::new(), last: None });
+            let last = CpuReading { cpu, cpu_time: Nanos(0), counts: Vec::new() };
+            cpus.push(CpuCounters { clocks, groups: Vec::new(), last });
         }
         let mut counters = Self { cpus, user_only: false };
         let mut problems = Vec::new();
@@ -89,10 +90,13 @@ impl TreeCounters {
         topology: &Topology,
     ) -> Result<(), LinuxError> {
         let (metrics, events): (Vec<Metric>, Vec<pmu::Event>) = part.iter().cloned().unzip();
-        let open = |on: &CpuCounters| subject.open_groups(&events, topology.kernel_cpu(on.cpu));
+        let open =
+            |on: &CpuCounters| subject.open_groups(&events, topology.kernel_cpu(on.last.cpu));
         let opened: Result<Vec<Vec<OpenGroup>>, LinuxError> = self.cpus.iter().map(open).collect();
         for (on, tasks) in self.cpus.iter_mut().zip(opened?) {
             self.user_only |= tasks.iter().any(OpenGroup::is_user_only);
+            on.last.counts.extend(metrics.iter().map(|metric| (*metric, Counter::default())));
+            on.last.counts.sort_by_key(|(metric, _)| *metric);
             on.groups.push(TreeGroup { metrics: metrics.clone(), tasks });
         }
         Ok(())
@@ -122,10 +126,9 @@ fn clock() -> pmu::Event {
 impl CpuCounters {
     fn read(&mut self) -> Result<CpuReading, LinuxError> {
         if let Some(reading) = self.read_anew()? {
-            self.last = Some(reading);
+            self.last = reading;
         }
-        let nothing = || CpuReading { cpu: self.cpu, cpu_time: Nanos(0), counts: self.zeros() };
-        Ok(self.last.clone().unwrap_or_else(nothing))
+        Ok(self.last.clone())
     }
 
     /// `None` where nothing has changed, or a thread that is just being born or ending has no whole group: what was read last
@@ -136,7 +139,7 @@ impl CpuCounters {
             let Some(counts) = clock.read_inherited()? else { return Ok(None) };
             time += counts[0].running_ns;
         }
-        if self.last.as_ref().is_some_and(|last| last.cpu_time == Nanos(time)) {
+        if self.last.cpu_time == Nanos(time) {
             return Ok(None);
         }
         let mut counts = Vec::new();
@@ -154,15 +157,7 @@ impl CpuCounters {
             counts.extend(group.metrics.iter().copied().zip(sums));
         }
         counts.sort_by_key(|(metric, _)| *metric);
-        Ok(Some(CpuReading { cpu: self.cpu, cpu_time: Nanos(time), counts }))
-    }
-
-    fn zeros(&self) -> Vec<(Metric, Counter)> {
-        let metrics = self.groups.iter().flat_map(|group| group.metrics.iter().copied());
-        let mut zeros: Vec<(Metric, Counter)> =
-            metrics.map(|metric| (metric, Counter::default())).collect();
-        zeros.sort_by_key(|(metric, _)| *metric);
-        zeros
+        Ok(Some(CpuReading { cpu: self.last.cpu, cpu_time: Nanos(time), counts }))
     }
 }
 
@@ -416,7 +411,7 @@ mod tests {
             while busy.elapsed().as_millis() < 2 {}
             let second = counters.read().unwrap();
             assert_eq!(second != first, runs, "{first:?} {second:?}");
-            assert_eq!(counters.cpus[0].last.as_ref(), second.first());
+            assert_eq!(Some(&counters.cpus[0].last), second.first());
         };
         check(number, false);
         // Of this one CPU only: the test may run on another.
