@@ -229,6 +229,31 @@ fn sampled_traffic_has_the_samples_proportions_and_the_counted_rate() {
     assert_eq!((model.sensing.rung, model.sensing.confidence), (Rung::Samples, 1.0));
 }
 
+/// Seen in the lab: a stream's loads find their lines on the way, and the few that wait from the beginning are for something else.
+#[test]
+fn a_prefetched_stream_draws_what_it_waits_for_and_who_is_not_seen_draws_nothing() {
+    let three = || [1, 2, 3].map(|pid| process(pid, vec![thread(pid, 0, &[])])).to_vec();
+    let mut before = observation(0, three());
+    let mut after = observation(1_000, three());
+    before.node_traffic = traffic(&[[0, 0], [0, 0]]);
+    after.node_traffic = traffic(&[[6_000_000, 0], [0, 2_000_000]]);
+    let seen = |pid, cpu, node, source| sample(pid, cpu, node, u64::from(pid), source);
+    let stream = [(0, 0), (2, 0), (0, 0)].map(|(cpu, node)| seen(1, cpu, node, Source::InFlight));
+    let few = [seen(1, 0, 1, Source::Dram), seen(1, 0, 1, Source::FirstLevel)];
+    let local = [0, 1, 0, 0].map(|cpu| seen(2, cpu, 0, Source::Dram));
+    after.samples =
+        Some(Samples { list: [&stream[..], &few, &local].concat(), ..Samples::default() });
+    let model = update(&machine(), &before, &after);
+    let found = |app: usize| {
+        let traffic = model.apps[app].traffic.as_ref().expect("known");
+        traffic.requests_per_us.rows().map(<[f64]>::to_vec).collect::<Vec<_>>()
+    };
+    assert_eq!(found(0), [[2.0, 1.0], [1.0, 0.0]]);
+    assert_eq!(found(1), [[4.0, 0.0], [0.0, 0.0]]);
+    assert_eq!(found(2), [[0.0, 0.0], [0.0, 0.0]], "a shell that waits");
+    assert_eq!(model.apps[0].latency_cycles, Some(300.0), "of what memory answered itself");
+}
+
 #[test]
 fn hint_faults_tell_proportions_and_say_so() {
     let before = observation(0, vec![process(1, vec![thread(1, 0, &[])])]);

@@ -67,17 +67,10 @@ const CHECKS: [Check; 13] = [
     Check { name: "killed", run: killed::check },
 ];
 
-/// Checks that fail at present, with what is known of it: run where they are asked for by name, and told of where all are.
-const KNOWN_TO_FAIL: [(&str, &str); 1] = [(
-    "two-programs",
-    "of two programs under one shell the badly placed one had 0 to 155 pages moved, depending on the other's size, where \
-     alone it has hundreds; the shell, which waits, is told the requests of its children",
-)];
-
 /// What `live` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these checks; default: all that are not known to fail
+    /// Only these checks; default: all
     #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
     checks: Vec<String>,
     /// Checks to run side by side
@@ -91,16 +84,10 @@ pub(crate) struct Arguments {
 /// Runs the checks and prints what was found; exit status 1 when something does not hold.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let lab = Lab::open()?;
-    let fails = |check: &&Check| KNOWN_TO_FAIL.iter().any(|(name, _)| *name == check.name);
     let asked = |check: &&Check| match arguments.checks.as_slice() {
-        [] => !fails(check),
+        [] => true,
         names => names.iter().any(|asked| asked == check.name),
     };
-    if arguments.checks.is_empty() {
-        for (name, why) in KNOWN_TO_FAIL {
-            eprintln!("NOT RUN, known to fail: {name}: {why}");
-        }
-    }
     let checks: Vec<&Check> = CHECKS.iter().filter(asked).collect();
     let findings =
         side_by_side(checks.len(), arguments.jobs, |index| Ok(checks[index].found(&lab)))?;

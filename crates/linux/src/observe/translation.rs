@@ -84,6 +84,7 @@ fn source(served: ServedBy) -> Source {
     match served {
         ServedBy::FirstLevel => Source::FirstLevel,
         ServedBy::Private => Source::Private,
+        ServedBy::InFlight => Source::InFlight,
         ServedBy::LastLevel => Source::LastLevel,
         ServedBy::LocalCache { .. } => Source::CacheSameNode,
         ServedBy::RemoteCache { modified: false } => Source::CacheRemote,

@@ -23,8 +23,10 @@ pub enum Vendor {
 pub enum ServedBy {
     /// The core's first-level cache.
     FirstLevel,
-    /// Another private cache of the core, or a line already on its way to it.
+    /// Another private cache of the core.
     Private,
+    /// A line already on its way to the core, from wherever: a prefetch or an earlier miss had asked for it.
+    InFlight,
     /// The last-level cache of the same node.
     LastLevel,
     /// Another core's cache in the same node.
@@ -75,7 +77,8 @@ const OP_LOAD: u64 = 2;
 const OP_STORE: u64 = 4;
 const LVL_HIT: u64 = 2;
 const LVL_L1: u64 = 0x08;
-const LVL_PRIVATE: u64 = 0x10 | 0x20;
+const LVL_IN_FLIGHT: u64 = 0x10;
+const LVL_PRIVATE: u64 = 0x20;
 const LVL_L3: u64 = 0x40;
 const LVL_LOCAL_RAM: u64 = 0x80;
 const LVL_REMOTE_RAM: u64 = 0x100 | 0x200;
@@ -88,7 +91,9 @@ const NUM_ANY_CACHE: u64 = 0xb;
 const NUM_RAM: u64 = 0xd;
 const NUM_PMEM: u64 = 0xe;
 const NUM_FIRST: [u64; 2] = [1, 7];
-const NUM_PRIVATE: [u64; 3] = [2, 5, 0xc];
+const NUM_PRIVATE: u64 = 2;
+/// Fill buffers of the first level and, from 6.13, of the second.
+const NUM_IN_FLIGHT: [u64; 2] = [0xc, 5];
 
 impl DataSource {
     fn bits(self, first: u32, count: u32) -> u64 {
@@ -161,8 +166,15 @@ impl DataSource {
                 matches!(number, NUM_ANY_CACHE | NUM_L3) || self.level() & LVL_REMOTE_CACHE != 0;
             if cache { ServedBy::RemoteCache { modified } } else { ServedBy::RemoteUnknown }
         } else if NUM_FIRST.contains(&number) || self.level() & LVL_L1 != 0 {
-            if self.missed() { ServedBy::Unknown } else { ServedBy::FirstLevel }
-        } else if NUM_PRIVATE.contains(&number) || self.level() & LVL_PRIVATE != 0 {
+            match (self.missed(), self.is_load()) {
+                (false, _) => ServedBy::FirstLevel,
+                // Arm's way to say it: no level answered.
+                (true, true) => ServedBy::InFlight,
+                (true, false) => ServedBy::Unknown,
+            }
+        } else if NUM_IN_FLIGHT.contains(&number) || self.level() & LVL_IN_FLIGHT != 0 {
+            ServedBy::InFlight
+        } else if number == NUM_PRIVATE || self.level() & LVL_PRIVATE != 0 {
             // A second level that a peer forwarded from is the peer's (Arm's "peer core").
             if vendor == Vendor::Arm && forwarded {
                 ServedBy::LocalCache { modified }
@@ -222,7 +234,8 @@ mod tests {
     fn intel_sources_are_told_apart() {
         let check = |text, expected| check(Vendor::Intel, text, expected);
         check("op=2 lvl=a num=1", ServedBy::FirstLevel);
-        check("op=2 lvl=12 num=c", ServedBy::Private);
+        check("op=2 lvl=12 num=c", ServedBy::InFlight);
+        check("op=2 num=5", ServedBy::InFlight);
         check("op=2 lvl=22 num=2", ServedBy::Private);
         check("op=2 lvl=42 num=3 snoop=2", ServedBy::LastLevel);
         check("op=2 lvl=42 num=3 snoop=10", ServedBy::LocalCache { modified: true });
@@ -282,7 +295,7 @@ mod tests {
         check(Vendor::Arm, "op=2 lvl=42 num=3 snoopx=2", peer);
         check(Vendor::Arm, "op=2 lvl=22 num=2 snoopx=2", peer);
         check(Vendor::Arm, "op=2 lvl=22 num=2 snoop=2", ServedBy::Private);
-        check(Vendor::Arm, "op=2 lvl=c num=f snoop=1", ServedBy::Unknown);
+        check(Vendor::Arm, "op=2 lvl=c num=f snoop=1", ServedBy::InFlight);
         check(Vendor::Arm, "op=4 lvl=1 num=f snoop=1", ServedBy::Unknown);
     }
 

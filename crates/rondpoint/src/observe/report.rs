@@ -288,8 +288,8 @@ fn by_source(samples: &[AddressSample]) -> BTreeMap<&'static str, usize> {
     for sample in samples {
         let name = match sample.source {
             Source::FirstLevel => "first_level",
-            // Lines already on their way, prefetched ones above all, are among these.
             Source::Private => "private",
+            Source::InFlight => "in_flight",
             Source::LastLevel => "last_level",
             Source::CacheSameNode => "cache_same_node",
             Source::CacheRemote => "cache_remote",

@@ -164,6 +164,7 @@ fn letter(source: Source) -> char {
     match source {
         Source::FirstLevel => '1',
         Source::Private => 'p',
+        Source::InFlight => 'i',
         Source::LastLevel => 'l',
         Source::CacheSameNode => 'n',
         Source::CacheRemote => 'r',
@@ -178,6 +179,7 @@ fn source_of(letter: char) -> Result<Source, String> {
     Ok(match letter {
         '1' => Source::FirstLevel,
         'p' => Source::Private,
+        'i' => Source::InFlight,
         'l' => Source::LastLevel,
         'n' => Source::CacheSameNode,
         'r' => Source::CacheRemote,
@@ -185,7 +187,7 @@ fn source_of(letter: char) -> Result<Source, String> {
         'd' => Source::Dram,
         'f' => Source::HintFault,
         '?' => Source::Unknown,
-        other => return Err(format!("source `{other}`, expected one of 1plnrmdf?")),
+        other => return Err(format!("source `{other}`, expected one of 1pilnrmdf?")),
     })
 }
 

@@ -42,9 +42,10 @@ const MAPPINGS: [MappingKind; 5] = [
     MappingKind::Special,
 ];
 
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 10] = [
     Source::FirstLevel,
     Source::Private,
+    Source::InFlight,
     Source::LastLevel,
     Source::CacheSameNode,
     Source::CacheRemote,

@@ -276,9 +276,9 @@ fn wrong_fields_are_named_with_their_path() {
             (r#""verdict":"better""#, r#""verdict":"best""#),
             (r#""lost":3,"#, ""),
             (r#""tid":[100,"#, r#""tid":["#),
-            (r#""1plnrmdf?""#, r#""1plnrmdfx""#),
-            (r#""1plnrmdf?""#, r#""1plnrmdf""#),
-            (r#""sllsllsll""#, r#""sllsllslé""#),
+            (r#""1plnrmdf?i""#, r#""1plnrmdf?x""#),
+            (r#""1plnrmdf?i""#, r#""1plnrmdf?""#),
+            (r#""sllsllslls""#, r#""sllsllsllé""#),
             (r#""node":[-1,"#, r#""node":[65535,"#),
             (r#""page_shift":[12,"#, r#""page_shift":[300,"#),
         ],
@@ -317,19 +317,19 @@ fn wrong_fields_are_named_with_their_path() {
                 expected one of `better`, `worse`, `unclear`, `phase-change`, `traded`,
                 `returned` (column 3503)
             1 steps, then run.trace:4: input.observation.samples: missing field `lost`
-                (column 2845)
-            1 steps, then run.trace:4: input.observation.samples: tid has 8 entries,
-                expected 9 as there are addresses (column 2850)
+                (column 2878)
+            1 steps, then run.trace:4: input.observation.samples: tid has 9 entries,
+                expected 10 as there are addresses (column 2883)
             1 steps, then run.trace:4: input.observation.samples: source `x`, expected one
-                of 1plnrmdf? (column 2854)
-            1 steps, then run.trace:4: input.observation.samples: source has 8 entries,
-                expected 9 as there are addresses (column 2853)
+                of 1pilnrmdf? (column 2887)
+            1 steps, then run.trace:4: input.observation.samples: source has 9 entries,
+                expected 10 as there are addresses (column 2886)
             1 steps, then run.trace:4: input.observation.samples: access `é`, expected l
-                (load) or s (store) (column 2855)
+                (load) or s (store) (column 2888)
             1 steps, then run.trace:4: input.observation.samples: node 65535, expected -1 to
-                65534 (column 2857)
+                65534 (column 2890)
             1 steps, then run.trace:4: input.observation.samples.page_shift: expected a
-                number, or a list with one for each address (column 2771)
+                number, or a list with one for each address (column 2802)
         "#]],
     );
 }

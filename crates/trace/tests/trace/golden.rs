@@ -255,6 +255,7 @@ fn samples() -> Vec<AddressSample> {
         Source::Dram,
         Source::HintFault,
         Source::Unknown,
+        Source::InFlight,
     ];
     let sample = |(place, source): (usize, &Source)| AddressSample {
         pid: Pid(100),

@@ -157,7 +157,9 @@ impl<'a> Ingest<'a> {
         let node = self.topology.node_of_cpu(cpu);
         let holder = usize::from(sample.node);
         let known = sample.node != UNKNOWN_NODE && holder < self.topology.node_count();
-        let from_memory = known && matches!(sample.source, Source::Dram | Source::HintFault);
+        // Of a prefetched stream hardly a load waits for memory from the beginning: nearly all find their line on its way.
+        let from_memory =
+            known && matches!(sample.source, Source::Dram | Source::InFlight | Source::HintFault);
         if from_memory {
             sums.add_access(app as usize, sample.source, node, holder);
             self.accesses[thread as usize * self.topology.node_count() + holder] += 1;

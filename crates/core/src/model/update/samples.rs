@@ -9,9 +9,10 @@ use crate::units::{Nanos, Pid};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What samples add up to for each application.
+/// What samples add up to for each application, by `[accessing][holding]`.
 pub(super) struct SampleSums {
-    dram: Vec<Matrix<f64>>,
+    /// Accesses that DRAM answered, or that waited for a line on its way.
+    memory: Vec<Matrix<f64>>,
     faults: Vec<Matrix<f64>>,
     /// Cycles and samples.
     latency: Vec<(f64, f64)>,
@@ -20,7 +21,7 @@ pub(super) struct SampleSums {
 impl SampleSums {
     pub(super) fn new(apps: usize, nodes: usize) -> Self {
         Self {
-            dram: vec![Matrix::filled(nodes, 0.0); apps],
+            memory: vec![Matrix::filled(nodes, 0.0); apps],
             faults: vec![Matrix::filled(nodes, 0.0); apps],
             latency: vec![(0.0, 0.0); apps],
         }
@@ -28,7 +29,7 @@ impl SampleSums {
 
     /// Adds an access of `node` to the memory of `holder`.
     pub(super) fn add_access(&mut self, app: usize, source: Source, node: usize, holder: usize) {
-        let sums = if source == Source::Dram { &mut self.dram } else { &mut self.faults };
+        let sums = if source == Source::HintFault { &mut self.faults } else { &mut self.memory };
         sums[app][(node, holder)] += 1.0;
     }
 
@@ -42,7 +43,7 @@ impl SampleSums {
 }
 
 /// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to the
-/// requests that its threads counted, else to its share of the machine's.
+/// requests that its threads counted, else to its share of the machine's. One that was not seen at all where others were draws nothing.
 pub(super) fn finish_traffic(
     model: &mut Model,
     current: &Observation,
@@ -50,7 +51,7 @@ pub(super) fn finish_traffic(
     sums: &SampleSums,
     elapsed: Nanos,
 ) {
-    let all_samples: f64 = sums.dram.iter().map(total).sum();
+    let all_sampled: f64 = sums.memory.iter().map(total).sum();
     let mut latency = (0.0, 0.0);
     let is_alone = model.apps.len() == 1;
     for (index, app) in model.apps.iter_mut().enumerate() {
@@ -67,16 +68,18 @@ pub(super) fn finish_traffic(
             app.traffic_source = TrafficSource::Machine;
             continue;
         }
-        let sampled = total(&sums.dram[index]);
+        let sampled = total(&sums.memory[index]);
         let counted =
             counted_requests(current, previous, app.pid).map(|count| count / elapsed.micros());
         let share = model
             .traffic
             .as_ref()
-            .map(|machine| machine.total_per_us() * sampled / all_samples.max(1.0));
-        if let Some(per_us) = counted.or(share).filter(|_| sampled > 0.0) {
-            app.traffic =
-                Some(Traffic::new(sums.dram[index].map(|count| per_us * count / sampled)));
+            .map(|machine| machine.total_per_us() * sampled / all_sampled.max(1.0));
+        // A rate whose place nobody saw is no traffic; none is, if others were seen.
+        let placed = |rate: &f64| sampled > 0.0 || (all_sampled > 0.0 && *rate == 0.0);
+        if let Some(per_us) = counted.or(share).filter(placed) {
+            let own = sums.memory[index].map(|count| per_us * count / sampled.max(1.0));
+            app.traffic = Some(Traffic::new(own));
             app.traffic_source = TrafficSource::Samples;
         } else if total(&sums.faults[index]) > 0.0 {
             app.traffic = Traffic::from_counts(&sums.faults[index], elapsed);
