@@ -82,7 +82,7 @@ pub struct Sensing {
 pub enum TrafficSource {
     /// Counters of its own threads.
     Counters,
-    /// Its address samples, scaled to the DRAM requests of its threads or of the machine.
+    /// Its address samples, scaled to the DRAM requests of the machine or, where those are not counted, of its threads.
     Samples,
     /// It is the only managed application: the machine's.
     Machine,

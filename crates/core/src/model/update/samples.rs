@@ -42,8 +42,8 @@ impl SampleSums {
     }
 }
 
-/// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to the
-/// requests that its threads counted, else to its share of the machine's. One that was not seen at all where others were draws nothing.
+/// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to its
+/// share of the machine's, else to the requests that its threads counted (which leave out what was prefetched). One that was not seen at all where others were draws nothing.
 pub(super) fn finish_traffic(
     model: &mut Model,
     current: &Observation,
@@ -77,7 +77,7 @@ pub(super) fn finish_traffic(
             .map(|machine| machine.total_per_us() * sampled / all_sampled.max(1.0));
         // A rate whose place nobody saw is no traffic; none is, if others were seen.
         let placed = |rate: &f64| sampled > 0.0 || (all_sampled > 0.0 && *rate == 0.0);
-        if let Some(per_us) = counted.or(share).filter(placed) {
+        if let Some(per_us) = share.or(counted).filter(placed) {
             let own = sums.memory[index].map(|count| per_us * count / sampled.max(1.0));
             app.traffic = Some(Traffic::new(own));
             app.traffic_source = TrafficSource::Samples;
