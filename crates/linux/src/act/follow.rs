@@ -74,7 +74,10 @@ impl Look<'_> {
                 let (pid, started) = (identity.pid.0, identity.started.0);
                 self.found.entries.push(Entry::Member { pid, started });
             }
-            let path = cpuset::path_of(self.root, process.pid).ok().flatten();
+            let path = match process.pid == self.home.first {
+                true => self.home.path.clone(),
+                false => cpuset::path_of(self.root, process.pid).ok().flatten(),
+            };
             if self.is_elsewhere(path.as_deref()) {
                 process.exempt = process.exempt.or(Some(Exemption::OtherManager));
             }

@@ -40,6 +40,9 @@ pub struct TaskStat {
 /// include/linux/sched.h, the same since Linux 2.6.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// The scheduling policy.
+const LAST_FIELD: usize = 41;
+
 /// Parses the one line.
 ///
 /// # Errors
@@ -51,16 +54,17 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
     if close < open {
         return Err(fail());
     }
-    // rest[0] is field 3.
-    let rest: Vec<&[u8]> = words(&bytes[close + 1..]).collect();
-    let number = |field: usize| rest.get(field - 3).copied().and_then(decimal).ok_or_else(fail);
+    // rest[0] is field 3; what lies behind the last field that is used is not even looked at.
+    let mut rest = [&[][..]; LAST_FIELD - 2];
+    rest.iter_mut().zip(words(&bytes[close + 1..])).for_each(|(field, word)| *field = word);
+    let number = |field: usize| decimal(rest[field - 3]).ok_or_else(fail);
     let small = |field: usize| u32::try_from(number(field)?).map_err(|_| fail());
     Ok(TaskStat {
         id: decimal(bytes[..open].trim_ascii())
             .and_then(|id| id.try_into().ok())
             .ok_or_else(fail)?,
         name: String::from_utf8_lossy(&bytes[open + 1..close]).into_owned(),
-        state: rest.first().map(|word| char::from(word[0])).ok_or_else(fail)?,
+        state: rest[0].first().map(|&letter| char::from(letter)).ok_or_else(fail)?,
         parent: small(4)?,
         session: number(6).and_then(|id| u32::try_from(id).map_err(|_| fail())).unwrap_or(0),
         cpu_time_ticks: number(14)?.saturating_add(number(15)?),
@@ -70,7 +74,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
         resident_pages: number(24)?,
         faults: number(10)?.saturating_add(number(12)?),
         is_kernel_thread: number(9)? & PF_KTHREAD != 0,
-        policy: small(41)?,
+        policy: small(LAST_FIELD)?,
     })
 }
 
