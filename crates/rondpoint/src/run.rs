@@ -37,9 +37,8 @@ use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
 use crate::{ledgers, machine, policies};
 
-/// Carrefour with a draw and limits of ours: `auto` is the default once it does as well on trees of several processes and at the same
-/// cost (docs/BENCHMARKS.md).
-const DEFAULT_POLICY: &str = "carrefour:steady";
+/// All that are published, each for what it is good at, by the order and the conflict rules of ALGORITHMS 5.
+const DEFAULT_POLICY: &str = "auto";
 
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
