@@ -16,7 +16,7 @@ use rondpoint_core::{CpuSet, Nanos, Observation, Pid, Tid, Topology};
 pub use self::follow::Followed;
 use self::follow::{Home, Look};
 use self::masks::{Change, Masks, Task};
-use self::pages::Source;
+use self::pages::Origin;
 use self::threads::Wanted;
 use crate::bulk;
 use crate::ledger_file::{Entry, LedgerFile};
@@ -175,7 +175,7 @@ impl Actor {
             Action::MovePages { pid, .. } if !there(*pid) => StepResult::Gone,
             Action::MovePages { pid, pages, .. } => {
                 let kernel = pages::Live(Reach::Own);
-                pages::relocate(&kernel, *pid, pages, Source::Planned, &self.topology)
+                pages::relocate(&kernel, *pid, pages, Origin::Planned, &self.topology)
             }
             // Linux has no page replication without a patch; masks are set and whole processes moved above, the
             // rate is set where the sensors are.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
-use rondpoint_linux::act::pages::{self, Source};
+use rondpoint_linux::act::pages::{self, Origin};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::freeze;
@@ -134,7 +134,7 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
     let (result, untold) = match entry {
         Entry::Pages { pages: list, .. } => {
             let (kernel, moves) = (pages::Live(Reach::Own), moves(list, topology));
-            let result = pages::relocate(&kernel, process.pid, &moves, Source::Any, topology);
+            let result = pages::relocate(&kernel, process.pid, &moves, Origin::Any, topology);
             (result, list.len() as u64)
         }
         Entry::Memory { nodes, .. } => {

@@ -59,7 +59,7 @@ impl Pages for Live {
 
 /// From where a page is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum Origin {
     /// From where its move says only: a page that lies somewhere else was moved by somebody else, or was never
     /// seen but only taken to lie where its neighbours do.
     Planned,
@@ -72,11 +72,11 @@ pub fn relocate(
     kernel: &impl Pages,
     pid: Pid,
     moves: &[PageMove],
-    source: Source,
+    origin: Origin,
     topology: &Topology,
 ) -> StepResult {
     let mut counts = PageCounts::default();
-    match relocate_all(kernel, pid, moves, source, topology, &mut counts) {
+    match relocate_all(kernel, pid, moves, origin, topology, &mut counts) {
         Ok(()) => StepResult::Pages(counts),
         // What was moved before the process ended is not worth telling: it is gone with it.
         Err(error) if has_ended(&error) => StepResult::Gone,
@@ -103,11 +103,11 @@ fn relocate_all(
     kernel: &impl Pages,
     pid: Pid,
     moves: &[PageMove],
-    source: Source,
+    origin: Origin,
     topology: &Topology,
     counts: &mut PageCounts,
 ) -> io::Result<()> {
-    for (target, pages) in misplaced(kernel, pid, moves, source, topology, counts)? {
+    for (target, pages) in misplaced(kernel, pid, moves, origin, topology, counts)? {
         for call in calls(&pages) {
             relocate_call(kernel, pid, call, target, counts)?;
         }
@@ -120,7 +120,7 @@ fn misplaced(
     kernel: &impl Pages,
     pid: Pid,
     moves: &[PageMove],
-    source: Source,
+    origin: Origin,
     topology: &Topology,
     counts: &mut PageCounts,
 ) -> io::Result<BTreeMap<u32, Vec<PageMove>>> {
@@ -134,7 +134,7 @@ fn misplaced(
                 [page.from, page.to].map(|node| topology.kernel_node(usize::from(node)));
             match status {
                 Ok(node) if node == target => counts.in_place += base_pages(page),
-                Ok(node) if source == Source::Planned && node != planned => {
+                Ok(node) if origin == Origin::Planned && node != planned => {
                     counts.elsewhere += base_pages(page);
                 }
                 Ok(_) => by_target.entry(target).or_default().push(*page),
@@ -307,7 +307,7 @@ mod tests {
 
     fn run(stand: &Stand, moves: &[PageMove]) -> StepResult {
         let machine = synthetic::parse("node:4 core:1").unwrap();
-        relocate(stand, Pid(1), moves, Source::Planned, &machine)
+        relocate(stand, Pid(1), moves, Origin::Planned, &machine)
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         let counts = PageCounts { moved: 2, elsewhere: 1, ..PageCounts::default() };
         assert_eq!(run(&stand, &moves(0..3, 1)), StepResult::Pages(counts));
         let machine = synthetic::parse("node:4 core:1").unwrap();
-        let result = relocate(&stand, Pid(1), &moves(0..3, 1), Source::Any, &machine);
+        let result = relocate(&stand, Pid(1), &moves(0..3, 1), Origin::Any, &machine);
         let counts = PageCounts { moved: 1, in_place: 2, ..PageCounts::default() };
         assert_eq!(result, StepResult::Pages(counts));
     }
@@ -378,7 +378,7 @@ mod tests {
             &Live(Reach::Own),
             Pid(i32::MAX as u32),
             &moves(1..2, 0),
-            Source::Planned,
+            Origin::Planned,
             &synthetic::parse("node:1").unwrap(),
         );
         assert_eq!(result, StepResult::Gone);
@@ -394,7 +394,7 @@ mod tests {
         }
         let machine = synthetic::parse("node:1").unwrap();
         let moves = moves(1..2, 0);
-        let result = relocate(&Live(Reach::Own), pid, &moves, Source::Planned, &machine);
+        let result = relocate(&Live(Reach::Own), pid, &moves, Origin::Planned, &machine);
         assert_eq!(result, StepResult::Gone);
         child.wait().unwrap();
     }

@@ -179,7 +179,7 @@ impl Anonymous {
 
 /// Where memory comes from unless a mapping says otherwise. The kernel's automatic NUMA balancing leaves it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum MemoryPolicy {
     /// The node that touches a page first.
     Local,
     /// This node, or not at all.
@@ -197,11 +197,11 @@ pub(super) const MPOL_LOCAL: libc::c_int = 4;
 ///
 /// # Errors
 /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
-pub fn set_source(source: &Source) -> io::Result<()> {
-    let (mode, nodes): (_, &[u32]) = match source {
-        Source::Local => (MPOL_LOCAL, &[]),
-        Source::Bind(node) => (MPOL_BIND, std::slice::from_ref(node)),
-        Source::Interleave(nodes) => (MPOL_INTERLEAVE, nodes),
+pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
+    let (mode, nodes): (_, &[u32]) = match policy {
+        MemoryPolicy::Local => (MPOL_LOCAL, &[]),
+        MemoryPolicy::Bind(node) => (MPOL_BIND, std::slice::from_ref(node)),
+        MemoryPolicy::Interleave(nodes) => (MPOL_INTERLEAVE, nodes),
     };
     let (mask, bits) = node_mask(nodes);
     // SAFETY: the mask outlives the call, which reads `bits` - 1 bits of it.
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_threads_memory_comes_from_where_it_says() {
-        let located = |source: Source| {
+        let located = |policy: MemoryPolicy| {
             std::thread::spawn(move || {
-                set_source(&source)?;
+                set_memory_policy(&policy)?;
                 let memory = Anonymous::new(page_bytes())?;
                 memory.touch_every(page_bytes());
                 crate::syscall::pages::locate(0, &[memory.address()])
@@ -260,10 +260,10 @@ mod tests {
             .unwrap()
         };
         // A kernel without NUMA knows no policies.
-        if located(Source::Local).is_ok() {
-            assert_eq!(located(Source::Bind(0)).unwrap(), [Ok(0)]);
-            assert_eq!(located(Source::Interleave(vec![0])).unwrap(), [Ok(0)]);
-            assert!(located(Source::Bind(1000)).is_err());
+        if located(MemoryPolicy::Local).is_ok() {
+            assert_eq!(located(MemoryPolicy::Bind(0)).unwrap(), [Ok(0)]);
+            assert_eq!(located(MemoryPolicy::Interleave(vec![0])).unwrap(), [Ok(0)]);
+            assert!(located(MemoryPolicy::Bind(1000)).is_err());
         }
     }
 

@@ -12,7 +12,7 @@ use rondpoint_linux::launch;
 use rondpoint_linux::observe::counters::TreeCounters;
 use rondpoint_linux::observe::subject::{Start as Begin, Subject};
 use rondpoint_linux::syscall::affinity;
-use rondpoint_linux::syscall::memory::{Source, set_source};
+use rondpoint_linux::syscall::memory::{MemoryPolicy, set_memory_policy};
 use rondpoint_linux::syscall::process::{self, End, Memory, User};
 use rondpoint_linux::syscall::signal::{Signals, block};
 
@@ -26,7 +26,7 @@ struct Placement {
     name: &'static str,
     /// The kernel's numbers.
     cpus: CpuSet,
-    memory: Source,
+    memory: MemoryPolicy,
 }
 
 /// Runs the program under every placement.
@@ -78,13 +78,13 @@ fn placements(found: &Calibration, topology: &Topology) -> Result<[Placement; 4]
     let own: CpuSet = numbers(topology.cpus_of_node(home));
     let all: CpuSet = numbers(&topology.all_cpus());
     let nodes = topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
-    let bound = |node| Source::Bind(topology.kernel_node(node));
+    let bound = |node| MemoryPolicy::Bind(topology.kernel_node(node));
     let placement = |name, cpus: &CpuSet, memory| Placement { name, cpus: cpus.clone(), memory };
     Ok([
         placement("local", &own, bound(home)),
         placement("remote", &own, bound(away)),
-        placement("first touch", &all, Source::Local),
-        placement("interleaved", &all, Source::Interleave(nodes)),
+        placement("first touch", &all, MemoryPolicy::Local),
+        placement("interleaved", &all, MemoryPolicy::Interleave(nodes)),
     ])
 }
 
@@ -145,7 +145,7 @@ impl Placement {
     /// The calling thread's from now on, and that of what it starts.
     fn take(&self) -> Result<()> {
         affinity::set(0, &self.cpus).context("choosing its CPUs")?;
-        set_source(&self.memory).context("choosing its memory")
+        set_memory_policy(&self.memory).context("choosing its memory")
     }
 }
 
@@ -164,9 +164,12 @@ mod tests {
         let placed = placements(&found, &topology).expect("three nodes");
         let cpus: Vec<String> = placed.iter().map(|one| one.cpus.to_string()).collect();
         assert_eq!(cpus, ["2-3", "2-3", "0-5", "0-5"], "of the nearest two");
-        let memory: Vec<&Source> = placed.iter().map(|one| &one.memory).collect();
-        let interleaved = Source::Interleave(vec![0, 1, 2]);
-        assert_eq!(memory, [&Source::Bind(1), &Source::Bind(2), &Source::Local, &interleaved]);
+        let memory: Vec<&MemoryPolicy> = placed.iter().map(|one| &one.memory).collect();
+        let interleaved = MemoryPolicy::Interleave(vec![0, 1, 2]);
+        assert_eq!(
+            memory,
+            [&MemoryPolicy::Bind(1), &MemoryPolicy::Bind(2), &MemoryPolicy::Local, &interleaved]
+        );
         let one = synthetic::parse("node:1 core:2").expect("a machine");
         let error = placements(&Calibration::of(&one, None), &one).expect_err("one node");
         assert!(error.to_string().contains("every placement is the same"), "{error}");
@@ -177,7 +180,7 @@ mod tests {
         let placement = Placement {
             name: "local",
             cpus: affinity::get(0).expect("a mask"),
-            memory: Source::Local,
+            memory: MemoryPolicy::Local,
         };
         let topology = synthetic::parse("node:1 core:1").expect("a machine");
         let run = |words: &[&str]| {
