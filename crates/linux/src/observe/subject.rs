@@ -14,6 +14,9 @@ const MAX_INHERITED: usize = 512;
 /// Descriptors for the threads that are there at the start.
 const MAX_OPENED: usize = 8192;
 
+/// How often a group is opened for a task that bears a thread each time.
+const MAX_OPENINGS: u32 = 10;
+
 /// When inherited events begin to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
@@ -68,13 +71,25 @@ impl Subject {
         self.open_from(event, cpu, self.start)
     }
 
-    /// Opens `events` as one group on one CPU for each of the tasks.
+    /// Opens `events` as one group on one CPU for each of the tasks, anew where a thread was born meanwhile: it has a part of the
+    /// group, with which nobody can read it (see [`OpenGroup::read_inherited`]).
     ///
     /// # Errors
     /// As [`Subject::open`].
     pub fn open_groups(&self, events: &[Event], cpu: u32) -> Result<Vec<OpenGroup>, LinuxError> {
-        // A member starts with its leader, whose own start is the same.
-        self.each(cpu, |target| OpenGroup::open(events, target, |attr| prepare(attr, self.start)))
+        self.each(cpu, |target| {
+            // A member starts with its leader, whose own start is the same.
+            let open = || OpenGroup::open(events, target, |attr| prepare(attr, self.start));
+            let mut opened = open();
+            for _ in 1..MAX_OPENINGS {
+                // Before `execve` a task bears no threads.
+                if self.start == Start::OnExec || !is_torn(&opened)? {
+                    break;
+                }
+                opened = open();
+            }
+            opened
+        })
     }
 
     /// The same, but running at once: for records that begin before `execve`.
@@ -121,6 +136,16 @@ impl Subject {
     }
 }
 
+/// Whether a birth came between the events of a group. The kernel may also have swapped the parent's events with the child's when
+/// it switched from one to the other: the next member is then refused with EINVAL, for its leader is another task's
+/// (`perf_event_context_sched_out`, kernel/events/core.c).
+fn is_torn(opened: &Result<OpenGroup, LinuxError>) -> Result<bool, LinuxError> {
+    match opened {
+        Ok(group) => Ok(group.read_inherited()?.is_none()),
+        Err(error) => Ok(error.errno() == Some(libc::EINVAL)),
+    }
+}
+
 fn prepare(attr: &mut Attr, start: Start) {
     attr.flags |= flag::INHERIT;
     match start {
@@ -142,6 +167,36 @@ mod tests {
         let subject = Subject::tasks(&[0, i32::MAX as u32], Start::Now);
         assert_eq!(subject.open(&event, 0).unwrap().len(), 1);
         assert!(!subject.is_everybody() && Subject::everybody().is_everybody());
+    }
+
+    #[test]
+    fn a_thread_that_is_born_while_a_group_is_opened_leaves_it_readable() {
+        let event = Event {
+            name: "dummy".into(),
+            attr: Attr::counting(TYPE_SOFTWARE, SW_DUMMY),
+            cpus: None,
+        };
+        let events = vec![event; 64];
+        let (told, hear) = std::sync::mpsc::channel();
+        let over = std::sync::Arc::new(std::sync::Barrier::new(101));
+        let wait = over.clone();
+        let parent = std::thread::spawn(move || {
+            let own = std::fs::read_link("/proc/thread-self").unwrap();
+            told.send(own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()).unwrap();
+            for _ in 0..100 {
+                let wait = wait.clone();
+                std::thread::spawn(move || wait.wait());
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+            told.send(0).unwrap();
+            wait.wait();
+        });
+        let subject = Subject::tasks(&[hear.recv().unwrap()], Start::Now);
+        while hear.try_recv().is_err() {
+            let groups = subject.open_groups(&events, 0).unwrap();
+            assert!(groups.iter().all(|group| group.read_inherited().unwrap().is_some()));
+        }
+        parent.join().unwrap();
     }
 
     #[test]
