@@ -186,8 +186,8 @@ fn provide(source: &Path, copy: &Path) -> Result<()> {
     if fs::read(copy).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
-    // Beside and then renamed: a guest may be running from the old file.
-    let partial = copy.with_extension("partial");
+    // Beside and then renamed: a guest may be running from the old file, and another ./x be doing the same.
+    let partial = copy.with_extension(format!("partial-{}", std::process::id()));
     fs::copy(source, &partial).with_context(|| format!("{}: cannot write", partial.display()))?;
     fs::rename(&partial, copy).with_context(|| format!("{}: cannot rename", partial.display()))
 }
