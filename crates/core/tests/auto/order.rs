@@ -72,6 +72,7 @@ fn threads_that_share_come_first_then_processes_then_pages_and_the_last_two_once
         held: sam: thread 112 of 1 to CPU 5, then CPUs 0-7; seen in 3 of the last 16 intervals, more than 3 needed
         1000 ms:
         sam: thread 112 of 1 to CPU 5, then CPUs 0-7
+        sam: thread 104 of 1 to CPUs 0-7
         nmass: thread 301 of 3 to CPU 9, then CPUs 8-15
         nmass: thread 402 of 4 to CPU 8, then CPUs 8-15
         carrefour: move 2 pages of 9 (co-location): 2 × 0→1

@@ -32,6 +32,7 @@ fn sam_acts_on_a_flag_in_the_fourth_interval_that_has_it() {
         held: sam: thread 102 of 1 to CPU 1, then CPUs 0-1; seen in 2 of the last 16 intervals, more than 3 needed
         held: sam: thread 102 of 1 to CPU 1, then CPUs 0-1; seen in 3 of the last 16 intervals, more than 3 needed
         sam: thread 102 of 1 to CPU 1, then CPUs 0-1
+        sam: thread 100 of 1 to CPUs 0-1
     "#]]
     .assert_eq(&text);
 }
@@ -50,6 +51,7 @@ fn pages_are_placed_once_a_second_and_not_before_threads_rested_for_two() {
     }
     expect![[r#"
         400 ms: sam: thread 102 of 1 to CPU 1, then CPUs 0-1
+        sam: thread 100 of 1 to CPUs 0-1
         1000 ms: held: carrefour: move 2 pages of 1 (co-location): 2 × 1→0; its threads rested for 0 of 2 epochs
         2000 ms: held: carrefour: move 2 pages of 1 (co-location): 2 × 1→0; its threads rested for 1 of 2 epochs
         3000 ms: carrefour: move 2 pages of 1 (co-location): 2 × 1→0

@@ -69,8 +69,9 @@ fn a_coherent_thread_is_put_on_an_exact_cpu_and_may_use_its_node() {
         "node:2 core:2 pu:2 mhz:2200",
         "1: 0 coh, 4 coh",
         expect![[r#"
-        thread 11 of 1 to CPU 2, then CPUs 0-3: coherence between sockets 3.00 M/s above 0.55, 1→0 to an idle CPU
-    "#]],
+            thread 11 of 1 to CPU 2, then CPUs 0-3: coherence between sockets 3.00 M/s above 0.55, 1→0 to an idle CPU
+            thread 10 of 1 to CPUs 0-3: stays on node 0, where 11 joins it
+        "#]],
     );
 }
 
@@ -167,7 +168,7 @@ fn the_papers_machine_has_the_papers_thresholds() {
             .for_each(|thread| thread.rates.coherence_remote_per_s = Some(rate));
         policy.propose(&apart, &topology, &mut Random::new(0)).len()
     };
-    assert_eq!((proposals(549_000.0), proposals(551_000.0)), (0, 1));
+    assert_eq!((proposals(549_000.0), proposals(551_000.0)), (0, 2), "the mover and whom it joins");
 }
 
 #[cfg(feature = "serde")]

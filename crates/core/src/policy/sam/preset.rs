@@ -48,6 +48,9 @@ pub struct Preset {
     pub memory: Memory,
     /// Who is gathered, and where.
     pub gathering: Gathering,
+    /// In phase C, whom a thread joins stays on that socket as well: its mask is free else, and the kernel's balancing takes it away
+    /// again (seen in the lab after a second; ours, the published code changes the masks of movers only).
+    pub keeps_company: bool,
     /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the author's code excludes it].
     pub homeward_exchange: bool,
     /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
@@ -75,6 +78,7 @@ impl Preset {
         socket_order: SocketOrder::Occupants,
         memory: Memory::Forgetting,
         gathering: Gathering::ProcessToCheaper,
+        keeps_company: true,
         homeward_exchange: true,
         remote_exchange: true,
         remote_spares_sharers: true,
@@ -90,6 +94,7 @@ impl Preset {
         socket_order: SocketOrder::Number,
         memory: Memory::Sticky,
         gathering: Gathering::AllToLower,
+        keeps_company: false,
         homeward_exchange: false,
         remote_spares_sharers: false,
         bandwidth_spares_home: false,

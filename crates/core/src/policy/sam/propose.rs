@@ -39,6 +39,13 @@ pub enum SamReason {
         /// Node that it joins.
         to: usize,
     },
+    /// A thread stays on the socket where another joins it.
+    Company {
+        /// The one that comes.
+        of: Tid,
+        /// Their node.
+        node: usize,
+    },
     /// A whole application is placed (SAM-MPH).
     Placement {
         /// By which rule.
@@ -87,14 +94,28 @@ impl View<'_> {
         let thread = &self.model.threads[self.threads[from]?];
         let cpus =
             self.situation.layout.sockets[self.socket(to)].mask.intersection(&thread.allowed);
-        let action = self.affinity(thread, cpus, Some(to));
+        let via = (from != to).then_some(to);
+        let action = self.affinity(thread, cpus, via);
         Some(Proposal { policy: REGISTERED.name, action, reason: Reason::Sam(reason) })
+    }
+
+    /// CPUs where threads run that the mover of phase C joins: its process's on the socket that it goes to, which exchange data with
+    /// other sockets. Who moves in this interval is not among them.
+    fn company(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
+        let Situation { layout, uses, state, .. } = self.situation;
+        let pid_on = |cpu: usize| uses[cpu].thread().and_then(|running| running.pid);
+        let pid = pid_on(chosen.from);
+        let moves_too = |cpu: usize| moves.iter().any(|other| other.from == cpu || other.to == cpu);
+        layout.sockets[self.socket(chosen.to)].mask.iter().filter(move |&cpu| {
+            state.flags[cpu].coherence && pid.is_some() && pid_on(cpu) == pid && !moves_too(cpu)
+        })
     }
 }
 
-/// The proposals of moves; an exchange is two.
+/// The proposals of moves; an exchange is two, and whom a thread joins is kept where it is.
 pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     let mut proposals = Vec::with_capacity(2 * moves.len());
+    let mut kept = CpuSet::new();
     for chosen in moves {
         let Some(mover) = view.situation.uses[chosen.from].thread() else { continue };
         let reason = |side, from, to| {
@@ -116,6 +137,17 @@ pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
                 chosen.from,
                 reason(side, chosen.to, chosen.from),
             ));
+        }
+        if chosen.phase == Phase::Coherence && view.situation.preset.keeps_company {
+            let node = view.sockets.node(view.socket(chosen.to));
+            for cpu in view.company(chosen, moves) {
+                if kept.contains(cpu) {
+                    continue;
+                }
+                kept.insert(cpu);
+                let reason = SamReason::Company { of: mover.tid, node };
+                proposals.extend(view.step(cpu, cpu, reason));
+            }
         }
     }
     proposals
@@ -255,6 +287,7 @@ impl fmt::Display for SamReason {
                     }
                 }
             }
+            Self::Company { of, node } => write!(f, "stays on node {node}, where {of} joins it"),
             Self::Placement { rule, to: Some(to), threads } => {
                 write!(f, "{rule}: {threads} threads, node {to}")
             }
