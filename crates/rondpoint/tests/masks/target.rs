@@ -98,35 +98,40 @@ impl Target {
         let mut waiting = self.orphans.clone();
         waiting.push(self.pid());
         while let Some(pid) = waiting.pop() {
-            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-            for thread in threads {
-                let name = thread.expect("/proc").file_name();
-                let tid: u32 = name.to_str().expect("text").parse().expect("a number");
-                masks.insert(tid, mask(tid));
-                let path = format!("/proc/{pid}/task/{tid}/children");
-                let children = std::fs::read_to_string(path).unwrap_or_default();
-                waiting.extend(
-                    children
-                        .split_whitespace()
-                        .map(|pid| -> u32 { pid.parse().expect("a process number") }),
-                );
-            }
+            let threads = threads(pid);
+            assert!(!threads.is_empty(), "{pid} runs");
+            waiting.extend(children(pid, &threads));
+            masks.extend(threads.into_iter().map(|tid| (tid, mask(tid))));
         }
         masks
     }
 }
 
+/// The threads of a process, none where it has ended.
+fn threads(pid: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.map(|name| name.parse().expect("a number")).collect()
+}
+
+/// The processes that these threads started.
+fn children(pid: u32, threads: &[u32]) -> Vec<u32> {
+    let of = |tid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default()
+    };
+    let lists: Vec<String> = threads.iter().map(of).collect();
+    let pids = lists.iter().flat_map(|list| list.split_whitespace());
+    pids.map(|pid| pid.parse().expect("a process number")).collect()
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
-        for orphan in &self.orphans {
-            let _ = rondpoint_linux::syscall::process::kill(*orphan as i32, 9);
-        }
-        for (tid, _) in self.masks().into_iter().filter(|(tid, _)| *tid != self.process.id()) {
-            // Its children; a thread of its own is not the number of a process.
-            if std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid())).exists() {
-                continue;
-            }
-            let _ = rondpoint_linux::syscall::process::kill(tid as i32, 9);
+        // Some may have been killed by their test.
+        let mut waiting = self.orphans.clone();
+        waiting.extend(children(self.pid(), &threads(self.pid())));
+        while let Some(pid) = waiting.pop() {
+            waiting.extend(children(pid, &threads(pid)));
+            let _ = rondpoint_linux::syscall::process::kill(pid as i32, 9);
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
