@@ -30,7 +30,7 @@ use crate::root::Root;
 use crate::syscall::time::since_boot_ns;
 use crate::topology::Discovered;
 use counters::CpuReading;
-use kernel::{free_memory, numa_statistics};
+use kernel::{FreeMemory, numa_statistics};
 use sampler::{Kind, Rate, Sampler, TaskNews};
 use sensors::Sensors;
 pub use sensors::{Rung, Settings};
@@ -42,6 +42,7 @@ pub struct Observer {
     root: Root,
     machine: Discovered,
     sensors: Sensors,
+    free_memory: FreeMemory,
     names: BTreeMap<Tid, String>,
     last: Vec<CpuReading>,
 }
@@ -73,7 +74,9 @@ impl Observer {
         settings: &Settings,
     ) -> Result<Self, LinuxError> {
         let sensors = sensors::open(&root, &machine, first, start, settings)?;
-        Ok(Self { root, machine, sensors, names: BTreeMap::new(), last: Vec::new() })
+        let free_memory = FreeMemory::of(&root, &machine.topology);
+        let (names, last) = (BTreeMap::new(), Vec::new());
+        Ok(Self { root, machine, sensors, free_memory, names, last })
     }
 
     /// Sentences on what cannot be seen here, and why.
@@ -214,7 +217,7 @@ impl Observer {
             at: Nanos(since_boot_ns()),
             node_traffic: machine_traffic,
             link_bytes: self.sensors.uncore.link_bytes()?,
-            free_memory: free_memory(&self.root, topology)?,
+            free_memory: self.free_memory.read(topology)?,
             processes,
             samples,
             hint_faults,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use rondpoint_core::{Bytes, Topology};
 
+use super::kept::Kept;
 use crate::LinuxError;
 use crate::parse::zoneinfo::{self, PhysicalMap};
 use crate::parse::{fields, meminfo, vmstat};
@@ -29,20 +30,28 @@ pub fn physical_map(root: &Root) -> Result<PhysicalMap, LinuxError> {
     Ok(PhysicalMap::new(spans, page_bytes() as u64))
 }
 
-pub(super) fn free_memory(
-    root: &Root,
-    topology: &Topology,
-) -> Result<Option<Vec<Bytes>>, LinuxError> {
-    let mut free = Vec::new();
-    for node in 0..topology.node_count() {
-        let number = topology.kernel_node(node);
-        let path = root.in_sys(format!("devices/system/node/node{number}/meminfo"));
-        let Some(bytes) = root::read_optional(&path)? else { return Ok(None) };
-        let memory =
-            meminfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-        free.push(Bytes(memory.free_bytes.min(topology.memory(node).0)));
+/// What is free on each node. Its files stay open: it is read at every look.
+pub(super) struct FreeMemory(Vec<Kept>);
+
+impl FreeMemory {
+    pub(super) fn of(root: &Root, topology: &Topology) -> Self {
+        let file = |node| {
+            let number = topology.kernel_node(node);
+            let path = root.in_sys(format!("devices/system/node/node{number}/meminfo"));
+            Kept::new(path, true)
+        };
+        Self((0..topology.node_count()).map(file).collect())
     }
-    Ok(Some(free))
+
+    /// `None` where a node's file is not there.
+    pub(super) fn read(&mut self, topology: &Topology) -> Result<Option<Vec<Bytes>>, LinuxError> {
+        let mut free = Vec::with_capacity(self.0.len());
+        for (node, file) in self.0.iter_mut().enumerate() {
+            let Some(bytes) = file.read(meminfo::free_bytes)? else { return Ok(None) };
+            free.push(Bytes(bytes.min(topology.memory(node).0)));
+        }
+        Ok(Some(free))
+    }
 }
 
 /// The lines of `/proc/vmstat` that concern NUMA.
@@ -99,9 +108,10 @@ mod tests {
         let total = machine.memory(0).0;
         let text = format!("Node 0 MemTotal: 1 kB\nNode 0 MemFree: {} kB\n", total >> 9);
         let (_directory, root) = fixture(&[("sys/devices/system/node/node0/meminfo", &text)]);
-        assert_eq!(free_memory(&root, &machine).unwrap(), Some(vec![Bytes(total)]));
+        let free = |root| FreeMemory::of(root, &machine).read(&machine).unwrap();
+        assert_eq!(free(&root), Some(vec![Bytes(total)]));
         let (_directory, root) = fixture(&[]);
-        assert_eq!(free_memory(&root, &machine).unwrap(), None);
+        assert_eq!(free(&root), None);
     }
 
     #[test]

@@ -19,23 +19,34 @@ pub struct NodeMemory {
 /// # Errors
 /// Either of the two values missing or no number.
 pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
-    let optional = |name: &[u8], expected: &'static str| {
-        lines(bytes).find_map(|(number, line)| {
-            let mut parts = words(line);
-            (parts.nth(2) == Some(name)).then(|| {
-                let kib = parts.next().and_then(decimal).and_then(|kib| kib.checked_mul(1024));
-                kib.ok_or_else(|| ParseError::new(number, expected, line))
-            })
-        })
-    };
     let value = |name: &[u8], expected: &'static str| {
-        optional(name, expected).unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
+        amount(bytes, name, expected).unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
     };
-    let files = |name: &[u8]| optional(name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
+    let files = |name: &[u8]| amount(bytes, name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
     Ok(NodeMemory {
         total_bytes: value(b"MemTotal:", "Node N MemTotal: KIB kB")?,
-        free_bytes: value(b"MemFree:", "Node N MemFree: KIB kB")?,
+        free_bytes: free_bytes(bytes)?,
         file_bytes: files(b"Active(file):")?.saturating_add(files(b"Inactive(file):")?),
+    })
+}
+
+/// What is free alone, which stands among the first lines.
+///
+/// # Errors
+/// No such line, or no number in it.
+pub fn free_bytes(bytes: &[u8]) -> Result<u64, ParseError> {
+    let expected = "Node N MemFree: KIB kB";
+    amount(bytes, b"MemFree:", expected).unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
+}
+
+/// Bytes of the line with this name, if there is one.
+fn amount(bytes: &[u8], name: &[u8], expected: &'static str) -> Option<Result<u64, ParseError>> {
+    lines(bytes).find_map(|(number, line)| {
+        let mut parts = words(line);
+        (parts.nth(2) == Some(name)).then(|| {
+            let kib = parts.next().and_then(decimal).and_then(|kib| kib.checked_mul(1024));
+            kib.ok_or_else(|| ParseError::new(number, expected, line))
+        })
     })
 }
 

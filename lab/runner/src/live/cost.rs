@@ -26,10 +26,10 @@ report acted /tmp/acted
 
 /// The most that docs/BENCHMARKS.md says, instructions. What looks at a busy program cost more than those at
 /// a quiet one is in the figure of a sample.
-const MOST_PER_QUIET_S: f64 = 0.65e6;
+const MOST_PER_QUIET_S: f64 = 0.55e6;
 /// With what is done between two looks that are two seconds apart.
-const MOST_PER_LOOK: f64 = 1.2e6;
-const MOST_PER_SAMPLE: f64 = 2_300.0;
+const MOST_PER_LOOK: f64 = 1.05e6;
+const MOST_PER_SAMPLE: f64 = 2_600.0;
 const MOST_PER_PAGE: f64 = 10_500.0;
 
 /// The machine that shares are told for: 64 CPUs at one instruction a cycle.
