@@ -43,7 +43,8 @@ impl SampleSums {
 }
 
 /// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to its
-/// share of the machine's, else to the requests that its threads counted (which leave out what was prefetched). One that was not seen at all where others were draws nothing.
+/// share of the machine's, else to the requests that its threads counted (which leave out what was prefetched). One
+/// that was not seen at all where others were draws nothing.
 pub(super) fn finish_traffic(
     model: &mut Model,
     current: &Observation,
