@@ -38,7 +38,7 @@ use self::observe::Sockets;
 use self::propose::Assignments;
 use super::{Policy, Registered};
 use crate::model::Model;
-use crate::plan::{Proposal, Reason};
+use crate::plan::Proposal;
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::units::{Nanos, Pid, Tid};
@@ -146,12 +146,8 @@ impl Sam {
             let mut withheld = Vec::new();
             for chosen in &wanted {
                 if let Some(&(_, _, cause)) = cause(chosen) {
-                    let proposals = propose::moves(view, core::slice::from_ref(chosen));
-                    // Who is joined has nothing to be held back from.
-                    let moving = proposals.into_iter().filter(|proposal| {
-                        !matches!(proposal.reason, Reason::Sam(SamReason::Company { .. }))
-                    });
-                    withheld.extend(moving.map(|proposal| (proposal, cause)));
+                    let steps = propose::steps(view, chosen).into_iter();
+                    withheld.extend(steps.map(|proposal| (proposal, cause)));
                 }
             }
             if withheld.is_empty() {

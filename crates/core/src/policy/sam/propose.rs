@@ -112,32 +112,13 @@ impl View<'_> {
     }
 }
 
-/// The proposals of moves; an exchange is two, and whom a thread joins is kept where it is.
+/// The proposals of moves; whom a thread joins is kept where it is.
 pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     let mut proposals = Vec::with_capacity(2 * moves.len());
     let mut kept = CpuSet::new();
     for chosen in moves {
         let Some(mover) = view.situation.uses[chosen.from].thread() else { continue };
-        let reason = |side, from, to| {
-            let (rate_per_s, threshold_per_s) = rate(view, mover, chosen.phase);
-            let node = |cpu| view.sockets.node(view.socket(cpu));
-            let (from, to) = (node(from), node(to));
-            let Move { phase, destination, .. } = *chosen;
-            SamReason::Move { phase, destination, side, rate_per_s, threshold_per_s, from, to }
-        };
-        proposals.extend(view.step(
-            chosen.from,
-            chosen.to,
-            reason(Side::Mover, chosen.from, chosen.to),
-        ));
-        if chosen.destination != Destination::Idle {
-            let side = Side::Partner { of: mover.tid };
-            proposals.extend(view.step(
-                chosen.to,
-                chosen.from,
-                reason(side, chosen.to, chosen.from),
-            ));
-        }
+        proposals.extend(steps(view, chosen));
         if chosen.phase == Phase::Coherence && view.situation.preset.keeps_company {
             let node = view.sockets.node(view.socket(chosen.to));
             for cpu in view.company(chosen, moves) {
@@ -151,6 +132,32 @@ pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
         }
     }
     proposals
+}
+
+/// Those that go somewhere else in one move: the mover, and its partner where they change places.
+pub(super) fn steps(view: &View<'_>, chosen: &Move) -> Vec<Proposal> {
+    let Some(mover) = view.situation.uses[chosen.from].thread() else { return Vec::new() };
+    let (rate_per_s, threshold_per_s) = rate(view, mover, chosen.phase);
+    let step = |side, from, to| {
+        let node = |cpu| view.sockets.node(view.socket(cpu));
+        let Move { phase, destination, .. } = *chosen;
+        let reason = SamReason::Move {
+            phase,
+            destination,
+            side,
+            rate_per_s,
+            threshold_per_s,
+            from: node(from),
+            to: node(to),
+        };
+        view.step(from, to, reason)
+    };
+    let mut steps = Vec::with_capacity(2);
+    steps.extend(step(Side::Mover, chosen.from, chosen.to));
+    if chosen.destination != Destination::Idle {
+        steps.extend(step(Side::Partner { of: mover.tid }, chosen.to, chosen.from));
+    }
+    steps
 }
 
 fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
