@@ -12,7 +12,7 @@ mod update;
 
 pub use check::ModelError;
 pub use pages::{Accesses, Accessors, Page, PageId, Pages};
-pub use thread::{Thread, ThreadRates};
+pub use thread::{MIN_HOME_SHARE, SampledHome, Thread, ThreadRates};
 pub use traffic::{Deviation, Traffic, imbalance_percent};
 pub use update::UpdateSettings;
 

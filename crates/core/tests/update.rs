@@ -104,6 +104,7 @@ fn a_negative_snp_is_zero_and_a_direct_count_goes_first() {
         (Event::SnoopLocal, 3),
     ];
     assert_eq!(rates(&direct).coherence_local_per_s, Some(6.0));
+    assert_eq!(rates(&direct[3..]).coherence_local_per_s, Some(6.0), "needs nothing beside it");
 }
 
 #[test]

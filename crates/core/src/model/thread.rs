@@ -5,6 +5,26 @@ use crate::observation::Exemption;
 use crate::units::Tid;
 use alloc::vec::Vec;
 
+/// A node is home if it answers more than this share of the accesses (inferred): a thread with its data on two nodes by halves gains
+/// nothing on either.
+pub const MIN_HOME_SHARE: f64 = 0.60;
+/// Samples of a thread below which they say nothing about its home (inferred).
+const MIN_SAMPLES: u32 = 8;
+/// By how many standard deviations of a fair coin samples have to exceed a half, so that chance makes no home: two, or the few samples of
+/// a window send a thread whose data is on two nodes to one and, in the next window, back.
+const CHANCE: f64 = 2.0;
+
+/// Where a thread's samples say that its data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SampledHome {
+    /// Clearly on this node.
+    Node(usize),
+    /// On no node clearly.
+    Scattered,
+    /// Too few samples to say.
+    Unknown,
+}
+
 /// A thread of a managed process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thread {
@@ -75,6 +95,20 @@ impl Thread {
             rates: ThreadRates::default(),
             accesses_by_node: None,
         }
+    }
+
+    /// Where the data is that it accesses, if chance alone would not have shown it so.
+    #[must_use]
+    pub fn sampled_home(&self) -> SampledHome {
+        let accesses = self.accesses_by_node.as_deref().unwrap_or_default();
+        let total: u32 = accesses.iter().sum();
+        if total < MIN_SAMPLES {
+            return SampledHome::Unknown;
+        }
+        let total = f64::from(total);
+        let least = total * MIN_HOME_SHARE.max(0.5 + CHANCE * libm::sqrt(0.25 / total));
+        let home = accesses.iter().position(|&count| f64::from(count) > least);
+        home.map_or(SampledHome::Scattered, SampledHome::Node)
     }
 
     /// The node that holds most of the data it accesses, from samples; the lower one on a tie.

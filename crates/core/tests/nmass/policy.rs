@@ -146,7 +146,7 @@ fn a_profile_tells_the_penalty_by_retired_instructions() {
 }
 
 #[test]
-fn samples_tell_the_home_where_pages_do_not_and_half_is_no_home() {
+fn clear_samples_tell_the_home_and_pages_where_they_do_not() {
     let topology = synthetic::parse("node:2 core:4").expect("a machine");
     let moved = |accesses: [u32; 2], memory: Option<[u64; 2]>| {
         let mut model = model(&topology, 1, "1 5 10 0");
@@ -154,11 +154,16 @@ fn samples_tell_the_home_where_pages_do_not_and_half_is_no_home() {
         model.apps[0].memory = memory.map(|gib| gib.map(Bytes::from_gib).into());
         NMass::new(Preset::PUBLISHED).propose(&model, &topology, &mut Random::new(0)).len()
     };
-    assert_eq!(moved([6, 5], None), 1, "home is node 0, it runs on node 1");
-    assert_eq!(moved([5, 5], None), 0);
-    assert_eq!(moved([5, 6], None), 0);
-    assert_eq!(moved([5, 6], Some([2, 1])), 1, "resident pages say more than samples");
-    assert_eq!(moved([6, 5], Some([1, 1])), 0);
+    assert_eq!(moved([18, 2], None), 1, "home is node 0, it runs on node 1");
+    assert_eq!(moved([2, 18], None), 0);
+    assert_eq!(moved([6, 5], None), 0, "chance");
+    assert_eq!(
+        moved([18, 2], Some([1, 2])),
+        1,
+        "the pages of its program are where they were read"
+    );
+    assert_eq!(moved([5, 6], Some([2, 1])), 1, "pages say more than chance");
+    assert_eq!(moved([6, 5], Some([1, 1])), 0, "half is no home");
 }
 
 #[test]

@@ -115,6 +115,35 @@ fn memory_on_a_node_without_cpus_is_nobodys_home() {
 }
 
 #[test]
+fn a_thread_with_its_data_on_two_nodes_by_halves_is_sent_to_neither() {
+    let topology = synthetic::parse("node:2 core:2 mhz:2200").expect("a machine");
+    let proposals = |accesses: [u32; 2]| {
+        let mut model = model(&topology, "1: 0 rdr");
+        model.threads[0].accesses_by_node = Some(accesses.into());
+        Sam::new(Preset::SLIDES).propose(&model, &topology, &mut Random::new(0)).len()
+    };
+    assert_eq!(proposals([9, 11]), 0, "chance");
+    assert_eq!(proposals([4_500, 5_500]), 0, "sure, and nothing to gain");
+    assert_eq!(proposals([3, 5]), 0, "nearly two thirds of too few");
+    assert_eq!(proposals([2, 18]), 1);
+    assert_eq!(proposals([3_500, 6_500]), 1);
+}
+
+#[test]
+fn a_memory_bound_thread_leaves_a_crowded_socket_unless_half_of_its_data_is_there() {
+    let topology = synthetic::parse("node:2 core:8 mhz:2200").expect("a machine");
+    let leave = |accesses: [u32; 2]| {
+        let crowd: Vec<String> = (0..8).map(|cpu| format!("{cpu} mem")).collect();
+        let mut model = model(&topology, &format!("1: {}", crowd.join(", ")));
+        model.threads.iter_mut().for_each(|one| one.accesses_by_node = Some(accesses.into()));
+        Sam::new(Preset::SLIDES).propose(&model, &topology, &mut Random::new(0)).len()
+    };
+    assert_eq!(leave([54, 46]), 0, "not clearly at home, but no reason to leave it");
+    assert_eq!(leave([46, 54]), 4);
+    assert_eq!(leave([50, 50]), 4);
+}
+
+#[test]
 fn nothing_known_means_nothing_proposed() {
     check("node:2 core:2 mhz:2200", "1: 0, 1, 2, 3", expect![]);
 }

@@ -94,10 +94,10 @@ impl Counts<'_> {
 
     /// SNP: counted directly where it can be, else private misses less what the last-level cache answered or missed, if positive.
     fn neighbours(&mut self) -> Option<f64> {
-        let direct = self.events(Event::SnoopLocal);
         let misses = self.events(Event::LlcLoadMisses).or(self.events(Event::LlcMisses));
-        let left = self.events(Event::PrivateMisses)? - self.events(Event::LlcHits)? - misses?;
-        direct.or(Some(left.max(0.0)))
+        let (private, hits) = (self.events(Event::PrivateMisses), self.events(Event::LlcHits));
+        let left = || Some((private? - hits? - misses?).max(0.0));
+        self.events(Event::SnoopLocal).or_else(left)
     }
 }
 

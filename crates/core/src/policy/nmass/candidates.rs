@@ -2,7 +2,7 @@
 
 use super::{Penalty, Process, Processor};
 use crate::CpuSet;
-use crate::model::{App, Model, Thread};
+use crate::model::{App, Model, SampledHome, Thread};
 use crate::topology::Topology;
 use crate::units::{Bytes, Pid, Tid};
 use alloc::vec::Vec;
@@ -66,8 +66,9 @@ pub(super) fn candidates(model: &Model, topology: &Topology) -> Vec<Candidate> {
     model.apps.iter().filter(single_threaded).filter_map(of_app).collect()
 }
 
-/// The node with most of the process's memory, by resident pages or else by sampled accesses. Memory on a node without CPUs, or
-/// scattered, is no home.
+/// The node that its samples name clearly, else the one with most of the process's memory, by resident pages. Among those are the pages
+/// of its program file, shared with whoever read it first: a small process seems to live where they are. Memory on a node without
+/// CPUs, or scattered, is no home.
 fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
     let resident = || {
         let memory = app.memory.as_ref()?;
@@ -75,13 +76,10 @@ fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
         let home = app.home()?;
         (memory[home].0 as f64 > MIN_HOME_SHARE * total.0 as f64).then_some(home)
     };
-    let sampled = || {
-        let accesses = thread.accesses_by_node.as_ref()?;
-        let home = thread.home()?;
-        let total: u32 = accesses.iter().sum();
-        (f64::from(accesses[home]) > MIN_HOME_SHARE * f64::from(total)).then_some(home)
+    let home = match thread.sampled_home() {
+        SampledHome::Node(node) => Some(node),
+        SampledHome::Scattered | SampledHome::Unknown => resident(),
     };
-    let home = if app.memory.is_some() { resident() } else { sampled() };
     home.filter(|&node| !topology.cpus_of_node(node).is_empty())
 }
 

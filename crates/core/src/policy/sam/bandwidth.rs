@@ -44,7 +44,8 @@ fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) 
     let spares_home = board.situation.preset.bandwidth_spares_home;
     let may_leave = |&(cpu, running): &(usize, &Running)| {
         let flags = board.flags(cpu);
-        let is_home = spares_home && running.home == DataHome::Socket(source);
+        let is_home = spares_home
+            && (running.home == DataHome::Socket(source) || running.half == Some(source));
         let is_held = board.is_held(Phase::Bandwidth, cpu);
         flags.memory && !flags.sharing && !flags.marked && !is_home && !is_held
     };

@@ -2,7 +2,7 @@
 
 use super::view::{DataHome, Layout, Running, Use};
 use crate::index_set::IndexSet;
-use crate::model::{App, Model, Thread};
+use crate::model::{App, MIN_HOME_SHARE, Model, SampledHome, Thread};
 use crate::topology::Topology;
 use crate::units::Bytes;
 use alloc::vec;
@@ -10,11 +10,6 @@ use alloc::vec::Vec;
 
 /// A thread below this share of a CPU does not count as running there [inferred; Carrefour's author code watches from 10 % on].
 const MIN_CPU_SHARE: f64 = 0.10;
-/// A node is home if it holds more than this share of the data (inferred).
-const MIN_HOME_SHARE: f64 = 0.50;
-/// Samples of a thread below which they say nothing about its home (inferred).
-const MIN_SAMPLES: u32 = 8;
-
 /// Nodes with CPUs as sockets.
 pub(super) struct Sockets {
     pub(super) layout: Layout,
@@ -92,32 +87,36 @@ fn running(model: &Model, thread: &Thread, sockets: &Sockets) -> Use {
         instructions_per_cycle: rates.ipc,
         stalls_per_coherence: rates.stalls_per_coherence,
         home: home(app, thread, sockets),
+        half: half(thread).and_then(|node| sockets.socket(node)),
         allowed: Some(thread.allowed.clone()),
     })
 }
 
+/// The node with more than half of a thread's sampled accesses.
+fn half(thread: &Thread) -> Option<usize> {
+    let accesses = thread.accesses_by_node.as_ref()?;
+    let total: u32 = accesses.iter().sum();
+    accesses.iter().position(|&count| 2 * count > total)
+}
+
 /// The thread's own samples say best; the pages of a process only if one node holds most of them, or if the thread is alone in it.
 fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
-    let sampled =
-        thread.accesses_by_node.as_ref().filter(|counts| counts.iter().sum::<u32>() >= MIN_SAMPLES);
-    if let Some(counts) = sampled {
-        return dominant(counts.iter().map(|&count| f64::from(count)), sockets);
+    let on = |node: usize| sockets.socket(node).map_or(DataHome::Scattered, DataHome::Socket);
+    match thread.sampled_home() {
+        SampledHome::Node(node) => return on(node),
+        SampledHome::Scattered => return DataHome::Scattered,
+        SampledHome::Unknown => {}
     }
     let Some(memory) =
         app.memory.as_ref().filter(|memory| memory.iter().any(|bytes| *bytes > Bytes(0)))
     else {
         return DataHome::Unknown;
     };
-    match dominant(memory.iter().map(|bytes| bytes.0 as f64), sockets) {
+    // A node without CPUs is nobody's socket, so its data is as good as scattered.
+    let total: Bytes = memory.iter().fold(Bytes(0), |sum, bytes| sum + *bytes);
+    let home = memory.iter().position(|bytes| bytes.0 as f64 > MIN_HOME_SHARE * total.0 as f64);
+    match home.map_or(DataHome::Scattered, on) {
         DataHome::Scattered if app.threads.len() > 1 => DataHome::Unknown,
         home => home,
     }
-}
-
-/// The socket with more than half; a node without CPUs is nobody's socket, so its data is as good as scattered.
-fn dominant(shares: impl Iterator<Item = f64> + Clone, sockets: &Sockets) -> DataHome {
-    let total: f64 = shares.clone().sum();
-    let node = shares.clone().position(|share| share > MIN_HOME_SHARE * total);
-    let socket = node.and_then(|node| sockets.socket_of_node[node]);
-    socket.map_or(DataHome::Scattered, DataHome::Socket)
 }

@@ -82,7 +82,7 @@ pub enum DataHome {
     Unknown,
     /// Spread (interleaved, say): no socket is home.
     Scattered,
-    /// Mostly on one socket.
+    /// Clearly on one socket.
     Socket(usize),
 }
 
@@ -107,6 +107,8 @@ pub struct Running {
     pub stalls_per_coherence: Option<f64>,
     /// Where its pages are.
     pub home: DataHome,
+    /// The socket that holds more than half of them, by however little: no reason to go there, but one not to leave.
+    pub half: Option<usize>,
     /// The CPUs that it may use; `None` for any.
     pub allowed: Option<CpuSet>,
 }
