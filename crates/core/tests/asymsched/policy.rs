@@ -4,7 +4,7 @@ use crate::notation::paper;
 use expect_test::{Expect, expect};
 use rondpoint_core::model::{App, Model, Thread, Traffic};
 use rondpoint_core::observation::Exemption;
-use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, StepResult};
+use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Reason, StepResult, Undo};
 use rondpoint_core::policy::asymsched::{AsymSched, Preset};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Bytes, Matrix, Nanos, Pid, Policy, Random, Tid, Topology};
@@ -98,9 +98,11 @@ fn the_lighter_node_goes_to_the_neighbour_of_the_heavier() {
     check(
         &[FAR],
         expect![[r#"
-        thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 0.6 of 50.0 s
-        thread 711 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 0.6 of 50.0 s
-    "#]],
+            thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+            thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+            thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+            thread 711 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+        "#]],
     );
 }
 
@@ -168,6 +170,22 @@ fn memory_stays_if_few_accesses_go_to_the_old_node_or_nobody_knows() {
             );
         }
     }
+}
+
+#[test]
+fn no_memory_follows_threads_that_were_put_back() {
+    let pages = |policy: &mut AsymSched| {
+        let mut model = far_after(1001, "0>5:95 1>5:95 1>1:10");
+        model.pages.record(0, 0x1000, 12, 5, 1, false);
+        propose(policy, &model).len()
+    };
+    let mut policy = moved(Preset::PUBLISHED);
+    assert_ne!(pages(&mut policy.clone()), 0, "pages that are accessed follow");
+    let undo = Undo { plan: 1, change: -0.2, noise: 0.05 };
+    let back = propose(&mut AsymSched::new(Preset::PUBLISHED), &model(1000, &machine(), &[FAR]));
+    let back = back.into_iter().map(|step| Proposal { reason: Reason::Undo(undo), ..step });
+    learn(&mut policy, back.collect(), &StepResult::Done, Nanos::from_millis(1));
+    assert_eq!(pages(&mut policy), 0);
 }
 
 #[test]
@@ -245,8 +263,10 @@ fn threads_stay_where_they_are_allowed() {
     model.threads.iter_mut().for_each(|thread| thread.allowed = allowed.clone());
     let proposals = propose(&mut AsymSched::new(Preset::PUBLISHED), &model);
     expect![[r#"
-        thread 710 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1907.3 MiB, 0.6 of 50.0 s
-        thread 711 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1907.3 MiB, 0.6 of 50.0 s
+        thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+        thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+        thread 710 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+        thread 711 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
     "#]].assert_eq(&text(&proposals));
 }
 

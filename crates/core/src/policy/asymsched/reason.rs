@@ -13,6 +13,11 @@ use core::fmt;
 pub enum AsymSchedReason {
     /// The occupants of a node go to another: the node sets have more bandwidth between them.
     Placement(PlacementReason),
+    /// A thread stays where the others of its process come nearer.
+    Staying {
+        /// Its node.
+        node: usize,
+    },
     /// Threads moved, and their pages follow as they are accessed.
     Following {
         /// When that ends.
@@ -61,6 +66,7 @@ impl fmt::Display for AsymSchedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Placement(placement) => placement.fmt(f),
+            Self::Staying { node } => write!(f, "stays on node {node}, which keeps its part"),
             Self::Following { until } => {
                 write!(f, "its threads moved, accessed pages follow until {until}")
             }
@@ -92,6 +98,7 @@ impl fmt::Display for PlacementReason {
         if self.moved_at_least < self.moved {
             write!(f, " (at least {})", self.moved_at_least)?;
         }
-        write!(f, ", {:.1} of {:.1} s", self.seconds, self.allowed_seconds)
+        let [cost, budget] = [self.seconds, self.allowed_seconds].map(|s| Nanos((s * 1e9) as u64));
+        write!(f, ", {cost} of a budget of {budget}")
     }
 }
