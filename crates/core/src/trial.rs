@@ -3,7 +3,7 @@
 //! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before, in the phase
 //! that the program is in, stays fixed; further actions of the same policy join it, those of others have to wait. Three windows after the last action (or after
 //! [`MAX_TRIAL_WINDOWS`]) it is judged:
-//! - a change of phase (threads, CPU use, misses per instruction) voids it;
+//! - a change of phase (threads, CPU use, what an instruction asks of memory) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises;
 //! - processes whose threads were moved in one plan are judged together (`together`).

@@ -22,8 +22,10 @@ pub struct Measure {
     pub threads: f64,
     /// CPU time in percent.
     pub cpu_percent: f64,
-    /// Last-level cache misses per 1000 instructions; where nobody counts those, requests for memory.
+    /// Last-level cache misses per 1000 instructions.
     pub mpki: Option<f64>,
+    /// Requests for memory per 1000 instructions, prefetches among them.
+    pub requests_per_1000: Option<f64>,
 }
 
 /// A thread counts as busy with at least this share of the busiest thread's CPU time: one that only waits for the others is no
@@ -31,8 +33,10 @@ pub struct Measure {
 const BUSY_SHARE: f64 = 0.25;
 /// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that falls away).
 const PHASE_CHANGE: f64 = 0.3;
-/// A change of misses per instruction by more is another phase, unless threads were moved, which changes it by itself.
-const PHASE_CHANGE_MISSES: f64 = 0.5;
+/// A change by more of what is asked of memory in an instruction is another phase, unless threads were moved, which changes it by
+/// itself. It has to show in misses and in requests where both are known: prefetches that come in time where they came late turn
+/// misses into hits and ask for the same.
+const PHASE_CHANGE_DEMAND: f64 = 0.5;
 /// Student's t for 95 % with three windows on both sides (4 degrees of freedom); more windows only make it too careful.
 const T_95: f64 = 2.776;
 /// Below this nothing is called a change, however little the windows vary.
@@ -61,8 +65,7 @@ impl Measure {
         let mpki = sum(&misses)
             .zip(sum(&instructions))
             .filter(|(_, all)| *all > 0.0)
-            .map(|(misses, all)| misses / all)
-            .or_else(|| requests_per_1000(app, sum(&instructions)?));
+            .map(|(misses, all)| misses / all);
         Self {
             progress_per_s: app.progress_per_s,
             instructions_per_s: sum(&instructions),
@@ -73,17 +76,19 @@ impl Measure {
             threads: busy.len() as f64,
             cpu_percent: app.cpu_percent,
             mpki,
+            requests_per_1000: sum(&instructions).and_then(|all| requests_per_1000(app, all)),
         }
     }
 
-    /// Whether the program does what it did in another window, as far as threads, CPU use and misses tell.
+    /// Whether the program does what it did in another window, as far as threads, CPU use and what is asked of memory tell.
     #[must_use]
     pub fn is_phase_of(&self, other: &Self) -> bool {
         let like = |a: f64, b: f64, most: f64| (a - b).abs() <= most * b.abs();
-        let misses = self.mpki.zip(other.mpki);
+        let demands = [(self.mpki, other.mpki), (self.requests_per_1000, other.requests_per_1000)];
+        let mut known = demands.into_iter().filter_map(|(a, b)| a.zip(b)).peekable();
         like(self.threads, other.threads, PHASE_CHANGE)
             && like(self.cpu_percent, other.cpu_percent, PHASE_CHANGE)
-            && misses.is_none_or(|(a, b)| like(a, b, PHASE_CHANGE_MISSES))
+            && (known.peek().is_none() || known.any(|(a, b)| like(a, b, PHASE_CHANGE_DEMAND)))
     }
 }
 
@@ -148,9 +153,9 @@ pub struct Comparison {
     pub local: Option<Change>,
     /// What the verdict was made from; `None` if nothing could be measured.
     pub combined: Option<Change>,
-    /// Relative change of busy threads, CPU use and misses per instruction, the largest; for a phase change.
+    /// Relative change of busy threads and CPU use, the larger; for a phase change.
     pub phase: f64,
-    /// Relative change of misses per instruction.
+    /// Relative change of misses per instruction, or of requests where that is smaller.
     pub misses: f64,
 }
 
@@ -167,8 +172,8 @@ impl Comparison {
         let local = change(|m| m.local_percent);
         let parts: Vec<Change> =
             [instructions, slowest, latency, unstalled].into_iter().flatten().collect();
-        let relative =
-            |value: fn(&Measure) -> Option<f64>| change(value).map_or(0.0, |c| c.change.abs());
+        let relative = |value: fn(&Measure) -> Option<f64>| change(value).map(|c| c.change.abs());
+        let demands = [relative(|m| m.mpki), relative(|m| m.requests_per_1000)];
         Self {
             progress,
             instructions,
@@ -177,27 +182,37 @@ impl Comparison {
             unstalled,
             local,
             combined: progress.or_else(|| mean(&parts)).or(local),
-            phase: relative(|m| Some(m.threads)).max(relative(|m| Some(m.cpu_percent))),
-            misses: relative(|m| m.mpki),
+            phase: [relative(|m| Some(m.threads)), relative(|m| Some(m.cpu_percent))]
+                .into_iter()
+                .flatten()
+                .fold(0.0, f64::max),
+            misses: demands.into_iter().flatten().min_by(f64::total_cmp).unwrap_or(0.0),
         }
     }
 
     /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory was moved.
+    ///
+    /// Instructions never confirm themselves, and those of the slowest thread are instructions too: where latency or stalls are known,
+    /// one of them has to be better as well, or threads that all spin would do.
     #[must_use]
     pub fn verdict(&self, moved_memory: bool) -> Verdict {
-        if self.phase > PHASE_CHANGE || (moved_memory && self.misses > PHASE_CHANGE_MISSES) {
+        if self.phase > PHASE_CHANGE || (moved_memory && self.misses > PHASE_CHANGE_DEMAND) {
             return Verdict::PhaseChange;
         }
         let Some(combined) = self.combined else { return Verdict::Unclear };
         if combined.change < -combined.noise || self.all_threads_slower() {
             return Verdict::Worse;
         }
+        let memory = [self.latency, self.unstalled];
         let confirms = match self.progress {
-            Some(_) => [self.progress, None, None, None],
-            None => [self.slowest, self.latency, self.unstalled, self.local_alone()],
+            Some(_) => [self.progress, None],
+            None if memory.iter().any(Option::is_some) => memory,
+            None => [self.slowest, self.local_alone()],
         };
+        let objects = self.slowest.filter(|_| self.progress.is_none());
         let better = confirms.iter().flatten().any(|part| part.change > part.noise);
-        let worse = confirms.iter().flatten().any(|part| part.change < -part.noise);
+        let worse =
+            confirms.iter().chain([&objects]).flatten().any(|part| part.change < -part.noise);
         match combined.change > combined.noise && better && !worse {
             true => Verdict::Better,
             false => Verdict::Unclear,
@@ -357,6 +372,42 @@ mod tests {
         assert_eq!(verdict(TrafficSource::Samples), Verdict::PhaseChange);
         // What faults count says nothing of it: this cannot be told.
         assert_eq!(verdict(TrafficSource::HintFaults), Verdict::Better);
+    }
+
+    /// A stream whose prefetches came late: once its memory is spread they come in time, so what was a miss is a hit, and as much is
+    /// asked of memory as before.
+    #[test]
+    fn prefetches_that_come_in_time_are_no_other_phase() {
+        let verdict = |requests: f64| {
+            let window = |ripple: f64, speed: f64, mpki, requests| Measure {
+                instructions_per_s: Some(100.0 * speed * ripple),
+                slowest_per_s: Some(20.0 * speed * ripple),
+                latency_cycles: Some(500.0 / speed * ripple),
+                threads: 4.0,
+                cpu_percent: 400.0,
+                mpki: Some(mpki),
+                requests_per_1000: Some(requests),
+                ..Measure::default()
+            };
+            let before = [1.0, 1.01, 0.99].map(|ripple| window(ripple, 1.0, 40.0, 60.0));
+            let after = [1.0, 1.01, 0.99].map(|ripple| window(ripple, 2.3, 10.0, requests));
+            Comparison::between(&before, &after).verdict(true)
+        };
+        assert_eq!(verdict(60.0), Verdict::Better);
+        assert_eq!(
+            verdict(15.0),
+            Verdict::PhaseChange,
+            "less is asked: they spin, or do something else"
+        );
+    }
+
+    #[test]
+    fn all_threads_that_spin_faster_confirm_nothing() {
+        check(
+            "100 20 500 0.5 - / 101 20 501 0.5 - / 99 20 499 0.5 -",
+            "150 30 500 0.5 - / 151 30 501 0.5 - / 149 30 499 0.5 -",
+            Verdict::Unclear,
+        );
     }
 
     #[test]
