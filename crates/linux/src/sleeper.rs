@@ -1,8 +1,8 @@
-//! A process for tests: it sleeps until it is killed, at the latest when the test ends.
+//! Whom tests look at: a process that sleeps until it is killed, at the latest when the test ends, and the thread that asks.
 
 use std::process::{Child, Command};
 
-use rondpoint_core::Pid;
+use rondpoint_core::{Pid, Tid};
 
 use crate::act::Identity;
 use crate::parse::stat;
@@ -30,4 +30,10 @@ impl Drop for Sleeper {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The number of the calling thread.
+pub(crate) fn own_thread() -> Tid {
+    let own = std::fs::read_link("/proc/thread-self").unwrap();
+    Tid(own.file_name().unwrap().to_str().unwrap().parse().unwrap())
 }

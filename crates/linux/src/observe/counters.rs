@@ -315,7 +315,7 @@ mod tests {
 
     use super::super::subject::Start;
     use super::*;
-    use crate::sleeper::Sleeper;
+    use crate::sleeper::{Sleeper, own_thread};
 
     fn counter(value: u64, enabled: u64, running: u64) -> Counter {
         Counter { value, enabled: Nanos(enabled), running: Nanos(running) }
@@ -430,8 +430,7 @@ mod tests {
             (0..64).map(|node| (Metric::DramNode(node), clock())).collect();
         let (told, hear) = std::sync::mpsc::channel();
         let parent = std::thread::spawn(move || {
-            let own = std::fs::read_link("/proc/thread-self").unwrap();
-            told.send(own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()).unwrap();
+            told.send(own_thread().0).unwrap();
             for _ in 0..3000 {
                 std::thread::spawn(|| {}).join().unwrap();
             }

@@ -159,11 +159,16 @@ fn prepare(attr: &mut Attr, start: Start) {
 mod tests {
     use super::*;
     use crate::perf::attr::{SW_DUMMY, TYPE_SOFTWARE};
+    use crate::sleeper::own_thread;
+
+    fn dummy() -> Event {
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+        Event { name: "dummy".into(), attr, cpus: None }
+    }
 
     #[test]
     fn tasks_that_have_ended_are_passed_over() {
-        let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
-        let event = Event { name: "dummy".into(), attr, cpus: None };
+        let event = dummy();
         let subject = Subject::tasks(&[0, i32::MAX as u32], Start::Now);
         assert_eq!(subject.open(&event, 0).unwrap().len(), 1);
         assert!(!subject.is_everybody() && Subject::everybody().is_everybody());
@@ -171,18 +176,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_born_while_a_group_is_opened_leaves_it_readable() {
-        let event = Event {
-            name: "dummy".into(),
-            attr: Attr::counting(TYPE_SOFTWARE, SW_DUMMY),
-            cpus: None,
-        };
-        let events = vec![event; 64];
+        let events = vec![dummy(); 64];
         let (told, hear) = std::sync::mpsc::channel();
         let over = std::sync::Arc::new(std::sync::Barrier::new(101));
         let wait = over.clone();
         let parent = std::thread::spawn(move || {
-            let own = std::fs::read_link("/proc/thread-self").unwrap();
-            told.send(own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()).unwrap();
+            told.send(own_thread().0).unwrap();
             for _ in 0..100 {
                 let wait = wait.clone();
                 std::thread::spawn(move || wait.wait());
