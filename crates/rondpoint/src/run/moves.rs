@@ -12,8 +12,10 @@ use serde::Serialize;
 /// All of it, by outcome.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct ThreadMoves {
-    /// Masks that were given to threads.
+    /// Masks that were given to threads and that send them elsewhere.
     pub(super) moved: u64,
+    /// Masks of threads that are to stay on the node where they ran.
+    kept: u64,
     /// Masks that were taken back because a trial found them worse.
     pub(super) undone: u64,
     /// Threads that had ended when their turn came.
@@ -60,6 +62,7 @@ impl ThreadMoves {
         let mut parts = Vec::new();
         for (count, what) in [
             (self.undone, "taken back after a trial"),
+            (self.kept, "to stay where they were"),
             (self.refused, "refused"),
             (self.gone, "too late for threads that had ended"),
         ] {
@@ -97,10 +100,14 @@ impl ThreadMoves {
         match (&outcome.result, &proposal.reason) {
             (StepResult::Done, Reason::Undo(_)) => self.undone += 1,
             (StepResult::Done, _) => {
-                self.moved += 1;
                 let Some(topology) = &self.topology else { return };
                 let from = cpu_of(window, *pid, *tid).map(|cpu| topology.node_of_cpu(cpu));
                 let to: NodeSet = cpus.iter().map(|cpu| topology.node_of_cpu(cpu)).collect();
+                if from.is_some_and(|from| to == NodeSet::from_iter([from])) {
+                    self.kept += 1;
+                    return;
+                }
+                self.moved += 1;
                 match self.routes.iter_mut().find(|route| route.from == from && route.to == to) {
                     Some(route) => route.threads += 1,
                     None => self.routes.push(Route { from, to, threads: 1 }),
@@ -160,6 +167,7 @@ mod tests {
             (step(1, &[2, 3], false), StepResult::Done),
             (step(2, &[2, 3], false), StepResult::Done),
             (step(3, &[0, 1, 2, 3], false), StepResult::Done),
+            (step(3, &[2, 3], false), StepResult::Done),
             (step(9, &[0], false), StepResult::Gone),
             (step(3, &[0], false), StepResult::Refused { errno: 1 }),
             (step(1, &[0, 1], true), StepResult::Done),
@@ -176,7 +184,7 @@ mod tests {
         assert_eq!(
             moves.lines(),
             [
-                "threads: 3 masks given; 1 taken back after a trial, 1 refused, 1 too late for threads that had ended"
+                "threads: 3 masks given; 1 taken back after a trial, 1 to stay where they were, 1 refused, 1 too late for threads that had ended"
             ]
         );
     }
