@@ -13,7 +13,7 @@ use crate::test::Tally;
 /// stops and becomes itself anew; with each whether its record must hold actions.
 const PROGRAMS: [(&str, bool); 5] = [
     ("stencil --no-huge-pages --size 16M --iterations 32", true),
-    ("kmeans --rotate --no-huge-pages --size 8M --iterations 24", true),
+    ("kmeans --rotate --no-huge-pages --size 8M --iterations 48", true),
     ("wellplaced --no-huge-pages --size 4M --iterations 150", false),
     ("bucketsort --no-huge-pages --size 4M --iterations 20", false),
     ("churn --no-huge-pages --size 4M --iterations 4", false),
