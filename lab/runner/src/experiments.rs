@@ -32,7 +32,7 @@ const CORE_SECONDS: u64 = 40;
 /// What `experiments` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which of them: sam, sam-hogs, nmass, asymsched, asymsched-mean, asymsched-two; default: all. The search for the
+    /// Which of them: sam, sam-hogs, sam-spread, nmass, nmass-streams, asymsched, asymsched-mean, asymsched-two, demo-pairs, demo-pairs-2; default: all. The search for the
     /// best fixed placement takes one seed
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -121,7 +121,9 @@ impl<'a> Laboratory<'a> {
     fn carry_out(&self, whole: &mut Report) -> Result<ExperimentReport> {
         let free = self.experiment.free_cases();
         let fixed = self.experiment.fixed_cases(self.machine);
-        let count = free.len() as u64 * self.seeds + fixed.len() as u64 + self.seeds - 1;
+        let rows = |cases: &[Case]| cases.iter().filter(|case| !case.is_search()).count() as u64;
+        let again = rows(&free) + u64::from(!fixed.is_empty());
+        let count = (free.len() + fixed.len()) as u64 + again * (self.seeds - 1);
         eprintln!(
             "{}: {count} runs on {}, {} at a time, about {} minutes; runs that are in the cache are not \
              made again",
@@ -133,17 +135,22 @@ impl<'a> Laboratory<'a> {
         let mut cases: Vec<Case> = free;
         let mut wanted: Vec<(usize, u64)> = (1..=self.seeds)
             .flat_map(|seed| (0..cases.len()).map(move |case| (case, seed)))
+            .filter(|&(case, seed)| seed == 1 || !cases[case].is_search())
             .collect();
         wanted.extend((cases.len()..cases.len() + fixed.len()).map(|case| (case, 1)));
         cases.extend(fixed);
         let mut reports = cases.iter().map(|case| self.empty(case)).collect::<Vec<_>>();
         self.make(&cases, &wanted, &mut reports, whole)?;
         let base = reports[0].runs.clone();
-        let best = best_fixed(&reports, &base).context("no fixed placement ran to its end")?;
-        let place = reports.iter().position(|case| case.name == best).expect("it was just found");
-        let more: Vec<(usize, u64)> = (2..=self.seeds).map(|seed| (place, seed)).collect();
+        let best = best_fixed(&reports, &base);
+        let place = reports.iter().position(|case| Some(&case.name) == best.as_ref());
+        let more: Vec<(usize, u64)> = place
+            .iter()
+            .flat_map(|&place| (2..=self.seeds).map(move |seed| (place, seed)))
+            .collect();
         self.make(&cases, &more, &mut reports, whole)?;
-        reports.iter_mut().for_each(|case| case.compare(&base));
+        let best_runs = place.map(|place| reports[place].runs.clone()).unwrap_or_default();
+        reports.iter_mut().for_each(|case| case.compare(&base, &best_runs));
         let about = self.experiment.about.split_whitespace().collect::<Vec<_>>().join(" ");
         Ok(ExperimentReport {
             name: self.experiment.name.to_owned(),
@@ -151,7 +158,7 @@ impl<'a> Laboratory<'a> {
             machine: self.machine.name.clone(),
             slow_motion: self.machine.lab.slow_motion,
             seconds: self.experiment.seconds,
-            programs: self.experiment.programs.iter().map(|one| one.title.to_owned()).collect(),
+            programs: self.experiment.titles().into_iter().map(str::to_owned).collect(),
             best_fixed: best,
             cases: reports,
         })
@@ -199,7 +206,7 @@ impl<'a> Laboratory<'a> {
         let results: Vec<RunResult> = self.batch.all(&tasks, self.jobs)?;
         for ((case, seed), result) in wanted.iter().zip(results) {
             let seconds = self.experiment.seconds_of(&cases[*case]);
-            let run = Run::of(&result, self.experiment.programs.len(), seconds);
+            let run = Run::of(&result, self.experiment.titles().len(), seconds);
             let problem = failure(&result).or(run
                 .is_none()
                 .then(|| "a program did not say when its rounds ended".to_owned()));
@@ -223,7 +230,8 @@ mod tests {
         let error = chosen(&["x".to_owned()]).err().expect("unknown").to_string();
         assert_eq!(
             error,
-            "x: no such experiment; there are sam, sam-hogs, nmass, asymsched, asymsched-mean, asymsched-two"
+            "x: no such experiment; there are sam, sam-hogs, sam-spread, nmass, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
+             demo-pairs, demo-pairs-2"
         );
     }
 }

@@ -46,8 +46,10 @@ pub(crate) struct Flags {
 enum Need {
     /// Loads lines of its own part in an order that no prefetcher follows, independent of each other
     Own,
-    /// The same of the next thread's part
-    Next,
+    /// The same of all threads' parts
+    All,
+    /// Loads the lines of its own part in turn, as a prefetcher follows them
+    Stream,
     /// Adds to lines that all threads add to
     Share,
 }
@@ -56,7 +58,8 @@ impl Need {
     fn name(self) -> &'static str {
         match self {
             Self::Own => "own",
-            Self::Next => "next",
+            Self::All => "all",
+            Self::Stream => "stream",
             Self::Share => "share",
         }
     }
@@ -92,14 +95,18 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         own(index).iter().step_by(WORDS_PER_LINE).for_each(|word| word.store(1, Ordering::Relaxed));
         system::run_on(&flags.start[index..=index])?;
         system::run_on(&stay(index))?;
-        let words = own(if flags.need == Need::Next { (index + 1) % count } else { index });
+        let words = match flags.need {
+            Need::All => &memory[..],
+            Need::Own | Need::Stream | Need::Share => own(index),
+        };
         let mut sum = 0;
         let mut at = index as u64;
         member.start();
         loop {
             sum += match flags.need {
                 Need::Share => add(&shared, &mut at, flags.work),
-                Need::Own | Need::Next => load(words, &mut at, flags.work),
+                Need::Own | Need::All => load(words, &mut at, flags.work),
+                Need::Stream => stream(words, &mut at, flags.work),
             };
             if !member.next_round() {
                 return Ok(sum);
@@ -130,6 +137,18 @@ fn load(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
         *at = step(*at);
         let line = ((u128::from(*at) * u128::from(lines)) >> 64) as usize;
         sum += words[line * WORDS_PER_LINE].load(Ordering::Relaxed);
+        busy(work);
+    }
+    sum
+}
+
+/// Loads [`ACCESSES`] lines one after the other, from where the last round ended, and gives their sum.
+fn stream(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
+    let lines = words.len() / WORDS_PER_LINE;
+    let mut sum = 0;
+    for _ in 0..ACCESSES {
+        *at = (*at + 1) % lines as u64;
+        sum += words[*at as usize * WORDS_PER_LINE].load(Ordering::Relaxed);
         busy(work);
     }
     sum
@@ -166,6 +185,9 @@ mod tests {
     fn a_round_loads_or_adds_as_often_as_it_says() {
         let words: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(1)).collect();
         assert_eq!(load(&words, &mut 0, 0), ACCESSES);
+        let mut place = 0;
+        assert_eq!(stream(&words, &mut place, 0), ACCESSES);
+        assert_eq!(place, ACCESSES % 128, "it goes on from there");
         let mut at = 7;
         assert_eq!(add(&words, &mut at, 1), ACCESSES);
         let more: u64 = words.iter().map(|word| word.load(Ordering::Relaxed) - 1).sum();

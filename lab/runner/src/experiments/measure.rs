@@ -8,6 +8,9 @@ use crate::comparison::{Speed, median};
 use crate::product::ProductReport;
 use crate::result::RunResult;
 
+/// The case of all policies together.
+pub(super) const AUTO: &str = "rondpoint=auto";
+
 /// Everything that was run. Every figure is emulated.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -30,8 +33,8 @@ pub(crate) struct ExperimentReport {
     /// Guest seconds of every run; speeds are those of its last third.
     pub(crate) seconds: u32,
     pub(crate) programs: Vec<String>,
-    /// The fixed placement that was fastest with the first seed.
-    pub(crate) best_fixed: String,
+    /// The fixed placement that was fastest with the first seed; `None` where none was tried.
+    pub(crate) best_fixed: Option<String>,
     pub(crate) cases: Vec<CaseReport>,
 }
 
@@ -49,7 +52,7 @@ pub(crate) struct CaseReport {
     pub(crate) whole: Option<Speed>,
     /// The slowest program's.
     pub(crate) least: Option<Speed>,
-    /// Standard deviation of the programs' speeds: how unevenly they gained.
+    /// Standard deviation of the programs' speeds relative to those under the best fixed placement: how unevenly they are served.
     pub(crate) spread: Option<Speed>,
 }
 
@@ -72,8 +75,8 @@ pub(super) fn failure(run: &RunResult) -> Option<String> {
 }
 
 impl Run {
-    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended, or ended before
-    /// the last third.
+    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended, or ended less
+    /// than two rounds in the last third.
     pub(super) fn of(result: &RunResult, programs: usize, seconds: u32) -> Option<Self> {
         let seconds = f64::from(seconds);
         let mut run = Self {
@@ -91,9 +94,11 @@ impl Run {
             let rounds: f64 = value("iterations=")?.parse().ok()?;
             // A long list is thinned evenly.
             let each = rounds / ends.len() as f64;
-            ends.last().filter(|end| **end > seconds * 2.0 / 3.0)?;
-            let late = ends.iter().filter(|end| **end > seconds * 2.0 / 3.0).count();
-            run.last_third.push(each * late as f64 / (ends.last()? - seconds * 2.0 / 3.0));
+            // From one end of a round to another, so that long rounds are not counted by halves.
+            let late: Vec<f64> =
+                ends.iter().copied().filter(|end| *end > seconds * 2.0 / 3.0).collect();
+            let (first, last) = (late.first()?, late.last().filter(|_| late.len() > 1)?);
+            run.last_third.push(each * (late.len() - 1) as f64 / (last - first));
             run.whole.push(rounds / ends.last()?);
         }
         Some(run)
@@ -101,27 +106,25 @@ impl Run {
 }
 
 impl CaseReport {
-    /// Compares with the kernel's runs of the same seeds.
-    pub(super) fn compare(&mut self, base: &[Run]) {
-        let pairs: Vec<(&Run, &Run)> = self
-            .runs
-            .iter()
-            .filter_map(|run| Some((run, base.iter().find(|base| base.seed == run.seed)?)))
-            .collect();
-        let speeds = |of: fn(&Run) -> &Vec<f64>| -> Vec<Vec<f64>> {
-            let ratio = |(run, base): &(&Run, &Run)| {
-                of(run).iter().zip(of(base)).map(|(own, base)| own / base).collect()
-            };
-            pairs.iter().map(ratio).collect()
-        };
-        let late = speeds(|run| &run.last_third);
+    /// Compares with the kernel's runs of the same seeds, and for the spread with those of the best fixed placement.
+    pub(super) fn compare(&mut self, base: &[Run], best: &[Run]) {
+        let late = self.speeds(base, |run| &run.last_third);
         let summed = |speeds: &[Vec<f64>], sum: fn(&[f64]) -> f64| {
             Speed::of(speeds.iter().map(|speeds| sum(speeds)))
         };
         self.speed = summed(&late, geometric_mean);
-        self.whole = summed(&speeds(|run| &run.whole), geometric_mean);
+        self.whole = summed(&self.speeds(base, |run| &run.whole), geometric_mean);
         self.least = summed(&late, |speeds| speeds.iter().copied().fold(f64::INFINITY, f64::min));
-        self.spread = summed(&late, deviation);
+        self.spread = summed(&self.speeds(best, |run| &run.last_third), deviation);
+    }
+
+    /// For each run, the programs' speeds relative to the run of the same seed among others, if there is one.
+    fn speeds(&self, others: &[Run], of: fn(&Run) -> &Vec<f64>) -> Vec<Vec<f64>> {
+        let relative = |run: &Run| -> Option<Vec<f64>> {
+            let other = others.iter().find(|other| other.seed == run.seed)?;
+            Some(of(run).iter().zip(of(other)).map(|(own, other)| own / other).collect())
+        };
+        self.runs.iter().filter_map(relative).collect()
     }
 }
 
@@ -129,6 +132,29 @@ impl ExperimentReport {
     /// The median speed of a case.
     pub(super) fn speed(&self, name: &str) -> Option<f64> {
         Some(self.cases.iter().find(|case| case.name == name)?.speed?.median)
+    }
+
+    /// The median speed of the best fixed placement.
+    pub(super) fn best_speed(&self) -> Option<f64> {
+        self.speed(self.best_fixed.as_ref()?)
+    }
+
+    /// The median spread of a case.
+    pub(super) fn spread(&self, name: &str) -> Option<f64> {
+        Some(self.cases.iter().find(|case| case.name == name)?.spread?.median)
+    }
+
+    /// The cases in which Rondpoint ran.
+    pub(super) fn managed(&self) -> impl Iterator<Item = &CaseReport> {
+        self.cases.iter().filter(|case| case.name.starts_with("rondpoint="))
+    }
+
+    /// The policy that did best alone, and its median speed.
+    pub(super) fn best_single(&self) -> Option<(&str, f64)> {
+        let single = self.managed().filter(|case| case.name != AUTO);
+        single
+            .filter_map(|case| Some((case.name.as_str(), case.speed?.median)))
+            .max_by(|one, other| one.1.total_cmp(&other.1))
     }
 
     /// Of those fixed placements with as many threads on each node as far as that goes: the mean.
@@ -201,11 +227,11 @@ mod tests {
     fn the_rate_of_the_last_third_is_taken_from_each_programs_line() {
         // Six seconds: a round a second, then four in the last two; the second program's list is thinned.
         let stdout = "program=0 ends_s=1,2,3,4,4.5,5,5.5,6 workload=crew iterations=8 result=ok\n\
-                      program=1 ends_s=3,6 workload=crew iterations=4 result=ok\nworkload=mix\n";
+                      program=1 ends_s=1.5,3,4.5,6 workload=crew iterations=8 result=ok\nworkload=mix\n";
         let result = RunResult { stdout: stdout.to_owned(), ..sample_run() };
         let run = Run::of(&result, 2, 6).expect("both programs");
-        assert_eq!(run.last_third, [2.0, 1.0]);
-        assert_eq!(run.whole, [8.0 / 6.0, 4.0 / 6.0]);
+        assert_eq!(run.last_third, [2.0, 2.0 / 1.5]);
+        assert_eq!(run.whole, [8.0 / 6.0, 8.0 / 6.0]);
         assert!(Run::of(&result, 3, 6).is_none());
         assert!(Run::of(&result, 2, 12).is_none(), "over before the last third");
         assert!(Run::of(&sample_run(), 1, 6).is_none());
@@ -215,9 +241,12 @@ mod tests {
     fn speeds_are_those_of_the_same_seed_and_uneven_gains_show() {
         let base = [run(1, &[1.0, 1.0]), run(2, &[2.0, 2.0])];
         let mut one = case("x", vec![run(1, &[4.0, 1.0]), run(2, &[8.0, 2.0])]);
-        one.compare(&base);
+        let best = [run(1, &[2.0, 1.0]), run(2, &[4.0, 2.0])];
+        one.compare(&base, &best);
         let medians = [one.speed, one.whole, one.least, one.spread].map(|s| s.expect("two").median);
-        assert_eq!(medians, [2.0, 2.0, 1.0, 1.5]);
+        assert_eq!(medians, [2.0, 2.0, 1.0, 0.5]);
+        one.compare(&base, &[]);
+        assert_eq!(one.spread, None, "nothing to be unfair against");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::catalogue::EXPERIMENTS;
-use super::measure::{CaseReport, ExperimentReport, Report};
+use super::catalogue::{EXPERIMENTS, LINUX};
+use super::measure::{AUTO, CaseReport, ExperimentReport, Report, Run};
 use crate::comparison::Speed;
 
 /// A table for each experiment.
@@ -47,15 +47,16 @@ fn told(experiment: &ExperimentReport) -> Vec<&CaseReport> {
         experiment.cases.iter().partition(|case| case.name.starts_with("fixed "));
     let speed = |case: &CaseReport| case.runs.first().and(case.speed).map_or(0.0, |s| s.median);
     fixed.sort_by(|one, other| speed(other).total_cmp(&speed(one)));
-    let best = fixed.iter().position(|case| case.name == experiment.best_fixed);
+    let best = fixed.iter().position(|case| Some(&case.name) == experiment.best_fixed.as_ref());
     let middle = fixed.len() / 2;
-    let chosen = [best.unwrap_or(0), middle, fixed.len().saturating_sub(1)];
+    let mut chosen = vec![best.unwrap_or(0), middle, fixed.len().saturating_sub(1)];
+    chosen.dedup();
     told.extend(chosen.iter().filter_map(|&place| fixed.get(place).copied()));
     told
 }
 
 fn name(experiment: &ExperimentReport, case: &CaseReport) -> String {
-    if case.name == experiment.best_fixed {
+    if Some(&case.name) == experiment.best_fixed.as_ref() {
         format!("{} (best)", case.name)
     } else {
         case.name.clone()
@@ -86,21 +87,18 @@ fn actions(case: &CaseReport) -> String {
 /// What the experiment was for, in numbers.
 fn sentences(experiment: &ExperimentReport) -> Vec<String> {
     let mut sentences = Vec::new();
-    let best = experiment.speed(&experiment.best_fixed);
+    let best = experiment.best_speed();
     if let Some(mean) = experiment.balanced_mean() {
         sentences.push(format!(
             "Mean of the fixed placements with equally many threads on both nodes: {mean:.2}."
         ));
     }
-    for case in experiment.cases.iter().filter(|case| case.name.starts_with("rondpoint=")) {
-        if let Some((own, best)) = case.speed.zip(best) {
-            sentences.push(format!(
-                "{}: {:.2} of the best fixed placement, {:.2} of Linux.",
-                case.name,
-                own.median / best,
-                own.median
-            ));
-        }
+    for case in experiment.managed() {
+        let Some(own) = case.speed.map(|speed| speed.median) else { continue };
+        let of_best = best.map_or(String::new(), |best| {
+            format!("{:.2} of the best fixed placement, ", own / best)
+        });
+        sentences.push(format!("{}: {of_best}{own:.2} of Linux.", case.name));
     }
     sentences
 }
@@ -115,9 +113,10 @@ pub(super) fn page(reports: &[Report]) -> String {
          model's claim, no measurement of hardware. Speeds are relative to Linux without NUMA balancing, begun in the \
          same place with the same seed; they are those of the last third of the run unless it says whole. With several \
          programs it is their geometric mean; slowest is the program that did worst, spread the standard deviation of \
-         the programs' speeds. Medians, with the range where there are several seeds; one seed is no evidence for a few \
+         the programs' speeds relative to those under the best fixed placement: how unevenly they are served. Medians, with the range where there are several seeds; one seed is no evidence for a few \
          percent. Losses stand beside gains. \
-         Fixed placements run for one guest second, were searched with one seed, and the best was run with all.\n"
+         Fixed placements run for one guest second, were searched with one seed, and the best was run with all; NUMA balancing \
+         has one seed.\n"
         .to_owned();
     let is_there = |name: &str| experiments().any(|one| one.name == name);
     let absent: Vec<&str> =
@@ -125,13 +124,66 @@ pub(super) fn page(reports: &[Report]) -> String {
     if !absent.is_empty() {
         let _ = write!(page, "\nNot run for this page: {}.\n", absent.join(", "));
     }
-    experiments().for_each(|experiment| put(&mut page, experiment));
+    let done: Vec<&ExperimentReport> = experiments().collect();
+    page += &overview(&done);
+    done.iter().for_each(|experiment| put(&mut page, experiment));
     let failures: Vec<&String> = reports.iter().flat_map(|report| &report.failures).collect();
     if !failures.is_empty() {
         page += "\n## Failures\n\n";
         failures.iter().for_each(|failure| page += &format!("- {failure}\n"));
     }
     page
+}
+
+/// What is asked of the whole: `auto` against the best single policy, and each policy over all its experiments.
+fn overview(experiments: &[&ExperimentReport]) -> String {
+    let mut text = "\n## In short\n\nMedians of the last third.\n\n\
+         | | best single policy | auto of it | auto of the best fixed placement | auto of Linux |\n|---|---|---|---|---|\n"
+        .to_owned();
+    let ratio = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+    for experiment in experiments {
+        let Some(auto) = experiment.speed(AUTO) else { continue };
+        let of_best = experiment.best_speed().map(|best| auto / best);
+        let (name, of_single) = match experiment.best_single() {
+            Some((name, speed)) => (name, Some(auto / speed)),
+            None => ("–", None),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {name} | {} | {} | {auto:.2} |",
+            experiment.name,
+            ratio(of_single),
+            ratio(of_best),
+        );
+    }
+    text.push('\n');
+    let mut managers: Vec<&str> =
+        experiments.iter().flat_map(|one| one.managed()).map(|case| case.name.as_str()).collect();
+    managers.sort_unstable();
+    managers.dedup();
+    for manager in managers {
+        let own: Vec<&&ExperimentReport> =
+            experiments.iter().filter(|one| one.speed(manager).is_some()).collect();
+        let speeds = || own.iter().filter_map(|one| one.speed(manager));
+        let gaps = own.iter().filter_map(|one| Some(1.0 - one.speed(manager)? / one.best_speed()?));
+        let spreads = |name: &str| mean(own.iter().filter_map(|one| one.spread(name)));
+        let _ = writeln!(
+            text,
+            "- {manager}, {} experiments: least {} of Linux, mean gap to the best fixed placement {} %, mean spread {} \
+             (Linux's {}).",
+            own.len(),
+            ratio(speeds().min_by(f64::total_cmp)),
+            mean(gaps).map_or("–".to_owned(), |gap| format!("{:.0}", 100.0 * gap)),
+            ratio(spreads(manager)),
+            ratio(spreads(LINUX)),
+        );
+    }
+    text
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// One experiment.
@@ -159,11 +211,18 @@ fn put(page: &mut String, experiment: &ExperimentReport) {
         );
     }
     let _ = write!(page, "\n{}\n\n", sentences(experiment).join("\n"));
-    for case in told(experiment).into_iter().filter(|case| !case.name.starts_with("fixed ")) {
-        if let Some(summary) =
-            case.runs.iter().find_map(|run| run.rondpoint.as_ref()?.summary.as_ref())
-        {
-            let _ = writeln!(page, "- {}, seed {}: {summary}", case.name, case.runs[0].seed);
+    for case in experiment.managed() {
+        let report = |run: &Run| Some((run.seed, run.rondpoint.clone()?));
+        if let Some((seed, report)) = case.runs.iter().find_map(report) {
+            let summary = report.summary.as_deref().unwrap_or_default();
+            let migration = report.first_reason("asymsched");
+            let migration = migration.map(|why| format!(" AsymSched: {why}.")).unwrap_or_default();
+            let _ = writeln!(
+                page,
+                "- {}, seed {seed}: {summary}{migration} Acting took {:.0} ms.",
+                case.name,
+                1e3 * report.spent_s(),
+            );
         }
     }
     let Some(first) = experiment.cases.first() else { return };
@@ -171,13 +230,7 @@ fn put(page: &mut String, experiment: &ExperimentReport) {
         page,
         "\nOne run by hand: `./x lab run --machine {} --config first-touch,{} -- {}`\n",
         experiment.machine,
-        experiment
-            .cases
-            .iter()
-            .filter(|case| case.name.starts_with("rondpoint="))
-            .map(|case| case.configuration.clone())
-            .collect::<Vec<_>>()
-            .join(","),
+        experiment.managed().map(|case| case.configuration.clone()).collect::<Vec<_>>().join(","),
         quoted(&first.command),
     );
 }
