@@ -301,6 +301,15 @@ pub(crate) fn run_on(cpus: &[usize]) -> Result<(), Failure> {
     if result == 0 { Ok(()) } else { Err(last_error(&format!("cannot run on CPUs {cpus:?}"))) }
 }
 
+/// How often the calling thread was taken off its CPU or left it.
+pub(crate) fn switches() -> u64 {
+    // SAFETY: rusage is plain data, for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local. The call cannot fail for the calling thread.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
+}
+
 /// Stops this process, all threads of it, and lets it go on after this time: a child wakes it.
 pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
     let pause = timespec(time);

@@ -17,11 +17,10 @@ pub(crate) const NAME: &str = "carrefour-a";
 /// Bytes of the counting scan: so much that what the program reads beside it (about 1300 lines of
 /// its own text and stack) is well below 1 %.
 const SCAN_BYTES: u64 = 16 << 20;
-/// The guest kernel's tick, 250 Hz: a thread with work on a busy CPU may hold it from one to the next.
+/// The guest kernel's tick, 250 Hz. A clock that jumped would go to the next timer, so the longest of many jumps would be nearly as
+/// long. Between two readings of a thread that keeps its CPU half of that is plenty: a timer interrupt takes 0.4 to 0.6 ms in slow
+/// motion, the first page fault of all threads at once up to 1.2 ms (measured, 15 runs).
 const TICK_MS: f64 = 4.0;
-/// What the handlers of those two ticks and a switch there and back take in slow motion: 0.2 to 0.5 ms
-/// measured, with a kernel thread that never slept.
-const HANDLERS_MS: f64 = 1.0;
 
 /// All checks on this machine.
 pub(crate) fn check(lab: &Lab) -> Result<Vec<Finding>> {
@@ -78,7 +77,9 @@ fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     Ok(vec![Finding::near(NAME, check, (perf, ours), 3.0, "misses")])
 }
 
-/// The guest's clock runs and never jumps: busy threads on all CPUs, each reading it without pause.
+/// The guest's clock runs and never jumps: busy threads on all CPUs, each reading it without pause. For how long one of them stands
+/// aside for a kernel thread is the guest's scheduler's affair (3.7 to 5.3 ms seen, with another program 12); a jump is seen by
+/// those that run.
 fn clock(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let threads = machine.cpu_count();
     let program = format!(
@@ -88,8 +89,8 @@ fn clock(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let record = run(lab, machine, "the clock, read without pause", &program)?;
     let line = lines(&record, "clock ").next().context("the clock was not read")?;
     let longest_ms = value(line, "longest_ns")? / 1e6;
-    let most_ms = TICK_MS + HANDLERS_MS + machine.lab.quantum_ns as f64 / 1e6;
-    let check = "longest time between two readings of the clock, on any CPU".to_owned();
+    let most_ms = TICK_MS / 2.0 + machine.lab.quantum_ns as f64 / 1e6;
+    let check = "longest time between two readings of the clock, on any busy CPU".to_owned();
     Ok(vec![Finding::between(NAME, check, (0.0, most_ms), longest_ms, "ms")])
 }
 
