@@ -127,7 +127,8 @@ impl Controller {
             Model::between(&self.topology, &previous, &observation, &[], &settings)
         });
         self.forget_gone(&window);
-        let judged = self.trials.observe(&window);
+        let under_way = |pid| self.slots.iter().any(|slot| slot.policy.is_under_way(pid));
+        let judged = self.trials.observe(&window, under_way);
         let undo = self.undo(&judged, window.at);
         let plan = self.admit(undo, proposals, &window);
         self.keep(observation, &plan);

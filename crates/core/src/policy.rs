@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::plan::{Outcome, Plan, Proposal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::Nanos;
+use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -30,6 +30,11 @@ pub trait Policy {
     /// What it held back itself in the last [`Policy::propose`], with the rule, for reports. Gives it once.
     fn take_held(&mut self) -> Vec<Refused> {
         Vec::new()
+    }
+
+    /// Whether what it has begun on a process is still being completed, by its own next steps: the trial of it waits, for a while.
+    fn is_under_way(&self, _pid: Pid) -> bool {
+        false
     }
 
     /// Whether it looks at [`Model::touches`], which cost time and memory to collect.

@@ -2,7 +2,8 @@
 //!
 //! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before, in the phase
 //! that the program is in, stays fixed; further actions of the same policy join it, those of others have to wait. Three windows after the last action (or after
-//! [`MAX_TRIAL_WINDOWS`]) it is judged:
+//! [`MAX_TRIAL_WINDOWS`]) it is judged. What its policy has yet to bring about belongs to it: where memory follows threads, windows
+//! count from when it is there, because until then the threads are far from it, and whoever judged them by that would put them back.
 //! - a change of phase (threads, CPU use, what an instruction asks of memory) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises;
@@ -52,6 +53,8 @@ struct Trial {
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
+    /// Windows left out because its policy was still under way.
+    waited: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -68,15 +71,15 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Takes in one window and judges what is due.
-    pub fn observe(&mut self, window: &Model) -> Vec<Judged> {
+    /// Takes in one window and judges what is due. Trials of processes with which a policy is still `under_way` wait.
+    pub fn observe(&mut self, window: &Model, under_way: impl Fn(Pid) -> bool) -> Vec<Judged> {
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
         for app in &window.apps {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
-            watched.take_in(Measure::of(window, app));
+            watched.take_in(Measure::of(window, app), under_way(app.pid));
         }
         let due = together::due(&self.trials().collect());
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
@@ -128,6 +131,7 @@ impl Trials {
                 before: last_phase(core::mem::take(history)),
                 after: Vec::new(),
                 quiet: 0,
+                waited: 0,
             });
             if trial.plans.last() != Some(&plan.number) {
                 trial.plans.push(plan.number);
@@ -213,9 +217,10 @@ fn has_effect(result: &StepResult) -> bool {
 
 impl Watched {
     /// A window goes to the trial or, without one, to the history. The first window after an action holds the action's own cost and
-    /// is left out.
-    fn take_in(&mut self, measure: Measure) {
+    /// is left out, and so are those in which the action is not complete; for how long is bounded, whatever a policy says.
+    fn take_in(&mut self, measure: Measure, under_way: bool) {
         match &mut self.trial {
+            Some(trial) if under_way && trial.waited < MAX_TRIAL_WINDOWS => trial.waited += 1,
             None => {
                 self.history.push(measure);
                 if self.history.len() > MAX_TRIAL_WINDOWS / 2 {
@@ -243,14 +248,14 @@ impl Trial {
     fn end(mut self, pid: Pid) -> (Judged, Vec<Measure>) {
         let windows = (self.quiet - 1).max(MIN_TRIAL_WINDOWS);
         let after = self.after.split_off(self.after.len() - windows);
-        let moved_memory = self.kinds.iter().any(|kind| *kind != Kind::Affinity);
+        let moved_threads = self.kinds.contains(&Kind::Affinity);
         let comparison = Comparison::between(&self.before, &after);
         let judged = Judged {
             pid,
             policy: self.policy,
             plans: self.plans,
             kinds: self.kinds.into_iter().collect(),
-            verdict: comparison.verdict(moved_memory),
+            verdict: comparison.verdict(moved_threads),
             comparison,
         };
         (judged, after)

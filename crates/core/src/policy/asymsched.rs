@@ -223,6 +223,10 @@ impl Policy for AsymSched {
         }
     }
 
+    fn is_under_way(&self, pid: Pid) -> bool {
+        !self.on_the_way(pid).is_empty()
+    }
+
     fn period(&self) -> Nanos {
         self.preset.period
     }

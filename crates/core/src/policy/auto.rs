@@ -335,6 +335,10 @@ impl Policy for Auto {
         core::mem::take(&mut self.held)
     }
 
+    fn is_under_way(&self, pid: Pid) -> bool {
+        self.asymsched.is_under_way(pid)
+    }
+
     /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is left of the epoch: a look that comes a
     /// little early would find it not over, and the next one would end it a whole period late.
     fn period(&self) -> Nanos {

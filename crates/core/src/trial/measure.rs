@@ -190,13 +190,13 @@ impl Comparison {
         }
     }
 
-    /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory was moved.
+    /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory alone was moved.
     ///
     /// Instructions never confirm themselves, and those of the slowest thread are instructions too: where latency or stalls are known,
     /// one of them has to be better as well, or threads that all spin would do.
     #[must_use]
-    pub fn verdict(&self, moved_memory: bool) -> Verdict {
-        if self.phase > PHASE_CHANGE || (moved_memory && self.misses > PHASE_CHANGE_DEMAND) {
+    pub fn verdict(&self, moved_threads: bool) -> Verdict {
+        if self.phase > PHASE_CHANGE || (!moved_threads && self.misses > PHASE_CHANGE_DEMAND) {
             return Verdict::PhaseChange;
         }
         let Some(combined) = self.combined else { return Verdict::Unclear };
@@ -301,7 +301,7 @@ mod tests {
 
     fn check(before: &str, after: &str, expected: Verdict) {
         let comparison = Comparison::between(&windows(before), &windows(after));
-        assert_eq!(comparison.verdict(true), expected, "{comparison:?}");
+        assert_eq!(comparison.verdict(false), expected, "{comparison:?}");
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         let verdict = |source| {
             let before = [1.0, 1.001, 0.999].map(|x| window(x * 1e8, x * 8.0, x * 500.0, source));
             let after = [1.0, 1.001, 0.999].map(|x| window(x * 5e8, x * 4.0, x * 200.0, source));
-            Comparison::between(&before, &after).verdict(true)
+            Comparison::between(&before, &after).verdict(false)
         };
         assert_eq!(verdict(TrafficSource::Samples), Verdict::PhaseChange);
         // What faults count says nothing of it: this cannot be told.
@@ -391,7 +391,7 @@ mod tests {
             };
             let before = [1.0, 1.01, 0.99].map(|ripple| window(ripple, 1.0, 40.0, 60.0));
             let after = [1.0, 1.01, 0.99].map(|ripple| window(ripple, 2.3, 10.0, requests));
-            Comparison::between(&before, &after).verdict(true)
+            Comparison::between(&before, &after).verdict(false)
         };
         assert_eq!(verdict(60.0), Verdict::Better);
         assert_eq!(
@@ -415,6 +415,6 @@ mod tests {
         let before = windows("100 20 500 - - / 101 20 501 - - / 99 20 499 - -");
         let mut after = before.clone();
         after.iter_mut().for_each(|window| window.threads = 2.0);
-        assert_eq!(Comparison::between(&before, &after).verdict(false), Verdict::PhaseChange);
+        assert_eq!(Comparison::between(&before, &after).verdict(true), Verdict::PhaseChange);
     }
 }

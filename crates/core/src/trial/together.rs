@@ -167,14 +167,14 @@ mod tests {
     /// Processes make this progress, are moved by these plans one window after the other, and make that progress; what came of it.
     fn check(before: &[f64], plans: &[&[u32]], after: &[f64], expected: &str) {
         let mut trials = Trials::default();
-        (0..4).for_each(|_| assert_eq!(trials.observe(&window(before)), []));
+        (0..4).for_each(|_| assert_eq!(trials.observe(&window(before), |_| false), []));
         for (number, pids) in (1..).zip(plans) {
             trials.begin(&plan(number, pids));
-            assert_eq!(trials.observe(&window(before)), []);
+            assert_eq!(trials.observe(&window(before), |_| false), []);
         }
         let mut told: Vec<String> = Vec::new();
         for late in 1..=6 {
-            let judged = trials.observe(&window(after));
+            let judged = trials.observe(&window(after), |_| false);
             told.extend(judged.iter().map(|one| format!("{late}:{} {:?}", one.pid, one.verdict)));
         }
         assert_eq!(told.join(", "), expected);
@@ -191,6 +191,28 @@ mod tests {
     #[test]
     fn who_was_moved_alone_is_judged_alone() {
         check(&[10.0, 10.0], &[&[1], &[2]], &[10.0, 8.0], "2:1 Unclear, 3:2 Worse");
+    }
+
+    #[test]
+    fn what_is_under_way_is_judged_when_it_is_complete_or_for_long_enough() {
+        // Far from its memory it is slower, with it it is faster; the last number is of windows until it was told.
+        let told = |under_way: usize| {
+            let mut trials = Trials::default();
+            (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0]), |_| false), []));
+            trials.begin(&plan(1, &[1]));
+            (1..40).find_map(|late| {
+                let speed = if late <= under_way { 7.0 } else { 12.0 };
+                let judged = trials.observe(&window(&[speed]), |_| late <= under_way);
+                judged.first().map(|one| (one.verdict, late))
+            })
+        };
+        assert_eq!(told(0), Some((Verdict::Better, 4)));
+        assert_eq!(told(8), Some((Verdict::Better, 12)));
+        assert_eq!(
+            told(100),
+            Some((Verdict::Worse, MAX_TRIAL_WINDOWS + 4)),
+            "no policy keeps it open"
+        );
     }
 
     #[test]
@@ -219,11 +241,11 @@ mod tests {
         let judged = |pid: u32, progress: f64| {
             let mut trials = Trials::default();
             let pids: Vec<f64> = (1..=pid).map(|_| 10.0).collect();
-            (0..4).for_each(|_| assert_eq!(trials.observe(&window(&pids)), []));
+            (0..4).for_each(|_| assert_eq!(trials.observe(&window(&pids), |_| false), []));
             trials.begin(&plan(1, &[pid]));
             let mut after = pids;
             after[pid as usize - 1] = progress;
-            let mut all = (0..6).flat_map(|_| trials.observe(&window(&after)));
+            let mut all = (0..6).flat_map(|_| trials.observe(&window(&after), |_| false));
             all.next().expect("it is judged")
         };
         let set = |pids: &[u32]| pids.iter().map(|pid| Pid(*pid)).collect::<BTreeSet<_>>();

@@ -173,6 +173,21 @@ fn memory_stays_if_few_accesses_go_to_the_old_node_or_nobody_knows() {
 }
 
 #[test]
+fn a_process_is_under_way_until_its_memory_had_time_to_follow() {
+    let mut policy = AsymSched::new(Preset::PUBLISHED);
+    let proposals = propose(&mut policy, &model(1000, &machine(), &[FAR]));
+    assert!(!policy.is_under_way(Pid(7)), "nothing has been done yet");
+    learn(&mut policy, proposals, &StepResult::Done, Nanos::from_millis(1));
+    let under_way: Vec<bool> = (1001..=1004)
+        .map(|second| {
+            propose(&mut policy, &far_after(second, "0>5:40 1>5:40 1>1:20"));
+            policy.is_under_way(Pid(7))
+        })
+        .collect();
+    assert_eq!(under_way, [true, true, false, false]);
+}
+
+#[test]
 fn no_memory_follows_threads_that_were_put_back() {
     let pages = |policy: &mut AsymSched| {
         let mut model = far_after(1001, "0>5:95 1>5:95 1>1:10");
