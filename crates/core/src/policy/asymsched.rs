@@ -148,7 +148,7 @@ impl AsymSched {
                 .get_mut(&app.pid)
                 .expect("every application of the model is remembered");
             if let Some(wish) = state.step(model, index, &self.preset) {
-                proposals.push(wish.proposal(app, state, &self.preset, seconds_per_gb));
+                proposals.push(wish.proposal(app, state, &self.preset, (model.at, seconds_per_gb)));
             }
         }
         proposals
@@ -233,14 +233,22 @@ impl Policy for AsymSched {
 }
 
 impl Wish {
-    fn proposal(self, app: &App, state: &State, preset: &Preset, seconds_per_gb: f64) -> Proposal {
+    fn proposal(
+        self,
+        app: &App,
+        state: &State,
+        preset: &Preset,
+        (now, seconds_per_gb): (Nanos, f64),
+    ) -> Proposal {
         let (action, reason) = match self {
             Self::Pages(pages) => {
-                let until =
-                    if let Phase::Following { until, .. } = state.phase { until } else { Nanos(0) };
+                let left = match state.phase {
+                    Phase::Following { until, .. } => until.since(now),
+                    _ => Nanos(0),
+                };
                 let action =
                     Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
-                (action, AsymSchedReason::Following { until })
+                (action, AsymSchedReason::Following { left })
             }
             Self::All { moves, memory, old_percent } => {
                 let seconds = seconds_per_gb * memory.gigabytes();

@@ -144,7 +144,7 @@ fn pages_follow_once_and_then_everything_if_most_accesses_go_to_the_old_node() {
     let all = propose(&mut policy, &model);
     out += &text(&all);
     expect![[r#"
-        move 2 pages of 7 (following): 2 × 5→1: its threads moved, accessed pages follow until 1003.0 s
+        move 2 pages of 7 (following): 2 × 5→1: its threads moved, accessed pages follow for 2000.0 ms yet
         then:
         move 1907.3 MiB of 7 frozen: 5→1: 95.0 % of its accesses still go to the nodes it left (limit 90.0), about 0.6 s
     "#]].assert_eq(&out);

@@ -20,8 +20,8 @@ pub enum AsymSchedReason {
     },
     /// Threads moved, and their pages follow as they are accessed.
     Following {
-        /// When that ends.
-        until: Nanos,
+        /// For how long yet.
+        left: Nanos,
     },
     /// Threads moved, but their accesses still go to the old nodes: all memory follows.
     FullMigration {
@@ -67,8 +67,8 @@ impl fmt::Display for AsymSchedReason {
         match self {
             Self::Placement(placement) => placement.fmt(f),
             Self::Staying { node } => write!(f, "stays on node {node}, which keeps its part"),
-            Self::Following { until } => {
-                write!(f, "its threads moved, accessed pages follow until {until}")
+            Self::Following { left } => {
+                write!(f, "its threads moved, accessed pages follow for {left} yet")
             }
             Self::FullMigration { old_percent, limit_percent, seconds } => write!(
                 f,
