@@ -95,8 +95,8 @@ impl AsymSched {
 
     /// Whether a process is on its way: its threads are about to move or did, and its memory follows.
     #[must_use]
-    pub fn is_moving(&self, pid: Pid) -> bool {
-        self.states.get(&pid).is_some_and(|state| state.phase != Phase::Stable)
+    pub fn is_anybody_moving(&self) -> bool {
+        self.states.values().any(|state| state.phase != Phase::Stable)
     }
 
     /// The nodes that the threads of a process left, with those that they took, while its memory still follows.
@@ -157,7 +157,7 @@ impl AsymSched {
     /// Looks for a placement, unless somebody is still on the way from the last one.
     fn place(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
         let is_due = self.decided.is_none_or(|at| model.at.since(at) >= self.preset.period);
-        if !is_due || self.states.values().any(|state| state.phase != Phase::Stable) {
+        if !is_due || self.is_anybody_moving() {
             return Vec::new();
         }
         self.decided = Some(model.at);

@@ -339,14 +339,18 @@ impl Policy for Auto {
         self.asymsched.is_under_way(pid)
     }
 
-    /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is left of the epoch: a look that comes a
-    /// little early would find it not over, and the next one would end it a whole period late.
+    /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is left of the epoch, or of Carrefour's
+    /// longer period while no memory follows threads: a look that comes a little early would find it not over, and the next one would
+    /// end it a whole period late.
     fn period(&self) -> Nanos {
         let shortest = self.sam.period();
         if self.calm < CALM {
             return shortest;
         }
-        let whole = self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD);
+        let whole = match self.asymsched.is_anybody_moving() {
+            true => EPOCH,
+            false => self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD),
+        };
         Nanos(whole.0.saturating_sub(self.epoch.elapsed().0)).max(shortest)
     }
 }

@@ -4,6 +4,7 @@ use crate::scene::{Host, World, pages, process, second};
 use expect_test::expect;
 use rondpoint_core::observation::{Mapping, MappingKind, Replica};
 use rondpoint_core::policy::asymsched::{AsymSchedReason, PlacementReason};
+use rondpoint_core::policy::carrefour::preset::STEADY;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, Matrix, Model, Nanos, Pid, Reason, Tid, Topology};
 
@@ -234,4 +235,23 @@ fn copies_are_taken_back_before_all_memory_goes() {
         held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
     "#]]
     .assert_eq(&text);
+}
+
+#[test]
+fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
+    let mut world = World::with(&STEADY, machine(4), Host::Obeys);
+    let mut periods = Vec::new();
+    // In the ninth second its threads take another pair; nothing else is ever to be done.
+    for at in 1000..1016 {
+        let model = match at {
+            ..1008 => pair(at, &world.topology, [0, 2], "0>0:8 1>1:8"),
+            1008 => pair(at, &world.topology, [0, 2], "0>1:80 1>0:80"),
+            _ => pair(at, &world.topology, [4, 6], "2>2:8 3>3:8"),
+        };
+        world.step(&model);
+        periods.push(world.period().0 / 1_000_000);
+    }
+    assert_eq!(periods[3..8], [2000; 5]);
+    assert_eq!(periods[8..11], [1000; 3], "threads moved, and two seconds for their memory");
+    assert_eq!(periods[11..], [2000; 5]);
 }

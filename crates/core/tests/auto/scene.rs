@@ -3,7 +3,7 @@
 use rondpoint_core::model::{App, Model, Thread, Traffic};
 use rondpoint_core::plan::{Mechanism, Outcome, PageCounts, PageMove, Plan, Proposal, StepResult};
 use rondpoint_core::policy::auto::Auto;
-use rondpoint_core::policy::carrefour::preset::FINAL;
+use rondpoint_core::policy::carrefour::preset::{FINAL, Preset};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid, Topology};
 use std::fmt::Write;
@@ -29,7 +29,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(topology: Topology, host: Host) -> Self {
-        Self { topology, auto: Auto::new(&FINAL), random: Random::new(1), host, plans: 0 }
+        Self::with(&FINAL, topology, host)
+    }
+
+    pub(crate) fn with(carrefour: &Preset, topology: Topology, host: Host) -> Self {
+        Self { topology, auto: Auto::new(carrefour), random: Random::new(1), host, plans: 0 }
     }
 
     /// One interval: what is proposed and what is held back. Sampling is left out.
@@ -46,6 +50,10 @@ impl World {
         }
         self.learn(proposals);
         if out.is_empty() { "nothing\n".to_string() } else { out }
+    }
+
+    pub(crate) fn period(&self) -> Nanos {
+        self.auto.period()
     }
 
     fn learn(&mut self, steps: Vec<Proposal>) {
