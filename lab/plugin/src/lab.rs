@@ -19,6 +19,9 @@ use crate::qemu::{self, AccelOps, CpuState, PluginId, Qemu, Word};
 use crate::sharing::Sharing;
 use crate::traffic::{Arrival, Traffic};
 
+/// While the guest boots a quantum lasts this many of the machine's: nobody looks at the time then, and turns take host time.
+const BOOT_QUANTA: u64 = 10;
+
 /// One vCPU as QEMU knows it.
 pub(crate) struct Vcpu {
     pub(crate) state: *mut CpuState,
@@ -40,6 +43,8 @@ pub(crate) struct Lab {
     pub(crate) traffic: Traffic,
     sharing: Sharing,
     ops: *mut AccelOps,
+    /// Who was last found running: looked at first when QEMU asks whether all are idle, which it does for each idle vCPU in turn.
+    awake: usize,
     /// QEMU's own delivery of interrupts, behind ours. `None` until the first vCPU is there.
     interrupt: Option<extern "C" fn(*mut CpuState, c_int)>,
 }
@@ -85,6 +90,7 @@ pub(crate) fn install(
         traffic,
         sharing,
         ops,
+        awake: 0,
         interrupt: None,
     };
     LAB.store(Box::into_raw(Box::new(lab)), Ordering::Relaxed);
@@ -190,10 +196,14 @@ impl Lab {
     /// The clock of the vCPU that is furthest behind, of those that run or are parked; `None` where
     /// all are idle. `caller` runs for certain.
     fn slowest(&self, caller: Option<usize>) -> Option<u64> {
-        let runs = |vcpu: &usize| {
-            caller == Some(*vcpu) || self.vcpus[*vcpu].parked || !self.is_idle(*vcpu)
-        };
-        (0..self.vcpus.len()).filter(runs).map(|vcpu| self.now_ps(vcpu)).min()
+        let runs =
+            |vcpu: usize| caller == Some(vcpu) || self.vcpus[vcpu].parked || !self.is_idle(vcpu);
+        // Whoever is ahead of one that runs need not be asked, and asking is what takes long.
+        (0..self.vcpus.len()).fold(None, |slowest: Option<u64>, vcpu| {
+            let now = self.now_ps(vcpu);
+            let is_slowest = slowest.is_none_or(|slowest| now < slowest) && runs(vcpu);
+            if is_slowest { Some(now) } else { slowest }
+        })
     }
 
     /// Generated code called back: the vCPU used up what it was armed with.
@@ -226,7 +236,8 @@ impl Lab {
         let Some(elapsed_ps) = self.clock.close_quantum(slowest_ps) else { return false };
         self.traffic.end_quantum(elapsed_ps, &self.clock);
         let machine_ps = self.clock.machine_ps();
-        self.clock.set_quantum_ps(self.sharing.quantum_ps(machine_ps));
+        let patience = if self.traffic.is_woven_in() { 1 } else { BOOT_QUANTA };
+        self.clock.set_quantum_ps(patience * self.sharing.quantum_ps(machine_ps));
         if next_timer_ns(&self.qemu).is_some_and(|due| due <= ns(machine_ps)) {
             // Timers need QEMU's big lock, which is not ours inside generated code.
             let state = self.vcpus[caller.unwrap_or(0)].state;
@@ -407,8 +418,12 @@ extern "C" fn cpu_thread_is_idle(_: *mut CpuState) -> bool {
         return true;
     }
     let lab = lab();
-    let idle = |vcpu: usize| lab.vcpus[vcpu].parked || lab.is_idle(vcpu);
-    if !(0..lab.vcpus.len()).all(idle) {
+    let runs = |vcpu: &usize| !lab.vcpus[*vcpu].parked && !lab.is_idle(*vcpu);
+    if runs(&lab.awake) {
+        return true;
+    }
+    if let Some(awake) = (0..lab.vcpus.len()).find(runs) {
+        lab.awake = awake;
         return true;
     }
     if let Some(slowest_ps) = lab.slowest(None) {
