@@ -40,7 +40,9 @@ use self::memory::{Measured, Phase, State, Wish};
 use self::reading::{Known, Reading, usable_cpus};
 use super::{Policy, Registered};
 use crate::model::{App, Model, Thread};
-use crate::plan::{Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, StepResult};
+use crate::plan::{
+    Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
+};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos, Pid};
@@ -59,6 +61,13 @@ pub(super) const REGISTERED: Registered = Registered {
         Some(Box::new(AsymSched::new(preset)) as Box<dyn Policy>)
     },
 };
+
+/// Sampling while memory follows threads: Carrefour's accurate rate, for nothing is published of AsymSched's.
+const ACCURATE: Sampling = Sampling::Every { cycles: 65_000, tracked_pages: MAX_FOLLOWING };
+/// Sampling else: a fourth of it, as Carrefour's cheap rate is.
+const CHEAP: Sampling = Sampling::Every { cycles: 260_000, tracked_pages: MAX_FOLLOWING };
+/// Pages tracked between two decisions [Carrefour's number].
+const MAX_FOLLOWING: usize = 30_000;
 
 /// State of the policy.
 #[derive(Debug, Clone)]
@@ -154,6 +163,26 @@ impl AsymSched {
         proposals
     }
 
+    /// Samples find the pages that follow; where nobody is on the way, a few say enough of who uses whose memory. The first rate that is
+    /// asked for is the high one, so that the low one has something to be lower than.
+    fn sample(&mut self, model: &Model) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        for app in &model.apps {
+            let Some(state) = self.states.get_mut(&app.pid) else { continue };
+            let follows = state.phase != Phase::Stable;
+            let sampling = if follows || state.sampling.is_none() { ACCURATE } else { CHEAP };
+            if state.sampling != Some(sampling) {
+                state.sampling = Some(sampling);
+                proposals.push(Proposal {
+                    policy: REGISTERED.name,
+                    action: Action::SetSampling { pid: Some(app.pid), sampling },
+                    reason: Reason::AsymSched(AsymSchedReason::Sampling { follows }),
+                });
+            }
+        }
+        proposals
+    }
+
     /// Looks for a placement, unless somebody is still on the way from the last one.
     fn place(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
         let is_due = self.decided.is_none_or(|at| model.at.since(at) >= self.preset.period);
@@ -188,7 +217,10 @@ impl Policy for AsymSched {
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
         self.remember(model);
         let following = self.follow(model);
-        if following.is_empty() { self.place(model, topology) } else { following }
+        let mut proposals =
+            if following.is_empty() { self.place(model, topology) } else { following };
+        proposals.extend(self.sample(model));
+        proposals
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {

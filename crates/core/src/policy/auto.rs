@@ -178,7 +178,8 @@ impl Auto {
         proposals
     }
 
-    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process goes.
+    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process goes. The rate of samples is Carrefour's
+    /// affair, which goes by what it finds.
     fn permute(
         &mut self,
         model: &Model,
@@ -187,7 +188,8 @@ impl Auto {
     ) -> Vec<Proposal> {
         self.asymsched.set_interleaved(self.past.all_interleaved(model));
         let mut proposals = Vec::new();
-        for proposal in self.asymsched.propose(model, topology, random) {
+        let found = self.asymsched.propose(model, topology, random);
+        for proposal in found.into_iter().filter(|one| one.action.kind() != Kind::Sampling) {
             let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
             if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
                 proposals.extend(unreplicate(app, &proposal));

@@ -4,7 +4,7 @@ use crate::notation::paper;
 use expect_test::{Expect, expect};
 use rondpoint_core::model::{App, Model, Thread, Traffic};
 use rondpoint_core::observation::Exemption;
-use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Reason, StepResult, Undo};
+use rondpoint_core::plan::{Kind, Outcome, PageCounts, Plan, Proposal, Reason, StepResult, Undo};
 use rondpoint_core::policy::asymsched::{AsymSched, Preset};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Bytes, Matrix, Nanos, Pid, Policy, Random, Tid, Topology};
@@ -55,8 +55,11 @@ fn model(second: u64, topology: &Topology, processes: &[Process]) -> Model {
     model
 }
 
+/// What it wants moved; rates of sampling are left out.
 fn propose(policy: &mut AsymSched, model: &Model) -> Vec<Proposal> {
-    policy.propose(model, &machine(), &mut Random::new(0))
+    let mut proposals = policy.propose(model, &machine(), &mut Random::new(0));
+    proposals.retain(|one| one.action.kind() != Kind::Sampling);
+    proposals
 }
 
 fn text(proposals: &[Proposal]) -> String {
@@ -188,6 +191,33 @@ fn a_process_is_under_way_until_its_memory_had_time_to_follow() {
 }
 
 #[test]
+fn samples_are_many_while_memory_follows_and_few_while_nobody_is_on_the_way() {
+    let mut policy = AsymSched::new(Preset::PUBLISHED);
+    let mut rates = Vec::new();
+    let mut look = |policy: &mut AsymSched, model: &Model| {
+        let mut proposals = policy.propose(model, &machine(), &mut Random::new(0));
+        let sampling = proposals.iter().filter(|one| one.action.kind() == Kind::Sampling);
+        rates.extend(
+            sampling.map(|one| format!("{} s: {}", model.at.0 / 1_000_000_000, one.action)),
+        );
+        proposals.retain(|one| one.action.kind() != Kind::Sampling);
+        learn(policy, proposals, &StepResult::Done, Nanos::from_millis(1));
+    };
+    let near =
+        |second| model(second, &machine(), &[Process { cpus: &[0, 1], traffic: "0>0:50", ..FAR }]);
+    (996..1000).for_each(|second| look(&mut policy, &near(second)));
+    look(&mut policy, &model(1000, &machine(), &[FAR]));
+    (1001..1006).for_each(|second| look(&mut policy, &far_after(second, "0>5:4 1>5:4 1>1:20")));
+    expect![[r#"
+        996 s: sample 7: every 65000 cycles, 30000 pages tracked
+        997 s: sample 7: every 260000 cycles, 30000 pages tracked
+        1000 s: sample 7: every 65000 cycles, 30000 pages tracked
+        1003 s: sample 7: every 260000 cycles, 30000 pages tracked
+    "#]]
+    .assert_eq(&(rates.join("\n") + "\n"));
+}
+
+#[test]
 fn no_memory_follows_threads_that_were_put_back() {
     let pages = |policy: &mut AsymSched| {
         let mut model = far_after(1001, "0>5:95 1>5:95 1>1:10");
@@ -290,7 +320,8 @@ fn without_bandwidth_or_on_a_symmetric_machine_nothing_is_proposed() {
     let plain = synthetic::parse("node:8 core:2").expect("a machine");
     let model = model(1000, &plain, &[FAR]);
     let mut policy = AsymSched::new(Preset::PUBLISHED);
-    assert_eq!(policy.propose(&model, &plain, &mut Random::new(0)), vec![]);
+    let proposals = policy.propose(&model, &plain, &mut Random::new(0));
+    assert!(proposals.iter().all(|one| one.action.kind() == Kind::Sampling), "{proposals:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::preset::{Follow, Preset};
 use crate::limits::MAX_TRACKED_PAGES;
 use crate::matrix::Matrix;
 use crate::model::{App, Model, Page};
-use crate::plan::{NodeMove, PageMove};
+use crate::plan::{NodeMove, PageMove, Sampling};
 use crate::units::{Bytes, Nanos, PAGE_BYTES};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// `A_tm`: time spent on moving its memory, frozen time included.
     pub(super) migration_time: Nanos,
+    /// The rate of samples that was asked for last.
+    pub(super) sampling: Option<Sampling>,
 }
 
 /// What the phase of an application asks for now.

@@ -18,6 +18,11 @@ pub enum AsymSchedReason {
         /// Its node.
         node: usize,
     },
+    /// A rate of sampling.
+    Sampling {
+        /// Whether somebody is on the way, whose pages have to be found.
+        follows: bool,
+    },
     /// Threads moved, and their pages follow as they are accessed.
     Following {
         /// For how long yet.
@@ -67,6 +72,10 @@ impl fmt::Display for AsymSchedReason {
         match self {
             Self::Placement(placement) => placement.fmt(f),
             Self::Staying { node } => write!(f, "stays on node {node}, which keeps its part"),
+            Self::Sampling { follows: true } => {
+                f.write_str("pages that are accessed are to be found")
+            }
+            Self::Sampling { follows: false } => f.write_str("nobody is on the way"),
             Self::Following { left } => {
                 write!(f, "its threads moved, accessed pages follow for {left} yet")
             }
