@@ -54,7 +54,7 @@ use alloc::vec::Vec;
 pub(super) const REGISTERED: Registered = Registered {
     name: "asymsched",
     about: "whole nodes of threads, then their memory: the node sets with the most bandwidth between them",
-    presets: &["published", "filtered", "equal-weights", "measured", "to-accessor"],
+    presets: &["measured", "published", "filtered", "equal-weights", "to-accessor"],
     make: |name| {
         let preset =
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
