@@ -84,7 +84,10 @@ fn walk(
         // node0/memory12 and node0/cpu3 are links to what is described elsewhere.
         let is_link_of_node = path.parent().is_some_and(|parent| parent.ends_with("node"))
             && (name.starts_with("memory") || name.starts_with("cpu") && name != "cpulist");
-        if SKIPPED.contains(&name.as_str()) || is_link_of_node || found.len() >= MOST_FILES {
+        // The PMU that counts energy is called as the folder that each device has for its sleep.
+        let is_pmu = path.ends_with("event_source/devices");
+        let is_skipped = SKIPPED.contains(&name.as_str()) && !is_pmu;
+        if is_skipped || is_link_of_node || found.len() >= MOST_FILES {
             continue;
         }
         let (below, path) = (source.join(&name), path.join(&name));
@@ -129,6 +132,22 @@ mod tests {
         assert_eq!(one.topology.cpus(), other.topology.cpus());
         let units = |root| crate::perf::pmu::Pmus::discover(root).unwrap().0;
         assert_eq!(units(&live), units(&captured));
+    }
+
+    #[test]
+    fn the_pmu_that_counts_energy_is_captured_and_how_devices_sleep_is_not() {
+        let tree = tempfile::tempdir().unwrap();
+        let devices = tree.path().join("sys/bus/event_source/devices");
+        for name in ["power/type", "power/power/control", "msr/power/control", "msr/type"] {
+            let path = devices.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "9").unwrap();
+        }
+        let captured = files(&Root::captured(tree.path())).unwrap();
+        let paths: Vec<_> = captured.iter().map(|file| file.path.to_str().unwrap()).collect();
+        let kept =
+            ["msr/type", "power/type"].map(|name| format!("sys/bus/event_source/devices/{name}"));
+        assert_eq!(paths, kept);
     }
 
     #[test]
