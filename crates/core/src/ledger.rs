@@ -7,7 +7,7 @@ use crate::index_set::CpuSet;
 use crate::limits::MAX_LEDGER_ENTRIES;
 use crate::model::{App, Model, Thread};
 use crate::plan::{Action, NodeMove, Outcome, PageMove, Plan, StepResult};
-use crate::units::{Pid, Tid};
+use crate::units::{Bytes, Pid, Tid};
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,7 +20,8 @@ pub struct Inverse {
     pub plan: u64,
     /// Index of the step in it.
     pub step: usize,
-    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we end).
+    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we end), or if that would move more
+    /// than came.
     pub action: Option<Action>,
     /// Whether that restores the first state exactly.
     pub exact: bool,
@@ -79,17 +80,17 @@ impl Ledger {
                 (Some(Action::Unreplicate { pid: *pid, pages: pages.clone() }), false)
             }
             Action::MoveProcessMemory { pid, nodes, freeze, memory } => {
-                let back =
-                    nodes.iter().map(|node| NodeMove { from: node.to, to: node.from }).collect();
-                (
-                    Some(Action::MoveProcessMemory {
-                        pid: *pid,
-                        nodes: back,
-                        freeze: *freeze,
-                        memory: *memory,
-                    }),
-                    false,
-                )
+                let back = || Action::MoveProcessMemory {
+                    pid: *pid,
+                    nodes: nodes
+                        .iter()
+                        .map(|one| NodeMove { from: one.to, to: one.from })
+                        .collect(),
+                    freeze: *freeze,
+                    memory: *memory,
+                };
+                let mixes = model.app(*pid).is_some_and(|app| mixes(app, nodes));
+                ((!mixes).then(back), false)
             }
             Action::Unreplicate { .. } => (None, false),
             Action::SetSampling { .. } => (None, true),
@@ -167,6 +168,14 @@ impl Ledger {
     }
 }
 
+/// Whether memory comes to where the process has some that stays: afterwards nobody can tell the two apart, and to send all of it back
+/// would do more than to undo.
+fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
+    let resident = |node: usize| app.memory.as_ref().and_then(|memory| memory.get(node)).copied();
+    let stays = |node: usize| nodes.iter().all(|one| one.from != node);
+    nodes.iter().any(|one| stays(one.to) && resident(one.to).is_some_and(|bytes| bytes > Bytes(0)))
+}
+
 fn find<'a>(model: &'a Model, app: &App, tid: Tid) -> Option<&'a Thread> {
     let threads = model.threads_of(app);
     threads.binary_search_by_key(&tid, |thread| thread.tid).ok().map(|place| &threads[place])
@@ -226,6 +235,31 @@ mod tests {
         assert_eq!(text(&actions), expected);
         assert_eq!(inverses.len(), 4);
         assert_eq!(inverses[3].action, None);
+    }
+
+    #[test]
+    fn memory_that_comes_to_other_memory_of_the_process_is_not_sent_back_with_it() {
+        // Resident on each node in KiB, the moves, and whether there is a way back.
+        let check = |resident: &[u64], nodes: &[(usize, usize)], expected: &[&str]| {
+            let mut model = Model::empty(resident.len());
+            let mut app = App::new(Pid(1), 0..0);
+            app.memory = Some(resident.iter().map(|kib| Bytes(kib << 10)).collect());
+            model.apps.push(app);
+            let action = Action::MoveProcessMemory {
+                pid: Pid(1),
+                nodes: nodes.iter().map(|&(from, to)| NodeMove { from, to }).collect(),
+                freeze: false,
+                memory: Bytes(4096),
+            };
+            let mut ledger = Ledger::default();
+            ledger.enter(&plan(1, vec![action]), &model);
+            assert_eq!(text(&ledger.undo(Pid(1), &[1])), expected, "{resident:?} {nodes:?}");
+        };
+        check(&[4, 0, 8], &[(0, 1)], &["move 4096 B of 1: 1→0"]);
+        check(&[4, 8, 0], &[(0, 1)], &[]);
+        check(&[4, 8, 0], &[(0, 1), (1, 0)], &["move 4096 B of 1: 1→0 0→1"]);
+        check(&[4, 8, 0], &[(0, 1), (1, 2)], &["move 4096 B of 1: 1→0 2→1"]);
+        check(&[4, 8, 4], &[(0, 1), (1, 2)], &[]);
     }
 
     #[test]

@@ -87,8 +87,8 @@ impl Preset {
         Self { name: "equal-weights", weight: Weight::One, ..Self::PUBLISHED };
     /// For a stock kernel, and the default: the cost of its own call until this host has shown what migration really takes; and only for
     /// applications that use other nodes' memory. What samples did not find in time follows as well if it is used at all: they find 445
-    /// of 512 pages in two seconds, and with the rest behind the slow link a program ran at 0.84 to 0.90 of the best pair's speed
-    /// (emulated). The budget has paid for all of its memory.
+    /// of 512 pages in two seconds, and one access in fifteen went to the rest, behind the slow link (emulated). The budget has paid for
+    /// all of the memory.
     pub const MEASURED: Self = Self {
         name: "measured",
         seconds_per_gb: 5.1,
