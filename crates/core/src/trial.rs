@@ -1,9 +1,10 @@
 //! The check window: an action is a trial until it has been shown not to harm.
 //!
 //! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before, in the phase
-//! that the program is in, stays fixed; further actions of the same policy join it, those of others have to wait. Three windows after the last action (or after
-//! [`MAX_TRIAL_WINDOWS`]) it is judged. What its policy has yet to bring about belongs to it: where memory follows threads, windows
-//! count from when it is there, because until then the threads are far from it, and whoever judged them by that would put them back.
+//! that the program is in, stays fixed; further actions of the same policy join it, those of others have to wait. What its policy has yet
+//! to bring about belongs to it: where memory follows threads, windows count from when it is there, because until then the threads are
+//! far from it, and whoever judged them by that would put them back. Three windows after the last action (or after
+//! [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - a change of phase (threads, CPU use, what an instruction asks of memory) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises;

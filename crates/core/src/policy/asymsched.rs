@@ -38,7 +38,7 @@ use self::decision::Cost;
 use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
 use self::reading::{Known, Reading, usable_cpus};
-use super::{Policy, Registered};
+use super::{Policy, Registered, carrefour};
 use crate::model::{App, Model, Thread};
 use crate::plan::{
     Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
@@ -63,11 +63,9 @@ pub(super) const REGISTERED: Registered = Registered {
 };
 
 /// Sampling while memory follows threads: Carrefour's accurate rate, for nothing is published of AsymSched's.
-const ACCURATE: Sampling = Sampling::Every { cycles: 65_000, tracked_pages: MAX_FOLLOWING };
-/// Sampling else: a fourth of it, as Carrefour's cheap rate is.
-const CHEAP: Sampling = Sampling::Every { cycles: 260_000, tracked_pages: MAX_FOLLOWING };
-/// Pages tracked between two decisions [Carrefour's number].
-const MAX_FOLLOWING: usize = 30_000;
+const ACCURATE: Sampling = carrefour::preset::FINAL.sampling.accurate;
+/// Sampling else: Carrefour's cheap rate, a fourth of that.
+const CHEAP: Sampling = carrefour::preset::FINAL.sampling.cheap;
 
 /// State of the policy.
 #[derive(Debug, Clone)]
