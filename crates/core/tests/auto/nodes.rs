@@ -240,7 +240,7 @@ fn copies_are_taken_back_before_all_memory_goes() {
 #[test]
 fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
     let mut world = World::with(&STEADY, machine(4), Host::Obeys);
-    let mut periods = Vec::new();
+    let (mut periods, mut under_way) = (Vec::new(), Vec::new());
     // In the ninth second its threads take another pair; nothing else is ever to be done.
     for at in 1000..1016 {
         let model = match at {
@@ -250,8 +250,10 @@ fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
         };
         world.step(&model);
         periods.push(world.period().0 / 1_000_000);
+        under_way.extend(world.is_under_way(1).then_some(at));
     }
     assert_eq!(periods[3..8], [2000; 5]);
     assert_eq!(periods[8..11], [1000; 3], "threads moved, and two seconds for their memory");
     assert_eq!(periods[11..], [2000; 5]);
+    assert_eq!(under_way, [1008, 1009, 1010], "no trial is judged by then");
 }

@@ -56,6 +56,10 @@ impl World {
         self.auto.period()
     }
 
+    pub(crate) fn is_under_way(&self, pid: u32) -> bool {
+        self.auto.is_under_way(Pid(pid))
+    }
+
     fn learn(&mut self, steps: Vec<Proposal>) {
         let results: Vec<StepResult> = steps.iter().map(|one| self.result(&one.action)).collect();
         self.tell(steps, results);

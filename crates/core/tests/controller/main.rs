@@ -10,7 +10,7 @@ use rondpoint_core::plan::Refusal;
 use rondpoint_core::policy::{Policy, by_name};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{
-    Action, CpuSet, Model, Nanos, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
+    Action, CpuSet, Model, Nanos, Outcome, Pid, Plan, Proposal, Random, Reason, Tid, Topology,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -172,6 +172,59 @@ fn a_reckless_policy_cannot_leave_the_machine_and_restoring_undoes_it() {
     }
     let restored: Vec<(&Tid, &CpuSet)> = masks.iter().filter(|(_, mask)| **mask != all).collect();
     assert!(restored.is_empty(), "{restored:?}");
+}
+
+/// Moves one thread as soon as it may, and is busy with that for some more seconds.
+struct Completing {
+    left: u32,
+    begun: bool,
+}
+
+impl Policy for Completing {
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let thread = &model.threads[0];
+        if self.begun {
+            self.left = self.left.saturating_sub(1);
+            return Vec::new();
+        }
+        let cpus = topology.cpus_of_node(1).clone();
+        let action = Action::SetAffinity { pid: PID, tid: thread.tid, cpus, via: None };
+        let reason = Reason::Other("no reason".to_string());
+        vec![Proposal { policy: "completing", action, reason }]
+    }
+
+    fn learn(&mut self, plan: &Plan, _: &[Outcome]) {
+        self.begun |= !plan.steps.is_empty();
+    }
+
+    fn is_under_way(&self, _: Pid) -> bool {
+        self.begun && self.left > 0
+    }
+}
+
+/// When trials end.
+struct Ends(Vec<Nanos>);
+
+impl Witness for Ends {
+    fn step(&mut self, step: &Step, _: &[Outcome]) {
+        let at = step.window.as_ref().map(|window| window.at);
+        self.0.extend(at.filter(|_| !step.judged.is_empty()));
+    }
+}
+
+#[test]
+fn a_trial_ends_later_by_as_long_as_its_policy_is_under_way() {
+    let end = |left: u32| {
+        let mut world = World::new(1_000, 30, Twist::default());
+        let settings = Settings { seed: 3, guard: GuardSettings::acting() };
+        let policy = Box::new(Completing { left, begun: false });
+        let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
+        let mut ends = Ends(Vec::new());
+        match run(&mut world, &mut controller, &mut ends) {
+            Ok(()) => ends.0[0],
+        }
+    };
+    assert_eq!(end(6).since(end(1)), Nanos::from_secs(5));
 }
 
 /// Without samples each page shows one hint fault a second, from one node or the other.
