@@ -58,10 +58,11 @@ impl ProductReport {
         processes.into_iter().flatten().map(of).fold(0.0, |sum, spent| sum + spent) / 1e9
     }
 
-    /// Why a policy did what it did first.
-    pub(crate) fn first_reason(&self, policy: &str) -> Option<&str> {
+    /// The first reason of a policy that speaks of something.
+    pub(crate) fn first_reason(&self, policy: &str, of: &str) -> Option<&str> {
         let steps = self.other.get("steps").and_then(Value::as_array)?;
-        steps.iter().find(|step| step["policy"] == policy)?["reason"].as_str()
+        let own = steps.iter().filter(|step| step["policy"] == policy);
+        own.filter_map(|step| step["reason"].as_str()).find(|reason| reason.contains(of))
     }
 }
 
@@ -85,10 +86,12 @@ mod tests {
     fn cost_and_reasons_are_found_in_what_is_passed_on() {
         let text = r#"{"schema":1,"policy":"auto","elapsed_s":4.5,
             "processes":[{"account":{"spent":1500000000}},{"account":{"spent":500000000}}],
-            "steps":[{"policy":"sam","reason":"x"},{"policy":"asymsched","reason":"y"}]}"#;
+            "steps":[{"policy":"sam","reason":"x"},{"policy":"asymsched","reason":"y"},
+            {"policy":"asymsched","reason":"z, a budget"}]}"#;
         let report = ProductReport::parse(text.as_bytes()).expect("good");
-        assert_eq!((report.spent_s(), report.first_reason("asymsched")), (2.0, Some("y")));
-        assert_eq!(report.first_reason("nmass"), None);
+        assert_eq!((report.spent_s(), report.first_reason("asymsched", "")), (2.0, Some("y")));
+        assert_eq!(report.first_reason("nmass", ""), None);
+        assert_eq!(report.first_reason("asymsched", "budget"), Some("z, a budget"));
     }
 
     #[test]

@@ -215,7 +215,8 @@ fn put(page: &mut String, experiment: &ExperimentReport) {
         let report = |run: &Run| Some((run.seed, run.rondpoint.clone()?));
         if let Some((seed, report)) = case.runs.iter().find_map(report) {
             let summary = report.summary.as_deref().unwrap_or_default();
-            let migration = report.first_reason("asymsched");
+            // Who stays is told of as well; what it costs stands with who goes.
+            let migration = report.first_reason("asymsched", "budget");
             let migration = migration.map(|why| format!(" AsymSched: {why}.")).unwrap_or_default();
             let _ = writeln!(
                 page,
