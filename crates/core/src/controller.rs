@@ -128,8 +128,8 @@ impl Controller {
         });
         self.forget_gone(&window);
         let under_way = |pid| self.slots.iter().any(|slot| slot.policy.is_under_way(pid));
-        let judged = self.trials.observe(&window, under_way);
-        let undo = self.undo(&judged, window.at);
+        let mut judged = self.trials.observe(&window, under_way);
+        let undo = self.undo(&mut judged, window.at);
         let plan = self.admit(undo, proposals, &window);
         self.keep(observation, &plan);
         Step { plan, judged, window: Some(window) }
@@ -233,8 +233,8 @@ impl Controller {
         self.previous = Some(bare);
     }
 
-    /// Turns bad verdicts into proposals that undo, and settles the others.
-    fn undo(&mut self, judged: &[Judged], now: Nanos) -> Vec<Proposal> {
+    /// Turns bad verdicts into proposals that undo, as far as there is a way back, and settles the others.
+    fn undo(&mut self, judged: &mut [Judged], now: Nanos) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for trial in judged {
             if trial.verdict == Verdict::Better {
@@ -253,7 +253,11 @@ impl Controller {
                 action,
                 reason: Reason::Undo(Undo { plan, change, noise }),
             };
-            proposals.extend(self.ledger.undo(trial.pid, &trial.plans).into_iter().map(undo));
+            let back = self.ledger.undo(trial.pid, &trial.plans);
+            if back.is_empty() {
+                trial.verdict = Verdict::NoWayBack;
+            }
+            proposals.extend(back.into_iter().map(undo));
         }
         proposals
     }

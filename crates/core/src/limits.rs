@@ -27,6 +27,9 @@ pub const MAX_REMEMBERED_MOVES: usize = 1 << 20;
 pub const MAX_LEDGER_ENTRIES: usize = 1 << 16;
 /// Windows of one trial at most: then it is judged and a new one begins.
 pub const MAX_TRIAL_WINDOWS: usize = 12;
+/// For how long a trial waits for what its policy has yet to bring about, whatever the policy says: AsymSched's memory follows from the
+/// next second on, for two seconds, what is left goes in the one after, and a host that is late once adds another.
+pub const MAX_TRIAL_WAIT: Nanos = Nanos::from_secs(8);
 /// Windows before and after that a verdict needs.
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 

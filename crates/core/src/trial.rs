@@ -15,7 +15,7 @@ mod together;
 
 pub use measure::{Change, Comparison, Measure, Verdict};
 
-use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
+use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
 use crate::plan::{Action, Kind, Outcome, Plan, Reason, StepResult};
 use crate::units::{Nanos, Pid};
@@ -54,8 +54,8 @@ struct Trial {
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
-    /// Windows left out because its policy was still under way.
-    waited: usize,
+    /// Since when windows are left out because its policy is still under way.
+    waiting_since: Option<Nanos>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -80,7 +80,7 @@ impl Trials {
         for app in &window.apps {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
-            watched.take_in(Measure::of(window, app), under_way(app.pid));
+            watched.take_in(Measure::of(window, app), under_way(app.pid), window.at);
         }
         let due = together::due(&self.trials().collect());
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
@@ -132,7 +132,7 @@ impl Trials {
                 before: last_phase(core::mem::take(history)),
                 after: Vec::new(),
                 quiet: 0,
-                waited: 0,
+                waiting_since: None,
             });
             if trial.plans.last() != Some(&plan.number) {
                 trial.plans.push(plan.number);
@@ -219,9 +219,8 @@ fn has_effect(result: &StepResult) -> bool {
 impl Watched {
     /// A window goes to the trial or, without one, to the history. The first window after an action holds the action's own cost and
     /// is left out, and so are those in which the action is not complete; for how long is bounded, whatever a policy says.
-    fn take_in(&mut self, measure: Measure, under_way: bool) {
+    fn take_in(&mut self, measure: Measure, under_way: bool, now: Nanos) {
         match &mut self.trial {
-            Some(trial) if under_way && trial.waited < MAX_TRIAL_WINDOWS => trial.waited += 1,
             None => {
                 self.history.push(measure);
                 if self.history.len() > MAX_TRIAL_WINDOWS / 2 {
@@ -229,8 +228,10 @@ impl Watched {
                 }
             }
             Some(trial) => {
-                trial.quiet += 1;
-                trial.after.push(measure);
+                if !(under_way && trial.waits(now)) {
+                    trial.quiet += 1;
+                    trial.after.push(measure);
+                }
             }
         }
     }
@@ -244,6 +245,11 @@ impl Watched {
 }
 
 impl Trial {
+    /// Whether it may wait, from the first time on that it is asked, for what is not complete.
+    fn waits(&mut self, now: Nanos) -> bool {
+        now.since(*self.waiting_since.get_or_insert(now)) < MAX_TRIAL_WAIT
+    }
+
     /// What came of it for its process alone, and the windows that it was judged by: those since the last action, without the action's
     /// own; at least the last three.
     fn end(mut self, pid: Pid) -> (Judged, Vec<Measure>) {

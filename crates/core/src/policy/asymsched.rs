@@ -13,6 +13,7 @@
 //! cannot see: sharing between processes, and anything inside a node. The paper enumerates all placements; the search here does not
 //! ([`search`] says how), and is exact up to 16 nodes.
 
+mod away;
 pub mod cluster;
 pub mod decision;
 pub mod earlier;
@@ -34,6 +35,7 @@ pub use decision::{Decision, Situation, Verdict, decide};
 pub use preset::Preset;
 pub use reason::{AsymSchedReason, PlacementReason};
 
+use self::away::with_images;
 use self::decision::Cost;
 use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
@@ -192,22 +194,69 @@ impl AsymSched {
             migration_time: &|pid| self.states[&pid].migration_time,
             is_interleaved: &|pid| self.interleaved.contains(&pid),
         };
-        let Some(reading) = Reading::new(model, topology, &known) else { return Vec::new() };
+        let Some(reading) = Reading::new(model, topology, &known, &self.preset) else {
+            return Vec::new();
+        };
         let seconds_per_gb = self.seconds_per_gb();
         let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.earlier);
         let mut proposals = Vec::new();
-        if decision.verdict == Verdict::Move {
-            for cost in &decision.costs {
-                let app = &model.apps[reading.apps[cost.app]];
-                let steps = steps(&decision, &reading, cost);
-                proposals.extend(move_threads(model, topology, app, &steps));
-                let moves =
-                    steps.iter().map(|step| NodeMove { from: step.from, to: step.to }).collect();
-                self.states.entry(app.pid).or_default().phase = Phase::Proposed(moves);
+        match decision.verdict {
+            Verdict::Move => {
+                for cost in &decision.costs {
+                    let app = &model.apps[reading.apps[cost.app]];
+                    let (away, gathered) = self.gather(&reading, &decision, cost);
+                    let cost = Cost {
+                        seconds: cost.seconds + seconds_per_gb * gathered.gigabytes(),
+                        ..*cost
+                    };
+                    let steps = steps(&decision, &reading, &cost, gathered);
+                    proposals.extend(move_threads(model, topology, app, &steps));
+                    let moves = steps.iter().map(|step| NodeMove { from: step.from, to: step.to });
+                    self.states.entry(app.pid).or_default().phase =
+                        Phase::Proposed(moves.chain(away).collect());
+                }
             }
+            Verdict::Stay => self.gather_for_who_stays(model, &reading, &decision),
+            Verdict::Symmetric | Verdict::NoCluster | Verdict::OverBudget => {}
         }
         self.last = Some(decision);
         proposals
+    }
+
+    /// Where memory that an application has away from its threads goes with a placement, and how much that is: nothing where it would be
+    /// over its budget, which the placement itself then keeps.
+    fn gather(
+        &self,
+        reading: &Reading,
+        decision: &Decision,
+        cost: &Cost,
+    ) -> (Vec<NodeMove>, Bytes) {
+        let image = |node| {
+            let moved = decision.moves().find(|(from, _)| *from == node);
+            moved.map_or(node, |(_, to)| to)
+        };
+        let own = reading.situation.apps[cost.app].nodes;
+        let (moves, memory) = with_images(&reading.away[cost.app], own, image);
+        if cost.seconds + self.seconds_per_gb() * memory.gigabytes() > cost.allowed_seconds {
+            return (Vec::new(), Bytes(0));
+        }
+        let of_machine = |(from, to)| NodeMove { from: reading.nodes[from], to: reading.nodes[to] };
+        (moves.into_iter().map(of_machine).collect(), memory)
+    }
+
+    /// Memory away from threads that are well placed already comes to them, if as much is asked of it as makes a process one that uses
+    /// other nodes' memory.
+    fn gather_for_who_stays(&mut self, model: &Model, reading: &Reading, decision: &Decision) {
+        for cluster in &decision.clusters {
+            let away = reading.away[cluster.app].iter();
+            if away.map(|part| part.share).sum::<f64>() < self.preset.least_remote_share {
+                continue;
+            }
+            let cost = reading.situation.apps[cluster.app].cost(cluster.app, &self.preset);
+            let (moves, _) = self.gather(reading, decision, &cost);
+            let pid = model.apps[reading.apps[cluster.app]].pid;
+            self.states.entry(pid).or_default().gather(moves, model.at);
+        }
     }
 }
 
@@ -253,8 +302,10 @@ impl Policy for AsymSched {
         }
     }
 
+    /// Until its memory has followed, the rest of it included, which goes at once in the end.
     fn is_under_way(&self, pid: Pid) -> bool {
-        !self.on_the_way(pid).is_empty()
+        let is_bulk = |state: &State| state.phase == Phase::Bulk;
+        !self.on_the_way(pid).is_empty() || self.states.get(&pid).is_some_and(is_bulk)
     }
 
     fn period(&self) -> Nanos {
@@ -303,7 +354,12 @@ impl Wish {
 }
 
 /// The reasons of one application's moves, one for each node that its threads leave.
-fn steps(decision: &Decision, reading: &Reading, cost: &Cost) -> Vec<PlacementReason> {
+fn steps(
+    decision: &Decision,
+    reading: &Reading,
+    cost: &Cost,
+    gathered: Bytes,
+) -> Vec<PlacementReason> {
     let found = decision.found.as_ref().expect("a decision to move has a placement");
     let own = reading.situation.apps[cost.app].nodes;
     let reason = |(from, to): (usize, usize)| PlacementReason {
@@ -314,6 +370,7 @@ fn steps(decision: &Decision, reading: &Reading, cost: &Cost) -> Vec<PlacementRe
         chosen: decision.chosen,
         best: decision.best.unwrap_or(decision.chosen),
         best_gap: found.gap(),
+        gathered,
         moved: Bytes(found.moved_bytes),
         moved_at_least: Bytes(found.moved_bytes_bound),
         seconds: cost.seconds,

@@ -113,6 +113,8 @@ pub enum Verdict {
     PhaseChange,
     /// Worse, but the processes that were moved with it gained more: it stays.
     Traded,
+    /// Worse, but nothing of it can be put back: memory that mixed with other memory of its process. It stays, and is not tried again soon.
+    NoWayBack,
     /// Not worse itself, but one that it changed places with goes back: undone with it.
     Returned,
 }

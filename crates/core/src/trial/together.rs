@@ -133,8 +133,10 @@ mod tests {
     use super::super::Trials;
     use super::*;
     use crate::index_set::CpuSet;
+    use crate::limits::MAX_TRIAL_WAIT;
     use crate::model::{App, Model};
     use crate::plan::Proposal;
+    use crate::units::Nanos;
     use alloc::format;
     use alloc::string::{String, ToString as _};
 
@@ -195,14 +197,16 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_judged_when_it_is_complete_or_for_long_enough() {
-        // Far from its memory it is slower, with it it is faster; the last number is of windows until it was told.
-        let told = |under_way: usize| {
+        // Far from its memory it is slower, with it it is faster; the last number is of windows of a quarter of a second until it was told.
+        const WINDOW: Nanos = Nanos::from_millis(250);
+        let told = |under_way: u64| {
             let mut trials = Trials::default();
             (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0]), |_| false), []));
             trials.begin(&plan(1, &[1]));
             (1..40).find_map(|late| {
                 let speed = if late <= under_way { 7.0 } else { 12.0 };
-                let judged = trials.observe(&window(&[speed]), |_| late <= under_way);
+                let window = Model { at: Nanos(late * WINDOW.0), ..window(&[speed]) };
+                let judged = trials.observe(&window, |_| late <= under_way);
                 judged.first().map(|one| (one.verdict, late))
             })
         };
@@ -210,7 +214,7 @@ mod tests {
         assert_eq!(told(8), Some((Verdict::Better, 12)));
         assert_eq!(
             told(100),
-            Some((Verdict::Worse, MAX_TRIAL_WINDOWS + 4)),
+            Some((Verdict::Worse, MAX_TRIAL_WAIT.0 / WINDOW.0 + 4)),
             "no policy keeps it open"
         );
     }

@@ -147,7 +147,7 @@ fn pages_follow_once_and_then_everything_if_most_accesses_go_to_the_old_node() {
     let all = propose(&mut policy, &model);
     out += &text(&all);
     expect![[r#"
-        move 2 pages of 7 (following): 2 × 5→1: its threads moved, accessed pages follow for 2000.0 ms yet
+        move 2 pages of 7 (following): 2 × 5→1: pages that are accessed follow its threads for 2000.0 ms yet
         then:
         move 1907.3 MiB of 7 frozen: 5→1: 95.0 % of its accesses still go to the nodes it left (limit 90.0), about 0.6 s
     "#]].assert_eq(&out);
@@ -282,6 +282,66 @@ fn the_measured_preset_learns_what_migration_takes() {
         Nanos::from_secs(2),
     );
     assert!((policy.seconds_per_gb() - 2.0 / 2.048).abs() < 1e-9);
+}
+
+/// What the kernel's balancing left of [`FAR`]: the threads of node 5 run on node 3, their memory is where it was.
+const SCATTERED: Process = Process {
+    pid: 7,
+    cpus: &[0, 1, 6, 7],
+    traffic: "0>0:30 0>5:30 3>0:30 3>5:30",
+    memory: &[(0, 2), (5, 2)],
+};
+
+#[test]
+fn memory_that_a_thread_left_behind_comes_to_where_the_thread_goes() {
+    let mut policy = AsymSched::new(Preset::MEASURED);
+    let mut model = model(1000, &machine(), &[SCATTERED]);
+    let proposals = propose(&mut policy, &model);
+    let mut out = text(&proposals);
+    learn(&mut policy, proposals, &StepResult::Done, Nanos::from_millis(1));
+    model.pages.record(0, 0x1000, 12, 5, 0, false).expect("the table has room");
+    for second in [1001, 1003] {
+        model.at = Nanos::from_secs(second);
+        out += &format!("at {second} s:\n{}", text(&propose(&mut policy, &model)));
+    }
+    expect![[r#"
+        thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+        thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+        thread 706 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB that no thread is with, 10.2 s of a budget of 50.0 s
+        thread 707 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB that no thread is with, 10.2 s of a budget of 50.0 s
+        at 1001 s:
+        move 1 page of 7 (following): 1 × 5→1: pages that are accessed follow its threads for 2000.0 ms yet
+        at 1003 s:
+        move 1907.3 MiB of 7 frozen: 3→1 5→1: 50.0 % of its accesses still go to the nodes it left (limit 1.0), about 10.2 s
+    "#]].assert_eq(&out);
+    let mut published = AsymSched::new(Preset::PUBLISHED);
+    assert!(
+        !text(&propose(&mut published, &self::model(1000, &machine(), &[SCATTERED])))
+            .contains("no thread"),
+        "the published one knows of nodes with threads alone"
+    );
+}
+
+#[test]
+fn memory_comes_to_threads_that_are_well_placed_already_but_not_again_and_again() {
+    let beside =
+        Process { cpus: &[0, 1, 2, 3], traffic: "0>0:30 0>5:30 1>0:30 1>5:30", ..SCATTERED };
+    let follows = |policy: &mut AsymSched, second: u64, traffic| {
+        let process = Process { traffic, ..beside };
+        propose(policy, &model(second, &machine(), &[process]));
+        policy.on_the_way(Pid(7)).iter().map(|step| (step.from, step.to)).collect::<Vec<_>>()
+    };
+    let mut policy = AsymSched::new(Preset::MEASURED);
+    assert_eq!(follows(&mut policy, 1000, beside.traffic), [(5, 1)]);
+    // Two seconds and the end of the way, then it is not tried again for a while.
+    let again: Vec<u64> = (1001..1050)
+        .filter(|second| !follows(&mut policy, *second, beside.traffic).is_empty())
+        .collect();
+    assert_eq!(again, [1001, 1002, 1030, 1031, 1032]);
+    let mut quiet = AsymSched::new(Preset::MEASURED);
+    assert_eq!(follows(&mut quiet, 1000, "0>0:50 0>1:50 1>0:50 0>5:9"), [], "hardly used");
+    let mut young = AsymSched::new(Preset::MEASURED);
+    assert_eq!(follows(&mut young, 100, beside.traffic), [], "over the budget");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod world;
 use rondpoint_core::controller::{Controller, Settings, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run};
-use rondpoint_core::plan::Refusal;
+use rondpoint_core::plan::{NodeMove, Refusal};
 use rondpoint_core::policy::{Policy, by_name};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{
@@ -142,6 +142,44 @@ fn observing_changes_nothing() {
     let run = manage(policy, Twist::default(), 12, GuardSettings::default());
     assert_eq!(run.world.shares(), [1.0, 0.0, 0.0, 0.0]);
     assert!(run.judged.is_empty());
+}
+
+/// Sends all memory of node 0 to node 1 as soon as it may, once.
+#[derive(Default)]
+struct Sweeping {
+    done: bool,
+}
+
+impl Policy for Sweeping {
+    fn propose(&mut self, model: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let memory = model.apps[0].memory.as_ref().expect("known")[0];
+        let nodes = vec![NodeMove { from: 0, to: 1 }];
+        let action = Action::MoveProcessMemory { pid: PID, nodes, freeze: false, memory };
+        let reason = Reason::Other("no reason".to_string());
+        let sweep = Proposal { policy: "sweeping", action, reason };
+        if self.done { Vec::new() } else { vec![sweep] }
+    }
+
+    fn learn(&mut self, plan: &Plan, _: &[Outcome]) {
+        self.done |= !plan.steps.is_empty();
+    }
+}
+
+#[test]
+fn what_cannot_be_told_apart_any_more_is_not_said_to_be_undone() {
+    let sweep = |elsewhere: usize| {
+        let mut world = World::new(1_000, 20, Twist { moves_hurt: true, ..Twist::default() });
+        world.homes[..elsewhere].fill(1);
+        let settings = Settings { seed: 3, guard: GuardSettings::acting() };
+        let policy = Box::new(Sweeping::default());
+        let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
+        let mut diary = Diary(Vec::new());
+        match run(&mut world, &mut controller, &mut diary) {
+            Ok(()) => (diary.0[0].verdict, world.shares()[1]),
+        }
+    };
+    assert_eq!(sweep(0), (Verdict::Worse, 0.0), "the way back is the way of all of it");
+    assert_eq!(sweep(100), (Verdict::NoWayBack, 1.0), "some was there before");
 }
 
 /// Wants everything everywhere: masks outside the machine and what is allowed.

@@ -8,6 +8,7 @@ use rondpoint_core::observation::{
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::topology::synthetic;
+use rondpoint_core::units::PAGE_BYTES;
 use rondpoint_core::{
     Action, Bytes, CpuSet, Matrix, Nanos, Observation, Outcome, Pid, Plan, Tid, Topology,
 };
@@ -189,9 +190,14 @@ impl World {
             threads: (0..THREADS).map(|number| self.thread(number)).collect(),
             node_traffic: (!self.twist.only_hint_faults)
                 .then(|| self.traffic.map(|requests| Counter::exact(requests as u64))),
+            memory: Some((0..NODES).map(|node| self.resident(node)).collect()),
             counters: of_process.into_iter().collect(),
             ..ProcessObservation::default()
         }
+    }
+
+    fn resident(&self, node: usize) -> Bytes {
+        Bytes(self.homes.iter().filter(|home| **home == node).count() as u64 * PAGE_BYTES)
     }
 
     fn do_step(&mut self, action: &Action) -> StepResult {
@@ -208,6 +214,17 @@ impl World {
                 let back = pages.iter().filter(|page| page.to == 0).count();
                 self.moved = (self.moved + pages.len() - back).saturating_sub(back);
                 StepResult::Pages(PageCounts { moved: pages.len() as u64, ..PageCounts::default() })
+            }
+            Action::MoveProcessMemory { nodes, .. } => {
+                let mut moved = 0;
+                for home in &mut self.homes {
+                    if let Some(step) = nodes.iter().find(|step| step.from == *home) {
+                        *home = step.to;
+                        moved += 1;
+                    }
+                }
+                self.moved += moved;
+                StepResult::Pages(PageCounts { moved: moved as u64, ..PageCounts::default() })
             }
             Action::SetAffinity { tid, cpus, .. } => {
                 self.masks.insert(*tid, cpus.clone());

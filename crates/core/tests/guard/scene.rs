@@ -175,6 +175,7 @@ pub(crate) fn placement(pid: u32, tid: u32, list: &str) -> Proposal {
         chosen: 2.0,
         best: 2.0,
         best_gap: 0.0,
+        gathered: Bytes(0),
         moved: Bytes(0),
         moved_at_least: Bytes(0),
         seconds: 0.0,

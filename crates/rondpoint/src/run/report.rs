@@ -237,6 +237,7 @@ impl TrialLine {
             Verdict::Worse => "worse: undone",
             Verdict::Unclear => "no clear change: kept",
             Verdict::PhaseChange => "the program does something else now: no verdict",
+            Verdict::NoWayBack => "worse, but there is no way back",
             Verdict::Traded => "worse, but those moved with it gained more: kept",
             Verdict::Returned => "one that it changed places with goes back: undone with it",
         };
@@ -329,17 +330,26 @@ fn sentence(
     }
     let count =
         |is: fn(Verdict) -> bool| diary.judged.iter().filter(|(_, one)| is(one.verdict)).count();
-    let (better, worse) = (count(|one| one == Verdict::Better), count(Verdict::is_undone));
-    let verdict = match (better, worse, diary.judged.len()) {
-        (_, _, 0) => "not judged before the end".to_string(),
-        (0, 0, _) => "no clear change".to_string(),
-        (better, 0, all) => format!("judged better in {better} of {all} trials"),
-        (better, worse, all) => {
-            format!("judged better in {better} and worse (and undone) in {worse} of {all} trials")
-        }
-    };
-    let _ = write!(text, "; {verdict}.");
+    let told = [
+        (count(|one| one == Verdict::Better), "better"),
+        (count(Verdict::is_undone), "worse (and undone)"),
+        (count(|one| one == Verdict::NoWayBack), "worse (with no way back)"),
+    ];
+    let _ = write!(text, "; {}.", judged(&told, diary.judged.len()));
     text
+}
+
+/// How many trials ended in each way.
+fn judged(counts: &[(usize, &str)], all: usize) -> String {
+    if all == 0 {
+        return "not judged before the end".to_string();
+    }
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = told.map(|(count, how)| format!("{how} in {count}")).collect();
+    match told.is_empty() {
+        true => "no clear change".to_string(),
+        false => format!("judged {} of {all} trials", told.join(" and ")),
+    }
 }
 
 fn seen(before: Option<&PeriodLine>) -> String {

@@ -41,6 +41,7 @@ names! {
         Worse = "worse",
         Unclear = "unclear",
         PhaseChange = "phase-change",
+        NoWayBack = "no-way-back",
         Traded = "traded",
         Returned = "returned",
     }

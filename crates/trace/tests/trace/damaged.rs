@@ -314,8 +314,8 @@ fn wrong_fields_are_named_with_their_path() {
                 `duplicate`, expected one of `move-pages`, `replicate`, `unreplicate`,
                 `set-affinity`, `move-process-memory`, `set-sampling` (column 699)
             1 steps, then run.trace:5: decision.judged[0].verdict: unknown variant `best`,
-                expected one of `better`, `worse`, `unclear`, `phase-change`, `traded`,
-                `returned` (column 3503)
+                expected one of `better`, `worse`, `unclear`, `phase-change`, `no-way-back`,
+                `traded`, `returned` (column 3503)
             1 steps, then run.trace:4: input.observation.samples: missing field `lost`
                 (column 2878)
             1 steps, then run.trace:4: input.observation.samples: tid has 9 entries,

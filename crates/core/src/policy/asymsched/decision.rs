@@ -27,6 +27,18 @@ pub struct AppView {
     pub migration_time: Nanos,
 }
 
+impl AppView {
+    /// What it costs to stay: what was spent already.
+    pub(super) fn cost(&self, app: usize, preset: &Preset) -> Cost {
+        Cost {
+            app,
+            memory: Bytes(0),
+            seconds: self.migration_time.seconds(),
+            allowed_seconds: preset.budget_share * self.run_time.seconds(),
+        }
+    }
+}
+
 /// What a decision is made from. Nodes are those with CPUs, at most 64.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Situation {
@@ -242,12 +254,8 @@ fn costs(
     let moving = situation.apps.iter().enumerate().filter(|(_, app)| app.nodes & left != 0);
     let cost = |(index, app): (usize, &AppView)| {
         let memory = Bytes(nodes(app.nodes & left).map(|node| app.memory[node].0).sum());
-        Cost {
-            app: index,
-            memory,
-            seconds: app.migration_time.seconds() + seconds_per_gb * memory.gigabytes(),
-            allowed_seconds: preset.budget_share * app.run_time.seconds(),
-        }
+        let staying = app.cost(index, preset);
+        Cost { memory, seconds: staying.seconds + seconds_per_gb * memory.gigabytes(), ..staying }
     };
     moving.map(cost).collect()
 }

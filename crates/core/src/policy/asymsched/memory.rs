@@ -1,4 +1,4 @@
-//! Step 4: after its threads moved, an application's memory follows (ALGORITHMS 3.6).
+//! Step 4: after its threads moved, an application's memory follows (ALGORITHMS 3.6), also what had been away from them before.
 //!
 //! For a while pages go as they are seen accessed. Then, if most accesses still go to the nodes it left, everything goes at once.
 
@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// `A_tm`: time spent on moving its memory, frozen time included.
     pub(super) migration_time: Nanos,
+    /// What was away from threads that stayed, when it was last sent to them.
+    pub(super) gathered: Option<(Vec<NodeMove>, Nanos)>,
     /// The rate of samples that was asked for last.
     pub(super) sampling: Option<Sampling>,
 }
@@ -61,7 +63,23 @@ pub(super) enum Wish {
     },
 }
 
+/// For how long the same memory is not sent to threads that stay once more, whatever came of it: as long as the guard counts moves of a
+/// page (our choice).
+const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
+
 impl State {
+    /// Memory follows threads that stay where they are.
+    pub(super) fn gather(&mut self, moves: Vec<NodeMove>, now: Nanos) {
+        let again = self
+            .gathered
+            .as_ref()
+            .is_some_and(|(sent, at)| *sent == moves && now.since(*at) < GATHER_AGAIN);
+        if !moves.is_empty() && !again {
+            self.gathered = Some((moves.clone(), now));
+            self.phase = Phase::Moved(moves);
+        }
+    }
+
     /// Takes the next step of its phase.
     pub(super) fn step(&mut self, model: &Model, index: usize, preset: &Preset) -> Option<Wish> {
         let phase = core::mem::take(&mut self.phase);
@@ -71,7 +89,8 @@ impl State {
             // A proposal that was not carried out, or the end of the way.
             Phase::Stable | Phase::Proposed(_) | Phase::Bulk => return None,
         };
-        if model.at < until {
+        // A look that comes a little early is the last one all the same.
+        if until.since(model.at).0 > preset.period.0 / 10 {
             let pages = pages_that_follow(model, index, &moves, preset.follow, &mut sent);
             self.phase = Phase::Following { moves, until, sent };
             return (!pages.is_empty()).then_some(Wish::Pages(pages));
@@ -83,8 +102,11 @@ impl State {
             app.memory.as_ref().and_then(|memory| memory.get(node)).copied().unwrap_or(Bytes(0))
         };
         let memory = moves.iter().fold(Bytes(0), |all, step| all + resident(step.from));
+        if memory == Bytes(0) {
+            return None;
+        }
         self.phase = Phase::Bulk;
-        (memory > Bytes(0)).then_some(Wish::All { moves, memory, old_percent })
+        Some(Wish::All { moves, memory, old_percent })
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Preset {
     /// 5 % rejects what lies below 2.0 GB/s on the paper's machine [AsymSched-slides name the rule, inferred which links]. A speed-up
     /// of an enumeration; the search here is as fast without.
     pub slowest_margin: Option<f64>,
+    /// Whether memory away from its threads, on a node where the process has none, is brought to them (ours).
+    pub gathers: bool,
     /// How long pages follow as they are accessed before the rest is judged (recalled).
     pub following: Nanos,
     /// Percent of accesses still going to the old nodes above which everything is moved [third-party code: CHARM; recalled].
@@ -74,6 +76,7 @@ impl Preset {
         least_remote_share: 0.0,
         symmetric_ratio: 1.1,
         slowest_margin: None,
+        gathers: false,
         following: Nanos::from_secs(2),
         full_above_percent: 90.0,
         follow: Follow::Image,
@@ -88,13 +91,14 @@ impl Preset {
     /// For a stock kernel, and the default: the cost of its own call until this host has shown what migration really takes; and only for
     /// applications that use other nodes' memory. What samples did not find in time follows as well if it is used at all: they find 445
     /// of 512 pages in two seconds, and one access in fifteen went to the rest, behind the slow link (emulated). The budget has paid for
-    /// all of the memory.
+    /// all of the memory. The kernel may have moved threads before the first decision: what they left behind is brought to them.
     pub const MEASURED: Self = Self {
         name: "measured",
         seconds_per_gb: 5.1,
         measures_cost: true,
         least_remote_share: 0.1,
         full_above_percent: 1.0,
+        gathers: true,
         ..Self::PUBLISHED
     };
     /// Pages with one accessor go to it instead of keeping the layout.

@@ -1,6 +1,8 @@
 //! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go where, traffic of memory and caches.
 
+use super::away::{Away, memory_away, with_hosts};
 use super::decision::{AppView, Situation};
+use super::preset::Preset;
 use super::problem::MAX_SEARCH_NODES;
 use super::subset::Mask;
 use crate::index_set::CpuSet;
@@ -17,6 +19,8 @@ pub(super) struct Reading {
     pub(super) nodes: Vec<usize>,
     /// Index in the model of each application of the situation.
     pub(super) apps: Vec<usize>,
+    /// What each of them has away from its threads; nothing where that is to stay.
+    pub(super) away: Vec<Vec<Away>>,
 }
 
 /// What a model alone does not tell about a process.
@@ -39,7 +43,12 @@ fn is_bound(app: &App, thread: &Thread) -> bool {
 
 impl Reading {
     /// `None` if bandwidth is not known or the machine has more nodes with CPUs than the search can place.
-    pub(super) fn new(model: &Model, topology: &Topology, known: &Known<'_>) -> Option<Self> {
+    pub(super) fn new(
+        model: &Model,
+        topology: &Topology,
+        known: &Known<'_>,
+        preset: &Preset,
+    ) -> Option<Self> {
         let bandwidth = topology.bandwidth()?;
         let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
         if nodes.len() > MAX_SEARCH_NODES {
@@ -48,15 +57,26 @@ impl Reading {
         let movable = |app: &App| app.exempt.is_none() && app.memory.is_some();
         let apps: Vec<usize> =
             (0..model.apps.len()).filter(|&index| movable(&model.apps[index])).collect();
-        let views =
-            apps.iter().map(|&index| view(model, topology, &model.apps[index], &nodes, known));
+        let view = |&index: &usize| view(model, topology, &model.apps[index], &nodes, known);
+        let mut views: Vec<AppView> = apps.iter().map(view).collect();
+        let away = views.iter_mut().map(|view| take_home(view, preset)).collect();
         let situation = Situation {
             bandwidth: Matrix::from_fn(nodes.len(), |i, j| bandwidth[(nodes[i], nodes[j])]),
             kinds: kinds(model, topology, &nodes),
-            apps: views.collect(),
+            apps: views,
         };
-        Some(Self { situation, nodes, apps })
+        Some(Self { situation, nodes, apps, away })
     }
+}
+
+/// Finds what is away from its threads, and counts what is asked of it as asked of its host.
+fn take_home(view: &mut AppView, preset: &Preset) -> Vec<Away> {
+    if !preset.gathers {
+        return Vec::new();
+    }
+    let away = memory_away(view, preset.negligible_share);
+    view.traffic_per_s = view.traffic_per_s.take().map(|traffic| with_hosts(&traffic, &away));
+    away
 }
 
 fn view(

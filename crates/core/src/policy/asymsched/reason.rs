@@ -23,7 +23,7 @@ pub enum AsymSchedReason {
         /// Whether somebody is on the way, whose pages have to be found.
         follows: bool,
     },
-    /// Threads moved, and their pages follow as they are accessed.
+    /// Pages follow the threads as they are accessed: threads moved, or their memory was away from them.
     Following {
         /// For how long yet.
         left: Nanos,
@@ -57,6 +57,8 @@ pub struct PlacementReason {
     pub best: f64,
     /// How far above `best` the true best may lie, as a share of it; 0 = proven.
     pub best_gap: f64,
+    /// Memory of this application that comes to its threads from nodes where it has none.
+    pub gathered: Bytes,
     /// Memory that the whole placement moves.
     pub moved: Bytes,
     /// No placement that is good enough moves less than this; equal to `moved` = proven.
@@ -77,7 +79,7 @@ impl fmt::Display for AsymSchedReason {
             }
             Self::Sampling { follows: false } => f.write_str("nobody is on the way"),
             Self::Following { left } => {
-                write!(f, "its threads moved, accessed pages follow for {left} yet")
+                write!(f, "pages that are accessed follow its threads for {left} yet")
             }
             Self::FullMigration { old_percent, limit_percent, seconds } => write!(
                 f,
@@ -106,6 +108,9 @@ impl fmt::Display for PlacementReason {
         write!(f, "), moves {}", self.moved)?;
         if self.moved_at_least < self.moved {
             write!(f, " (at least {})", self.moved_at_least)?;
+        }
+        if self.gathered > Bytes(0) {
+            write!(f, " and {} that no thread is with", self.gathered)?;
         }
         let [cost, budget] = [self.seconds, self.allowed_seconds].map(|s| Nanos((s * 1e9) as u64));
         write!(f, ", {cost} of a budget of {budget}")

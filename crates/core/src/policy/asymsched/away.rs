@@ -1,0 +1,159 @@
+//! Memory away from its threads: on nodes where a process has memory in use and no thread (ours; nothing is published of it).
+//!
+//! The paper's threads are bound before they touch anything, so each part of the memory lies with a thread. The kernel's balancing takes
+//! threads elsewhere before anybody has looked, and what they touched stays. Whoever goes by nodes with threads alone sees half of the
+//! traffic, joins too few nodes and leaves that memory behind for good (seen in the lab: 0.7 of the best pair's speed instead of 0.85).
+//! So each such part is given a host, one of the nodes with threads: what is asked of the part counts as asked of its host, and it goes
+//! where the host's occupants are going to be.
+
+use super::decision::AppView;
+use super::subset::{Mask, nodes};
+use crate::matrix::Matrix;
+use crate::units::Bytes;
+use alloc::vec::Vec;
+
+/// A part of the memory of one application, nodes counted as in its situation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Away {
+    /// The node that it lies on.
+    pub(super) node: usize,
+    /// The node with threads that it belongs to.
+    pub(super) host: usize,
+    /// What lies there.
+    pub(super) memory: Bytes,
+    /// Share of the application's requests that go there.
+    pub(super) share: f64,
+}
+
+/// The parts that take more than a negligible share of the requests, the largest first. The host is the node that asks most of the part,
+/// among those that hold less than an even share so far: where a thread was taken away, its new node holds hardly anything.
+pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
+    let Some(traffic) = &app.traffic_per_s else { return Vec::new() };
+    let all: f64 = traffic.cells().map(|(.., rate)| rate).sum();
+    let mut parts: Vec<Away> = (0..traffic.size())
+        .filter(|node| app.nodes >> node & 1 == 0 && app.memory[*node] > Bytes(0))
+        .map(|node| Away {
+            node,
+            host: node,
+            memory: app.memory[node],
+            share: traffic.column(node).sum::<f64>() / all,
+        })
+        .filter(|part| part.share > negligible_share)
+        .collect();
+    parts.sort_by_key(|part| (core::cmp::Reverse(part.memory), part.node));
+    let seats = u64::from(app.nodes.count_ones());
+    let held_by = |node: usize| app.memory[node].0;
+    let whole = nodes(app.nodes).map(held_by).sum::<u64>()
+        + parts.iter().map(|part| part.memory.0).sum::<u64>();
+    let mut held: Vec<(usize, u64)> = nodes(app.nodes).map(|node| (node, held_by(node))).collect();
+    for part in &mut parts {
+        let asks = |node: usize| traffic[(node, part.node)];
+        let host = held
+            .iter_mut()
+            .filter(|(_, held)| *held * seats < whole)
+            .max_by(|(a, less), (b, more)| asks(*a).total_cmp(&asks(*b)).then(more.cmp(less)));
+        // Without threads there is none; else what is still to be given away is missing from somebody's even share.
+        if let Some((node, held)) = host {
+            part.host = *node;
+            *held += part.memory.0;
+        }
+    }
+    parts.retain(|part| part.host != part.node);
+    parts
+}
+
+/// Where these parts go when the occupants of each node go to its image, `(from, to)`, and how much that is. A part whose node is taken
+/// stays, with other threads of its process than its host's.
+pub(super) fn with_images(
+    parts: &[Away],
+    own: Mask,
+    image: impl Fn(usize) -> usize,
+) -> (Vec<(usize, usize)>, Bytes) {
+    let taken: Mask = nodes(own).fold(0, |all, node| all | 1 << image(node));
+    let going: Vec<&Away> = parts.iter().filter(|part| taken >> part.node & 1 == 0).collect();
+    let memory = going.iter().fold(Bytes(0), |all, part| all + part.memory);
+    (going.iter().map(|part| (part.node, image(part.host))).collect(), memory)
+}
+
+/// What is asked of these parts as if they were with their hosts.
+pub(super) fn with_hosts(traffic: &Matrix<f64>, parts: &[Away]) -> Matrix<f64> {
+    let host = |node: usize| parts.iter().find(|part| part.node == node).map(|part| part.host);
+    let mut folded = Matrix::filled(traffic.size(), 0.0);
+    for (i, j, rate) in traffic.cells() {
+        folded[(i, host(j).unwrap_or(j))] += rate;
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Nanos, Pid};
+    use alloc::vec;
+
+    /// Nodes with threads, megabytes by node, requests `from>to:rate`; "node>host" of what is away.
+    fn check(
+        threads: &[usize],
+        memory: &[u64],
+        traffic: &[(usize, usize, f64)],
+        expected: &[(usize, usize)],
+    ) {
+        let mut rates = Matrix::filled(memory.len(), 0.0);
+        traffic.iter().for_each(|&(i, j, rate)| rates[(i, j)] = rate);
+        let app = AppView {
+            pid: Pid(1),
+            nodes: threads.iter().map(|node| 1 << node).sum(),
+            traffic_per_s: Some(rates),
+            memory: memory.iter().map(|megabytes| Bytes(megabytes << 20)).collect(),
+            run_time: Nanos(0),
+            migration_time: Nanos(0),
+        };
+        let found: Vec<(usize, usize)> =
+            memory_away(&app, 0.01).iter().map(|part| (part.node, part.host)).collect();
+        assert_eq!(found, expected, "{threads:?} {memory:?} {traffic:?}");
+    }
+
+    #[test]
+    fn what_a_thread_left_behind_belongs_to_its_new_node() {
+        let all = [(0, 0, 9.0), (0, 3, 9.0), (2, 0, 9.0), (2, 3, 9.0)];
+        check(&[0, 2], &[2, 0, 0, 2], &all, &[(3, 2)]);
+        // Also where the thread that stayed uses it more.
+        check(&[0, 2], &[2, 0, 0, 2], &[(0, 0, 9.0), (0, 3, 20.0), (2, 3, 9.0)], &[(3, 2)]);
+    }
+
+    #[test]
+    fn where_all_threads_left_each_part_belongs_to_whom_uses_it_most() {
+        let own = [(1, 0, 9.0), (1, 3, 2.0), (2, 0, 2.0), (2, 3, 9.0)];
+        check(&[1, 2], &[2, 0, 0, 2], &own, &[(0, 1), (3, 2)]);
+        let swapped = own.map(|(i, j, rate)| (3 - i, j, rate));
+        check(&[1, 2], &[2, 0, 0, 2], &swapped, &[(0, 2), (3, 1)]);
+    }
+
+    #[test]
+    fn memory_with_threads_or_hardly_used_is_not_away() {
+        check(&[0, 1], &[2, 2, 0, 0], &[(0, 1, 9.0), (1, 0, 9.0)], &[]);
+        check(&[0, 1], &[2, 2, 0, 9], &[(0, 1, 500.0), (1, 0, 500.0), (1, 3, 9.0)], &[]);
+        check(&[], &[2, 2, 0, 0], &[(0, 1, 9.0)], &[]);
+        check(&[0, 1], &[2, 2, 0, 2], &[], &[]);
+    }
+
+    #[test]
+    fn what_is_away_goes_where_the_occupants_of_its_host_go() {
+        let part = |node, host| Away { node, host, memory: Bytes(3), share: 0.3 };
+        let parts = [part(2, 0), part(5, 1)];
+        assert_eq!(with_images(&parts, 0b11, |node| node), (vec![(2, 0), (5, 1)], Bytes(6)));
+        // Threads of node 1 go to node 2, where memory of their process is already.
+        let image = |node| if node == 1 { 2 } else { node };
+        assert_eq!(with_images(&parts, 0b11, image), (vec![(5, 2)], Bytes(3)));
+    }
+
+    #[test]
+    fn requests_count_for_the_host() {
+        let mut rates = Matrix::filled(3, 0.0);
+        (rates[(0, 0)], rates[(0, 2)], rates[(1, 2)]) = (1.0, 2.0, 4.0);
+        let part = Away { node: 2, host: 1, memory: Bytes(1), share: 0.9 };
+        let folded = with_hosts(&rates, &[part]);
+        assert_eq!((folded[(0, 0)], folded[(0, 1)], folded[(1, 1)]), (1.0, 2.0, 4.0));
+        assert_eq!(folded.column(2).sum::<f64>(), 0.0);
+    }
+}
