@@ -96,8 +96,10 @@ impl Controller {
             decided: false,
             acted: false,
         };
+        let mut guard = Guard::new(settings.guard, topology.node_count());
+        guard.expect_sampling(policies.iter().filter_map(|policy| policy.full_sampling()).min());
         Self {
-            guard: Guard::new(settings.guard, topology.node_count()),
+            guard,
             topology,
             slots: policies.into_iter().map(slot).collect(),
             ledger: Ledger::default(),
@@ -139,6 +141,12 @@ impl Controller {
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// Cycles between samples at the highest rate that its policies will ask for, as admitted; `None` where they do not say.
+    #[must_use]
+    pub fn full_sampling(&self) -> Option<u64> {
+        self.guard.full_sampling(&self.topology)
     }
 
     /// What was done and spent.

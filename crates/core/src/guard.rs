@@ -33,6 +33,8 @@ pub struct Guard {
     calls: Budget,
     history: History,
     failures: BTreeMap<(Pid, Kind), Failure>,
+    /// Cycles between samples at the policies' highest rate, as far as they say.
+    full_sampling: Option<u64>,
     /// Fewest cycles between samples that were ever asked for.
     fastest_sampling: BTreeMap<Option<Pid>, u64>,
     started: bool,
@@ -96,6 +98,7 @@ impl Guard {
             calls,
             history: History::default(),
             failures: BTreeMap::new(),
+            full_sampling: None,
             fastest_sampling: BTreeMap::new(),
             started: false,
         }
@@ -272,8 +275,20 @@ impl Guard {
         }
     }
 
-    /// A sampling rate within the budget of samples per second and CPU. The fastest rate that was ever asked for a process becomes the
-    /// budget and slower ones keep their proportion to it, so that an adaptive rate stays adaptive.
+    /// Sets the budget of samples for this rate rather than for the first that is asked for.
+    pub fn expect_sampling(&mut self, cycles: Option<u64>) {
+        self.full_sampling = cycles;
+    }
+
+    /// Cycles between samples at the policies' highest rate, as they are admitted; `None` where no policy says which that is.
+    #[must_use]
+    pub fn full_sampling(&self, topology: &Topology) -> Option<u64> {
+        let full = self.full_sampling?;
+        Some(stretched(full, full, self.settings.samples_per_s_per_cpu, topology))
+    }
+
+    /// A sampling rate within the budget of samples per second and CPU. The fastest rate of the policies, or that was ever asked for a
+    /// process, becomes the budget and slower ones keep their proportion to it, so that an adaptive rate stays adaptive.
     fn admit_sampling(
         &mut self,
         mut proposal: Proposal,
@@ -282,13 +297,12 @@ impl Guard {
     ) {
         if let Action::SetSampling { pid, sampling: Sampling::Every { cycles, .. } } =
             &mut proposal.action
-            && let Some(clock_hz) = scene.topology.clock_hz()
         {
-            let fastest = self.fastest_sampling.entry(*pid).or_insert(*cycles);
+            let full = self.full_sampling.unwrap_or(*cycles);
+            let fastest = self.fastest_sampling.entry(*pid).or_insert(full);
             *fastest = (*fastest).min(*cycles).max(1);
-            let least = clock_hz / f64::from(self.settings.samples_per_s_per_cpu.max(1));
-            let stretch = (least / *fastest as f64).max(1.0);
-            *cycles = libm::ceil(*cycles as f64 * stretch) as u64;
+            let budget = self.settings.samples_per_s_per_cpu;
+            *cycles = stretched(*cycles, *fastest, budget, scene.topology);
         }
         verdicts.admitted.push(proposal);
     }
@@ -362,6 +376,13 @@ impl Guard {
         let reserve = Bytes((memory.0 as f64 * self.settings.reserve_share) as u64);
         scene.model.free_memory.as_ref().map_or(memory, |free| free[node]) - reserve
     }
+}
+
+/// Cycles between samples, stretched by as much as brings the fastest rate down to so many samples a second.
+fn stretched(cycles: u64, fastest: u64, samples_per_s: u32, topology: &Topology) -> u64 {
+    let Some(clock_hz) = topology.clock_hz() else { return cycles };
+    let least = clock_hz / f64::from(samples_per_s.max(1));
+    libm::ceil(cycles as f64 * (least / fastest as f64).max(1.0)) as u64
 }
 
 fn bulk_of(proposal: &Proposal) -> Option<Pid> {

@@ -147,6 +147,17 @@ pub enum Sampling {
     },
 }
 
+impl Sampling {
+    /// Cycles between two samples, where there are any.
+    #[must_use]
+    pub fn cycles(self) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::Every { cycles, .. } => Some(cycles),
+        }
+    }
+}
+
 /// What a policy wants, and why.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -48,6 +48,12 @@ pub trait Policy {
         Nanos(0)
     }
 
+    /// Cycles between two samples at the highest rate that it ever asks for; `None` = not known before it asks. Budgets are set for that
+    /// rate, so that a low one stays low where it is asked for first.
+    fn full_sampling(&self) -> Option<u64> {
+        None
+    }
+
     /// How often it wants to decide.
     fn period(&self) -> Nanos {
         Nanos::from_secs(1)

@@ -322,7 +322,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
         moves: ThreadMoves::on(machine.topology.clone()),
         recorder: recorder.map(Recorder::new),
     };
-    let mut host = LiveHost::new(session, first, ledger, &header.guard);
+    let mut host = LiveHost::new(session, first, ledger, &header.guard, controller.full_sampling());
     let ran = run_loop(&mut host, &mut controller, &mut witness);
     // Whatever went wrong, no thread is to keep a mask of ours.
     let restored = host.put_back_masks();

@@ -163,14 +163,13 @@ impl AsymSched {
         proposals
     }
 
-    /// Samples find the pages that follow; where nobody is on the way, a few say enough of who uses whose memory. The first rate that is
-    /// asked for is the high one, so that the low one has something to be lower than.
+    /// Samples find the pages that follow; where nobody is on the way, a few say enough of who uses whose memory.
     fn sample(&mut self, model: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for app in &model.apps {
             let Some(state) = self.states.get_mut(&app.pid) else { continue };
             let follows = state.phase != Phase::Stable;
-            let sampling = if follows || state.sampling.is_none() { ACCURATE } else { CHEAP };
+            let sampling = if follows { ACCURATE } else { CHEAP };
             if state.sampling != Some(sampling) {
                 state.sampling = Some(sampling);
                 proposals.push(Proposal {
@@ -306,6 +305,10 @@ impl Policy for AsymSched {
     fn is_under_way(&self, pid: Pid) -> bool {
         let is_bulk = |state: &State| state.phase == Phase::Bulk;
         !self.on_the_way(pid).is_empty() || self.states.get(&pid).is_some_and(is_bulk)
+    }
+
+    fn full_sampling(&self) -> Option<u64> {
+        ACCURATE.cycles()
     }
 
     fn period(&self) -> Nanos {

@@ -341,6 +341,10 @@ impl Policy for Auto {
         self.asymsched.is_under_way(pid)
     }
 
+    fn full_sampling(&self) -> Option<u64> {
+        self.carrefour.full_sampling()
+    }
+
     /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is left of the epoch, or of Carrefour's
     /// longer period while no memory follows threads: a look that comes a little early would find it not over, and the next one would
     /// end it a whole period late.

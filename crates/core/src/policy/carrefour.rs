@@ -428,6 +428,10 @@ impl Policy for Carrefour {
         self.preset.sample_memory
     }
 
+    fn full_sampling(&self) -> Option<u64> {
+        self.preset.sampling.accurate.cycles()
+    }
+
     fn period(&self) -> Nanos {
         match (self.idle, self.quiet_rounds) {
             (true, _) => self.preset.idle_period,

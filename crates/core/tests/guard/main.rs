@@ -451,3 +451,16 @@ fn calls_and_samples_have_a_budget() {
         "#]],
     );
 }
+
+#[test]
+fn a_low_rate_stays_low_where_it_is_asked_for_first() {
+    let first = |full| {
+        let mut stage = Stage::new();
+        stage.guard.expect_sampling(full);
+        let full = stage.guard.full_sampling(&stage.topology);
+        (stage.admit(vec![sampling(1, 260_000)]), full)
+    };
+    let admitted = |cycles| format!("admit sample 1: every {cycles} cycles, 30000 pages tracked\n");
+    assert_eq!(first(Some(65_000)), (admitted(4_600_000), Some(1_150_000)));
+    assert_eq!(first(None), (admitted(1_150_000), None), "nobody says that there is a higher one");
+}

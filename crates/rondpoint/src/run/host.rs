@@ -49,12 +49,13 @@ pub(super) struct LiveHost {
 }
 
 impl LiveHost {
-    /// `first` is the look from before the program ran.
+    /// `first` is the look from before the program ran, `full_sampling` as the controller's.
     pub(super) fn new(
         session: Session,
         first: Look,
         ledger: LedgerFile,
         guard: &GuardSettings,
+        full_sampling: Option<u64>,
     ) -> Self {
         let topology = session.observer.machine().topology.clone();
         Self {
@@ -62,7 +63,7 @@ impl LiveHost {
             ledger,
             session,
             topology,
-            rates: Rates::default(),
+            rates: Rates { fastest: full_sampling, ..Rates::default() },
             first: Some(first),
             deadline: None,
             last_look: None,
@@ -207,7 +208,7 @@ fn outcome(plan: &Plan, step: usize, result: StepResult) -> Outcome {
 #[derive(Default)]
 struct Rates {
     wanted: BTreeMap<Option<Pid>, Sampling>,
-    /// Fewest cycles between two samples that were ever asked for: the full rate.
+    /// Cycles between two samples at the full rate: what the policies say, or the fewest that were ever asked for.
     fastest: Option<u64>,
 }
 
@@ -270,7 +271,7 @@ mod tests {
         let ledgers = folder.path().join("ledgers");
         let ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
         let file = ledgers.join(format!("{}.ledger", std::process::id()));
-        let mut host = LiveHost::new(session, first, ledger, &GuardSettings::acting());
+        let mut host = LiveHost::new(session, first, ledger, &GuardSettings::acting(), None);
         host.observe(Nanos(0)).unwrap().unwrap();
         let cpus: CpuSet = [cpu].into_iter().collect();
         let action = Action::SetAffinity { pid: Pid(pid), tid: Tid(pid), cpus, via: Some(cpu) };
@@ -301,5 +302,11 @@ mod tests {
         assert_eq!(rates.note(Some(Pid(2)), every(260_000)), Rate::Cheap);
         rates.forget_gone(&[Pid(1)].into());
         assert_eq!(rates.wanted(), Rate::Off);
+        let mut told = Rates { fastest: Some(65_000), ..Rates::default() };
+        assert_eq!(
+            told.note(None, every(260_000)),
+            Rate::Cheap,
+            "also where it is asked for first"
+        );
     }
 }
