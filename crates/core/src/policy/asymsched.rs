@@ -7,7 +7,8 @@
 //! The steps: [`cluster`] joins the nodes of a process whose threads use each other's memory or caches. [`search`] finds the
 //! placement that moves least among those within 10 % of the best weighted bandwidth. [`decision`] drops it if it costs some application
 //! more than 5 % of its run time. After the threads, `memory` follows: page by page for two seconds, then all of it if more
-//! than 90 % of the accesses still go to the old nodes.
+//! than 90 % of the accesses still go to the old nodes. With our preset so does memory that lies away from all threads of its process
+//! (`away`), also where the threads stay.
 //!
 //! What it may not do: move threads of one node apart, or touch who is exempt; a node with such a thread is left alone by all. What it
 //! cannot see: sharing between processes, and anything inside a node. The paper enumerates all placements; the search here does not
