@@ -14,6 +14,7 @@
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
 //! | memory that is on its way is not free for copies | here |
+//! | samples are as many as Carrefour wants, and while memory follows threads as many as AsymSched does | `rates` |
 //!
 //! What the rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are the guard's, as for every policy; the
 //! asymmetry and the span that AsymSched needs are its own tests. What a policy is told to leave it leaves in its own algorithm, so
@@ -27,6 +28,7 @@ mod flags;
 mod held;
 mod past;
 mod private;
+mod rates;
 
 pub use held::Held;
 
@@ -34,6 +36,7 @@ use self::epoch::Epoch;
 use self::flags::Flags;
 use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
 use self::private::{Price, Private, data_comes};
+use self::rates::Rates;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
 use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
@@ -77,6 +80,7 @@ pub struct Auto {
     flags: Flags,
     past: Past,
     private: Private,
+    rates: Rates,
     /// Intervals since SAM last wanted a thread elsewhere.
     calm: u32,
     held: Vec<Refused>,
@@ -109,6 +113,7 @@ impl Auto {
             flags: Flags::default(),
             past: Past::default(),
             private: Private::default(),
+            rates: Rates::default(),
             calm: 0,
             held: Vec::new(),
         }
@@ -178,8 +183,7 @@ impl Auto {
         proposals
     }
 
-    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process goes. The rate of samples is Carrefour's
-    /// affair, which goes by what it finds.
+    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process goes.
     fn permute(
         &mut self,
         model: &Model,
@@ -189,7 +193,7 @@ impl Auto {
         self.asymsched.set_interleaved(self.past.all_interleaved(model));
         let mut proposals = Vec::new();
         let found = self.asymsched.propose(model, topology, random);
-        for proposal in found.into_iter().filter(|one| one.action.kind() != Kind::Sampling) {
+        for proposal in found {
             let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
             if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
                 proposals.extend(unreplicate(app, &proposal));
@@ -256,7 +260,9 @@ impl Auto {
         let claimed = claims(proposals);
         reserve(&mut model, &self.asymsched);
         proposals.extend(self.place_pages(&model, topology, random, &claimed));
-        let Self { private, carrefour, .. } = self;
+        let Self { private, carrefour, rates, .. } = self;
+        rates.forget_gone(&model);
+        rates.merge(proposals);
         private.observe(&model, topology.node_count(), |pid| {
             let colocates = |pid| carrefour.mechanisms(pid).is_some_and(|used| used.colocation);
             colocates(pid) && !claimed.contains_key(&pid)

@@ -258,4 +258,9 @@ fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
     assert_eq!(periods[8..11], [1000; 3], "threads moved, and two seconds for their memory");
     assert_eq!(periods[11..], [2000; 5]);
     assert_eq!(under_way, [1008, 1009, 1010], "no trial is judged by then");
+    expect![[r#"
+        1000 s: sample 1: off
+        1008 s: sample 1: every 65000 cycles, 30000 pages tracked
+        1011 s: sample 1: off
+    "#]].assert_eq(&(world.rates.join("\n") + "\n"));
 }

@@ -25,6 +25,8 @@ pub(crate) struct World {
     random: Random,
     host: Host,
     plans: u64,
+    /// Rates of samples that were proposed, with when.
+    pub(crate) rates: Vec<String>,
 }
 
 impl World {
@@ -33,13 +35,17 @@ impl World {
     }
 
     pub(crate) fn with(carrefour: &Preset, topology: Topology, host: Host) -> Self {
-        Self { topology, auto: Auto::new(carrefour), random: Random::new(1), host, plans: 0 }
+        let (auto, random) = (Auto::new(carrefour), Random::new(1));
+        Self { topology, auto, random, host, plans: 0, rates: Vec::new() }
     }
 
-    /// One interval: what is proposed and what is held back. Sampling is left out.
+    /// One interval: what is proposed and what is held back. Sampling is told apart.
     pub(crate) fn step(&mut self, model: &Model) -> String {
         model.check(&self.topology).expect("a model without contradictions");
         let proposals = self.auto.propose(model, &self.topology, &mut self.random);
+        let second = model.at.0 / 1_000_000_000;
+        let sampling = proposals.iter().filter(|one| is_sampling(one));
+        self.rates.extend(sampling.map(|one| format!("{second} s: {}", one.action)));
         let mut out = String::new();
         for one in proposals.iter().filter(|one| !is_sampling(one)) {
             writeln!(out, "{}: {}", one.policy, one.action).expect("text");

@@ -89,8 +89,8 @@ impl State {
             // A proposal that was not carried out, or the end of the way.
             Phase::Stable | Phase::Proposed(_) | Phase::Bulk => return None,
         };
-        // A look that comes a little early is the last one all the same.
-        if until.since(model.at).0 > preset.period.0 / 10 {
+        // Looks are a period apart, give or take what the host is late: the one nearest to the end is the last.
+        if until.since(model.at).0 > preset.period.0 / 2 {
             let pages = pages_that_follow(model, index, &moves, preset.follow, &mut sent);
             self.phase = Phase::Following { moves, until, sent };
             return (!pages.is_empty()).then_some(Wish::Pages(pages));
