@@ -262,5 +262,6 @@ fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
         1000 s: sample 1: off
         1008 s: sample 1: every 65000 cycles, 30000 pages tracked
         1011 s: sample 1: off
-    "#]].assert_eq(&(world.rates.join("\n") + "\n"));
+    "#]]
+    .assert_eq(&(world.rates.join("\n") + "\n"));
 }

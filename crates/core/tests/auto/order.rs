@@ -31,10 +31,12 @@ fn where_no_thread_is_to_be_moved_sam_is_asked_with_the_others_until_one_is() {
     };
     let mut quiet = second(0, &topology);
     quiet.elapsed = Nanos::from_millis(100);
-    let periods: Vec<u64> = (0..10).map(|_| look(&quiet).0 / 1_000_000).collect();
+    let at = |tenths: u64| Nanos::from_millis(100 * tenths);
+    let looks = (1..=10).map(|tenths| look(&Model { at: at(tenths), ..quiet.clone() }).0);
+    let periods: Vec<u64> = looks.map(|period| period / 1_000_000).collect();
     // Four intervals would make a flag steady; then what is left of the epoch.
     assert_eq!(periods, [100, 100, 100, 600, 500, 400, 300, 200, 100, 1000]);
-    assert_eq!(look(&busy(1, &topology)).0 / 1_000_000, 100);
+    assert_eq!(look(&busy(5, &topology)).0 / 1_000_000, 100);
 }
 
 /// A quarter of a second with work for three: sharers apart, a crowd on node 0, and pages away from the only node that uses them.

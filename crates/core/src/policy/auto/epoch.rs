@@ -12,22 +12,28 @@ use alloc::vec::Vec;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Epoch {
     sum: Option<Model>,
+    /// When the one before ended; `None` before the first interval.
+    began: Option<Nanos>,
+    now: Nanos,
 }
 
 impl Epoch {
     /// How long it has lasted so far.
     pub(super) fn elapsed(&self) -> Nanos {
-        self.sum.as_ref().map_or(Nanos(0), |sum| sum.elapsed)
+        self.began.map_or(Nanos(0), |began| self.now.since(began))
     }
 
-    /// Adds an interval; gives the epoch if that ends it. It is never shorter than `length`: N-MASS and AsymSched
-    /// would sit out every other one.
+    /// Adds an interval; gives the epoch if that ends it. From end to end it is never shorter than `length`: N-MASS and AsymSched
+    /// would sit out every other one. What was measured in it may be: the interval after an action is nobody's.
     pub(super) fn add(&mut self, interval: &Model, length: Nanos) -> Option<Model> {
+        self.now = interval.at;
+        self.began.get_or_insert(Nanos(interval.at.0.saturating_sub(interval.elapsed.0)));
         let sum = match self.sum.take() {
             None => Model { touches: Vec::new(), ..interval.clone() },
             Some(sum) => joined(sum, interval),
         };
-        if sum.elapsed >= length {
+        if self.elapsed() >= length {
+            self.began = Some(self.now);
             return Some(sum);
         }
         self.sum = Some(sum);
@@ -246,9 +252,10 @@ mod tests {
         }
         let millis = Nanos::from_millis;
         assert_eq!(ends, [(millis(1000), millis(1000)), (millis(2000), millis(1000))]);
-        let long = interval(3000, 1000, &[]);
-        assert!(epoch.add(&interval(2000, 1200, &[]), Nanos::from_secs(1)).is_some());
-        assert_eq!(epoch.add(&long, Nanos::from_secs(1)), Some(long));
+        // An action in the end of the second: the interval after it is missing, and the epoch is as long.
+        let rest = interval(3000, 700, &[]);
+        assert_eq!(epoch.add(&rest, Nanos::from_secs(1)), Some(rest));
+        assert_eq!(epoch.elapsed(), Nanos(0));
     }
 
     #[test]
