@@ -235,8 +235,7 @@ impl AsymSched {
             let moved = decision.moves().find(|(from, _)| *from == node);
             moved.map_or(node, |(_, to)| to)
         };
-        let own = reading.situation.apps[cost.app].nodes;
-        let (moves, memory) = with_images(&reading.away[cost.app], own, image);
+        let (moves, memory) = with_images(&reading.away[cost.app], image);
         if cost.seconds + self.seconds_per_gb() * memory.gigabytes() > cost.allowed_seconds {
             return (Vec::new(), Bytes(0));
         }

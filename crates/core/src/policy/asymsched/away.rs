@@ -7,7 +7,7 @@
 //! where the host's occupants are going to be.
 
 use super::decision::AppView;
-use super::subset::{Mask, nodes};
+use super::subset::nodes;
 use crate::matrix::Matrix;
 use crate::units::Bytes;
 use alloc::vec::Vec;
@@ -62,15 +62,13 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     parts
 }
 
-/// Where these parts go when the occupants of each node go to its image, `(from, to)`, and how much that is. A part whose node is taken
-/// stays, with other threads of its process than its host's.
+/// Where these parts go when the occupants of each node go to its image, `(from, to)`, and how much that is. Also from a node that is
+/// taken by others than its host's occupants: their own memory comes there, and one controller would serve both.
 pub(super) fn with_images(
     parts: &[Away],
-    own: Mask,
     image: impl Fn(usize) -> usize,
 ) -> (Vec<(usize, usize)>, Bytes) {
-    let taken: Mask = nodes(own).fold(0, |all, node| all | 1 << image(node));
-    let going: Vec<&Away> = parts.iter().filter(|part| taken >> part.node & 1 == 0).collect();
+    let going: Vec<&Away> = parts.iter().filter(|part| image(part.host) != part.node).collect();
     let memory = going.iter().fold(Bytes(0), |all, part| all + part.memory);
     (going.iter().map(|part| (part.node, image(part.host))).collect(), memory)
 }
@@ -141,10 +139,11 @@ mod tests {
     fn what_is_away_goes_where_the_occupants_of_its_host_go() {
         let part = |node, host| Away { node, host, memory: Bytes(3), share: 0.3 };
         let parts = [part(2, 0), part(5, 1)];
-        assert_eq!(with_images(&parts, 0b11, |node| node), (vec![(2, 0), (5, 1)], Bytes(6)));
-        // Threads of node 1 go to node 2, where memory of their process is already.
-        let image = |node| if node == 1 { 2 } else { node };
-        assert_eq!(with_images(&parts, 0b11, image), (vec![(5, 2)], Bytes(3)));
+        assert_eq!(with_images(&parts, |node| node), (vec![(2, 0), (5, 1)], Bytes(6)));
+        // Threads of node 0 go to where their memory is already, or others of their process do.
+        let image = |moved, to| move |node| if node == moved { to } else { node };
+        assert_eq!(with_images(&parts, image(0, 2)), (vec![(5, 1)], Bytes(3)));
+        assert_eq!(with_images(&parts, image(1, 2)), (vec![(2, 0), (5, 2)], Bytes(6)));
     }
 
     #[test]

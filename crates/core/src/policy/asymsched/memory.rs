@@ -98,6 +98,7 @@ impl State {
         let app = &model.apps[index];
         let old_percent =
             old_percent(app, &moves).filter(|percent| *percent > preset.full_above_percent)?;
+        let moves = what_goes_at_once(moves, old_percent);
         let resident = |node: usize| {
             app.memory.as_ref().and_then(|memory| memory.get(node)).copied().unwrap_or(Bytes(0))
         };
@@ -164,9 +165,22 @@ pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
     (all > 0.0).then(|| 100.0 * old / all)
 }
 
+/// The moves of which all memory goes at once. Where little is left on the old nodes, what came to a node that others left, or where
+/// memory was away from its threads, would be sent on: only what is left for good is swept.
+fn what_goes_at_once(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove> {
+    if old_percent <= MOST_PERCENT {
+        let taken: BTreeSet<usize> = moves.iter().map(|step| step.to).collect();
+        moves.retain(|step| !taken.contains(&step.from));
+    }
+    moves
+}
+
 fn column_sum(rates: &Matrix<f64>, node: usize) -> f64 {
     rates.column(node).sum()
 }
+
+/// More than this of the accesses to the old nodes: most has not followed (our choice).
+const MOST_PERCENT: f64 = 50.0;
 
 /// What this host's own migrations took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -222,6 +236,18 @@ mod tests {
             &[(1, 0, 70.0), (1, 1, 10.0), (0, 1, 20.0), (3, 3, 900.0)],
             Some(90.0),
         );
+    }
+
+    #[test]
+    fn what_has_followed_is_not_sent_on_with_the_rest() {
+        let sweep = |moves: &[(usize, usize)], old_percent| -> Vec<(usize, usize)> {
+            let moves = moves.iter().map(|&(from, to)| NodeMove { from, to }).collect();
+            let at_once = what_goes_at_once(moves, old_percent);
+            at_once.iter().map(|step| (step.from, step.to)).collect()
+        };
+        assert_eq!(sweep(&[(5, 0), (0, 1)], 8.0), [(5, 0)]);
+        assert_eq!(sweep(&[(0, 1), (1, 0)], 8.0), []);
+        assert_eq!(sweep(&[(0, 1), (1, 0)], 95.0), [(0, 1), (1, 0)]);
     }
 
     fn following(
