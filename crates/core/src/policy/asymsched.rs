@@ -169,7 +169,8 @@ impl AsymSched {
         let mut proposals = Vec::new();
         for app in &model.apps {
             let Some(state) = self.states.get_mut(&app.pid) else { continue };
-            let follows = state.phase != Phase::Stable;
+            // What goes at once in the end needs none.
+            let follows = !matches!(state.phase, Phase::Stable | Phase::Bulk);
             let sampling = if follows { ACCURATE } else { CHEAP };
             if state.sampling != Some(sampling) {
                 state.sampling = Some(sampling);

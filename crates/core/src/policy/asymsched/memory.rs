@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// `A_tm`: time spent on moving its memory, frozen time included.
     pub(super) migration_time: Nanos,
-    /// What was away from threads that stayed, when it was last sent to them.
+    /// What was last sent to threads that stayed, or swept after some that had moved, and when.
     pub(super) gathered: Option<(Vec<NodeMove>, Nanos)>,
     /// The rate of samples that was asked for last.
     pub(super) sampling: Option<Sampling>,
@@ -70,10 +70,9 @@ const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
 impl State {
     /// Memory follows threads that stay where they are.
     pub(super) fn gather(&mut self, moves: Vec<NodeMove>, now: Nanos) {
-        let again = self
-            .gathered
-            .as_ref()
-            .is_some_and(|(sent, at)| *sent == moves && now.since(*at) < GATHER_AGAIN);
+        let again = self.gathered.as_ref().is_some_and(|(sent, at)| {
+            moves.iter().all(|step| sent.contains(step)) && now.since(*at) < GATHER_AGAIN
+        });
         if !moves.is_empty() && !again {
             self.gathered = Some((moves.clone(), now));
             self.phase = Phase::Moved(moves);
@@ -107,6 +106,7 @@ impl State {
             return None;
         }
         self.phase = Phase::Bulk;
+        self.gathered = Some((moves.clone(), model.at));
         Some(Wish::All { moves, memory, old_percent })
     }
 }
