@@ -151,6 +151,11 @@ fn cargo_build(target_folder: &Path, packages: &[&str], static_target: Option<&s
 fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
     let sources = root().join("lab/driver");
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    // A second ./x at the same time waits: kbuild takes its own unfinished files for another's.
+    let path = folder.with_extension("lock");
+    let turn =
+        fs::File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
+    turn.lock().with_context(|| format!("{}: cannot lock", path.display()))?;
     for entry in
         fs::read_dir(&sources).with_context(|| format!("{}: cannot list", sources.display()))?
     {
