@@ -177,17 +177,20 @@ fn memory_stays_if_few_accesses_go_to_the_old_node_or_nobody_knows() {
 
 #[test]
 fn a_process_is_under_way_until_its_memory_had_time_to_follow() {
-    let mut policy = AsymSched::new(Preset::PUBLISHED);
-    let proposals = propose(&mut policy, &model(1000, &machine(), &[FAR]));
-    assert!(!policy.is_under_way(Pid(7)), "nothing has been done yet");
-    learn(&mut policy, proposals, &StepResult::Done, Nanos::from_millis(1));
-    let under_way: Vec<bool> = (1001..=1004)
-        .map(|second| {
+    let under_way = |preset| -> Vec<bool> {
+        let mut policy = AsymSched::new(preset);
+        let proposals = propose(&mut policy, &model(1000, &machine(), &[FAR]));
+        assert!(!policy.is_under_way(Pid(7)), "nothing has been done yet");
+        learn(&mut policy, proposals, &StepResult::Done, Nanos::from_millis(1));
+        let seconds = 1001..=1004;
+        let look = |second| {
             propose(&mut policy, &far_after(second, "0>5:40 1>5:40 1>1:20"));
             policy.is_under_way(Pid(7))
-        })
-        .collect();
-    assert_eq!(under_way, [true, true, false, false]);
+        };
+        seconds.map(look).collect()
+    };
+    assert_eq!(under_way(Preset::PUBLISHED), [true, true, false, false]);
+    assert_eq!(under_way(Preset::MEASURED), [true, true, true, false], "the rest goes at once");
 }
 
 #[test]

@@ -55,10 +55,9 @@ fn while_nodes_change_and_memory_follows_nobody_else_moves_the_process() {
         1002 s: held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
         1003 s: asymsched: move 953.7 MiB of 1 frozen: 0→2 1→3
         held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
-        1004 s: held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
-        1005 s: asymsched: move 2 pages of 1 (following): 2 × 1→2
-        held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
-        1006 s: held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
+        1004 s: carrefour: move 2 pages of 1 (co-location): 2 × 1→2
+        1005 s: nothing
+        1006 s: nothing
     "#]].assert_eq(&text);
 }
 

@@ -63,15 +63,16 @@ pub(super) enum Wish {
     },
 }
 
-/// For how long the same memory is not sent to threads that stay once more, whatever came of it: as long as the guard counts moves of a
-/// page (our choice).
+/// For how long memory on the same nodes is not sent to threads that stay once more, to the same place or another, whatever came of it:
+/// as long as the guard counts moves of a page (our choice).
 const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
 
 impl State {
     /// Memory follows threads that stay where they are.
     pub(super) fn gather(&mut self, moves: Vec<NodeMove>, now: Nanos) {
         let again = self.gathered.as_ref().is_some_and(|(sent, at)| {
-            moves.iter().all(|step| sent.contains(step)) && now.since(*at) < GATHER_AGAIN
+            moves.iter().all(|step| sent.iter().any(|one| one.from == step.from))
+                && now.since(*at) < GATHER_AGAIN
         });
         if !moves.is_empty() && !again {
             self.gathered = Some((moves.clone(), now));
