@@ -206,10 +206,7 @@ impl AsymSched {
                 for cost in &decision.costs {
                     let app = &model.apps[reading.apps[cost.app]];
                     let (away, gathered) = self.gather(&reading, &decision, cost);
-                    let cost = Cost {
-                        seconds: cost.seconds + seconds_per_gb * gathered.gigabytes(),
-                        ..*cost
-                    };
+                    let cost = cost.plus(gathered, seconds_per_gb);
                     let steps = steps(&decision, &reading, &cost, gathered);
                     proposals.extend(move_threads(model, topology, app, &steps));
                     let moves = steps.iter().map(|step| NodeMove { from: step.from, to: step.to });
@@ -237,7 +234,7 @@ impl AsymSched {
             moved.map_or(node, |(_, to)| to)
         };
         let (moves, memory) = with_images(&reading.away[cost.app], image);
-        if cost.seconds + self.seconds_per_gb() * memory.gigabytes() > cost.allowed_seconds {
+        if cost.plus(memory, self.seconds_per_gb()).is_over() {
             return (Vec::new(), Bytes(0));
         }
         let of_machine = |(from, to)| NodeMove { from: reading.nodes[from], to: reading.nodes[to] };

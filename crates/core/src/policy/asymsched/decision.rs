@@ -63,7 +63,7 @@ impl Situation {
 pub struct Cost {
     /// Its index in [`Situation::apps`].
     pub app: usize,
-    /// Memory on the nodes that its threads leave.
+    /// Memory on the nodes that its threads leave, or that is away from them.
     pub memory: Bytes,
     /// Time already spent and to be spent on moving its memory, seconds.
     pub seconds: f64,
@@ -72,6 +72,12 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// With so much more memory to move.
+    pub(super) fn plus(self, memory: Bytes, seconds_per_gb: f64) -> Self {
+        let seconds = self.seconds + seconds_per_gb * memory.gigabytes();
+        Self { memory: self.memory + memory, seconds, ..self }
+    }
+
     /// Whether it is over its budget.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -254,8 +260,7 @@ fn costs(
     let moving = situation.apps.iter().enumerate().filter(|(_, app)| app.nodes & left != 0);
     let cost = |(index, app): (usize, &AppView)| {
         let memory = Bytes(nodes(app.nodes & left).map(|node| app.memory[node].0).sum());
-        let staying = app.cost(index, preset);
-        Cost { memory, seconds: staying.seconds + seconds_per_gb * memory.gigabytes(), ..staying }
+        app.cost(index, preset).plus(memory, seconds_per_gb)
     };
     moving.map(cost).collect()
 }

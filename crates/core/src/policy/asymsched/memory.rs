@@ -149,11 +149,7 @@ fn only_accessor(page: &Page<'_>) -> Option<usize> {
 /// changed places, the accesses of moved threads to the node they came from, among all of theirs. `None` if nothing is known.
 pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
     let rates = &app.traffic.as_ref()?.requests_per_us;
-    let left: Vec<usize> = moves
-        .iter()
-        .map(|step| step.from)
-        .filter(|from| moves.iter().all(|step| step.to != *from))
-        .collect();
+    let left = left_for_good(moves);
     let (old, all) = if left.is_empty() {
         let old: f64 = moves.iter().map(|step| rates[(step.to, step.from)]).sum();
         (old, moves.iter().map(|step| rates.row(step.to).iter().sum::<f64>()).sum::<f64>())
@@ -166,12 +162,18 @@ pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
     (all > 0.0).then(|| 100.0 * old / all)
 }
 
+/// The nodes that are left and not taken.
+fn left_for_good(moves: &[NodeMove]) -> Vec<usize> {
+    let is_taken = |node: usize| moves.iter().any(|step| step.to == node);
+    moves.iter().map(|step| step.from).filter(|from| !is_taken(*from)).collect()
+}
+
 /// The moves of which all memory goes at once. Where little is left on the old nodes, what came to a node that others left, or where
 /// memory was away from its threads, would be sent on: only what is left for good is swept.
 fn what_goes_at_once(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove> {
     if old_percent <= MOST_PERCENT {
-        let taken: BTreeSet<usize> = moves.iter().map(|step| step.to).collect();
-        moves.retain(|step| !taken.contains(&step.from));
+        let left = left_for_good(&moves);
+        moves.retain(|step| left.contains(&step.from));
     }
     moves
 }
