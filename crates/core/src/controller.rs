@@ -5,12 +5,13 @@
 use crate::accounts::Accounts;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
-use crate::limits::{HINT_FAULT_MEMORY, SHORTEST_WINDOW, WINDOWS_PER_PERIOD};
-use crate::model::{Model, UpdateSettings};
+use crate::limits::{HINT_FAULT_MEMORY, SHORTEST_WINDOW, WATCH_BETWEEN_RESTS, WINDOWS_PER_PERIOD};
+use crate::model::{App, Model, UpdateSettings};
 use crate::observation::{Observation, Samples};
 use crate::plan::{Action, Kind, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
+use crate::rest::{IDLE_CPUS, Quiet, Rest};
 use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
 use crate::units::{Nanos, Pid};
@@ -44,7 +45,7 @@ pub struct Step {
     pub plan: Plan,
     /// Trials that ended.
     pub judged: Vec<Judged>,
-    /// The window since the last observation; `None` at the first.
+    /// The window since the last observation; `None` at the first, and at the first after a rest.
     pub window: Option<Model>,
 }
 
@@ -80,6 +81,8 @@ pub struct Controller {
     tracked_pages: BTreeMap<Option<Pid>, usize>,
     last_plan: Plan,
     plans: u64,
+    quiet: Quiet,
+    rest: Option<Rest>,
 }
 
 impl Controller {
@@ -110,19 +113,30 @@ impl Controller {
             tracked_pages: BTreeMap::new(),
             last_plan: Plan::default(),
             plans: 0,
+            quiet: Quiet::default(),
+            rest: None,
         }
     }
 
     /// One step: learn, look, judge, propose, admit, write down.
     pub fn step(&mut self, input: Input) -> Step {
         self.learn(&input.outcomes);
+        self.rest = None;
         let mut observation = input.observation;
         let Some(previous) = self.previous.take() else {
             let first = Arc::new(without_samples(&mut observation));
             self.slots.iter_mut().for_each(|slot| slot.begin(&first));
+            self.quiet.disturb(first.at);
             self.previous = Some(first);
             return Step::default();
         };
+        if observation.after_rest {
+            let first = Arc::new(without_samples(&mut observation));
+            self.slots.iter_mut().for_each(|slot| slot.resume(&first));
+            self.quiet.resume(first.at);
+            self.previous = Some(first);
+            return Step::default();
+        }
         let (proposals, window) = self.propose(&previous, &observation);
         let window = window.unwrap_or_else(|| {
             let settings = UpdateSettings { tracked_pages: 0, touches: false };
@@ -134,6 +148,7 @@ impl Controller {
         let undo = self.undo(&mut judged, window.at);
         let plan = self.admit(undo, proposals, &window);
         self.keep(observation, &plan);
+        self.rest = self.rest_after(&plan, &window, &previous);
         Step { plan, judged, window: Some(window) }
     }
 
@@ -175,6 +190,29 @@ impl Controller {
         let now = self.previous.as_ref().map_or(Nanos(0), |previous| previous.at);
         let due = |slot: &Slot| (slot.decided_at + slot.policy.period()).since(now);
         self.slots.iter().map(due).min().unwrap_or(shortest).max(window)
+    }
+
+    /// For how long nobody needs to be counted, and what would end that; `None` = go on watching.
+    pub fn take_rest(&mut self) -> Option<Rest> {
+        self.rest.take()
+    }
+
+    /// Who may only watch goes on watching: that is what he was started for. Where nobody runs there is nothing to spare.
+    fn rest_after(&mut self, plan: &Plan, window: &Model, before: &Observation) -> Option<Rest> {
+        let is_under_way = |app: &App| self.slots.iter().any(|s| s.policy.is_under_way(app.pid));
+        let acts = !plan.steps.is_empty() || window.apps.iter().any(is_under_way);
+        if acts || self.trials.need_windows() || !self.guard.settings().act {
+            self.quiet.disturb(window.at);
+            return None;
+        }
+        let watched = self.quiet.watched_since();
+        let longest = self.quiet.rest(window.at)?;
+        let here = self.previous.as_ref()?;
+        let all_decided = self.slots.iter().all(|slot| slot.decided_at > watched);
+        let cpus: BTreeMap<Pid, f64> =
+            window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
+        let runs = cpus.values().any(|cpus| *cpus > IDLE_CPUS);
+        (all_decided && runs).then(|| Rest::new(longest, (before, here), cpus))
     }
 
     fn learn(&mut self, outcomes: &[Outcome]) {
@@ -327,6 +365,16 @@ impl Slot {
     fn begin(&mut self, here: &Arc<Observation>) {
         self.since = Arc::clone(here);
         self.decided_at = here.at;
+    }
+
+    /// Counting goes on here after a rest. It decides again when it has seen enough, however long its period is.
+    fn resume(&mut self, here: &Arc<Observation>) {
+        let period = self.policy.period();
+        self.since = Arc::clone(here);
+        self.samples = Samples::default();
+        self.acted = false;
+        let early = period.since(WATCH_BETWEEN_RESTS);
+        self.decided_at = Nanos(here.at.0.saturating_sub(early.0));
     }
 
     /// Whether its period is over, give or take a tenth: a host that wakes a little early would else halve the rate of decisions.

@@ -3,6 +3,7 @@
 use crate::controller::{Controller, Input, Step};
 use crate::observation::Observation;
 use crate::plan::Outcome;
+use crate::rest::Rest;
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
@@ -16,6 +17,14 @@ pub trait Host {
     /// # Errors
     /// The host cannot be observed any more.
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
+
+    /// Stops counting until the rest is over, then looks. A host that cannot stop goes on watching and waits for `period` only.
+    ///
+    /// # Errors
+    /// As [`Host::observe`].
+    fn rest(&mut self, _rest: Rest, period: Nanos) -> Result<Option<Observation>, Self::Error> {
+        self.observe(period)
+    }
 
     /// Writes down the inverses of the step's plan and what its trials settled, then does the plan's steps in order; one outcome for
     /// each.
@@ -46,12 +55,17 @@ pub fn run<H: Host>(
     witness: &mut impl Witness,
 ) -> Result<(), H::Error> {
     let mut outcomes = Vec::new();
-    while let Some(observation) = host.observe(controller.period())? {
+    loop {
+        let period = controller.period();
+        let observation = match controller.take_rest() {
+            Some(rest) => host.rest(rest, period)?,
+            None => host.observe(period)?,
+        };
+        let Some(observation) = observation else { return Ok(()) };
         let input = Input { observation, outcomes };
         witness.input(&input);
         let step = controller.step(input);
         outcomes = host.apply(&step)?;
         witness.step(&step, &outcomes);
     }
-    Ok(())
 }

@@ -29,6 +29,7 @@ pub mod plan;
 pub mod policy;
 pub mod random;
 pub mod reference;
+pub mod rest;
 pub mod topology;
 pub mod trial;
 pub mod units;

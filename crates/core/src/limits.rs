@@ -43,3 +43,15 @@ const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
 /// For how long hint faults are kept where there are no samples. The kernel passes over a process's memory in 1 s to 60 s
 /// (`sysctl_numa_balancing_scan_period_min` and `_max`, kernel/sched/fair.c, v6.12); our choice between them.
 pub const HINT_FAULT_MEMORY: Nanos = Nanos::from_secs(10);
+
+/// For how long nothing must have been done before counting may stop: every policy that decides each second has then found twice that
+/// there is nothing to do (our choice).
+pub const QUIET_BEFORE_REST: Nanos = Nanos::from_secs(2);
+/// For how long it is counted between two rests, so that each policy decides once.
+pub const WATCH_BETWEEN_RESTS: Nanos = Nanos::from_secs(1);
+/// What only counters tell is seen so much later at most (our choice): a fifth of the cost of being counted is left.
+pub const LONGEST_REST: Nanos = Nanos::from_secs(4);
+/// How often `/proc` is looked at during a rest: as often as most policies decide.
+pub const GLANCE: Nanos = Nanos::from_secs(1);
+
+const _: () = assert!(WATCH_BETWEEN_RESTS.0 < QUIET_BEFORE_REST.0);

@@ -19,6 +19,8 @@ use alloc::vec::Vec;
 pub struct Observation {
     /// When, on the host's monotonic clock.
     pub at: Nanos,
+    /// Nothing was counted or sampled between the previous observation and this one, which only begins a window.
+    pub after_rest: bool,
     /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
     pub node_traffic: Option<Matrix<Counter>>,
     /// Bytes carried by each directed link, in the topology's order.

@@ -7,6 +7,7 @@ use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, ProcessObservation, Samples, Source, ThreadObservation,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
+use rondpoint_core::rest::Rest;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::units::PAGE_BYTES;
 use rondpoint_core::{
@@ -45,6 +46,8 @@ pub(crate) struct World {
     pub(crate) masks: BTreeMap<Tid, CpuSet>,
     /// Every plan that was applied.
     pub(crate) plans: Vec<Plan>,
+    /// When each rest began and ended, if it can rest.
+    pub(crate) rests: Option<Vec<(u64, u64)>>,
     twist: Twist,
     windows: u64,
     window: u64,
@@ -65,6 +68,7 @@ impl World {
             homes: vec![0; pages],
             masks: BTreeMap::new(),
             plans: Vec::new(),
+            rests: None,
             twist,
             windows,
             window: 0,
@@ -82,6 +86,15 @@ impl World {
     pub(crate) fn shares(&self) -> Vec<f64> {
         let on = |node| self.homes.iter().filter(|home| **home == node).count() as f64;
         (0..NODES).map(|node| on(node) / self.homes.len() as f64).collect()
+    }
+
+    /// One second passes in which nobody counts.
+    fn run_uncounted(&mut self) {
+        let counted = (self.traffic.clone(), self.cycles, self.instructions, self.stalls);
+        let memory = (self.requests, self.latency);
+        self.run();
+        (self.traffic, self.cycles, self.instructions, self.stalls) = counted;
+        (self.requests, self.latency) = memory;
     }
 
     /// One second passes.
@@ -200,6 +213,19 @@ impl World {
         Bytes(self.homes.iter().filter(|home| **home == node).count() as u64 * PAGE_BYTES)
     }
 
+    fn look(&self) -> Observation {
+        let gone = self.twist.exits_at.is_some_and(|window| self.window >= window);
+        let faults = self.twist.only_hint_faults;
+        Observation {
+            at: Nanos::from_secs(self.window),
+            free_memory: Some(vec![Bytes(8 << 30); NODES]),
+            processes: if gone { Vec::new() } else { vec![self.process()] },
+            samples: (!gone && !faults).then(|| self.samples()),
+            hint_faults: (!gone && faults).then(|| self.hint_faults()),
+            ..Observation::default()
+        }
+    }
+
     fn do_step(&mut self, action: &Action) -> StepResult {
         match action {
             Action::MovePages { pages, .. } if self.twist.pages_busy => {
@@ -244,16 +270,24 @@ impl Host for World {
             return Ok(None);
         }
         self.run();
-        let gone = self.twist.exits_at.is_some_and(|window| self.window >= window);
-        let faults = self.twist.only_hint_faults;
-        Ok(Some(Observation {
-            at: Nanos::from_secs(self.window),
-            free_memory: Some(vec![Bytes(8 << 30); NODES]),
-            processes: if gone { Vec::new() } else { vec![self.process()] },
-            samples: (!gone && !faults).then(|| self.samples()),
-            hint_faults: (!gone && faults).then(|| self.hint_faults()),
-            ..Observation::default()
-        }))
+        Ok(Some(self.look()))
+    }
+
+    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
+        let began = self.window;
+        if self.rests.is_none() {
+            return self.observe(period);
+        }
+        while self.window < self.windows {
+            self.run_uncounted();
+            let seen = self.look();
+            let rested = Nanos::from_secs(self.window - began);
+            if rested >= rest.longest || rest.is_disturbed_by(&seen, &self.topology) {
+                self.rests.iter_mut().for_each(|rests| rests.push((began, self.window)));
+                return Ok(Some(Observation { after_rest: true, ..seen }));
+            }
+        }
+        Ok(None)
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {

@@ -75,6 +75,15 @@ fn the_stage_under_carrefour_is_what_was_recorded() {
 }
 
 #[test]
+fn what_was_decided_around_rests_is_decided_again() {
+    let text = String::from_utf8(stage::recording_with_rests()).unwrap();
+    assert!(text.contains("\"after_rest\":true"), "it rests");
+    let printed = printed(&text, &[]);
+    assert!(printed.starts_with("status 0\n"), "{printed}");
+    assert!(printed.contains("every decision as recorded"), "{printed}");
+}
+
+#[test]
 fn every_recorded_plan_and_verdict_is_made_again() {
     check(
         &recording(),
@@ -283,7 +292,7 @@ fn a_damaged_file_is_one_message_and_status_2() {
         &expect![[r#"
         status 2
         rondpoint replay: run.trace:10: input.observation.at: unknown field `at`,
-              expected one of `at_ns`, `node_traffic`, `link_bytes`,
+              expected one of `at_ns`, `after_rest`, `node_traffic`, `link_bytes`,
               `free_memory_bytes`, `processes`, `samples`, `hint_faults` (column 205)
     "#]],
     );

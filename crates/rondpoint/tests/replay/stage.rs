@@ -11,6 +11,7 @@ use rondpoint_core::observation::{
     AddressSample, Counter, Event, ProcessObservation, Samples, Source, ThreadObservation,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
+use rondpoint_core::rest::Rest;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Observation, Outcome, Pid, Tid, Topology};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
@@ -28,6 +29,9 @@ struct Stage {
     topology: Topology,
     homes: Vec<usize>,
     second: u64,
+    seconds: u64,
+    /// Whether it can stop counting.
+    rests: bool,
     traffic: Matrix<f64>,
     instructions: f64,
     stalls: f64,
@@ -35,6 +39,15 @@ struct Stage {
 
 /// The bytes of a recording of the stage under Carrefour.
 pub(crate) fn recording() -> Vec<u8> {
+    record(SECONDS, false)
+}
+
+/// The same for longer, with rests when all is done.
+pub(crate) fn recording_with_rests() -> Vec<u8> {
+    record(5 * SECONDS, true)
+}
+
+fn record(seconds: u64, rests: bool) -> Vec<u8> {
     let topology = synthetic::parse("node:4 core:1 gbs:6 mhz:2300").unwrap();
     let header = Header {
         written_by: "rondpoint 0.1.0".to_string(),
@@ -51,6 +64,8 @@ pub(crate) fn recording() -> Vec<u8> {
         topology,
         homes: vec![0; PAGES],
         second: 0,
+        seconds,
+        rests,
         traffic: Matrix::filled(NODES, 0.0),
         instructions: 0.0,
         stalls: 0.0,
@@ -59,7 +74,8 @@ pub(crate) fn recording() -> Vec<u8> {
     let mut recorder = Recorder::new(Writer::new(&mut file, "memory", &header).unwrap());
     let mut controller = header.controller().unwrap();
     run(&mut stage, &mut controller, &mut recorder).unwrap();
-    assert_eq!(recorder.finish().unwrap(), SECONDS);
+    let steps = recorder.finish().unwrap();
+    assert!(if rests { steps < seconds } else { steps == seconds }, "{steps} in {seconds} s");
     file
 }
 
@@ -129,7 +145,7 @@ impl Host for Stage {
     type Error = Infallible;
 
     fn observe(&mut self, _: Nanos) -> Result<Option<Observation>, Infallible> {
-        if self.second == SECONDS {
+        if self.second >= self.seconds {
             return Ok(None);
         }
         self.run();
@@ -146,6 +162,18 @@ impl Host for Stage {
             samples: Some(self.samples()),
             ..Observation::default()
         }))
+    }
+
+    fn rest(&mut self, rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
+        if !self.rests {
+            return self.observe(period);
+        }
+        let counted = (self.traffic.clone(), self.instructions, self.stalls);
+        let seen = self.observe(period)?;
+        self.second += rest.longest.0 / 1_000_000_000;
+        (self.traffic, self.instructions, self.stalls) = counted;
+        let at = Nanos::from_secs(self.second);
+        Ok(seen.map(|seen| Observation { at, after_rest: true, ..seen }))
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {

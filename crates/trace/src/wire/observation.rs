@@ -17,6 +17,8 @@ use super::table::{Counter, Square};
 #[serde(deny_unknown_fields)]
 pub(crate) struct Observation {
     pub(crate) at_ns: u64,
+    #[serde(default, skip_serializing_if = "is_false")]
+    after_rest: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_traffic: Option<Square<Counter>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +99,10 @@ names! {
     }
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 fn table(read: &Option<rondpoint_core::Matrix<observation::Counter>>) -> Option<Square<Counter>> {
     read.as_ref().map(|table| Square(table.map(Counter)))
 }
@@ -119,6 +125,7 @@ impl From<&observation::Observation> for Observation {
     fn from(read: &observation::Observation) -> Self {
         Self {
             at_ns: read.at.0,
+            after_rest: read.after_rest,
             node_traffic: table(&read.node_traffic),
             link_bytes: read
                 .link_bytes
@@ -136,6 +143,7 @@ impl From<Observation> for observation::Observation {
     fn from(read: Observation) -> Self {
         Self {
             at: Nanos(read.at_ns),
+            after_rest: read.after_rest,
             node_traffic: core_table(read.node_traffic),
             link_bytes: read
                 .link_bytes

@@ -334,7 +334,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
         (topology.node_count(), topology.cpu_count(), topology.links().len());
     let processes = btree_map(any::<u32>(), process(nodes, cpus), 0..3);
     (
-        (0..=1_u64 << 60).prop_map(Nanos),
+        ((0..=1_u64 << 60).prop_map(Nanos), any::<bool>()),
         option::of(square(nodes, counter())),
         option::of(vec(counter(), links)),
         option::of(vec(bytes().prop_map(Bytes), nodes)),
@@ -343,10 +343,19 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
         option::of(samples()),
     )
         .prop_map(
-            |(at, node_traffic, link_bytes, free_memory, processes, samples, hint_faults)| {
+            |(
+                (at, after_rest),
+                node_traffic,
+                link_bytes,
+                free_memory,
+                processes,
+                samples,
+                hint_faults,
+            )| {
                 let processes = processes.into_iter();
                 Observation {
                     at,
+                    after_rest,
                     node_traffic,
                     link_bytes,
                     free_memory,

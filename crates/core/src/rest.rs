@@ -1,0 +1,306 @@
+//! When watching may pause, and what ends the pause.
+//!
+//! To be counted costs a program something each time that one of its threads sleeps: 6 to 18 % where that is 7,500 times a second
+//! (docs/BENCHMARKS.md, emulated). So where nothing was done for a while, counting stops for as long as it has been quiet, at most
+//! [`LONGEST_REST`]; `/proc` and counters outside the cores, which cost the program nothing, are looked at meanwhile. What is seen there,
+//! once in [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went, another use of CPUs, a busy thread on another node, other traffic
+//! between nodes. What only the program's own counters would tell is seen when counting goes on.
+
+use crate::limits::{LONGEST_REST, QUIET_BEFORE_REST, WATCH_BETWEEN_RESTS};
+use crate::observation::{Counter, Observation, ProcessObservation, ThreadObservation};
+use crate::topology::Topology;
+use crate::units::{Nanos, Pid, Tid};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// For how long nothing was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Quiet {
+    /// Nothing was done or tried since.
+    since: Nanos,
+    /// Counting goes on since.
+    watched_since: Nanos,
+}
+
+impl Quiet {
+    /// Something was done, is being tried, or is not complete.
+    pub(crate) fn disturb(&mut self, now: Nanos) {
+        *self = Self { since: now, watched_since: now };
+    }
+
+    /// Counting goes on.
+    pub(crate) fn resume(&mut self, now: Nanos) {
+        self.watched_since = now;
+    }
+
+    /// Since when a decision counts as one on what was just watched.
+    pub(crate) fn watched_since(&self) -> Nanos {
+        self.watched_since
+    }
+
+    /// For how long counting may stop now.
+    pub(crate) fn rest(&self, now: Nanos) -> Option<Nanos> {
+        let quiet = now.since(self.since);
+        // As with the policies' periods: a host that wakes a little early would else watch for a window more.
+        let enough = |wanted: Nanos, passed: Nanos| passed.0 >= wanted.0 - wanted.0 / 10;
+        let may = enough(QUIET_BEFORE_REST, quiet)
+            && enough(WATCH_BETWEEN_RESTS, now.since(self.watched_since));
+        may.then_some(quiet.min(LONGEST_REST))
+    }
+}
+
+/// A pause of counting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rest {
+    /// It ends by itself after so long.
+    pub longest: Nanos,
+    /// What was seen last in `/proc`.
+    last: Seen,
+    /// CPUs that each process kept busy in the window before.
+    cpus: BTreeMap<Pid, f64>,
+    /// What units outside the cores counted in it; `None` where there are none.
+    traffic: Option<Vec<f64>>,
+}
+
+/// What can be seen without counting the program.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Seen {
+    at: Nanos,
+    processes: BTreeMap<(Pid, Nanos), BTreeMap<Tid, Ran>>,
+    /// Requests from node to node, or bytes by link; none where neither is counted.
+    traffic: Vec<Counter>,
+}
+
+/// Where a thread ran last, and its time there and elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ran {
+    cpu: usize,
+    time: Nanos,
+}
+
+impl Seen {
+    fn of(observation: &Observation) -> Self {
+        let ran = |thread: &ThreadObservation| {
+            (thread.tid, Ran { cpu: thread.cpu, time: thread.cpu_time })
+        };
+        let threads = |process: &ProcessObservation| {
+            ((process.pid, process.started), process.threads.iter().map(ran).collect())
+        };
+        let requests = observation.node_traffic.iter().flat_map(|nodes| nodes.rows().flatten());
+        let links = observation.link_bytes.iter().flatten();
+        let links = links.filter(|_| observation.node_traffic.is_none());
+        Self {
+            at: observation.at,
+            processes: observation.processes.iter().map(threads).collect(),
+            traffic: requests.chain(links).copied().collect(),
+        }
+    }
+
+    /// What was counted a second since `earlier`; `None` where not all of it was, or nothing is. A count whose time stands still is the
+    /// program's, which is stopped.
+    fn traffic_since(&self, earlier: &Self) -> Option<Vec<f64>> {
+        let seconds = self.at.since(earlier.at).seconds();
+        let rate = |(now, before): (&Counter, &Counter)| {
+            let delta = now.since(*before)?;
+            let stands = now.enabled > Nanos(0) && delta.enabled == Nanos(0);
+            (!stands && seconds > 0.0).then_some(delta.events / seconds)
+        };
+        let rates: Option<Vec<f64>> = self.traffic.iter().zip(&earlier.traffic).map(rate).collect();
+        rates.filter(|rates| !rates.is_empty() && self.traffic.len() == earlier.traffic.len())
+    }
+}
+
+/// A change of CPU use by more ends a rest, as it is another phase to a trial (`PHASE_CHANGE` there).
+const OTHER_USE: f64 = 0.3;
+/// Below so many CPUs a process is idle, and how idle is no matter. Who does not run is not counted either.
+pub(crate) const IDLE_CPUS: f64 = 0.1;
+/// A change of the whole traffic by more ends a rest (`PHASE_CHANGE_DEMAND` of a trial). Who is not counted any more runs faster by up to
+/// a fourth.
+const OTHER_TRAFFIC: f64 = 0.5;
+/// So much of it has to go other ways (our choice).
+const OTHER_WAYS: f64 = 0.3;
+/// Shares of a CPU over less time than this are those of single ticks of the scheduler.
+const SHORTEST_SHARE: Nanos = Nanos::from_millis(100);
+
+impl Rest {
+    /// It begins after the window between two observations.
+    pub(crate) fn new(
+        longest: Nanos,
+        (before, begins): (&Observation, &Observation),
+        cpus: BTreeMap<Pid, f64>,
+    ) -> Self {
+        let last = Seen::of(begins);
+        let traffic = last.traffic_since(&Seen::of(before));
+        Self { longest, last, cpus, traffic }
+    }
+
+    /// Whether what is seen in `/proc` now is a reason to count again. Counters and samples of `observation` are not looked at.
+    pub fn is_disturbed_by(&mut self, observation: &Observation, topology: &Topology) -> bool {
+        let last = core::mem::replace(&mut self.last, Seen::of(observation));
+        let elapsed = self.last.at.since(last.at);
+        last.processes.len() != self.last.processes.len()
+            || last.processes.iter().any(|(process, before)| {
+                let now = self.last.processes.get(process);
+                now.is_none_or(|now| self.is_other(process.0, before, now, elapsed, topology))
+            })
+            || (elapsed >= SHORTEST_SHARE && self.is_other_traffic(&last))
+    }
+
+    fn is_other_traffic(&self, last: &Seen) -> bool {
+        let Some((before, now)) = self.traffic.as_ref().zip(self.last.traffic_since(last)) else {
+            return false;
+        };
+        let (all_before, all_now) = (before.iter().sum::<f64>(), now.iter().sum::<f64>());
+        if (all_now - all_before).abs() > OTHER_TRAFFIC * all_before {
+            return true;
+        }
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let parts = before.iter().zip(&now);
+        let other = parts.map(|(a, b)| (share(*a, all_before) - share(*b, all_now)).abs());
+        // What goes other ways is missing in one place and too much in another.
+        other.sum::<f64>() / 2.0 > OTHER_WAYS
+    }
+
+    fn is_other(
+        &self,
+        pid: Pid,
+        before: &BTreeMap<Tid, Ran>,
+        now: &BTreeMap<Tid, Ran>,
+        elapsed: Nanos,
+        topology: &Topology,
+    ) -> bool {
+        if !before.keys().eq(now.keys()) {
+            return true;
+        }
+        let mut used = Nanos(0);
+        for (before, now) in before.values().zip(now.values()) {
+            let time = now.time.since(before.time);
+            used.0 += time.0;
+            let is_busy = time.seconds() > IDLE_CPUS * elapsed.seconds();
+            if is_busy && topology.node_of_cpu(before.cpu) != topology.node_of_cpu(now.cpu) {
+                return true;
+            }
+        }
+        elapsed >= SHORTEST_SHARE
+            && self.cpus.get(&pid).is_some_and(|cpus| {
+                let uses = used.seconds() / elapsed.seconds();
+                uses.max(*cpus) > IDLE_CPUS && (uses - cpus).abs() > OTHER_USE * cpus
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Matrix;
+    use crate::topology::synthetic;
+    use alloc::vec;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn it_rests_as_long_as_it_has_been_quiet_and_watches_in_between() {
+        let at = |tenths: u64| Nanos(tenths * SECOND / 10);
+        let mut quiet = Quiet::default();
+        quiet.disturb(at(0));
+        assert_eq!(quiet.rest(at(17)), None);
+        assert_eq!(quiet.rest(at(20)), Some(at(20)));
+        quiet.resume(at(40));
+        assert_eq!(quiet.rest(at(45)), None, "nobody has decided yet");
+        assert_eq!(quiet.rest(at(50)), Some(LONGEST_REST));
+        quiet.resume(at(90));
+        quiet.disturb(at(95));
+        assert_eq!(quiet.rest(at(105)), None, "something was done");
+        assert_eq!(quiet.rest(at(115)), Some(at(20)));
+    }
+
+    fn process(pid: u32, threads: &[(u32, usize, u64)]) -> ProcessObservation {
+        let thread = |(tid, cpu, ms): &(u32, usize, u64)| ThreadObservation {
+            tid: Tid(*tid),
+            cpu: *cpu,
+            cpu_time: Nanos::from_millis(*ms),
+            ..ThreadObservation::default()
+        };
+        let threads = threads.iter().map(thread).collect();
+        ProcessObservation { pid: Pid(pid), threads, ..ProcessObservation::default() }
+    }
+
+    fn seen(ms: u64, processes: Vec<ProcessObservation>) -> Observation {
+        Observation { at: Nanos::from_millis(ms), processes, ..Observation::default() }
+    }
+
+    /// A process with a busy thread on CPU 0 and one on CPU 2 that sleeps.
+    fn rest() -> Rest {
+        let begins = seen(1000, vec![process(7, &[(7, 2, 5), (8, 0, 900)])]);
+        Rest::new(LONGEST_REST, (&begins, &begins), BTreeMap::from([(Pid(7), 1.0)]))
+    }
+
+    fn is_disturbed(ms: u64, processes: Vec<ProcessObservation>) -> bool {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        rest().is_disturbed_by(&seen(ms, processes), &machine)
+    }
+
+    #[test]
+    fn who_goes_on_as_before_does_not_end_a_rest() {
+        assert!(!is_disturbed(1250, vec![process(7, &[(7, 2, 5), (8, 0, 1140)])]));
+        assert!(!is_disturbed(1250, vec![process(7, &[(7, 2, 5), (8, 1, 1140)])]), "same node");
+        assert!(!is_disturbed(1250, vec![process(7, &[(7, 0, 6), (8, 0, 1140)])]), "hardly ran");
+        assert!(
+            !is_disturbed(1010, vec![process(7, &[(7, 2, 5), (8, 0, 900)])]),
+            "too soon to say"
+        );
+    }
+
+    #[test]
+    fn who_comes_or_goes_or_moves_or_does_something_else_ends_it() {
+        let same = || process(7, &[(7, 2, 5), (8, 0, 1140)]);
+        assert!(is_disturbed(1250, vec![]));
+        assert!(is_disturbed(1250, vec![same(), process(9, &[])]));
+        assert!(is_disturbed(1250, vec![ProcessObservation { started: Nanos(1), ..same() }]));
+        assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 5)])]));
+        assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 5), (9, 0, 0)])]));
+        assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 5), (8, 3, 1140)])]), "other node");
+        assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 255), (8, 0, 1150)])]), "both run");
+        assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 5), (8, 0, 950)])]), "it waits");
+    }
+
+    /// Requests by `[accessing][holding]` of two nodes since counting began.
+    fn traffic(ms: u64, requests: [u64; 4]) -> Observation {
+        let node_traffic = Matrix::from_fn(2, |a, h| Counter::exact(requests[2 * a + h]));
+        Observation { node_traffic: Some(node_traffic), ..seen(ms, vec![]) }
+    }
+
+    #[test]
+    fn other_traffic_between_nodes_ends_it_where_that_is_counted() {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let window = (traffic(0, [0; 4]), traffic(1000, [800, 100, 0, 100]));
+        let is_disturbed = |by: [u64; 4]| {
+            let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new());
+            rest.is_disturbed_by(&traffic(2000, by), &machine)
+        };
+        assert!(!is_disturbed([1600, 200, 0, 200]));
+        assert!(!is_disturbed([1800, 225, 0, 225]), "a fourth faster");
+        assert!(!is_disturbed([1500, 300, 0, 200]), "a tenth goes elsewhere");
+        assert!(is_disturbed([2400, 300, 0, 300]), "twice as much");
+        assert!(is_disturbed([1000, 150, 0, 100]), "a fourth");
+        assert!(is_disturbed([1200, 200, 400, 200]), "another node asks");
+        let stopped = Counter { value: 900, enabled: Nanos(5), running: Nanos(5) };
+        let stopped =
+            |ms| Observation { node_traffic: Some(Matrix::filled(2, stopped)), ..seen(ms, vec![]) };
+        let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new());
+        rest.is_disturbed_by(&stopped(2000), &machine);
+        assert!(!rest.is_disturbed_by(&stopped(3000), &machine), "the program's own, stopped");
+        let nothing = |ms| seen(ms, vec![]);
+        let mut rest = Rest::new(LONGEST_REST, (&nothing(0), &nothing(1)), BTreeMap::new());
+        assert!(!rest.is_disturbed_by(&nothing(2000), &machine), "nothing is counted");
+    }
+
+    #[test]
+    fn a_change_late_in_a_rest_is_not_hidden_by_what_was_before() {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let mut rest = rest();
+        let ran = |ms| vec![process(7, &[(7, 2, 5), (8, 0, ms)])];
+        assert!(!rest.is_disturbed_by(&seen(4000, ran(3900)), &machine));
+        assert!(rest.is_disturbed_by(&seen(5000, ran(4400)), &machine));
+    }
+}

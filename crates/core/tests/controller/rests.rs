@@ -1,0 +1,104 @@
+//! Pauses of counting in the loop: when they come, what ends them, and that nothing is measured across one.
+
+use rondpoint_core::controller::{Controller, Settings};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::host::run;
+use rondpoint_core::policy::{Policy, by_name};
+use rondpoint_core::{Model, Nanos, Proposal, Random, Topology};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::world::{Twist, World};
+
+/// What a policy was shown: when, for how long, and at how many instructions a second of the first thread.
+type Shown = Rc<RefCell<Vec<(u64, u64, f64)>>>;
+
+/// Does nothing, each so many seconds.
+struct Idle(Shown, Nanos);
+
+impl Policy for Idle {
+    fn propose(&mut self, model: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let speed = model.threads[0].rates.instructions_per_s.expect("counted");
+        let seconds = |time: Nanos| time.0 / 1_000_000_000;
+        self.0.borrow_mut().push((seconds(model.at), seconds(model.elapsed), speed));
+        Vec::new()
+    }
+
+    fn period(&self) -> Nanos {
+        self.1
+    }
+}
+
+fn rests(policy: Box<dyn Policy>, twist: Twist, guard: GuardSettings) -> Vec<(u64, u64)> {
+    let mut world = World::new(1_000, 40, twist);
+    world.rests = Some(Vec::new());
+    let mut controller =
+        Controller::new(world.topology.clone(), vec![policy], Settings { seed: 3, guard });
+    match run(&mut world, &mut controller, &mut ()) {
+        Ok(()) => world.rests.unwrap_or_default(),
+    }
+}
+
+fn idle(period_s: u64) -> (Box<dyn Policy>, Shown) {
+    let shown = Shown::default();
+    (Box::new(Idle(Rc::clone(&shown), Nanos::from_secs(period_s))), shown)
+}
+
+#[test]
+fn who_has_nothing_to_do_rests_longer_and_longer_and_decides_in_between() {
+    let (policy, shown) = idle(1);
+    let rests = rests(policy, Twist::default(), GuardSettings::acting());
+    // Three windows are watched first, for a trial needs them.
+    assert_eq!(rests[..4], [(5, 7), (8, 12), (13, 17), (18, 22)], "{rests:?}");
+    let shown = shown.borrow();
+    let after: Vec<u64> = shown.iter().map(|(at, ..)| *at).filter(|at| *at > 5).collect();
+    assert_eq!(after[..3], [8, 13, 18]);
+    // What ran uncounted is in no window.
+    let (_, _, first) = shown[0];
+    for (at, seconds, speed) in shown.iter() {
+        assert_eq!(*seconds, 1, "at {at}");
+        assert!((speed / first - 1.0).abs() < 0.02, "at {at}: {speed} after {first}");
+    }
+}
+
+#[test]
+fn a_policy_that_decides_seldom_does_so_between_rests_all_the_same() {
+    let (policy, shown) = idle(5);
+    rests(policy, Twist::default(), GuardSettings::acting());
+    let shown = shown.borrow();
+    let late = shown.iter().filter(|(at, ..)| *at > 10);
+    assert!(late.clone().count() >= 4, "{shown:?}");
+    assert!(late.clone().all(|(_, seconds, _)| *seconds == 1), "{shown:?}");
+}
+
+#[test]
+fn who_may_only_watch_does_not_rest() {
+    let (policy, _) = idle(1);
+    assert_eq!(rests(policy, Twist::default(), GuardSettings::default()), []);
+}
+
+#[test]
+fn another_use_of_cpus_ends_a_rest() {
+    let (policy, _) = idle(1);
+    let twist = Twist { phase_change_at: Some(15), ..Twist::default() };
+    let rests = rests(policy, twist, GuardSettings::acting());
+    assert_eq!(rests[2..4], [(13, 16), (17, 21)], "{rests:?}");
+}
+
+/// Pages move second by second, and each trial is judged: no rest before all that is over.
+#[test]
+fn nobody_rests_while_something_is_done_or_tried() {
+    let policy = (by_name("carrefour").expect("built in").make)(None).expect("the default");
+    let mut world = World::new(1_000, 40, Twist::default());
+    world.rests = Some(Vec::new());
+    let settings = Settings { seed: 3, guard: GuardSettings::acting() };
+    let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
+    match run(&mut world, &mut controller, &mut ()) {
+        Ok(()) => {}
+    }
+    let shares = world.shares();
+    assert!(shares.iter().all(|share| (0.1..0.4).contains(share)), "it repairs: {shares:?}");
+    let first = world.rests.expect("it can rest").first().map(|(began, _)| *began);
+    let last = world.plans.iter().rposition(|plan| !plan.steps.is_empty());
+    assert!(first.expect("it rests in the end") > 8, "{first:?}, last plan {last:?}");
+}
