@@ -8,6 +8,7 @@ pub mod counters;
 mod kept;
 pub mod kernel;
 mod maps;
+mod pause;
 pub mod sampler;
 pub mod sensors;
 pub mod subject;
@@ -45,6 +46,8 @@ pub struct Observer {
     free_memory: FreeMemory,
     names: BTreeMap<Tid, String>,
     last: Vec<CpuReading>,
+    /// Counting has gone on since the last look.
+    rested: bool,
 }
 
 /// What [`Observer::observe`] brings beside the observation itself: for display only.
@@ -76,7 +79,7 @@ impl Observer {
         let sensors = sensors::open(&root, &machine, first, start, settings)?;
         let free_memory = FreeMemory::of(&root, &machine.topology);
         let (names, last) = (BTreeMap::new(), Vec::new());
-        Ok(Self { root, machine, sensors, free_memory, names, last })
+        Ok(Self { root, machine, sensors, free_memory, names, last, rested: false })
     }
 
     /// Sentences on what cannot be seen here, and why.
@@ -161,6 +164,30 @@ impl Observer {
         self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
     }
 
+    /// Whether there is something that a rest would spare the program.
+    #[must_use]
+    pub fn can_pause(&self) -> bool {
+        self.sensors.can_pause()
+    }
+
+    /// Stops counting and sampling. Until [`Observer::resume`] a look is at `/proc`, and at counters that are not the program's.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn pause(&mut self) -> Result<(), LinuxError> {
+        self.sensors.pause()
+    }
+
+    /// Counts and samples on: the next look begins a window.
+    ///
+    /// # Errors
+    /// An event is refused that was not before.
+    pub fn resume(&mut self) -> Result<(), LinuxError> {
+        self.rested = true;
+        self.last.clear();
+        self.sensors.resume(&self.machine.topology)
+    }
+
     /// Empties the rings without looking at anything else.
     pub fn drain(&mut self) {
         if let Some(sampler) = &mut self.sensors.sampler {
@@ -215,6 +242,7 @@ impl Observer {
         let (samples, hint_faults) = split(samples);
         let observation = Observation {
             at: Nanos(since_boot_ns()),
+            after_rest: std::mem::take(&mut self.rested),
             node_traffic: machine_traffic,
             link_bytes: self.sensors.uncore.link_bytes()?,
             free_memory: self.free_memory.read(topology)?,
@@ -293,6 +321,50 @@ mod tests {
         assert_eq!(look(Rung::Faults), (Some(Kind::Faults), 0, 0));
         let (sampled, _, cpus) = look(Rung::Counters);
         assert!(sampled.is_none() && cpus > 0);
+    }
+
+    /// Far more than the other tests of this process run between two calls.
+    const BUSY_NS: u64 = 500_000_000;
+
+    fn cpu_time_of_this_thread() -> u64 {
+        let stat = std::fs::read("/proc/thread-self/schedstat").unwrap();
+        crate::parse::schedstat::parse(&stat).unwrap().running_ns
+    }
+
+    /// Software clocks are counted on every machine.
+    #[test]
+    fn nothing_is_counted_during_a_pause_and_it_goes_on_from_there() {
+        let machine = topology::discover(&Root::live()).unwrap();
+        let settings = Settings { rung: Some(Rung::Counters), ..Settings::default() };
+        let mut observer =
+            Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
+        assert!(observer.can_pause());
+        let clock = |look: &Look| look.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
+        let before = clock(&observer.observe().unwrap());
+        assert!(before > 0);
+        observer.pause().unwrap();
+        let ran = cpu_time_of_this_thread();
+        while cpu_time_of_this_thread() < ran + BUSY_NS {}
+        let paused = observer.observe().unwrap();
+        assert!(!paused.observation.after_rest && !paused.observation.processes.is_empty());
+        observer.resume().unwrap();
+        let first = observer.observe().unwrap();
+        assert!(first.observation.after_rest);
+        assert!(clock(&first) < before + BUSY_NS, "{before} {}", clock(&first));
+        let begin = std::time::Instant::now();
+        while begin.elapsed().as_millis() < 5 {}
+        let second = observer.observe().unwrap();
+        assert!(!second.observation.after_rest);
+        assert!(clock(&second) > clock(&first), "{} {}", clock(&first), clock(&second));
+    }
+
+    #[test]
+    fn where_faults_are_all_that_is_sampled_nothing_is_paused() {
+        let machine = topology::discover(&Root::live()).unwrap();
+        let settings = Settings { rung: Some(Rung::Faults), ..Settings::default() };
+        let observer =
+            Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
+        assert!(!observer.can_pause());
     }
 
     #[test]

@@ -345,6 +345,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
         pages_moved_by_kernel: balanced(&host.session)?.saturating_sub(balanced_before),
         threads,
         notes,
+        rested_s: host.rested.as_secs_f64(),
         own_cpu_s: session::own_cpu_s(),
         own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),
     };

@@ -7,6 +7,8 @@
 //! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did. Where
 //! the clock stands still nothing was counted, and the groups are not read: most CPUs of most machines.
 
+use std::io;
+
 use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Matrix, Nanos, Topology};
 
@@ -106,6 +108,25 @@ impl TreeCounters {
     pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
         let groups = self.cpus.first().into_iter().flat_map(|on| &on.groups);
         groups.flat_map(|group| group.metrics.iter().copied())
+    }
+
+    /// Stops counting or lets it go on; its times, which are those of the clocks, stand still meanwhile.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn stop(&self, stop: bool) -> io::Result<()> {
+        self.cpus.iter().try_for_each(|on| {
+            let groups = on.groups.iter().flat_map(|group| &group.tasks);
+            on.clocks.iter().chain(groups).try_for_each(|group| group.stop(stop))
+        })
+    }
+
+    /// Descriptors that it holds.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        let each = |group: &TreeGroup| group.tasks.len() * group.metrics.len();
+        let of = |on: &CpuCounters| on.clocks.len() + on.groups.iter().map(each).sum::<usize>();
+        self.cpus.iter().map(of).sum()
     }
 
     /// Reads all of them.
@@ -420,6 +441,27 @@ mod tests {
         crate::syscall::affinity::set(0, &counted).unwrap();
         check(0, true);
         crate::syscall::affinity::set(0, &own).unwrap();
+    }
+
+    #[test]
+    fn what_is_stopped_stands_still_with_its_times_and_goes_on() {
+        let machine = crate::topology::discover(&crate::Root::live()).unwrap().topology;
+        let subject = Subject::tasks(&[own_thread().0], Start::Now);
+        let events = [(Metric::LlcMisses, clock())];
+        let (mut counters, _) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
+        let ran = |counters: &mut TreeCounters, milliseconds| {
+            let busy = std::time::Instant::now();
+            while busy.elapsed().as_millis() < milliseconds {}
+            let readings = counters.read().unwrap();
+            let of = total(&readings, Metric::LlcMisses).unwrap();
+            (of.value, of.enabled)
+        };
+        let before = ran(&mut counters, 5);
+        counters.stop(true).unwrap();
+        let (stopped, later) = (ran(&mut counters, 5), ran(&mut counters, 50));
+        assert!(stopped == later && stopped.0 < before.0 + 50_000_000, "{before:?} {later:?}");
+        counters.stop(false).unwrap();
+        assert!(ran(&mut counters, 5).1 > later.1);
     }
 
     #[test]

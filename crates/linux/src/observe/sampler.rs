@@ -95,6 +95,8 @@ pub struct Sampler {
     pub kind: Kind,
     rings: Vec<CpuRing>,
     layout: Layout,
+    /// What is sampled, by level, as the kernel accepted it.
+    events: Vec<(Event, usize)>,
     translation: Translation,
     stream: Vec<u8>,
     samples: Samples,
@@ -103,6 +105,7 @@ pub struct Sampler {
     level: Option<usize>,
     /// Levels that the rates were lowered by, because there were too many samples.
     lowered: usize,
+    paused: bool,
     /// Faults on pages not seen before, since the sampler was opened.
     pub first_touches: u64,
 }
@@ -134,6 +137,7 @@ impl Sampler {
             kind: Kind::Accesses,
             rings: Vec::new(),
             layout: Layout::default(),
+            events: Vec::new(),
             translation,
             stream: Vec::new(),
             samples: Samples::default(),
@@ -141,6 +145,7 @@ impl Sampler {
             known: HashSet::new(),
             level: Some(0),
             lowered: 0,
+            paused: false,
             first_touches: 0,
         };
         let fields = if plan.events.is_empty() {
@@ -165,6 +170,7 @@ impl Sampler {
                     problems.push(problem);
                     break;
                 }
+                sampler.events.push((event, level));
             }
         }
         if sampler.rings.iter().all(|ring| ring.events.is_empty()) {
@@ -176,6 +182,7 @@ impl Sampler {
         Ok((sampler, problems))
     }
 
+    /// The first level begins to sample, unless sampling is paused.
     fn add(
         &mut self,
         event: &Event,
@@ -186,9 +193,9 @@ impl Sampler {
         let mut opened = Vec::new();
         for cpu in 0..self.rings.len() {
             let cpu = topology.kernel_cpu(cpu);
-            opened.push(match level {
-                0 => subject.open(event, cpu)?,
-                _ => subject.open_stopped(event, cpu)?,
+            opened.push(match level == 0 && !self.paused {
+                true => subject.open(event, cpu)?,
+                false => subject.open_stopped(event, cpu)?,
             });
         }
         for (ring, events) in self.rings.iter_mut().zip(opened) {
@@ -227,10 +234,56 @@ impl Sampler {
         let of = |level: Option<usize>| {
             self.rings.iter().filter_map(move |ring| ring.events.get(level?)).flatten()
         };
-        of(self.level).try_for_each(OpenEvent::disable)?;
-        of(level).try_for_each(OpenEvent::enable)?;
+        if !self.paused {
+            of(self.level).try_for_each(OpenEvent::disable)?;
+            of(level).try_for_each(OpenEvent::enable)?;
+        }
         self.level = level;
         Ok(())
+    }
+
+    /// Stops sampling or lets it go on at its rate; task records come all the time.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn stop(&mut self, stop: bool) -> io::Result<()> {
+        self.paused = stop;
+        let change = if stop { OpenEvent::disable } else { OpenEvent::enable };
+        self.running().try_for_each(change)
+    }
+
+    /// Closes the events that sample. The rings stay, and the task records that go there.
+    pub fn close(&mut self) {
+        self.paused = true;
+        self.rings.iter_mut().for_each(|ring| ring.events.clear());
+    }
+
+    /// Opens on `subject` what was closed and samples on.
+    ///
+    /// # Errors
+    /// What the kernel says about the first event that it refuses.
+    pub fn reopen(&mut self, subject: &Subject, topology: &Topology) -> Result<(), LinuxError> {
+        let events = std::mem::take(&mut self.events);
+        let opened =
+            events.iter().try_for_each(|(event, level)| self.add(event, subject, topology, *level));
+        self.events = events;
+        opened?;
+        self.stop(false).map_err(|source| LinuxError::Call {
+            call: "ioctl(PERF_EVENT_IOC_ENABLE)",
+            attempted: "address samples".to_string(),
+            source,
+        })
+    }
+
+    /// Descriptors that it holds beside its rings.
+    #[must_use]
+    pub fn open_events(&self) -> usize {
+        self.rings.iter().flat_map(|ring| &ring.events).map(Vec::len).sum()
+    }
+
+    /// The events that sample at the rate of now.
+    fn running(&self) -> impl Iterator<Item = &OpenEvent> {
+        self.rings.iter().filter_map(|ring| ring.events.get(self.level?)).flatten()
     }
 
     /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one left.
@@ -310,7 +363,7 @@ impl Sampler {
 
     /// The samples and task records since the last call.
     pub fn take(&mut self) -> (Samples, TaskNews) {
-        if self.kind == Kind::Accesses && self.samples.list.is_empty() {
+        if self.kind == Kind::Accesses && self.samples.list.is_empty() && !self.paused {
             self.revive();
         }
         let next = Samples { period: self.samples.period, ..Samples::default() };
@@ -320,8 +373,7 @@ impl Sampler {
     /// A pinned event that found no counter once, because somebody else's were pinned before, is given up
     /// by the kernel until it is enabled anew; for one that runs that changes nothing.
     fn revive(&self) {
-        let running = self.rings.iter().filter_map(|ring| ring.events.get(self.level?)).flatten();
-        for event in running {
+        for event in self.running() {
             let _ = event.enable();
         }
     }

@@ -5,6 +5,7 @@ use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
 use super::kernel::{paranoid_level, physical_map};
+use super::pause::Paused;
 use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
 use super::tasks::{Births, Tasks};
@@ -83,6 +84,12 @@ pub(super) struct Sensors {
     pub(super) everybody: bool,
     /// As [`Settings::managing`].
     pub(super) managing: bool,
+    /// What is counted of the whole tree, and how much of it at a time.
+    pub(super) events: Vec<(Metric, Event)>,
+    pub(super) room: usize,
+    /// Whether it is counted at all.
+    pub(super) counts: bool,
+    pub(super) paused: Option<Paused>,
 }
 
 struct Opening<'a> {
@@ -130,7 +137,7 @@ pub(super) fn open(
     let mut opening = Opening { root, machine, settings, available, events, subject, room, notes };
     let counters = opening.counters();
     let sampler = opening.sampler(counters.is_some())?;
-    let Opening { available, subject, mut notes, .. } = opening;
+    let Opening { available, subject, events, mut notes, .. } = opening;
     if topology.node_count() == 1 {
         notes.push(
             "this machine has one memory node: every access is local, there is no traffic between \
@@ -142,7 +149,20 @@ pub(super) fn open(
         if settings.counts() { Uncore::open(&available, topology) } else { Uncore::default() };
     let (generation, everybody) = (available.generation, subject.is_everybody());
     let managing = settings.managing;
-    Ok(Sensors { tasks, counters, sampler, uncore, generation, notes, everybody, managing })
+    Ok(Sensors {
+        tasks,
+        counters,
+        sampler,
+        uncore,
+        generation,
+        notes,
+        everybody,
+        managing,
+        events,
+        room,
+        counts: settings.counts(),
+        paused: None,
+    })
 }
 
 /// All threads of the tree.

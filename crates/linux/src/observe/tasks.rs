@@ -4,6 +4,7 @@
 //! when it has gone. Processes that vanish while they are read are normal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 
 use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
@@ -11,6 +12,7 @@ use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
 use super::kept::Kept;
 use super::maps::Maps;
+use super::pause::Paused;
 use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
 use crate::parse::stat::TaskStat;
@@ -47,6 +49,7 @@ pub struct Tasks {
     counted_threads: usize,
     /// There were more processes or threads than are followed.
     pub overflowed: bool,
+    paused: Option<Paused>,
 }
 
 struct Process {
@@ -70,7 +73,7 @@ impl Tasks {
     #[must_use]
     pub fn new(root: Root, first: Pid, plan: Option<ThreadPlan>) -> Self {
         let processes = BTreeMap::new();
-        Self { root, first, processes, plan, counted_threads: 0, overflowed: false }
+        Self { root, first, processes, plan, counted_threads: 0, overflowed: false, paused: None }
     }
 
     /// The process that the tree begins with.
@@ -175,6 +178,58 @@ impl Tasks {
         };
         self.counted_threads = self.processes.values().map(counted).sum();
         Ok(self.processes.values().map(|process| process.last.clone()).collect())
+    }
+
+    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many. One that is born meanwhile is
+    /// counted.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn pause(&mut self) -> io::Result<()> {
+        let events = self.plan.as_ref().map_or(0, ThreadPlan::events);
+        let way = Paused::of(self.counted_threads * events);
+        self.paused = Some(way);
+        if way == Paused::Stopped {
+            return self.stop(true);
+        }
+        self.threads().for_each(|thread| thread.counters = None);
+        self.counted_threads = 0;
+        Ok(())
+    }
+
+    /// Counts whoever is known again; from nothing where events were closed.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn resume(&mut self) -> io::Result<()> {
+        match self.paused.take() {
+            None => return Ok(()),
+            Some(Paused::Stopped) => return self.stop(false),
+            Some(Paused::Closed) => {}
+        }
+        let known: Vec<(Pid, Tid)> = self
+            .processes
+            .iter()
+            .flat_map(|(pid, process)| process.threads.keys().map(|tid| (*pid, *tid)))
+            .collect();
+        for (pid, tid) in known {
+            let counters = self.open_counters(tid);
+            let process = self.processes.get_mut(&pid);
+            if let Some(thread) = process.and_then(|process| process.threads.get_mut(&tid)) {
+                thread.counters = counters;
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, stop: bool) -> io::Result<()> {
+        self.threads()
+            .filter_map(|thread| thread.counters.as_ref())
+            .try_for_each(|on| on.stop(stop))
+    }
+
+    fn threads(&mut self) -> impl Iterator<Item = &mut Thread> {
+        self.processes.values_mut().flat_map(|process| process.threads.values_mut())
     }
 
     fn look_at(

@@ -4,6 +4,8 @@
 //! gap. Everything else comes in groups that fit beside them (SAM's two rounds, where the unit has
 //! four counters), which the kernel takes in turns; `time_running` says for how long each was on.
 
+use std::io;
+
 use rondpoint_core::observation::{Counter, Counters};
 use rondpoint_core::{Nanos, Tid};
 
@@ -66,6 +68,14 @@ impl ThreadCounters {
         };
         let groups: Vec<(Vec<Metric>, OpenGroup)> = plan.groups.iter().filter_map(open).collect();
         (!groups.is_empty()).then_some(Self { groups, last: None })
+    }
+
+    /// Stops counting or lets it go on.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn stop(&self, stop: bool) -> io::Result<()> {
+        self.groups.iter().try_for_each(|(_, group)| group.stop(stop))
     }
 
     /// The counts since the thread was first seen. A group that cannot be read is left out. A thread that has not run

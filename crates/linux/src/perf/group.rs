@@ -100,6 +100,14 @@ impl OpenGroup {
         Err(call(std::io::Error::other(text)))
     }
 
+    /// Stops all of it, its times too, or lets it go on: members are on their counters only while their leader is.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn stop(&self, stop: bool) -> std::io::Result<()> {
+        if stop { self.leader.disable() } else { self.leader.enable() }
+    }
+
     /// Starts all of it.
     ///
     /// # Errors

@@ -8,7 +8,9 @@ use anyhow::Result;
 use rondpoint_core::controller::Step;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
+use rondpoint_core::limits::GLANCE;
 use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
+use rondpoint_core::rest::Rest;
 use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::act::Actor;
@@ -44,6 +46,8 @@ pub(super) struct LiveHost {
     /// Threads that had inherited a mask of ours, and that chose one of their own after we had changed it.
     pub(super) heirs: u64,
     pub(super) left_alone: u64,
+    /// Time in which nothing was counted.
+    pub(super) rested: Duration,
     /// Sentences on what went wrong on the way; nothing of it ends the program.
     pub(super) notes: Vec<String>,
 }
@@ -70,6 +74,7 @@ impl LiveHost {
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
             heirs: 0,
             left_alone: 0,
+            rested: Duration::ZERO,
             notes: Vec::new(),
         }
     }
@@ -112,6 +117,12 @@ impl LiveHost {
     fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
             self.notes.push(text);
+        }
+    }
+
+    fn note_failure(&mut self, what: &str, result: Result<(), rondpoint_linux::LinuxError>) {
+        if let Err(error) = result {
+            self.note(format!("{what}: {error}"));
         }
     }
 
@@ -176,6 +187,34 @@ impl Host for LiveHost {
         if self.session.wait(deadline)? == Turn::Over {
             return Ok(None);
         }
+        let look = self.session.observer.observe()?;
+        Ok(Some(self.take_in(look)))
+    }
+
+    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>> {
+        if !self.session.observer.can_pause() {
+            return self.observe(period);
+        }
+        let paused = self.session.observer.pause();
+        self.note_failure("counting goes on during rests", paused);
+        let began = Instant::now();
+        let longest = Duration::from_nanos(rest.longest.0);
+        let goes_on = loop {
+            let left = longest.saturating_sub(began.elapsed());
+            let seen = self.observe(GLANCE.min(Nanos(left.as_nanos() as u64)))?;
+            let disturbed =
+                seen.as_ref().is_none_or(|seen| rest.is_disturbed_by(seen, &self.topology));
+            if disturbed || began.elapsed() >= longest {
+                break seen.is_some();
+            }
+        };
+        self.rested += began.elapsed();
+        if !goes_on {
+            return Ok(None);
+        }
+        let resumed = self.session.observer.resume();
+        self.note_failure("not all is counted since a rest", resumed);
+        self.deadline = Some(Instant::now());
         let look = self.session.observer.observe()?;
         Ok(Some(self.take_in(look)))
     }

@@ -53,6 +53,8 @@ pub(super) struct Report {
     /// Instructions of the manager from the program's start on; `None` where they cannot be counted.
     own_instructions: Option<u64>,
     looks: u64,
+    /// Seconds in which nothing was counted, because nothing was to be done.
+    rested_s: f64,
     samples: u64,
     /// One sentence: what was seen, done, and what it brought.
     summary: String,
@@ -99,6 +101,7 @@ pub(super) struct Facts<'a> {
     pub(super) pages_moved_by_kernel: u64,
     pub(super) threads: ThreadMoves,
     pub(super) notes: Vec<String>,
+    pub(super) rested_s: f64,
     pub(super) own_cpu_s: f64,
     pub(super) own_instructions: Option<u64>,
 }
@@ -148,6 +151,7 @@ impl Report {
             own_cpu_s: facts.own_cpu_s,
             own_instructions: facts.own_instructions,
             looks: diary.looks,
+            rested_s: facts.rested_s,
             samples: diary.samples,
             summary,
         }
