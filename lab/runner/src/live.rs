@@ -11,6 +11,7 @@ mod killed;
 mod moving;
 mod outcomes;
 mod phases;
+mod rests;
 mod session;
 mod threads;
 mod without_pmu;
@@ -51,7 +52,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -62,6 +63,7 @@ const CHECKS: [Check; 13] = [
     Check { name: "two-programs", run: attached::check_two },
     Check { name: "nmass", run: threads::check_nmass },
     Check { name: "phases", run: phases::check },
+    Check { name: "rests", run: rests::check },
     Check { name: "sam", run: threads::check_sam },
     Check { name: "moving", run: moving::check },
     Check { name: "killed", run: killed::check },
