@@ -208,7 +208,7 @@ impl AsymSched {
                     let (away, gathered) = self.gather(&reading, &decision, cost);
                     let cost = cost.plus(gathered, seconds_per_gb);
                     let steps = steps(&decision, &reading, &cost, gathered);
-                    proposals.extend(move_threads(model, topology, app, &steps));
+                    proposals.extend(move_threads(model, topology, app, &steps, &self.preset));
                     let moves = steps.iter().map(|step| NodeMove { from: step.from, to: step.to });
                     self.states.entry(app.pid).or_default().phase =
                         Phase::Proposed(moves.chain(away).collect());
@@ -382,18 +382,23 @@ fn steps(
 
 /// Every thread on a node that is left goes to the CPUs of the node that is taken. The other threads of the process are kept where they
 /// are: their masks are free else, and the kernel's balancing takes them away from the pair that was chosen (seen in the lab within
-/// seconds; ours, published is that threads go).
+/// seconds; ours, published is that threads go). Who sleeps on a node of none of them is left alone.
 fn move_threads(
     model: &Model,
     topology: &Topology,
     app: &App,
     steps: &[PlacementReason],
+    preset: &Preset,
 ) -> Vec<Proposal> {
     if steps.is_empty() {
         return Vec::new();
     }
+    let threads = || model.threads_of(app).iter();
+    let node_of = |thread: &Thread| topology.node_of_cpu(thread.cpu);
+    let is_taken =
+        |node: usize| threads().any(|thread| preset.is_awake(thread) && node_of(thread) == node);
     let place = |thread: &Thread| {
-        let node = topology.node_of_cpu(thread.cpu);
+        let node = node_of(thread);
         let step = steps.iter().find(|step| step.from == node);
         let (to, reason) = match step {
             Some(step) => (step.to, AsymSchedReason::Placement(*step)),
@@ -403,5 +408,6 @@ fn move_threads(
         let action = Action::SetAffinity { pid: app.pid, tid: thread.tid, cpus, via: None };
         Proposal { policy: REGISTERED.name, action, reason: Reason::AsymSched(reason) }
     };
-    model.threads_of(app).iter().filter(|thread| thread.exempt.is_none()).map(place).collect()
+    let goes = |thread: &&Thread| thread.exempt.is_none() && is_taken(node_of(thread));
+    threads().filter(goes).map(place).collect()
 }

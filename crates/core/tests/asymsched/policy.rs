@@ -109,6 +109,48 @@ fn the_lighter_node_goes_to_the_neighbour_of_the_heavier() {
     );
 }
 
+/// The process with a main thread on node 1, the neighbour, that waits for the others; on node 3 waits another.
+fn with_sleepers(preset: Preset) -> Vec<Proposal> {
+    let mut model = model(
+        1000,
+        &machine(),
+        &[Process { cpus: &[0, 10, 2, 6], memory: &[(0, 4), (5, 2)], ..FAR }],
+    );
+    model.threads[2..].iter_mut().for_each(|thread| thread.cpu_share = 0.001);
+    propose(&mut AsymSched::new(preset), &model)
+}
+
+#[test]
+fn who_sleeps_holds_no_node_and_is_left_alone() {
+    let preset = Preset { seconds_per_gb: 0.3, ..Preset::MEASURED };
+    expect![[r#"
+        thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
+        thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+    "#]]
+    .assert_eq(&text(&with_sleepers(preset)));
+    let published = text(&with_sleepers(Preset::PUBLISHED));
+    assert!(published.contains("thread 702 of 7 to CPUs 4-5"), "there it does: {published}");
+}
+
+/// The kernel took a worker from node 5, where its memory lies, to node 4, and the main thread to node 7.
+#[test]
+fn memory_away_follows_who_runs_and_who_waits_far_away_is_not_bound_there() {
+    let mut model = model(
+        1000,
+        &machine(),
+        &[Process { cpus: &[0, 8, 14], traffic: "0>0:30 0>5:30 4>0:30 4>5:30", ..FAR }],
+    );
+    model.threads[2].cpu_share = 0.0;
+    let placed = |preset| {
+        text(&propose(&mut AsymSched::new(Preset { seconds_per_gb: 0.3, ..preset }), &model))
+    };
+    let awake = placed(Preset::MEASURED);
+    assert!(awake.contains("thread 708 of 7 to CPUs 2-3: node 4→1"), "{awake}");
+    assert!(!awake.contains("thread 714"), "{awake}");
+    let all = placed(Preset { least_cpu_share: 0.0, ..Preset::MEASURED });
+    assert!(all.contains("thread 714 of 7 to CPUs 14-15: stays on node 7"), "{all}");
+}
+
 #[test]
 fn a_placement_near_the_best_is_left_alone() {
     check(&[Process { cpus: &[0, 1, 2, 3], traffic: "0>1:30 1>0:30", ..FAR }], expect![""]);

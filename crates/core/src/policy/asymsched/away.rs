@@ -26,7 +26,8 @@ pub(super) struct Away {
 }
 
 /// The parts that take more than a negligible share of the requests, the largest first. The host is the node that asks most of the part,
-/// among those that hold less than an even share so far: where a thread was taken away, its new node holds hardly anything.
+/// among those that lack at least half of it to an even share, or lack anything: where a thread was taken away, its new node holds hardly
+/// anything, and who holds his own share but for a few pages is not to get another's.
 pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     let Some(traffic) = &app.traffic_per_s else { return Vec::new() };
     let all: f64 = traffic.cells().map(|(.., rate)| rate).sum();
@@ -48,9 +49,12 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     let mut held: Vec<(usize, u64)> = nodes(app.nodes).map(|node| (node, held_by(node))).collect();
     for part in &mut parts {
         let asks = |node: usize| traffic[(node, part.node)];
+        let lacks = |held: u64, of: u64| (held + of) * seats < whole;
+        let half = part.memory.0 / 2;
+        let least = if held.iter().any(|(_, held)| lacks(*held, half)) { half } else { 0 };
         let host = held
             .iter_mut()
-            .filter(|(_, held)| *held * seats < whole)
+            .filter(|(_, held)| lacks(*held, least))
             .max_by(|(a, less), (b, more)| asks(*a).total_cmp(&asks(*b)).then(more.cmp(less)));
         // Without threads there is none; else what is still to be given away is missing from somebody's even share.
         if let Some((node, held)) = host {
@@ -117,6 +121,15 @@ mod tests {
         check(&[0, 2], &[2, 0, 0, 2], &all, &[(3, 2)]);
         // Also where the thread that stayed uses it more.
         check(&[0, 2], &[2, 0, 0, 2], &[(0, 0, 9.0), (0, 3, 20.0), (2, 3, 9.0)], &[(3, 2)]);
+    }
+
+    /// Seen in the lab: a few pages of somebody else made half of the memory less than an even share.
+    #[test]
+    fn who_holds_his_share_but_for_a_few_pages_gets_no_other() {
+        let all = [(0, 0, 9.0), (0, 3, 20.0), (2, 0, 9.0), (2, 3, 9.0)];
+        check(&[0, 2], &[20, 0, 1, 20], &all, &[(3, 2)]);
+        // Where nobody lacks half of it, whoever lacks anything.
+        check(&[0, 1], &[2, 2, 0, 9], &[(0, 3, 20.0), (1, 3, 9.0)], &[(3, 0)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Every constant of AsymSched with where it comes from, and the published variants as data.
 
+use crate::model::Thread;
 use crate::units::Nanos;
 
 /// What a cluster counts for.
@@ -50,6 +51,9 @@ pub struct Preset {
     /// 5 % rejects what lies below 2.0 GB/s on the paper's machine [AsymSched-slides name the rule, inferred which links]. A speed-up
     /// of an enumeration; the search here is as fast without.
     pub slowest_margin: Option<f64>,
+    /// Share of a CPU below which a thread sleeps: its node is then none of its process's nodes, and only goes along with others (ours; a
+    /// main thread that waits for its workers took one of two seats at the wide links, and a worker stayed behind).
+    pub least_cpu_share: f64,
     /// Whether memory away from its threads, on a node where the process has none, is brought to them (ours).
     pub gathers: bool,
     /// How long pages follow as they are accessed before the rest is judged (recalled).
@@ -63,6 +67,12 @@ pub struct Preset {
 }
 
 impl Preset {
+    /// Whether a thread counts as running on its node.
+    #[must_use]
+    pub fn is_awake(&self, thread: &Thread) -> bool {
+        thread.cpu_share >= self.least_cpu_share
+    }
+
     /// The slides, completed by the two independent re-implementations where they agree.
     pub const PUBLISHED: Self = Self {
         name: "published",
@@ -76,6 +86,7 @@ impl Preset {
         least_remote_share: 0.0,
         symmetric_ratio: 1.1,
         slowest_margin: None,
+        least_cpu_share: 0.0,
         gathers: false,
         following: Nanos::from_secs(2),
         full_above_percent: 90.0,
@@ -92,12 +103,14 @@ impl Preset {
     /// applications that use other nodes' memory. What samples did not find in time follows as well if it is used at all: they find 445
     /// of 512 pages in two seconds, and one access in fifteen went to the rest, behind the slow link (emulated). The budget has paid for
     /// all of the memory. The kernel may have moved threads before the first decision: what they left behind is brought to them.
+    /// Who sleeps holds no node.
     pub const MEASURED: Self = Self {
         name: "measured",
         seconds_per_gb: 5.1,
         measures_cost: true,
         least_remote_share: 0.1,
         full_above_percent: 1.0,
+        least_cpu_share: 0.02,
         gathers: true,
         ..Self::PUBLISHED
     };

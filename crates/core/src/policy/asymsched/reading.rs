@@ -57,7 +57,8 @@ impl Reading {
         let movable = |app: &App| app.exempt.is_none() && app.memory.is_some();
         let apps: Vec<usize> =
             (0..model.apps.len()).filter(|&index| movable(&model.apps[index])).collect();
-        let view = |&index: &usize| view(model, topology, &model.apps[index], &nodes, known);
+        let view =
+            |&index: &usize| view(model, topology, &model.apps[index], &nodes, known, preset);
         let mut views: Vec<AppView> = apps.iter().map(view).collect();
         let away = views.iter_mut().map(|view| take_home(view, preset)).collect();
         let situation = Situation {
@@ -85,8 +86,10 @@ fn view(
     app: &App,
     nodes: &[usize],
     known: &Known<'_>,
+    preset: &Preset,
 ) -> AppView {
-    let threads = model.threads_of(app).iter().filter(|thread| !is_bound(app, thread));
+    let threads = model.threads_of(app).iter();
+    let threads = threads.filter(|thread| !is_bound(app, thread) && preset.is_awake(thread));
     let occupied =
         threads.fold(0, |all: Mask, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes));
     let memory = app.memory.as_deref().unwrap_or_default();
