@@ -10,6 +10,7 @@
 //! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
 //! | who is moved by one is not moved by another in the same step, and its pages wait for two epochs | here, `past` |
 //! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
+//! | a thread goes to its data only if clearly more of what its node asks for is there than here | here |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
@@ -152,6 +153,7 @@ impl Auto {
             let app = model.app(flagged.pid?)?;
             memory_moves(asymsched, app.pid)
                 .or_else(|| past.interleaved(app))
+                .or_else(|| no_nearer(app, flagged))
                 .or_else(|| data_comes_to(app, flagged))
         };
         let (proposals, withheld) = sam.propose_unless(model, topology, |flagged: &Flagged| {
@@ -288,6 +290,20 @@ fn claim_of(proposal: &Proposal) -> Option<Held> {
 /// The lock of AsymSched on a process whose memory follows its threads.
 fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Held> {
     (!asymsched.on_the_way(pid).is_empty()).then_some(Held::MemoryMoves)
+}
+
+/// Requests to the home of a thread's data, per request to its own node, from which it is sent there (ours: SAM asks for many remote
+/// accesses alone, and of two nodes that hold half of the memory each neither is nearer).
+const NEARER_ABOVE: f64 = 1.5;
+
+/// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on any of them.
+fn no_nearer(app: &App, flagged: &Flagged) -> Option<Held> {
+    let requests = &app.traffic.as_ref()?.requests_per_us;
+    let (own, home) =
+        (requests[(flagged.node, flagged.node)], requests[(flagged.node, flagged.home?)]);
+    let ratio = home / own;
+    let above = NEARER_ABOVE;
+    (ratio.is_finite() && ratio <= above).then_some(Held::NoNearer { ratio, above })
 }
 
 /// All copies of a process's pages back to one, for the sake of a proposal of another policy.

@@ -22,7 +22,7 @@ fn fourth(last: u64, accessed_by: &[u16], prepare: impl Fn(&mut World), expected
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
     let mut text = String::new();
     for at in last - 3..=last {
-        let local = 15 + 30 * (at + 3 - last);
+        let local = 10 + 15 * (at + 3 - last);
         let model = far(at, &world.topology, accessed_by, local);
         text = world.step(&model);
         if at == last - 3 {
@@ -90,4 +90,26 @@ fn remote_accesses_of_an_interleaved_process_move_no_thread() {
             held: carrefour: move 3 pages of 1 (co-location): 3 × 1→0; its threads rested for 0 of 2 epochs
         "#]],
     );
+}
+
+/// A thread that uses two nodes' memory alike is as far from half of it on either.
+#[test]
+fn a_thread_whose_data_is_here_as_well_does_not_go_there() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
+    let mut last = |local| {
+        let mut text = String::new();
+        for at in 47..=50 {
+            let model = far(at, &world.topology, &[0, 1], local);
+            text = world.step(&model);
+        }
+        text
+    };
+    expect![[r#"
+        held: sam: thread 100 of 1 to CPU 2, then CPUs 2-3; 1.00 requests to its home for one to its own node, more than 1.5 needed
+    "#]]
+    .assert_eq(&last(75));
+    expect![[r#"
+        sam: thread 100 of 1 to CPU 2, then CPUs 2-3
+    "#]]
+    .assert_eq(&last(50));
 }

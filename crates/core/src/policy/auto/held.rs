@@ -27,6 +27,13 @@ pub enum Held {
         /// Limit.
         above: f64,
     },
+    /// Elsewhere it would be as far from its data: as much of what its node asks for lies here.
+    NoNearer {
+        /// Requests to the node where it would go, per request to its own.
+        ratio: f64,
+        /// Needed.
+        above: f64,
+    },
     /// The thread stays, because its data comes to it.
     DataComes {
         /// What that takes of the application's time, past migrations included, seconds.
@@ -63,6 +70,12 @@ impl fmt::Display for Held {
             }
             Self::Interleaved { percent, above } => {
                 write!(f, "{percent:.1} % of its memory is interleaved, limit {above:.1}")
+            }
+            Self::NoNearer { ratio, above } => {
+                write!(
+                    f,
+                    "{ratio:.2} requests to its home for one to its own node, more than {above:.1} needed"
+                )
             }
             Self::DataComes { seconds, allowed_seconds } => {
                 write!(f, "its data comes to it, {seconds:.2} of {allowed_seconds:.2} s")
