@@ -20,8 +20,8 @@ pub(super) struct Experiment {
     /// Which placements of the threads are tried as fixed ones.
     pub(super) mappings: Mappings,
     /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a second,
-    /// four or five of one that decides once, which acts after two and has its verdict after three, and the last third
-    /// after AsymSched's two seconds of moving pages by samples.
+    /// four or five of one that decides once, which acts after two and has its verdict after three; for AsymSched, whose memory
+    /// follows for three and is judged in the sixth, a last third in which it watches as it will from then on: now and then.
     pub(super) seconds: u32,
 }
 
@@ -141,7 +141,7 @@ pub(super) const EXPERIMENTS: [Experiment; 10] = [
         managers: &["asymsched", "auto"],
         programs: Programs::Placed(&[pair("pair", WORST_PAIR)]),
         mappings: Mappings::These(&[WORST_PAIR, MEAN_PAIR, BEST_PAIR]),
-        seconds: 6,
+        seconds: 12,
     },
     Experiment {
         name: "asymsched-mean",
@@ -150,7 +150,7 @@ pub(super) const EXPERIMENTS: [Experiment; 10] = [
         managers: &["asymsched", "auto"],
         programs: Programs::Placed(&[pair("pair", MEAN_PAIR)]),
         mappings: Mappings::These(&[WORST_PAIR, MEAN_PAIR, BEST_PAIR]),
-        seconds: 6,
+        seconds: 12,
     },
     Experiment {
         name: "asymsched-two",
@@ -160,7 +160,7 @@ pub(super) const EXPERIMENTS: [Experiment; 10] = [
         managers: &["asymsched", "auto"],
         programs: Programs::Placed(&[pair("first", WORST_PAIR), pair("second", &[2, 6])]),
         mappings: Mappings::These(&[&[0, 5, 2, 6], &[0, 1, 2, 3]]),
-        seconds: 6,
+        seconds: 12,
     },
     Experiment {
         name: "demo-pairs",
