@@ -147,10 +147,10 @@ fn a_thread_or_process_that_is_new_or_another_one_has_no_rates() {
     let model = update(&machine(), &before, &after);
     assert_eq!(model.threads[0].rates.memory_per_s, Some(0.0));
     assert_eq!(model.threads[1].rates.memory_per_s, None);
-    assert_eq!(
-        model.threads[1].cpu_share, 0.0,
-        "its CPU time before it was seen is not this interval's"
-    );
+    assert_eq!(model.threads[1].cpu_share, 0.9, "it was born in this interval");
+    let older = observation(1_000, vec![process(1, vec![thread(2, 1_001, &counts)])]);
+    let model = update(&machine(), &before, &older);
+    assert_eq!(model.threads[0].cpu_share, 0.0, "most of that was before this interval");
     before.processes[0].started = Nanos(7);
     assert_eq!(
         update(&machine(), &before, &after).threads[0].rates.memory_per_s,

@@ -172,6 +172,16 @@ fn traffic(
     Traffic::from_counts(&counts, elapsed)
 }
 
+/// What a thread ran in the interval. Who was not there before was born in it, unless it ran longer than that: then it came from
+/// somewhere else, and what it did here is not known.
+fn cpu_time(before: Option<&ThreadObservation>, now: &ThreadObservation, elapsed: Nanos) -> Nanos {
+    match before {
+        Some(before) => now.cpu_time.since(before.cpu_time),
+        None if now.cpu_time <= elapsed => now.cpu_time,
+        None => Nanos(0),
+    }
+}
+
 fn add_process(
     model: &mut Model,
     topology: &Topology,
@@ -188,7 +198,7 @@ fn add_process(
         let before = find_thread(earlier, later.tid);
         let mut thread = Thread::new(later.tid, index, later.cpu, later.allowed.clone());
         thread.exempt = later.exempt;
-        let cpu_time = Nanos(before.map_or(0, |before| later.cpu_time.since(before.cpu_time).0));
+        let cpu_time = cpu_time(before, later, elapsed);
         thread.cpu_share = (cpu_time.seconds() / elapsed.seconds()).min(1.0);
         cpu_share += thread.cpu_share;
         if let Some(before) = before {
