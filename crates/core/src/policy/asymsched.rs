@@ -42,6 +42,7 @@ use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
 use self::reading::{Known, Reading, usable_cpus};
 use super::{Policy, Registered, carrefour};
+use crate::index_set::CpuSet;
 use crate::model::{App, Model, Thread};
 use crate::plan::{
     Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
@@ -116,6 +117,23 @@ impl AsymSched {
             Some(Phase::Moved(moves) | Phase::Following { moves, .. }) => moves,
             Some(Phase::Stable | Phase::Proposed(_) | Phase::Bulk) | None => &[],
         }
+    }
+
+    /// Whether the nodes of a process are this policy's to choose: its threads on several of them use each other's memory, and bandwidth
+    /// differs.
+    #[must_use]
+    pub fn joins_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
+        let is_interleaved = self.interleaved.contains(&app.pid);
+        reading::joins_nodes(model, topology, app, is_interleaved, &self.preset)
+    }
+
+    /// CPUs of the nodes on which a process runs now.
+    #[must_use]
+    pub fn cpus_of(&self, app: &App, model: &Model, topology: &Topology) -> CpuSet {
+        let awake = model.threads_of(app).iter().filter(|thread| self.preset.is_awake(thread));
+        awake
+            .flat_map(|thread| topology.cpus_of_node(topology.node_of_cpu(thread.cpu)).iter())
+            .collect()
     }
 
     /// Time spent on moving the memory of a process (`A_tm`).

@@ -104,6 +104,32 @@ fn threads_do_not_go_back_to_memory_that_follows_them() {
     "#]].assert_eq(&text);
 }
 
+/// What is done with a thread on node 0 whose data is on node 3, when another of its process runs on node 1.
+fn with_data_elsewhere(topology: Topology) -> String {
+    let mut world = World::new(topology, Host::Refuses);
+    let mut text = String::new();
+    for number in 1..=4 {
+        let mut model = pair(0, &world.topology, [0, 2], "0>1:40 0>3:80 1>0:40");
+        model.threads[0].accesses_by_node = Some(vec![0, 5, 0, 100]);
+        model.threads[1].rates.remote_dram_per_s = Some(0.0);
+        text = world.step(&quarter(model, number));
+    }
+    text.lines().filter(|line| line.contains("sam: ")).map(|line| line.to_owned() + "\n").collect()
+}
+
+#[test]
+fn where_nodes_are_chosen_by_bandwidth_threads_do_not_leave_them() {
+    expect![[r#"
+        held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process stays on its nodes, which bandwidth between them chooses
+    "#]]
+    .assert_eq(&with_data_elsewhere(machine(4)));
+    let alike = crate::scene::machine("node:4 core:2 mhz:2200");
+    expect![[r#"
+        sam: thread 100 of 1 to CPU 6, then CPUs 6-7
+    "#]]
+    .assert_eq(&with_data_elsewhere(alike));
+}
+
 #[test]
 fn what_was_learnt_of_a_node_holds_for_the_one_that_is_taken() {
     // Nobody knows where the data is, only that node 0 is not it. Then the node's occupants and its memory go to node 2.

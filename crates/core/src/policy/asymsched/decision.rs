@@ -140,7 +140,7 @@ pub fn decide(
     earlier: &mut Earlier,
 ) -> Decision {
     let mut decision = Decision::default();
-    if asymmetry(&situation.bandwidth).is_none_or(|ratio| ratio <= preset.symmetric_ratio) {
+    if is_symmetric(&situation.bandwidth, preset) {
         return decision;
     }
     decision.clusters = clusters(situation, preset);
@@ -203,6 +203,11 @@ pub fn weighted_bandwidth(
         pairs.filter(|(i, j)| i != j).map(|pair| bandwidth[pair]).sum::<f64>()
     };
     clusters.iter().map(|cluster| cluster.weight * inside(cluster)).sum()
+}
+
+/// Whether it does not matter which nodes are taken.
+pub(super) fn is_symmetric(bandwidth: &Matrix<f64>, preset: &Preset) -> bool {
+    asymmetry(bandwidth).is_none_or(|ratio| ratio <= preset.symmetric_ratio)
 }
 
 /// Largest over smallest bandwidth between two nodes; `None` with less than two nodes or where nothing is known.

@@ -1,7 +1,8 @@
 //! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go where, traffic of memory and caches.
 
 use super::away::{Away, memory_away, with_hosts};
-use super::decision::{AppView, Situation};
+use super::cluster::clusters_of;
+use super::decision::{AppView, Situation, is_symmetric};
 use super::preset::Preset;
 use super::problem::MAX_SEARCH_NODES;
 use super::subset::Mask;
@@ -62,7 +63,7 @@ impl Reading {
         let mut views: Vec<AppView> = apps.iter().map(view).collect();
         let away = views.iter_mut().map(|view| take_home(view, preset)).collect();
         let situation = Situation {
-            bandwidth: Matrix::from_fn(nodes.len(), |i, j| bandwidth[(nodes[i], nodes[j])]),
+            bandwidth: bandwidth_of(&nodes, bandwidth),
             kinds: kinds(model, topology, &nodes),
             apps: views,
         };
@@ -88,10 +89,7 @@ fn view(
     known: &Known<'_>,
     preset: &Preset,
 ) -> AppView {
-    let threads = model.threads_of(app).iter();
-    let threads = threads.filter(|thread| !is_bound(app, thread) && preset.is_awake(thread));
-    let occupied =
-        threads.fold(0, |all: Mask, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes));
+    let occupied = occupied(model, topology, app, nodes, preset);
     let memory = app.memory.as_deref().unwrap_or_default();
     AppView {
         pid: app.pid,
@@ -101,6 +99,43 @@ fn view(
         run_time: app.run_time(model),
         migration_time: (known.migration_time)(app.pid),
     }
+}
+
+/// Nodes with a thread that runs and may be moved.
+fn occupied(
+    model: &Model,
+    topology: &Topology,
+    app: &App,
+    nodes: &[usize],
+    preset: &Preset,
+) -> Mask {
+    let threads = model.threads_of(app).iter();
+    let threads = threads.filter(|thread| !is_bound(app, thread) && preset.is_awake(thread));
+    threads.fold(0, |all, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes))
+}
+
+/// Whether threads of an application on several nodes use each other's memory, where bandwidth between nodes differs.
+pub(super) fn joins_nodes(
+    model: &Model,
+    topology: &Topology,
+    app: &App,
+    is_interleaved: bool,
+    preset: &Preset,
+) -> bool {
+    let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
+    let Some(bandwidth) = topology.bandwidth().filter(|_| nodes.len() <= MAX_SEARCH_NODES) else {
+        return false;
+    };
+    if is_symmetric(&bandwidth_of(&nodes, bandwidth), preset) {
+        return false;
+    }
+    let occupied = occupied(model, topology, app, &nodes, preset);
+    let traffic = traffic_per_s(app, &nodes, is_interleaved);
+    traffic.is_some_and(|traffic| !clusters_of(0, occupied, &traffic, preset).is_empty())
+}
+
+fn bandwidth_of(nodes: &[usize], bandwidth: &Matrix<f64>) -> Matrix<f64> {
+    Matrix::from_fn(nodes.len(), |i, j| bandwidth[(nodes[i], nodes[j])])
 }
 
 fn bit_of(node: usize, nodes: &[usize]) -> Mask {

@@ -34,6 +34,8 @@ pub enum Held {
         /// Needed.
         above: f64,
     },
+    /// Its process's threads use each other's memory, and bandwidth differs: which nodes they take is for AsymSched to say.
+    NodesAreChosen,
     /// The thread stays, because its data comes to it.
     DataComes {
         /// What that takes of the application's time, past migrations included, seconds.
@@ -76,6 +78,9 @@ impl fmt::Display for Held {
                     f,
                     "{ratio:.2} requests to its home for one to its own node, more than {above:.1} needed"
                 )
+            }
+            Self::NodesAreChosen => {
+                write!(f, "its process stays on its nodes, which bandwidth between them chooses")
             }
             Self::DataComes { seconds, allowed_seconds } => {
                 write!(f, "its data comes to it, {seconds:.2} of {allowed_seconds:.2} s")
