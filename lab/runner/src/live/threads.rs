@@ -15,8 +15,9 @@ use crate::vm::Record;
 /// Machines of two nodes with two CPUs each: one for the program, one for the manager and whoever comes.
 const CPUS_PER_NODE: u32 = 2;
 
-/// Two threads that add to the same lines, begun on different sockets.
-const SHARERS: &str = "crew --need share --work 50 --start 0,2 --size 4M --no-huge-pages";
+/// Two threads that add to the same lines, begun on different sockets. They stay until the script lets them go: while programs begin,
+/// the kernel may take them elsewhere, and there would be nothing left to do.
+const SHARERS: &str = "crew --need share --work 50 --start 0,2 --stay --size 4M --no-huge-pages";
 /// The least gain that counts as one: half of what they gain on one socket without a manager, which is 1.51 times
 /// the speed (emulated, 2026-11-21).
 const LEAST_TOGETHER: f64 = 1.25;
@@ -27,19 +28,27 @@ const WELL_PLACED: &str = "crew --need own --start 0,2 --size 4M --no-huge-pages
 /// A program that loads from memory, all of it on node 0, begun on node 1; and one on node 0 that has its memory
 /// there too and hardly looks at it.
 const HOMED_ON_0: [&str; 2] = [
-    "crew --need own --start 2 --touch 0 --size 4M --no-huge-pages",
-    "crew --need own --work 2000 --start 0 --size 4M --no-huge-pages",
+    "crew --need own --start 2 --touch 0 --stay --size 4M --no-huge-pages",
+    "crew --need own --work 2000 --start 0 --stay --size 4M --no-huge-pages",
 ];
 
-/// The program is on its own for a second, then managed, then on its own again. Threads are told as process,
-/// thread, CPU time, CPU and mask.
+/// The program is on its own for a second, then free to run anywhere and managed, then on its own again. Threads are told as
+/// process, thread, CPU time, CPU and mask.
 const SCRIPT: &str = r#"
-threads() {
+tasks() {
     for comm in $(grep -ls rondpoint-workl /proc/[0-9]*/comm); do
-        process=${comm%/comm}
-        for task in $process/task/*; do
-            echo "$1 ${process#/proc/} $(cut -d' ' -f1,14,39 $task/stat) $(sed -n 's/Cpus_allowed_list:.//p' $task/status)"
-        done
+        echo ${comm%/comm}/task/*
+    done
+}
+let_go() {
+    for task in $(tasks); do
+        taskset -p f ${task##*/} > /dev/null
+    done
+}
+threads() {
+    for task in $(tasks); do
+        process=${task%/task/*}
+        echo "$1 ${process#/proc/} $(cut -d' ' -f1,14,39 $task/stat) $(sed -n 's/Cpus_allowed_list:.//p' $task/status)"
     done
 }
 managed() {
@@ -48,6 +57,7 @@ managed() {
     rondpoint-workloads "$@" > /tmp/out &
     program=$!
     sleep 1
+    let_go
     threads $policy-before
     rondpoint attach --quiet --policy $policy --report /tmp/report $program &
     manager=$!
@@ -93,8 +103,9 @@ fn threads(record: &Record, tag: &str) -> Result<Vec<Thread>> {
 /// What a managed program did, and what was done to it.
 struct Managed {
     policy: &'static str,
+    /// When the manager came, by process and thread.
     before: Vec<Thread>,
-    /// At the end of the manager's time, by process and thread.
+    /// The same at the end of its time.
     managed: Vec<Thread>,
     left: Vec<Thread>,
     ledgers: String,
@@ -104,15 +115,17 @@ struct Managed {
 
 impl Managed {
     fn of(record: &Record, policy: &'static str) -> Result<Self> {
-        let at = |when: &str| threads(record, &format!("{policy}-{when}"));
+        let at = |when: &str| -> Result<Vec<Thread>> {
+            let mut threads = threads(record, &format!("{policy}-{when}"))?;
+            threads.sort_unstable_by_key(|thread| (thread.process, thread.tid));
+            Ok(threads)
+        };
         let line = |what: &str| script::lines(record, &format!("{policy}-{what} ")).next();
-        let mut managed = at("managed")?;
-        managed.sort_unstable_by_key(|thread| (thread.process, thread.tid));
         let said: Vec<&str> = script::lines(record, &format!("{policy}-said ")).collect();
         Ok(Self {
             policy,
             before: at("before")?,
-            managed,
+            managed: at("managed")?,
             left: at("left")?,
             ledgers: line("ledgers").context("no count of ledgers")?.to_owned(),
             report: report(record, policy)?,
@@ -120,11 +133,15 @@ impl Managed {
         })
     }
 
-    /// The nodes on which those ran that work, and do not only wait for the others.
-    fn nodes(&self) -> Vec<u32> {
+    /// The nodes on which those ran that work, and do not only wait for the others: before, and at the end of the manager's time.
+    fn nodes(&self) -> [Vec<u32>; 2] {
         let most = self.managed.iter().map(|thread| thread.time).max().unwrap_or(0);
         let busy = self.managed.iter().filter(|thread| 2 * thread.time > most);
-        busy.map(|thread| thread.cpu / CPUS_PER_NODE).collect()
+        let busy: Vec<u32> = busy.map(|thread| thread.tid).collect();
+        [&self.before, &self.managed].map(|threads| {
+            let is_busy = |thread: &&Thread| busy.contains(&thread.tid);
+            threads.iter().filter(is_busy).map(|thread| thread.cpu / CPUS_PER_NODE).collect()
+        })
     }
 
     fn moved(&self) -> u64 {
@@ -160,14 +177,15 @@ impl Managed {
             masks
         };
         let [before, managed, left] = [&self.before, &self.managed, &self.left].map(masks);
+        let [begun, ended] = self.nodes();
         let told = |now: &[(u32, String)]| if *now == before { "as before" } else { "others" };
         vec![
             Finding::fact(
                 &name,
                 &format!("{policy}: nodes of the busy threads; verdicts"),
                 &format!("{}, moved, none worse", place.words),
-                format!("{:?}, {} moved; {verdicts}", self.nodes(), self.moved()),
-                (place.is_right)(&self.nodes()) && self.moved() > 0 && !is_worse,
+                format!("{begun:?} to {ended:?}, {} moved; {verdicts}", self.moved()),
+                (place.is_right)(&ended) && self.moved() > 0 && !is_worse,
             ),
             Finding::between(
                 &name,
