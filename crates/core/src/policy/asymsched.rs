@@ -42,7 +42,6 @@ use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
 use self::reading::{Known, Reading, usable_cpus};
 use super::{Policy, Registered, carrefour};
-use crate::index_set::CpuSet;
 use crate::model::{App, Model, Thread};
 use crate::plan::{
     Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
@@ -119,21 +118,12 @@ impl AsymSched {
         }
     }
 
-    /// Whether the nodes of a process are this policy's to choose: its threads on several of them use each other's memory, and bandwidth
-    /// differs.
+    /// Whether the nodes of a process are this policy's to choose: bandwidth differs, and in the last decision its threads on several of
+    /// them used each other's memory. Until there is one, whether it runs on several.
     #[must_use]
-    pub fn joins_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
-        let is_interleaved = self.interleaved.contains(&app.pid);
-        reading::joins_nodes(model, topology, app, is_interleaved, &self.preset)
-    }
-
-    /// CPUs of the nodes on which a process runs now.
-    #[must_use]
-    pub fn cpus_of(&self, app: &App, model: &Model, topology: &Topology) -> CpuSet {
-        let awake = model.threads_of(app).iter().filter(|thread| self.preset.is_awake(thread));
-        awake
-            .flat_map(|thread| topology.cpus_of_node(topology.node_of_cpu(thread.cpu)).iter())
-            .collect()
+    pub fn chooses_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
+        let decided = self.states.get(&app.pid).and_then(|state| state.is_joined);
+        decided.unwrap_or_else(|| reading::may_choose(model, topology, app, &self.preset))
     }
 
     /// Time spent on moving the memory of a process (`A_tm`).
@@ -218,6 +208,10 @@ impl AsymSched {
         };
         let seconds_per_gb = self.seconds_per_gb();
         let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.earlier);
+        for (index, app) in reading.situation.apps.iter().enumerate() {
+            let is_joined = decision.clusters.iter().any(|cluster| cluster.app == index);
+            self.states.entry(app.pid).or_default().is_joined = Some(is_joined);
+        }
         let mut proposals = Vec::new();
         match decision.verdict {
             Verdict::Move => {

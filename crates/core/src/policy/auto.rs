@@ -10,7 +10,7 @@
 //! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
 //! | who is moved by one is not moved by another in the same step, and its pages wait for two epochs | here, `past` |
 //! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
-//! | SAM moves threads inside the nodes of their process where those are for AsymSched to choose | here, `sam::confined` |
+//! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what its node asks for is there than here | here |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
@@ -22,8 +22,9 @@
 //! asymmetry and the span that AsymSched needs are its own tests. What a policy is told to leave it leaves in its own algorithm, so
 //! that it does not reckon with a move that will not be made.
 //!
-//! Not taken from the document: elsewhere SAM may also move threads to nodes that the process does not occupy, without which phases R
-//! and B would repair nothing in a process on one node.
+//! Not taken from the document: SAM may also move threads to nodes that the process does not occupy, without which phases R and B
+//! would repair nothing in a process on one node; nor may it move them inside the nodes that AsymSched chooses, whose number and threads
+//! a move would change as well.
 
 mod epoch;
 mod flags;
@@ -157,17 +158,18 @@ impl Auto {
                 .or_else(|| no_nearer(app, flagged))
                 .or_else(|| data_comes_to(app, flagged))
         };
-        let hold = |flagged: &Flagged| {
-            let remote = || (flagged.phase == Phase::Remote).then(|| homeward(flagged)).flatten();
-            flags.not_steady(flagged.tid, flagged.phase).or_else(remote)
+        let stays = |flagged: &Flagged| {
+            let app = model.app(flagged.pid?)?;
+            asymsched.chooses_nodes_of(app, model, topology).then_some(Held::NodesAreChosen)
         };
-        let confine = |app: &App| {
-            let on_the_way = memory_moves(asymsched, app.pid);
-            let joined = || asymsched.joins_nodes_of(app, model, topology);
-            let held = on_the_way.or_else(|| joined().then_some(Held::NodesAreChosen))?;
-            Some((asymsched.cpus_of(app, model, topology), held))
-        };
-        let (proposals, withheld) = sam.propose_unless(model, topology, hold, confine);
+        let (proposals, withheld) = sam.propose_unless(model, topology, |flagged: &Flagged| {
+            let held = || match flagged.phase {
+                Phase::Coherence => None,
+                Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
+                Phase::Bandwidth => stays(flagged),
+            };
+            flags.not_steady(flagged.tid, flagged.phase).or_else(held)
+        });
         let is_calm = proposals.is_empty() && withheld.is_empty();
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         self.hold(withheld);

@@ -11,7 +11,6 @@
 mod away;
 mod bandwidth;
 mod coherence;
-mod confined;
 mod consolidate;
 mod decide;
 mod history;
@@ -35,12 +34,10 @@ pub use propose::{SamReason, Side};
 pub use thresholds::{Basis, Thresholds};
 pub use view::{DataHome, Layout, Running, Socket, Use};
 
-use self::confined::Confined;
 use self::observe::Sockets;
 use self::propose::Assignments;
 use super::{Policy, Registered};
-use crate::index_set::CpuSet;
-use crate::model::{App, Model};
+use crate::model::Model;
 use crate::plan::Proposal;
 use crate::random::Random;
 use crate::topology::Topology;
@@ -124,15 +121,13 @@ pub(super) struct Flagged {
 }
 
 impl Sam {
-    /// One interval in which some threads do not move for the sake of a phase (`hold`), and the threads of some processes do not leave
-    /// certain CPUs (`confine`): gives what is proposed, and what would have been with the cause. Not for SAM-MPH, which places
-    /// applications.
+    /// One interval in which some threads do not move for the sake of a phase: gives what is proposed, and what would have been with
+    /// the cause. Not for SAM-MPH, which places applications.
     pub(super) fn propose_unless<H: Copy>(
         &mut self,
         model: &Model,
         topology: &Topology,
         hold: impl Fn(&Flagged) -> Option<H>,
-        confine: impl Fn(&App) -> Option<(CpuSet, H)>,
     ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
         self.interval(model, topology, |view, _, _| {
             let held: Vec<(Phase, usize, H)> = flagged(view)
@@ -148,15 +143,9 @@ impl Sam {
                 held.iter().find(|(phase, cpu, _)| *phase == chosen.phase && is_of(*cpu))
             };
             let wanted = decide(view.situation);
-            if wanted.is_empty() {
-                return (Vec::new(), Vec::new());
-            }
-            let confined = Confined::new(model, confine);
             let mut withheld = Vec::new();
             for chosen in &wanted {
-                let phase_is_held = || cause(chosen).map(|&(_, _, cause)| cause);
-                let outside = confined.cause(view.situation.uses, chosen);
-                if let Some(cause) = outside.or_else(phase_is_held) {
+                if let Some(&(_, _, cause)) = cause(chosen) {
                     let steps = propose::steps(view, chosen).into_iter();
                     withheld.extend(steps.map(|proposal| (proposal, cause)));
                 }
@@ -164,9 +153,7 @@ impl Sam {
             if withheld.is_empty() {
                 return (propose::moves(view, &wanted), withheld);
             }
-            let uses = confined.narrow(view.situation.uses);
-            let situation = Situation { uses: &uses, ..view.situation };
-            (propose::moves(view, &decide_unless(situation, &places)), withheld)
+            (propose::moves(view, &decide_unless(view.situation, &places)), withheld)
         })
     }
 

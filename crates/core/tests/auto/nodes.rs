@@ -104,30 +104,41 @@ fn threads_do_not_go_back_to_memory_that_follows_them() {
     "#]].assert_eq(&text);
 }
 
-/// What is done with a thread on node 0 whose data is on node 3, when another of its process runs on node 1.
-fn with_data_elsewhere(topology: Topology) -> String {
+/// What SAM does with a thread on node 0 whose data is on node 3, when another of its process runs on node 1: as soon as its flag is
+/// steady, and after AsymSched's first decision.
+fn with_data_elsewhere(topology: Topology, traffic: &str) -> String {
     let mut world = World::new(topology, Host::Refuses);
     let mut text = String::new();
-    for number in 1..=4 {
-        let mut model = pair(0, &world.topology, [0, 2], "0>1:40 0>3:80 1>0:40");
+    for number in 1..=6 {
+        let mut model = pair(0, &world.topology, [0, 2], traffic);
         model.threads[0].accesses_by_node = Some(vec![0, 5, 0, 100]);
         model.threads[1].rates.remote_dram_per_s = Some(0.0);
-        text = world.step(&quarter(model, number));
+        let step = world.step(&quarter(model, number));
+        for line in step.lines().filter(|line| line.contains("sam: ") && [4, 6].contains(&number)) {
+            text += &format!("{}: {line}\n", 250 * number);
+        }
     }
-    text.lines().filter(|line| line.contains("sam: ")).map(|line| line.to_owned() + "\n").collect()
+    text
 }
 
 #[test]
-fn where_nodes_are_chosen_by_bandwidth_threads_do_not_leave_them() {
+fn where_bandwidth_chooses_nodes_threads_do_not_leave_them() {
+    let joined = "0>1:40 0>3:80 1>0:40";
     expect![[r#"
-        held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process stays on its nodes, which bandwidth between them chooses
-    "#]]
-    .assert_eq(&with_data_elsewhere(machine(4)));
+        1000: held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process uses several nodes' memory, and bandwidth chooses which
+        1500: held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process uses several nodes' memory, and bandwidth chooses which
+    "#]].assert_eq(&with_data_elsewhere(machine(4), joined));
+    // Nobody on one of its nodes uses the memory of another of them.
+    expect![[r#"
+        1000: held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process uses several nodes' memory, and bandwidth chooses which
+        1500: sam: thread 100 of 1 to CPU 6, then CPUs 6-7
+    "#]].assert_eq(&with_data_elsewhere(machine(4), "0>3:80 1>1:40"));
     let alike = crate::scene::machine("node:4 core:2 mhz:2200");
     expect![[r#"
-        sam: thread 100 of 1 to CPU 6, then CPUs 6-7
+        1000: sam: thread 100 of 1 to CPU 6, then CPUs 6-7
+        1500: sam: thread 100 of 1 to CPU 6, then CPUs 6-7
     "#]]
-    .assert_eq(&with_data_elsewhere(alike));
+    .assert_eq(&with_data_elsewhere(alike, joined));
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// `A_tm`: time spent on moving its memory, frozen time included.
     pub(super) migration_time: Nanos,
+    /// Whether the last decision found that its threads on several nodes use each other's memory.
+    pub(super) is_joined: Option<bool>,
     /// What was last sent to threads that stayed, or swept after some that had moved, and when.
     pub(super) gathered: Option<(Vec<NodeMove>, Nanos)>,
     /// The rate of samples that was asked for last.

@@ -1,7 +1,6 @@
 //! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go where, traffic of memory and caches.
 
 use super::away::{Away, memory_away, with_hosts};
-use super::cluster::clusters_of;
 use super::decision::{AppView, Situation, is_symmetric};
 use super::preset::Preset;
 use super::problem::MAX_SEARCH_NODES;
@@ -114,24 +113,12 @@ fn occupied(
     threads.fold(0, |all, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes))
 }
 
-/// Whether threads of an application on several nodes use each other's memory, where bandwidth between nodes differs.
-pub(super) fn joins_nodes(
-    model: &Model,
-    topology: &Topology,
-    app: &App,
-    is_interleaved: bool,
-    preset: &Preset,
-) -> bool {
+/// Whether there is something to choose for an application: bandwidth between nodes differs, and it runs on several.
+pub(super) fn may_choose(model: &Model, topology: &Topology, app: &App, preset: &Preset) -> bool {
     let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
-    let Some(bandwidth) = topology.bandwidth().filter(|_| nodes.len() <= MAX_SEARCH_NODES) else {
-        return false;
-    };
-    if is_symmetric(&bandwidth_of(&nodes, bandwidth), preset) {
-        return false;
-    }
-    let occupied = occupied(model, topology, app, &nodes, preset);
-    let traffic = traffic_per_s(app, &nodes, is_interleaved);
-    traffic.is_some_and(|traffic| !clusters_of(0, occupied, &traffic, preset).is_empty())
+    let bandwidth = topology.bandwidth().filter(|_| nodes.len() <= MAX_SEARCH_NODES);
+    let differs = bandwidth.is_some_and(|all| !is_symmetric(&bandwidth_of(&nodes, all), preset));
+    differs && occupied(model, topology, app, &nodes, preset).count_ones() > 1
 }
 
 fn bandwidth_of(nodes: &[usize], bandwidth: &Matrix<f64>) -> Matrix<f64> {

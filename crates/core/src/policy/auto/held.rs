@@ -34,7 +34,8 @@ pub enum Held {
         /// Needed.
         above: f64,
     },
-    /// Its process's threads use each other's memory, and bandwidth differs: which nodes they take is for AsymSched to say.
+    /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who is on which node is for AsymSched to
+    /// say.
     NodesAreChosen,
     /// The thread stays, because its data comes to it.
     DataComes {
@@ -80,7 +81,7 @@ impl fmt::Display for Held {
                 )
             }
             Self::NodesAreChosen => {
-                write!(f, "its process stays on its nodes, which bandwidth between them chooses")
+                write!(f, "its process uses several nodes' memory, and bandwidth chooses which")
             }
             Self::DataComes { seconds, allowed_seconds } => {
                 write!(f, "its data comes to it, {seconds:.2} of {allowed_seconds:.2} s")
