@@ -71,7 +71,7 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
     }
     refuse(&["run", "--", "/nonexistent"], 127, "cannot run /nonexistent");
     refuse(&["attach", "x"], 125, "expected a process number");
-    refuse(&["attach", "1073741823"], 125, "No such process");
+    refuse(&["attach", "1073741823"], 125, "process 1073741823: there is none");
 }
 
 /// Whatever is refused leaves nothing behind and takes nothing away, whether the program was never
