@@ -122,20 +122,12 @@ impl Controller {
     pub fn step(&mut self, input: Input) -> Step {
         self.learn(&input.outcomes);
         self.rest = None;
-        let mut observation = input.observation;
+        let observation = input.observation;
         let Some(previous) = self.previous.take() else {
-            let first = Arc::new(without_samples(&mut observation));
-            self.slots.iter_mut().for_each(|slot| slot.begin(&first));
-            self.quiet.disturb(first.at);
-            self.previous = Some(first);
-            return Step::default();
+            return self.begin_window(observation, Slot::begin, Quiet::disturb);
         };
         if observation.after_rest {
-            let first = Arc::new(without_samples(&mut observation));
-            self.slots.iter_mut().for_each(|slot| slot.resume(&first));
-            self.quiet.resume(first.at);
-            self.previous = Some(first);
-            return Step::default();
+            return self.begin_window(observation, Slot::resume, Quiet::resume);
         }
         let (proposals, window) = self.propose(&previous, &observation);
         let window = window.unwrap_or_else(|| {
@@ -221,6 +213,20 @@ impl Controller {
         self.ledger.learn(&plan, outcomes);
         self.trials.learn(&plan, outcomes);
         self.slots.iter_mut().for_each(|slot| slot.policy.learn(&plan, outcomes));
+    }
+
+    /// An observation from which on there is something to compare with: the first, or the first after a rest.
+    fn begin_window(
+        &mut self,
+        mut observation: Observation,
+        of_slot: fn(&mut Slot, &Arc<Observation>),
+        of_quiet: fn(&mut Quiet, Nanos),
+    ) -> Step {
+        let here = Arc::new(without_samples(&mut observation));
+        self.slots.iter_mut().for_each(|slot| of_slot(slot, &here));
+        of_quiet(&mut self.quiet, here.at);
+        self.previous = Some(here);
+        Step::default()
     }
 
     /// Asks each policy whose period is over. Also gives the model of the last window, if one was made for that.
