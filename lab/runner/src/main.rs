@@ -26,6 +26,7 @@ mod progress;
 mod render;
 mod result;
 mod run;
+mod scratch;
 mod shell;
 mod side_by_side;
 mod vm;

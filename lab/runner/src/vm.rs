@@ -14,6 +14,7 @@ use crate::built::Built;
 use crate::installed::Installed;
 use crate::leash;
 use crate::machine_arguments::{arguments, memory_map};
+use crate::scratch::Scratch;
 
 /// Size of the memory that plugin and guest driver share (`lab/driver/layout.h`, `RP_BAR_BYTES`).
 const SHARED_BYTES: u64 = 16 << 20;
@@ -74,7 +75,7 @@ impl Boot<'_> {
         emulation: Emulation<'_>,
         mut look: impl FnMut(u32, &Path),
     ) -> Result<Record> {
-        let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
+        let folder = Scratch::new()?;
         let mut command = self.command(folder.path(), emulation)?;
         for (port, name) in ["console", "report", "stdout", "stderr"].iter().enumerate() {
             let path = folder.path().join(name);
@@ -107,7 +108,7 @@ impl Boot<'_> {
 
     /// Boots with the guest's console on this terminal.
     pub(crate) fn interactive(&self) -> Result<()> {
-        let folder = tempfile::Builder::new().prefix("rondpoint-lab-").tempdir()?;
+        let folder = Scratch::new()?;
         let mut command = self.command(folder.path(), Emulation::Modelled)?;
         command.args([
             "-chardev",
