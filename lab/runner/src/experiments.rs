@@ -32,7 +32,7 @@ const CORE_SECONDS: u64 = 40;
 /// What `experiments` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which of them: sam, sam-hogs, sam-spread, nmass, nmass-streams, asymsched, asymsched-mean, asymsched-two, demo-pairs, demo-pairs-2; default: all. The search for the
+    /// Which of them: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, demo-pairs, demo-pairs-2; default: all. The search for the
     /// best fixed placement takes one seed
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -230,7 +230,7 @@ mod tests {
         let error = chosen(&["x".to_owned()]).err().expect("unknown").to_string();
         assert_eq!(
             error,
-            "x: no such experiment; there are sam, sam-hogs, sam-spread, nmass, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
+            "x: no such experiment; there are sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
              demo-pairs, demo-pairs-2"
         );
     }

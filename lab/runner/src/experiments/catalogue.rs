@@ -64,10 +64,12 @@ const BEYOND_CACHE: &str = "4M";
 /// Twice what nmass-2's hold: alone half of the accesses miss, beside one more program like it three quarters. Of two programs
 /// that share a cache the paper says that their misses grow by 47 and 62 % (ALGORITHMS 2.7).
 const TWICE_CACHE: &str = "2M";
+/// What one of them holds: alone hardly an access misses, beside one more half of them, of four three quarters.
+const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 10] = [
+pub(super) const EXPERIMENTS: [Experiment; 11] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -113,6 +115,20 @@ pub(super) const EXPERIMENTS: [Experiment; 10] = [
             homed("P2", 0, &[1]),
             homed("P3", 1, &[0]),
             homed("P4", 2, &[0]),
+        ]),
+        mappings: Mappings::All,
+        seconds: 5,
+    },
+    Experiment {
+        name: "nmass-caches",
+        about: "the same with as much memory as a cache holds each, so that company costs them more",
+        machine: "nmass-2",
+        managers: &["nmass", "nmass:maximum-local", "auto"],
+        programs: Programs::Placed(&[
+            filling("P1", 0, &[1]),
+            filling("P2", 0, &[1]),
+            filling("P3", 1, &[0]),
+            filling("P4", 2, &[0]),
         ]),
         mappings: Mappings::All,
         seconds: 5,
@@ -207,6 +223,11 @@ const fn hog(title: &'static str, start: &'static [usize], home: &'static [usize
 /// A program that gains from a cache of its own, with its memory on node 0.
 const fn homed(title: &'static str, work: u32, start: &'static [usize]) -> Program {
     Program { title, need: "own", work, size: TWICE_CACHE, start, home: &[0] }
+}
+
+/// The same where a cache of its own holds all of it.
+const fn filling(title: &'static str, work: u32, start: &'static [usize]) -> Program {
+    Program { size: ONE_CACHE, ..homed(title, work, start) }
 }
 
 /// Of the 28 pairs of nodes the one with the least bandwidth, both ways together (ALGORITHMS 3.10, the matrix of 6.3).
