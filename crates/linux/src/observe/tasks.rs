@@ -268,13 +268,15 @@ impl Tasks {
             };
             self.processes.insert(pid, process);
         }
+        // Of a process with one thread its own file says what the thread's would.
+        let only = (alive == [Tid(pid.0)]).then_some(&found);
         let mut threads = Vec::new();
         for &tid in alive {
             if *budget == 0 {
                 self.overflowed = true;
                 break;
             }
-            if let Some(thread) = self.look_at_thread(topology, pid, tid)? {
+            if let Some(thread) = self.look_at_thread(topology, pid, tid, only)? {
                 threads.push(thread);
                 *budget -= 1;
             }
@@ -307,6 +309,7 @@ impl Tasks {
         topology: &Topology,
         pid: Pid,
         tid: Tid,
+        only: Option<&TaskStat>,
     ) -> Result<Option<ThreadObservation>, LinuxError> {
         let file = |name: &str| self.path(pid, &format!("task/{tid}/{name}"));
         let known = self.processes.get(&pid).is_some_and(|known| known.threads.contains_key(&tid));
@@ -327,15 +330,18 @@ impl Tasks {
         }
         let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
         let Some(thread) = thread else { return Ok(None) };
-        let Some(found) = thread.stat.read(stat::parse)? else { return Ok(None) };
         let time = thread.schedstat.read(schedstat::parse)?.map(|stat| stat.running_ns);
+        // The ticks of a process are those of its ended threads too.
+        let only = only.filter(|_| time.is_some());
+        let own = if only.is_some() { None } else { thread.stat.read(stat::parse)? };
+        let Some(found) = own.as_ref().or(only) else { return Ok(None) };
         let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
         Ok(Some(ThreadObservation {
             tid,
             cpu: topology.cpu_of_kernel_id(found.cpu).unwrap_or(0),
             cpu_time: Nanos(time.unwrap_or(ticks)),
             allowed: thread.allowed.clone(),
-            exempt: exemption(&found),
+            exempt: exemption(found),
             counters: thread.counters.as_mut().map(ThreadCounters::read).unwrap_or_default(),
         }))
     }
@@ -413,7 +419,9 @@ mod tests {
                 fs::write(task.join("children"), children).unwrap();
             }
             let own = self.root().in_proc(pid.to_string());
-            fs::write(own.join("stat"), line(pid, 0)).unwrap();
+            // The CPU of a process is that of its leader.
+            let leader = threads.iter().find(|(tid, _)| *tid == pid);
+            fs::write(own.join("stat"), line(pid, leader.map_or(0, |(_, cpu)| *cpu))).unwrap();
             fs::write(own.join("status"), "Mems_allowed_list:\t0\n").unwrap();
             fs::write(own.join("numa_maps"), "1000 default N0=2 N1=3 kernelpagesize_kB=4\n")
                 .unwrap();
