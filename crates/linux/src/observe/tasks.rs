@@ -419,7 +419,6 @@ mod tests {
                 fs::write(task.join("children"), children).unwrap();
             }
             let own = self.root().in_proc(pid.to_string());
-            // The CPU of a process is that of its leader.
             let leader = threads.iter().find(|(tid, _)| *tid == pid);
             fs::write(own.join("stat"), line(pid, leader.map_or(0, |(_, cpu)| *cpu))).unwrap();
             fs::write(own.join("status"), "Mems_allowed_list:\t0\n").unwrap();
