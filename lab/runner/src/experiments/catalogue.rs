@@ -388,26 +388,30 @@ mod tests {
     use super::*;
     use crate::lab::lab_machine;
 
+    fn named(name: &str) -> (&'static Experiment, Machine) {
+        let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
+        let experiment = found.expect("an experiment");
+        (experiment, lab_machine(experiment.machine).expect("the lab brings it"))
+    }
+
     #[test]
     fn every_mapping_with_room_is_tried_and_each_program_says_where_it_lies() {
-        let count = |index: usize| {
-            let experiment = &EXPERIMENTS[index];
-            let machine = lab_machine(experiment.machine).expect("the lab brings it");
-            (experiment.fixed_cases(&machine).len(), machine)
+        let count = |name: &str| {
+            let (experiment, machine) = named(name);
+            experiment.fixed_cases(&machine).len()
         };
-        assert_eq!(count(0).0, 12, "who shares has no name");
-        assert_eq!(count(3).0, 16);
-        let (pairs, machine) = count(5);
-        assert_eq!(pairs, 3);
-        let case = &EXPERIMENTS[5].fixed_cases(&machine)[2];
-        let arguments = EXPERIMENTS[5].arguments(case, &machine).join(" ");
+        assert_eq!(count("sam"), 12, "who shares has no name");
+        assert_eq!(count("nmass"), 16);
+        assert_eq!(count("asymsched"), 3);
+        let (pairs, machine) = named("asymsched");
+        let case = &pairs.fixed_cases(&machine)[2];
+        let arguments = pairs.arguments(case, &machine).join(" ");
         assert!(arguments.contains("--start 0,2 --touch 0,2 --stay"), "{arguments}");
     }
 
     #[test]
     fn memory_stays_where_the_experiment_has_it() {
-        let experiment = &EXPERIMENTS[0];
-        let machine = lab_machine(experiment.machine).expect("the lab brings it");
+        let (experiment, machine) = named("sam");
         let cases = experiment.free_cases();
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names, ["Linux", "NUMA balancing", "rondpoint=sam", "rondpoint=auto"]);
