@@ -84,7 +84,7 @@ pub struct Auto {
     past: Past,
     private: Private,
     rates: Rates,
-    /// Intervals since SAM last wanted a thread elsewhere.
+    /// Intervals since SAM last wanted a thread elsewhere for which that may be so in the next.
     calm: u32,
     held: Vec<Refused>,
 }
@@ -170,7 +170,7 @@ impl Auto {
             };
             flags.not_steady(flagged.tid, flagged.phase).or_else(held)
         });
-        let is_calm = proposals.is_empty() && withheld.is_empty();
+        let is_calm = proposals.is_empty() && withheld.iter().all(|(_, held)| held.lasts());
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         self.hold(withheld);
         proposals

@@ -104,16 +104,20 @@ fn threads_do_not_go_back_to_memory_that_follows_them() {
     "#]].assert_eq(&text);
 }
 
-/// What SAM does with a thread on node 0 whose data is on node 3, when another of its process runs on node 1: as soon as its flag is
-/// steady, and after AsymSched's first decision.
+/// A quarter of a second of a thread on node 0 whose data is on node 3, when another of its process runs on node 1.
+fn data_elsewhere(number: u64, topology: &Topology, traffic: &str) -> Model {
+    let mut model = pair(0, topology, [0, 2], traffic);
+    model.threads[0].accesses_by_node = Some(vec![0, 5, 0, 100]);
+    model.threads[1].rates.remote_dram_per_s = Some(0.0);
+    quarter(model, number)
+}
+
+/// What SAM does with it: as soon as its flag is steady, and after AsymSched's first decision.
 fn with_data_elsewhere(topology: Topology, traffic: &str) -> String {
     let mut world = World::new(topology, Host::Refuses);
     let mut text = String::new();
     for number in 1..=6 {
-        let mut model = pair(0, &world.topology, [0, 2], traffic);
-        model.threads[0].accesses_by_node = Some(vec![0, 5, 0, 100]);
-        model.threads[1].rates.remote_dram_per_s = Some(0.0);
-        let step = world.step(&quarter(model, number));
+        let step = world.step(&data_elsewhere(number, &world.topology.clone(), traffic));
         for line in step.lines().filter(|line| line.contains("sam: ") && [4, 6].contains(&number)) {
             text += &format!("{}: {line}\n", 250 * number);
         }
@@ -139,6 +143,18 @@ fn where_bandwidth_chooses_nodes_threads_do_not_leave_them() {
         1500: sam: thread 100 of 1 to CPU 6, then CPUs 6-7
     "#]]
     .assert_eq(&with_data_elsewhere(alike, joined));
+}
+
+#[test]
+fn who_is_held_for_good_is_not_looked_at_ten_times_a_second() {
+    let mut world = World::new(machine(4), Host::Refuses);
+    let mut period = |number| {
+        world.step(&data_elsewhere(number, &world.topology.clone(), "0>1:40 0>3:80 1>0:40"));
+        world.period().0 / 1_000_000
+    };
+    let periods: Vec<u64> = (1..=9).map(&mut period).collect();
+    // Three intervals until the flag is steady, and four in which it is held.
+    assert_eq!(periods, [100, 100, 100, 100, 100, 100, 250, 1000, 750]);
 }
 
 #[test]

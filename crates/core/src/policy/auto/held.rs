@@ -62,6 +62,22 @@ pub enum Held {
     NodesChange,
 }
 
+impl Held {
+    /// Whether it will hold for as long as nothing else changes, so that asking again in 100 ms is of no use.
+    pub(super) fn lasts(self) -> bool {
+        match self {
+            Self::Interleaved { .. } | Self::NoNearer { .. } | Self::NodesAreChosen => true,
+            Self::NotSteady { .. }
+            | Self::SharesData
+            | Self::DataComes { .. }
+            | Self::Settling { .. }
+            | Self::ThreadsMoved { .. }
+            | Self::MemoryMoves
+            | Self::NodesChange => false,
+        }
+    }
+}
+
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
