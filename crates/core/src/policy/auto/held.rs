@@ -65,16 +65,7 @@ pub enum Held {
 impl Held {
     /// Whether it will hold for as long as nothing else changes, so that asking again in 100 ms is of no use.
     pub(super) fn lasts(self) -> bool {
-        match self {
-            Self::Interleaved { .. } | Self::NoNearer { .. } | Self::NodesAreChosen => true,
-            Self::NotSteady { .. }
-            | Self::SharesData
-            | Self::DataComes { .. }
-            | Self::Settling { .. }
-            | Self::ThreadsMoved { .. }
-            | Self::MemoryMoves
-            | Self::NodesChange => false,
-        }
+        matches!(self, Self::NodesAreChosen)
     }
 }
 
