@@ -110,12 +110,7 @@ pub(super) const EXPERIMENTS: [Experiment; 11] = [
         machine: "nmass-2",
         managers: &["nmass", "nmass:maximum-local", "auto"],
         // Alone, local: 31, 31, about 20 and 16 misses per 1000 instructions; the paper's four are said to have 30, 25, 22 and 18.
-        programs: Programs::Placed(&[
-            homed("P1", 0, &[1]),
-            homed("P2", 0, &[1]),
-            homed("P3", 1, &[0]),
-            homed("P4", 2, &[0]),
-        ]),
+        programs: Programs::Placed(&four_homed(TWICE_CACHE)),
         mappings: Mappings::All,
         seconds: 5,
     },
@@ -124,12 +119,7 @@ pub(super) const EXPERIMENTS: [Experiment; 11] = [
         about: "the same with as much memory as a cache holds each, so that company costs them more",
         machine: "nmass-2",
         managers: &["nmass", "nmass:maximum-local", "auto"],
-        programs: Programs::Placed(&[
-            filling("P1", 0, &[1]),
-            filling("P2", 0, &[1]),
-            filling("P3", 1, &[0]),
-            filling("P4", 2, &[0]),
-        ]),
+        programs: Programs::Placed(&four_homed(ONE_CACHE)),
         mappings: Mappings::All,
         seconds: 5,
     },
@@ -141,10 +131,10 @@ pub(super) const EXPERIMENTS: [Experiment; 11] = [
         // The penalties of the first two are about 1.6, those of the streams, whose prefetches come in time, 1.06: the paper's are
         // from 1.0 to 1.46. A stream asks for 21 lines in 1000 instructions and leaves nothing of the others' in the cache.
         programs: Programs::Placed(&[
-            homed("P1", 0, &[1]),
-            homed("P2", 1, &[1]),
-            Program { need: "stream", ..homed("P3", 4, &[0]) },
-            Program { need: "stream", ..homed("P4", 4, &[0]) },
+            homed("P1", 0, TWICE_CACHE, &[1]),
+            homed("P2", 1, TWICE_CACHE, &[1]),
+            Program { need: "stream", ..homed("P3", 4, TWICE_CACHE, &[0]) },
+            Program { need: "stream", ..homed("P4", 4, TWICE_CACHE, &[0]) },
         ]),
         mappings: Mappings::All,
         seconds: 5,
@@ -221,13 +211,23 @@ const fn hog(title: &'static str, start: &'static [usize], home: &'static [usize
 }
 
 /// A program that gains from a cache of its own, with its memory on node 0.
-const fn homed(title: &'static str, work: u32, start: &'static [usize]) -> Program {
-    Program { title, need: "own", work, size: TWICE_CACHE, start, home: &[0] }
+const fn homed(
+    title: &'static str,
+    work: u32,
+    size: &'static str,
+    start: &'static [usize],
+) -> Program {
+    Program { title, need: "own", work, size, start, home: &[0] }
 }
 
-/// The same where a cache of its own holds all of it.
-const fn filling(title: &'static str, work: u32, start: &'static [usize]) -> Program {
-    Program { size: ONE_CACHE, ..homed(title, work, start) }
+/// Four of them, the two that use memory most begun away from it.
+const fn four_homed(size: &'static str) -> [Program; 4] {
+    [
+        homed("P1", 0, size, &[1]),
+        homed("P2", 0, size, &[1]),
+        homed("P3", 1, size, &[0]),
+        homed("P4", 2, size, &[0]),
+    ]
 }
 
 /// Of the 28 pairs of nodes the one with the least bandwidth, both ways together (ALGORITHMS 3.10, the matrix of 6.3).
