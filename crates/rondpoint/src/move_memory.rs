@@ -11,9 +11,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use rondpoint_core::{Bytes, Pid};
-use rondpoint_linux::act::Identity;
 use rondpoint_linux::bulk::{self, Control, End, MAX_PASSES, Moved, Order};
 use rondpoint_linux::freeze::{self, Still, Stood};
 use rondpoint_linux::ledger_file::LedgerFile;
@@ -185,10 +184,8 @@ fn order(root: &Root, arguments: &Arguments) -> Result<Order> {
         bail!("--from {from} --to {to}: no node's memory would go to another");
     }
     let pid = Pid(arguments.pid);
-    let process =
-        Identity::of(root, pid).with_context(|| format!("process {pid}: there is none"))?;
-    probe::may_move_pages_of(pid)
-        .with_context(|| format!("process {pid}: its pages may not be moved by this user"))?;
+    let process = session::process_of(root, pid)?;
+    session::may_move_pages_of(pid)?;
     if let Some(allowed) = allowed_nodes(root, pid)?
         && let Some(node) = ways.values().find(|node| !allowed.contains(node))
     {

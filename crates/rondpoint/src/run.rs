@@ -19,7 +19,6 @@ use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run as run_loop};
 use rondpoint_core::plan::Outcome;
-use rondpoint_linux::act::Identity;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
@@ -290,10 +289,9 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
 fn join(arguments: &AttachArguments) -> Result<u8> {
     let preparation = prepare(&arguments.management, &[], session::caller().as_ref())?;
     let pid = Pid(arguments.pid);
-    Identity::of(&Root::live(), pid).with_context(|| format!("process {pid}: there is none"))?;
+    session::process_of(&Root::live(), pid)?;
     if preparation.header.guard.act {
-        let refused = || format!("process {pid}: its pages may not be moved by this user");
-        probe::may_move_pages_of(pid).with_context(refused)?;
+        session::may_move_pages_of(pid)?;
     }
     let machine = preparation.machine.clone();
     let mut session = Session::join(arguments.pid, machine, &preparation.settings)?;

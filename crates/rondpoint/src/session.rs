@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rondpoint_core::Pid;
+use rondpoint_linux::act::Identity;
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
 use rondpoint_linux::parse::schedstat;
 use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
 use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
-use rondpoint_linux::{Root, launch, root};
+use rondpoint_linux::{Root, launch, probe, root};
 
 // Numbers of signal(7), the same on x86-64 and arm64.
 const SIGHUP: i32 = 1;
@@ -32,6 +33,21 @@ const KILLED: i32 = 128;
 
 /// Exit status of a failure of ours, as `env` and `timeout` have it.
 pub(crate) const OWN_FAILURE: u8 = 125;
+
+/// The process that has this number now.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn process_of(root: &Root, pid: Pid) -> Result<Identity> {
+    Identity::of(root, pid).with_context(|| format!("process {pid}: there is none"))
+}
+
+/// # Errors
+/// This user may not move pages of the process.
+pub(crate) fn may_move_pages_of(pid: Pid) -> Result<()> {
+    probe::may_move_pages_of(pid)
+        .with_context(|| format!("process {pid}: its pages may not be moved by this user"))
+}
 
 /// Whom we watch.
 enum Subject {
