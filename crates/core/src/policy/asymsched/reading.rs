@@ -49,11 +49,7 @@ impl Reading {
         known: &Known<'_>,
         preset: &Preset,
     ) -> Option<Self> {
-        let bandwidth = topology.bandwidth()?;
-        let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
-        if nodes.len() > MAX_SEARCH_NODES {
-            return None;
-        }
+        let (nodes, bandwidth) = nodes_to_choose(topology)?;
         let movable = |app: &App| app.exempt.is_none() && app.memory.is_some();
         let apps: Vec<usize> =
             (0..model.apps.len()).filter(|&index| movable(&model.apps[index])).collect();
@@ -61,11 +57,7 @@ impl Reading {
             |&index: &usize| view(model, topology, &model.apps[index], &nodes, known, preset);
         let mut views: Vec<AppView> = apps.iter().map(view).collect();
         let away = views.iter_mut().map(|view| take_home(view, preset)).collect();
-        let situation = Situation {
-            bandwidth: bandwidth_of(&nodes, bandwidth),
-            kinds: kinds(model, topology, &nodes),
-            apps: views,
-        };
+        let situation = Situation { bandwidth, kinds: kinds(model, topology, &nodes), apps: views };
         Some(Self { situation, nodes, apps, away })
     }
 }
@@ -115,14 +107,18 @@ fn occupied(
 
 /// Whether there is something to choose for an application: bandwidth between nodes differs, and it runs on several.
 pub(super) fn may_choose(model: &Model, topology: &Topology, app: &App, preset: &Preset) -> bool {
-    let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
-    let bandwidth = topology.bandwidth().filter(|_| nodes.len() <= MAX_SEARCH_NODES);
-    let differs = bandwidth.is_some_and(|all| !is_symmetric(&bandwidth_of(&nodes, all), preset));
-    differs && occupied(model, topology, app, &nodes, preset).count_ones() > 1
+    nodes_to_choose(topology).is_some_and(|(nodes, bandwidth)| {
+        !is_symmetric(&bandwidth, preset)
+            && occupied(model, topology, app, &nodes, preset).count_ones() > 1
+    })
 }
 
-fn bandwidth_of(nodes: &[usize], bandwidth: &Matrix<f64>) -> Matrix<f64> {
-    Matrix::from_fn(nodes.len(), |i, j| bandwidth[(nodes[i], nodes[j])])
+/// Nodes with CPUs and the bandwidth between them; `None` if that is not known or they are more than the search can place.
+fn nodes_to_choose(topology: &Topology) -> Option<(Vec<usize>, Matrix<f64>)> {
+    let bandwidth = topology.bandwidth()?;
+    let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
+    let between = Matrix::from_fn(nodes.len(), |i, j| bandwidth[(nodes[i], nodes[j])]);
+    (nodes.len() <= MAX_SEARCH_NODES).then_some((nodes, between))
 }
 
 fn bit_of(node: usize, nodes: &[usize]) -> Mask {
