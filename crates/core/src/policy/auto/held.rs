@@ -63,7 +63,8 @@ pub enum Held {
 }
 
 impl Held {
-    /// Whether it will hold for as long as nothing else changes, so that asking again in 100 ms is of no use.
+    /// Whether it will hold until AsymSched decides anew, so that asking again in 100 ms is of no use. Interleaved pages and data that
+    /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
     pub(super) fn lasts(self) -> bool {
         matches!(self, Self::NodesAreChosen)
     }
