@@ -6,6 +6,7 @@ mod account;
 mod host;
 mod moves;
 mod output;
+mod period;
 mod report;
 
 use std::ffi::OsString;

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use rondpoint_core::accounts::{Account, Accounts};
 use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;
-use rondpoint_core::model::{Rung, Traffic};
+use rondpoint_core::model::Rung;
 use rondpoint_core::plan::{Action, Outcome, PageCounts, Refusal, StepResult};
 use rondpoint_core::trial::Judged;
-use rondpoint_core::{Matrix, Model, Nanos, Pid};
+use rondpoint_core::{Model, Nanos, Pid};
 use serde::Serialize;
+
+use super::period::{Counting, Period};
 
 /// Steps described in words; what is beyond is only counted.
 const DESCRIBED_STEPS: usize = 200;
@@ -36,6 +38,7 @@ pub(super) struct Diary {
     pub(super) looks: u64,
     pub(super) samples: u64,
     confidence: (f64, u64),
+    counting: Counting,
     /// The last window was an action's own.
     acted: bool,
 }
@@ -49,52 +52,6 @@ pub(super) struct StepLine {
     pub(super) action: String,
     pub(super) reason: String,
     pub(super) outcome: String,
-}
-
-/// Windows added up.
-#[derive(Default)]
-pub(super) struct Period {
-    pub(super) seconds: f64,
-    /// DRAM requests by `[accessing][holding]`.
-    requests: Option<Matrix<f64>>,
-    /// Latency times requests, and the requests.
-    latency: (f64, f64),
-    instructions: f64,
-}
-
-impl Period {
-    fn add(&mut self, window: &Model) {
-        self.seconds += window.elapsed.seconds();
-        let threads = window.threads.iter();
-        let rates = threads.filter_map(|thread| thread.rates.instructions_per_s);
-        self.instructions += rates.sum::<f64>() * window.elapsed.seconds();
-        let Some(traffic) = &window.traffic else { return };
-        let counts = traffic.requests_per_us.map(|rate| rate * window.elapsed.micros());
-        let total: f64 = counts.rows().flatten().sum();
-        if let Some(cycles) = window.latency_cycles {
-            self.latency = (self.latency.0 + cycles * total, self.latency.1 + total);
-        }
-        self.requests = Some(match self.requests.take() {
-            Some(sum) => Matrix::from_fn(sum.size(), |n, m| sum[(n, m)] + counts[(n, m)]),
-            None => counts,
-        });
-    }
-
-    /// Its traffic, if there was any.
-    pub(super) fn traffic(&self) -> Option<Traffic> {
-        let elapsed = Nanos((self.seconds * 1e9) as u64);
-        Traffic::from_counts(self.requests.as_ref()?, elapsed)
-    }
-
-    /// Mean latency of a DRAM access in cycles.
-    pub(super) fn latency_cycles(&self) -> Option<f64> {
-        (self.latency.1 > 0.0).then(|| self.latency.0 / self.latency.1)
-    }
-
-    /// Instructions per second of all threads; `None` where they are not counted.
-    pub(super) fn instructions_per_s(&self) -> Option<f64> {
-        (self.instructions > 0.0 && self.seconds > 0.0).then(|| self.instructions / self.seconds)
-    }
 }
 
 impl Diary {
@@ -139,13 +96,14 @@ impl Diary {
     fn take_in(&mut self, window: &Model) {
         *self.rungs.entry(window.sensing.rung).or_insert(0) += 1;
         self.confidence = (self.confidence.0 + window.sensing.confidence, self.confidence.1 + 1);
+        let is_counted = self.counting.is_whole(window);
         if self.first_action_s.is_none() {
-            self.before.add(window);
+            self.before.add(window, is_counted);
         } else if self.acted {
             self.acted = false;
             self.since = Period::default();
         } else {
-            self.since.add(window);
+            self.since.add(window, is_counted);
         }
     }
 

@@ -10,8 +10,9 @@ use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_linux::syscall::process::End;
 use serde::Serialize;
 
-use super::account::{Diary, Period, StepLine, pages_told, touched};
+use super::account::{Diary, StepLine, pages_told, touched};
 use super::moves::ThreadMoves;
+use super::period::Period;
 
 /// Version of the report's format; fields are only ever added to one.
 const SCHEMA: u32 = 1;
