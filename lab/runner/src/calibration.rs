@@ -15,7 +15,7 @@ use rondpoint_machine::Machine;
 use serde_json::Value;
 
 use self::expected::Loop;
-use crate::lab::{Lab, cut_machine};
+use crate::lab::{Lab, Start, cut_machine};
 use crate::physics::{Finding, document, script};
 
 const MACHINES: [&str; 3] = ["carrefour-a", "sam-2", "nmass-2"];
@@ -60,6 +60,8 @@ pub(crate) struct Arguments {
     /// Only these machines; default: all three
     #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "sam-2", "nmass-2"])]
     machines: Vec<String>,
+    #[command(flatten)]
+    start: Start,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -67,7 +69,7 @@ pub(crate) struct Arguments {
 
 /// Runs all and prints them; exit status 1 when a measurement is elsewhere than its constant.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let lab = Lab::open()?;
+    let lab = Lab::open_at(&arguments.start)?;
     let mut findings = Vec::new();
     for name in MACHINES {
         let asked = &arguments.machines;

@@ -20,12 +20,22 @@ const MACHINES: &[(&str, &str)] = &[
     ("sam-2", include_str!("../../../machines/sam-2.toml")),
 ];
 
+/// What the guests of a check begin with. A check has to hold whatever that is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    /// Check with another address layout and another start than those of seed 1
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
 /// Everything that a run needs but the program.
 pub(crate) struct Lab {
     pub(crate) installed: Installed,
     pub(crate) built: Built,
     /// The cache folder.
     pub(crate) cache: PathBuf,
+    /// Of the guests of checks: another address layout and another start for each number.
+    pub(crate) seed: u64,
 }
 
 impl Lab {
@@ -35,7 +45,12 @@ impl Lab {
         let installed = Installed::load(&cache)?;
         let folder = parts_folder()?;
         let built = Built::find(&folder)?;
-        Ok(Self { installed, built, cache })
+        Ok(Self { installed, built, cache, seed: 1 })
+    }
+
+    /// The same for checks.
+    pub(crate) fn open_at(start: &Start) -> Result<Self> {
+        Ok(Self { seed: start.seed, ..Self::open()? })
     }
 
     /// The machine of that name or file, scaled for the lab.

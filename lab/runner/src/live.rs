@@ -26,7 +26,7 @@ use crate::batch::{Batch, Task, default_jobs};
 use crate::cache::Cache;
 use crate::comparison::ConfigurationReport;
 use crate::configuration::{self, Configuration};
-use crate::lab::Lab;
+use crate::lab::{Lab, Start};
 use crate::physics::{Finding, document};
 use crate::program;
 use crate::side_by_side::side_by_side;
@@ -78,6 +78,8 @@ pub(crate) struct Arguments {
     /// Checks to run side by side
     #[arg(long, value_name = "N", default_value_t = default_jobs(), value_parser = whole::<usize>("checks", 1..=256))]
     jobs: usize,
+    #[command(flatten)]
+    start: Start,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -85,7 +87,7 @@ pub(crate) struct Arguments {
 
 /// Runs the checks and prints what was found; exit status 1 when something does not hold.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let lab = Lab::open()?;
+    let lab = Lab::open_at(&arguments.start)?;
     let asked = |check: &&Check| {
         arguments.checks.is_empty() || arguments.checks.iter().any(|asked| asked == check.name)
     };
@@ -118,7 +120,7 @@ fn compare(
         guest: &guest,
         command: &command,
         configuration: *configuration,
-        seed: 1,
+        seed: lab.seed,
     };
     let tasks: Vec<Task<'_>> = configurations.iter().map(task).collect();
     let cache = Some(Cache::open(lab)?);

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Start};
 
 /// What `physics` takes.
 #[derive(Debug, clap::Args)]
@@ -21,6 +21,8 @@ pub(crate) struct Arguments {
     /// Only these machines; default: all
     #[arg(value_name = "MACHINE", value_parser = ["carrefour-a", "asymsched-8"])]
     machines: Vec<String>,
+    #[command(flatten)]
+    start: Start,
     /// Print one JSON object instead of a table
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -111,7 +113,7 @@ fn rounded(value: f64) -> String {
 
 /// Runs all checks and prints them; exit status 1 when one does not hold.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let lab = Lab::open()?;
+    let lab = Lab::open_at(&arguments.start)?;
     let asked = |name: &str| {
         arguments.machines.is_empty() || arguments.machines.iter().any(|asked| asked == name)
     };

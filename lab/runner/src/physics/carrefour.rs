@@ -236,6 +236,6 @@ fn kmeans(lab: &Lab, machine: &Machine, placement: Configuration) -> Result<Reco
     let command =
         "/bin/rondpoint-workloads kmeans --pin --no-huge-pages --size 64M --iterations 10";
     let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    let guest = configuration::with_job(guest, &lab.installed, placement, &command, 1)?;
+    let guest = configuration::with_job(guest, &lab.installed, placement, &command, lab.seed)?;
     super::script::boot(lab, machine, &format!("k-means, {placement}"), &guest)
 }

@@ -42,12 +42,12 @@ pub(crate) fn run_with(
     guest.add_script(format!("{HEAD}\n{text}\n"), "/root/script");
     bring(&mut guest)?;
     let command = ["/bin/sh", "/root/script"].map(str::to_owned);
-    let guest =
-        configuration::with_job(guest, &lab.installed, Configuration::FirstTouch, &command, 1)?;
+    let placement = Configuration::FirstTouch;
+    let guest = configuration::with_job(guest, &lab.installed, placement, &command, lab.seed)?;
     boot(lab, machine, what, &guest)
 }
 
-/// Boots a guest that holds its job, with seed 1, and says on stderr how long it took.
+/// Boots a guest that holds its job and says on stderr how long it took.
 pub(crate) fn boot(lab: &Lab, machine: &Machine, what: &str, guest: &Initramfs) -> Result<Record> {
     let started = Instant::now();
     eprint!("{}: {what} … ", machine.name);
@@ -57,7 +57,7 @@ pub(crate) fn boot(lab: &Lab, machine: &Machine, what: &str, guest: &Initramfs) 
         built: &lab.built,
         machine,
         initramfs: &guest.archive()?,
-        seed: 1,
+        seed: lab.seed,
         limit: LIMIT,
     };
     let record = boot.run().with_context(context)?;
