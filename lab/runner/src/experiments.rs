@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
 
 use self::catalogue::{Case, EXPERIMENTS, Experiment};
@@ -32,9 +32,8 @@ const CORE_SECONDS: u64 = 40;
 /// What `experiments` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which of them: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, demo-pairs, demo-pairs-2; default: all. The search for the
-    /// best fixed placement takes one seed
-    #[arg(value_name = "NAME")]
+    /// Only these; default: all. The search for the best fixed placement takes one seed
+    #[arg(value_name = "NAME", value_parser = EXPERIMENTS.map(|experiment| experiment.name))]
     names: Vec<String>,
     #[command(flatten)]
     series: Series,
@@ -51,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         print!("{}", render::page(&reports));
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = chosen(&arguments.names)?;
+    let chosen = chosen(&arguments.names);
     let lab = Lab::open()?;
     let mut report = Report {
         format: FORMAT,
@@ -81,14 +80,10 @@ fn reported(path: &Path) -> Result<Report> {
         .with_context(|| format!("{}: no report of experiments", path.display()))
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
-    if let Some(name) = names.iter().find(|name| EXPERIMENTS.iter().all(|one| one.name != **name)) {
-        let known: Vec<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
-        bail!("{name}: no such experiment; there are {}", known.join(", "));
-    }
+fn chosen(names: &[String]) -> Vec<&'static Experiment> {
     let is_wanted =
         |one: &&Experiment| names.is_empty() || names.iter().any(|name| name == one.name);
-    Ok(EXPERIMENTS.iter().filter(is_wanted).collect())
+    EXPERIMENTS.iter().filter(is_wanted).collect()
 }
 
 /// One experiment with everything that it is run with.
@@ -221,17 +216,26 @@ impl<'a> Laboratory<'a> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
-    fn an_unknown_experiment_is_refused_with_those_there_are() {
-        assert_eq!(chosen(&[]).expect("all").len(), EXPERIMENTS.len());
-        assert_eq!(chosen(&["sam".to_owned()]).expect("one")[0].name, "sam");
-        let error = chosen(&["x".to_owned()]).err().expect("unknown").to_string();
-        assert_eq!(
-            error,
-            "x: no such experiment; there are sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
-             demo-pairs, demo-pairs-2"
-        );
+    fn experiments_are_chosen_by_name_and_unknown_ones_refused() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let names = |line: &[&str]| -> Result<Vec<&str>, String> {
+            let command = Command::try_parse_from([&["experiments"], line].concat());
+            let chosen = chosen(&command.map_err(|error| error.to_string())?.arguments.names);
+            Ok(chosen.iter().map(|experiment| experiment.name).collect())
+        };
+        assert_eq!(names(&[]).expect("all").len(), EXPERIMENTS.len());
+        assert_eq!(names(&["sam"]).expect("one"), ["sam"]);
+        let error = names(&["x"]).expect_err("unknown");
+        assert!(error.contains("invalid value 'x' for '[NAME]...'"), "{error}");
+        assert!(error.contains("sam-spread, nmass, "), "{error}");
     }
 }
