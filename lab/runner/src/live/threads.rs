@@ -242,35 +242,32 @@ pub(super) fn check_auto(lab: &Lab) -> Result<Vec<Finding>> {
     let rounds = round_ends(&auto.said).context("the program told no rounds")?;
     let mut findings =
         auto.findings(&machine, &TOGETHER, (LEAST_TOGETHER, auto.gain(&rounds, 2.5)));
-    findings.push(left_alone(
-        &machine,
-        &[Managed::of(&record, "placed")?, Managed::of(&record, "again")?],
-    ));
+    let placed = [Managed::of(&record, "placed")?, Managed::of(&record, "again")?];
+    findings.push(left_alone(&machine, &placed)?);
     Ok(findings)
 }
 
-/// Nothing moves in a well placed program: not in one run of these, and in another at most where the kernel took a thread elsewhere, so
-/// that the program was not well placed any more.
-fn left_alone(machine: &Machine, runs: &[Managed]) -> Finding {
-    let moved = |run: &Managed| (run.moved(), run.report["pages_moved"].as_u64());
-    let looks = |run: &Managed| run.report["looks"].as_u64().unwrap_or(0);
-    let is_calm = |run: &Managed| moved(run) == (0, Some(0));
-    let is_displaced = |run: &Managed| run.nodes()[1] != [0, 1];
-    let told = |run: &Managed| {
-        let ([begun, ended], (threads, pages)) = (run.nodes(), moved(run));
-        let pages = pages.map_or_else(|| "no count of".to_owned(), |pages| pages.to_string());
-        let looks = looks(run);
-        format!("{begun:?} to {ended:?}, {looks} looks, {threads} threads and {pages} pages moved")
-    };
-    Finding::fact(
+/// Nothing moves in a well placed program: no thread in any of its runs, and no page in one of them at least. In another pages may,
+/// where the kernel took a thread elsewhere, so that the program was not well placed any more.
+fn left_alone(machine: &Machine, runs: &[Managed]) -> Result<Finding> {
+    let (mut told, mut calm, mut holds) = (Vec::new(), 0, true);
+    for run in runs {
+        let count = |name: &str| run.report[name].as_u64().context("a count is missing");
+        let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());
+        let [begun, ended] = run.nodes();
+        calm += u32::from(pages == 0);
+        holds &= looks > 3 && threads == 0 && (pages == 0 || ended != begun);
+        told.push(format!(
+            "{begun:?} to {ended:?}, {looks} looks, {threads} threads and {pages} pages moved"
+        ));
+    }
+    Ok(Finding::fact(
         &name(machine),
         "auto: a well placed program is left alone",
         "looked at, nothing moved",
-        runs.iter().map(told).collect::<Vec<_>>().join("; "),
-        runs.iter().any(is_calm)
-            && runs.iter().all(|run| is_calm(run) || is_displaced(run))
-            && runs.iter().all(|run| looks(run) > 3),
-    )
+        told.join("; "),
+        holds && calm > 0,
+    ))
 }
 
 /// Of two programs with all memory on node 0, the one that uses it ends there.
