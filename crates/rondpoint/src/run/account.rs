@@ -93,7 +93,7 @@ impl Diary {
         self.began.map_or(0.0, |began| at.since(began).seconds())
     }
 
-    fn take_in(&mut self, window: &Model) {
+    pub(super) fn take_in(&mut self, window: &Model) {
         *self.rungs.entry(window.sensing.rung).or_insert(0) += 1;
         self.confidence = (self.confidence.0 + window.sensing.confidence, self.confidence.1 + 1);
         let is_counted = self.counting.is_whole(window);

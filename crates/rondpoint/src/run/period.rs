@@ -3,8 +3,8 @@
 use rondpoint_core::model::Traffic;
 use rondpoint_core::{Matrix, Model, Nanos, Tid};
 
-/// A window whose instructions are known for less of its CPU time than all but this share is left out of the
-/// mean (our choice: what a helper that comes and goes takes is less).
+/// A window is left out of the mean where the instructions of more than this share of its CPU time are not known
+/// (our choice: a helper that comes and goes takes less).
 const UNCOUNTED: f64 = 0.05;
 
 /// Whose instructions a window brings. A thread is counted from its second look to its last: what it did before
@@ -24,16 +24,11 @@ impl Counting {
         let is_here = |tid: &Tid| now.binary_search_by_key(tid, |(tid, _)| *tid).is_ok();
         let left: f64 =
             self.last.iter().filter(|(tid, _)| !is_here(tid)).map(|(_, share)| share).sum();
-        let shares = |counted: bool| {
-            let is_of = window
-                .threads
-                .iter()
-                .filter(move |thread| thread.rates.instructions_per_s.is_some() == counted);
-            is_of.map(|thread| thread.cpu_share).sum::<f64>()
-        };
-        let (counted, uncounted) = (shares(true), shares(false) + left);
+        let ran: f64 = window.threads.iter().map(|thread| thread.cpu_share).sum();
+        let uncounted = window.threads.iter().filter(|one| one.rates.instructions_per_s.is_none());
+        let unknown = uncounted.map(|thread| thread.cpu_share).sum::<f64>() + left;
         self.last = now;
-        uncounted <= UNCOUNTED * (counted + uncounted)
+        unknown <= UNCOUNTED * (ran + left)
     }
 }
 
@@ -92,6 +87,7 @@ impl Period {
 
 #[cfg(test)]
 mod tests {
+    use super::super::account::Diary;
     use super::*;
     use rondpoint_core::CpuSet;
     use rondpoint_core::model::Thread;
@@ -110,15 +106,10 @@ mod tests {
     }
 
     fn rate(windows: &[&[(u32, Option<f64>, f64)]]) -> Option<f64> {
-        let mut counting = Counting::default();
-        let mut period = Period::default();
-        for threads in windows {
-            let window = window(threads);
-            let is_counted = counting.is_whole(&window);
-            period.add(&window, is_counted);
-        }
-        assert!((period.seconds - windows.len() as f64).abs() < 1e-9);
-        period.instructions_per_s()
+        let mut diary = Diary::default();
+        windows.iter().for_each(|threads| diary.take_in(&window(threads)));
+        assert!((diary.before.seconds - windows.len() as f64).abs() < 1e-9);
+        diary.before.instructions_per_s()
     }
 
     #[test]
