@@ -117,7 +117,8 @@ fn with_data_elsewhere(topology: Topology, traffic: &str) -> String {
     let mut world = World::new(topology, Host::Refuses);
     let mut text = String::new();
     for number in 1..=6 {
-        let step = world.step(&data_elsewhere(number, &world.topology.clone(), traffic));
+        let model = data_elsewhere(number, &world.topology, traffic);
+        let step = world.step(&model);
         for line in step.lines().filter(|line| line.contains("sam: ") && [4, 6].contains(&number)) {
             text += &format!("{}: {line}\n", 250 * number);
         }
@@ -149,7 +150,8 @@ fn where_bandwidth_chooses_nodes_threads_do_not_leave_them() {
 fn who_is_held_for_good_is_not_looked_at_ten_times_a_second() {
     let mut world = World::new(machine(4), Host::Refuses);
     let mut period = |number| {
-        world.step(&data_elsewhere(number, &world.topology.clone(), "0>1:40 0>3:80 1>0:40"));
+        let model = data_elsewhere(number, &world.topology, "0>1:40 0>3:80 1>0:40");
+        world.step(&model);
         world.period().0 / 1_000_000
     };
     let periods: Vec<u64> = (1..=9).map(&mut period).collect();
