@@ -45,7 +45,7 @@ fn interval(criterion: &mut Criterion) {
                     &layout,
                     black_box(&uses),
                     &thresholds,
-                    preset.memory,
+                    &preset,
                     &mut marks,
                     &mut state,
                 );
@@ -57,7 +57,7 @@ fn interval(criterion: &mut Criterion) {
                     &layout,
                     black_box(&uses),
                     &thresholds,
-                    preset.memory,
+                    &preset,
                     &mut marks,
                     &mut state,
                 );

@@ -9,9 +9,10 @@
 //! | coherence first: N-MASS has no thread that exchanges data | `flags` |
 //! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
 //! | who is moved by one is not moved by another in the same step, and its pages wait for two epochs | here, `past` |
-//! | data comes to a thread if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
+//! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
-//! | a thread goes to its data only if clearly more of what its node asks for is there than here | here |
+//! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
+//! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
@@ -46,7 +47,7 @@ use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
 use super::nmass::{self, NMass};
 use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
 use super::{Policy, Registered};
-use crate::model::{App, Model};
+use crate::model::{App, Model, Thread};
 use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
@@ -106,7 +107,7 @@ impl Auto {
             ..carrefour.clone()
         };
         Self {
-            sam: Sam::new(sam::Preset::SLIDES),
+            sam: Sam::new(sam::Preset::WITH_HOMES),
             nmass: NMass::new(nmass::Preset::PUBLISHED),
             // A stock kernel moves memory with its own call: what that takes is measured.
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
@@ -145,6 +146,11 @@ impl Auto {
         let seconds_per_gb = asymsched.seconds_per_gb();
         let data_comes_to = |app: &App, flagged: &Flagged| {
             let home = flagged.home?;
+            // Who has just come may be gone again before its data is there.
+            let rested = model.at.since(flags.here_since(flagged.tid)?);
+            if rested < Nanos(RESTING_EPOCHS * EPOCH.0) {
+                return None;
+            }
             let share = private.share(app.pid, home, flagged.node);
             let colocation =
                 carrefour.mechanisms(app.pid).is_some_and(|mechanisms| mechanisms.colocation);
@@ -155,7 +161,8 @@ impl Auto {
             let app = model.app(flagged.pid?)?;
             memory_moves(asymsched, app.pid)
                 .or_else(|| past.interleaved(app))
-                .or_else(|| no_nearer(app, flagged))
+                .or_else(|| flags.no_room(flagged.home?, topology))
+                .or_else(|| no_nearer(model, topology, flagged))
                 .or_else(|| data_comes_to(app, flagged))
         };
         let stays = |flagged: &Flagged| {
@@ -306,12 +313,26 @@ fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Held> {
 /// accesses alone, and of two nodes that hold half of the memory each neither is nearer).
 const NEARER_ABOVE: f64 = 1.5;
 
-/// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on any of them.
-fn no_nearer(app: &App, flagged: &Flagged) -> Option<Held> {
-    let requests = &app.traffic.as_ref()?.requests_per_us;
-    let (own, home) =
-        (requests[(flagged.node, flagged.node)], requests[(flagged.node, flagged.home?)]);
-    let ratio = home / own;
+/// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on any of them. What a node asks for on
+/// behalf of one thread is that thread's; of several, the samples of each say more.
+fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -> Option<Held> {
+    let app = model.app(flagged.pid?)?;
+    let home = flagged.home?;
+    let threads = model.threads_of(app);
+    let is_here = |thread: &&Thread| topology.node_of_cpu(thread.cpu) == flagged.node;
+    let company = threads.iter().filter(is_here).filter(|thread| thread.tid != flagged.tid);
+    let sampled = || {
+        let thread = threads.iter().find(|thread| thread.tid == flagged.tid)?;
+        let accesses =
+            thread.accesses_by_node.as_ref().filter(|_| thread.sampled_home().is_known())?;
+        Some(f64::from(accesses[home]) / f64::from(accesses[flagged.node]))
+    };
+    let requested = || {
+        let requests = &app.traffic.as_ref()?.requests_per_us;
+        Some(requests[(flagged.node, home)] / requests[(flagged.node, flagged.node)])
+    };
+    let is_alone = company.count() == 0;
+    let ratio = if is_alone { requested() } else { sampled().or_else(requested) }?;
     let above = NEARER_ABOVE;
     (ratio.is_finite() && ratio <= above).then_some(Held::NoNearer { ratio, above })
 }
@@ -349,7 +370,7 @@ impl Policy for Auto {
         self.held.clear();
         self.past.advance(model);
         self.relabel(topology);
-        self.flags.observe(model, &self.sam.thresholds(topology));
+        self.flags.observe(model, topology, &self.sam.thresholds(topology));
         let mut proposals = self.share(model, topology);
         if let Some(epoch) = self.epoch.add(model, EPOCH) {
             self.end_epoch(epoch, topology, random, &mut proposals);

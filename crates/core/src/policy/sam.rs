@@ -14,6 +14,7 @@ mod coherence;
 mod consolidate;
 mod decide;
 mod history;
+mod latest;
 mod mph;
 mod observe;
 mod order;
@@ -34,6 +35,7 @@ pub use propose::{SamReason, Side};
 pub use thresholds::{Basis, Thresholds};
 pub use view::{DataHome, Layout, Running, Socket, Use};
 
+use self::latest::Latest;
 use self::observe::Sockets;
 use self::propose::Assignments;
 use super::{Policy, Registered};
@@ -62,6 +64,7 @@ pub(super) const REGISTERED: Registered = Registered {
 #[derive(Debug, Clone)]
 pub struct Sam {
     preset: Preset,
+    latest: Latest,
     marks: Marks,
     apps: Apps,
     state: Consolidated,
@@ -84,6 +87,7 @@ impl Sam {
     pub fn new(preset: Preset) -> Self {
         Self {
             preset,
+            latest: Latest::default(),
             marks: Marks::default(),
             apps: Apps::default(),
             state: Consolidated::default(),
@@ -183,13 +187,14 @@ impl Sam {
     ) -> T {
         self.forget(model);
         let sockets = Sockets::new(topology);
-        let (uses, threads) = observe::uses(model, topology, &sockets);
+        let (uses, threads) =
+            observe::uses(model, topology, &sockets, &self.latest.observe(model, topology));
         let thresholds = self.preset.basis.for_topology(topology);
         consolidate(
             &sockets.layout,
             &uses,
             &thresholds,
-            self.preset.memory,
+            &self.preset,
             &mut self.marks,
             &mut self.state,
         );
@@ -219,10 +224,13 @@ fn flagged<'a>(view: &'a propose::View<'a>) -> impl Iterator<Item = (usize, Flag
         ];
         let one = move |phase| {
             let (running, socket) = cpu_use.thread().zip(situation.layout.socket_of_cpu[cpu])?;
+            let marked = || situation.marks.get(running.tid).and_then(Away::home);
             let home = match running.home {
-                DataHome::Socket(home) => Some(view.sockets.node(home)),
-                DataHome::Unknown | DataHome::Scattered => None,
+                DataHome::Socket(home) => Some(home),
+                DataHome::Unknown => marked(),
+                DataHome::Scattered => None,
             };
+            let home = home.map(|socket| view.sockets.node(socket));
             let node = view.sockets.node(socket);
             Some((cpu, Flagged { phase, pid: running.pid, tid: running.tid, node, home }))
         };

@@ -2,7 +2,7 @@
 
 use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::{Expect, expect};
-use rondpoint_core::{Model, Topology};
+use rondpoint_core::{Model, Nanos, Topology};
 
 /// A thread on node 0 whose data is on node 1: 0.5 GB, the sampled pages accessed by these nodes. Of its 150 requests/µs so many are
 /// local.
@@ -66,6 +66,65 @@ fn else_the_thread_goes_to_its_data() {
         sam: thread 100 of 1 to CPU 2, then CPUs 2-3
     "#]],
     );
+}
+
+/// Linux takes a thread away from its data now and then. Data that runs after it is late wherever it arrives.
+#[test]
+fn a_thread_that_has_just_come_goes_back_even_if_its_data_could_follow() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
+    let mut text = String::new();
+    for at in 997..=1000 {
+        let model = far(at, &world.topology, &[0], 10 + 15 * (at - 997));
+        if at == 1000 {
+            // It was at home for a moment.
+            let mut home = model.clone();
+            home.at = Nanos(home.at.0 - 500_000_000);
+            home.threads[0].cpu = 2;
+            world.step(&home);
+        }
+        text = world.step(&model);
+    }
+    expect![[r#"
+        sam: thread 100 of 1 to CPU 2, then CPUs 2-3
+        held: carrefour: move 3 pages of 1 (co-location): 3 × 1→0; its threads rested for 0 of 2 epochs
+    "#]].assert_eq(&text);
+}
+
+/// Of what their node asks for half is here, but one of them asks for all of the other half.
+#[test]
+fn of_two_threads_of_a_process_each_goes_by_its_own_samples() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
+    let mut text = String::new();
+    for at in 1..=5 {
+        let mut model = second(at, &world.topology);
+        let threads =
+            process(&mut model, &world.topology, 1, &[0, 1], &[0.2, 0.2], "0>0:75 0>1:75");
+        for (thread, accesses) in threads.iter_mut().zip([vec![100, 0], vec![0, 100]]) {
+            thread.rates.memory_per_s = Some(9e6);
+            thread.accesses_by_node = Some(accesses);
+        }
+        text = world.step(&model);
+    }
+    expect![[r#"
+        sam: thread 101 of 1 to CPU 2, then CPUs 2-3
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn threads_for_whose_data_a_node_has_no_cpus_stay() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
+    let mut text = String::new();
+    for at in 1..=5 {
+        let mut model = second(at, &world.topology);
+        for thread in process(&mut model, &world.topology, 1, &[0, 1, 2], &[0.0, 0.5], "") {
+            thread.rates.memory_per_s = Some(9e6);
+            thread.accesses_by_node = Some(vec![0, 100]);
+        }
+        text = world.step(&model);
+    }
+    expect![[r#"
+        held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; 3 threads have their data there, for 2 CPUs
+    "#]].assert_eq(&text);
 }
 
 #[test]

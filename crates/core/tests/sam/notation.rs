@@ -29,14 +29,7 @@ impl Session {
     /// One interval.
     pub(crate) fn moves(&mut self, layout: &Layout, uses: &[Use]) -> Vec<Move> {
         let mut state = Consolidated::default();
-        consolidate(
-            layout,
-            uses,
-            &self.thresholds,
-            self.preset.memory,
-            &mut self.marks,
-            &mut state,
-        );
+        consolidate(layout, uses, &self.thresholds, &self.preset, &mut self.marks, &mut state);
         decide(Situation {
             layout,
             uses,
@@ -102,6 +95,7 @@ fn parse_cell(cell: &str, thresholds: &Thresholds) -> Use {
             "snp" => running.sharing = share * thresholds.coherence,
             "mem" => running.memory = share * thresholds.memory_thread,
             "rdr" => running.remote = share * thresholds.remote,
+            "uncounted" => running.is_uncounted = true,
             "scattered" => running.home = DataHome::Scattered,
             _ if key.starts_with("home") => running.home = DataHome::Socket(number("home")),
             _ if key.starts_with("cpus") => {

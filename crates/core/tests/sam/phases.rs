@@ -189,6 +189,59 @@ fn else_a_cpu_bound_thread_makes_room_unless_its_own_data_is_there() {
 }
 
 #[test]
+fn a_thread_that_was_not_counted_may_be_anything_and_makes_no_room() {
+    check(
+        "2 sockets 2 cores 1 thread\n 0: T1 rdr home1 | T2\n 1: T3 uncounted | T4 uncounted",
+        expect![[r#"
+        nothing
+    "#]],
+    );
+    check(
+        "2 sockets 2 cores 1 thread\n 0: T1 rdr home1 | T2\n 1: T3 uncounted | T4",
+        expect![[r#"
+        R: T1 0.0→1.3 for T4 (CpuBound)
+    "#]],
+    );
+}
+
+/// Prefetching fetches lines before a load asks for them, so few remote accesses are counted: T1 has none.
+#[test]
+fn known_homes_send_threads_there_whose_remote_accesses_are_prefetched() {
+    let text = "2 sockets 2 cores 1 thread\n 0: T1 mem home1 | T2 home1\n 1: - | -";
+    check(
+        text,
+        expect![[r#"
+        nothing
+    "#]],
+    );
+    check_with(
+        Preset::WITH_HOMES,
+        text,
+        expect![[r#"
+        R: T1 0.0→1.2
+    "#]],
+    );
+}
+
+#[test]
+fn with_known_homes_whoever_is_away_makes_room_and_nobody_who_is_at_home() {
+    check_with(
+        Preset::WITH_HOMES,
+        "3 sockets 1 cores 1 thread\n 0: T1 mem home1\n 1: T2 mem home2\n 2: T3 mem home2",
+        expect![[r#"
+        R: T1 0.0→1.1 for T2 (Away)
+    "#]],
+    );
+    check_with(
+        Preset::WITH_HOMES,
+        "2 sockets 1 cores 1 thread\n 0: T1 mem home1\n 1: T2 mem home1",
+        expect![[r#"
+        nothing
+    "#]],
+    );
+}
+
+#[test]
 fn pages_say_which_of_four_sockets_is_home() {
     check(
         "4 sockets 1 cores 1 thread\n 0: T1 rdr home2\n 1: -\n 2: -\n 3: -",

@@ -63,7 +63,7 @@ fn case(sockets: impl Strategy<Value = usize>) -> impl Strategy<Value = Case> {
 }
 
 fn presets() -> impl Strategy<Value = Preset> {
-    proptest::sample::select(Preset::ALL.to_vec())
+    proptest::sample::select([&Preset::ALL[..], &[Preset::WITH_HOMES]].concat())
 }
 
 fn decide(case: &Case, preset: &Preset) -> Vec<Move> {

@@ -1,9 +1,11 @@
-//! For how many of the last 16 intervals each thread had each of SAM's problems (ALGORITHMS 5.6).
+//! For how many of the last 16 intervals each thread had each of SAM's problems (ALGORITHMS 5.6), where its data was when samples last
+//! told, and since when it is where it runs.
 
 use super::held::Held;
-use crate::model::{Model, Thread};
+use crate::model::{Model, SampledHome, Thread};
 use crate::policy::sam::{History, Phase, STEADY_ABOVE, Thresholds};
-use crate::units::Tid;
+use crate::topology::Topology;
+use crate::units::{Nanos, Tid};
 use alloc::collections::BTreeMap;
 
 /// The flags of one thread.
@@ -13,6 +15,11 @@ struct Histories {
     sharing: History,
     memory: History,
     remote: History,
+    /// The node of its data; `None` if that is on several, or was never seen.
+    home: Option<usize>,
+    /// The node where it runs, and when it was first seen there.
+    node: usize,
+    since: Nanos,
 }
 
 /// The flags of all threads.
@@ -23,10 +30,15 @@ pub(super) struct Flags {
 
 impl Flags {
     /// Takes in one interval; who is gone is forgotten.
-    pub(super) fn observe(&mut self, model: &Model, thresholds: &Thresholds) {
+    pub(super) fn observe(&mut self, model: &Model, topology: &Topology, thresholds: &Thresholds) {
         let mut before = core::mem::take(&mut self.threads);
         for thread in &model.threads {
-            let mut histories = before.remove(&thread.tid).unwrap_or_default();
+            let node = topology.node_of_cpu(thread.cpu);
+            let fresh = || Histories { node, since: model.at, ..Histories::default() };
+            let mut histories = before.remove(&thread.tid).unwrap_or_else(fresh);
+            if histories.node != node {
+                histories = Histories { node, since: model.at, ..histories };
+            }
             histories.push(thread, thresholds);
             self.threads.insert(thread.tid, histories);
         }
@@ -44,6 +56,19 @@ impl Flags {
         (!history.is_steady()).then_some(held)
     }
 
+    /// A node has no room for all threads that use memory much and have their data there.
+    pub(super) fn no_room(&self, home: usize, topology: &Topology) -> Option<Held> {
+        let is_of = |one: &&Histories| one.home == Some(home) && one.memory.count() > 0;
+        let threads = self.threads.values().filter(is_of).count();
+        let cpus = topology.cpus_of_node(home).len();
+        (threads > cpus).then_some(Held::NoRoom { threads, cpus })
+    }
+
+    /// Since when a thread has been on the node where it runs.
+    pub(super) fn here_since(&self, tid: Tid) -> Option<Nanos> {
+        self.threads.get(&tid).map(|histories| histories.since)
+    }
+
     /// N-MASS has only threads that exchanged data with nobody in any of these intervals, neither on another socket nor on their own:
     /// those it must not take away from each other. Not to act takes no steady flag.
     pub(super) fn shares_data(&self, tid: Tid) -> Option<Held> {
@@ -58,8 +83,16 @@ impl Histories {
         let rates = &thread.rates;
         self.coherence.push(above(rates.coherence_remote_per_s, thresholds.coherence));
         self.sharing.push(above(rates.coherence_local_per_s, thresholds.coherence));
-        self.memory.push(above(rates.memory_per_s, thresholds.memory_thread));
-        self.remote.push(above(rates.remote_dram_per_s, thresholds.remote));
+        match thread.sampled_home() {
+            SampledHome::Node(home) => self.home = Some(home),
+            SampledHome::Scattered => self.home = None,
+            SampledHome::Unknown => {}
+        }
+        let uses_memory = above(rates.memory_per_s, thresholds.memory_thread);
+        let is_away = self.home.is_some_and(|home| home != self.node);
+        self.memory.push(uses_memory);
+        self.remote
+            .push(above(rates.remote_dram_per_s, thresholds.remote) || uses_memory && is_away);
     }
 }
 
@@ -73,6 +106,7 @@ mod tests {
 
     /// Intervals of one thread, `c`oherent, `s`haring, `m`emory-bound, `r`emote or nothing.
     fn observed(intervals: &str) -> Flags {
+        let topology = crate::topology::synthetic::parse("node:2 core:2").expect("a machine");
         let mut flags = Flags::default();
         for what in intervals.chars() {
             let mut model = Model::empty(1);
@@ -84,7 +118,7 @@ mod tests {
             thread.rates.memory_per_s = rate('m');
             thread.rates.remote_dram_per_s = rate('r');
             model.threads.push(thread);
-            flags.observe(&model, &Thresholds::TWO_SOCKET);
+            flags.observe(&model, &topology, &Thresholds::TWO_SOCKET);
         }
         flags
     }

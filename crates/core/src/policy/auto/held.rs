@@ -34,6 +34,13 @@ pub enum Held {
         /// Needed.
         above: f64,
     },
+    /// More threads have their data there than can run there: the pages have to go, not the threads.
+    NoRoom {
+        /// Those threads.
+        threads: usize,
+        /// CPUs of that node.
+        cpus: usize,
+    },
     /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who is on which node is for AsymSched to
     /// say.
     NodesAreChosen,
@@ -63,10 +70,10 @@ pub enum Held {
 }
 
 impl Held {
-    /// Whether it will hold until AsymSched decides anew, so that asking again in 100 ms is of no use. Interleaved pages and data that
+    /// Whether it will hold until one of the slower policies has changed something, so that asking again in 100 ms is of no use. Interleaved pages and data that
     /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
     pub(super) fn lasts(self) -> bool {
-        matches!(self, Self::NodesAreChosen)
+        matches!(self, Self::NodesAreChosen | Self::NoRoom { .. })
     }
 }
 
@@ -87,6 +94,9 @@ impl fmt::Display for Held {
                     f,
                     "{ratio:.2} requests to its home for one to its own node, more than {above:.1} needed"
                 )
+            }
+            Self::NoRoom { threads, cpus } => {
+                write!(f, "{threads} threads have their data there, for {cpus} CPUs")
             }
             Self::NodesAreChosen => {
                 write!(f, "its process uses several nodes' memory, and bandwidth chooses which")

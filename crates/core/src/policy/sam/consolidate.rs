@@ -1,8 +1,9 @@
 //! The first half of an interval: which threads and which sockets have which problem. Linear in the CPUs.
 
-use super::away::{Marks, Memory};
+use super::away::Marks;
+use super::preset::Preset;
 use super::thresholds::Thresholds;
-use super::view::{Layout, Use};
+use super::view::{DataHome, Layout, Running, Use};
 use alloc::vec::Vec;
 
 /// What one CPU and the thread on it show.
@@ -20,13 +21,15 @@ pub struct Flags {
     pub remote: bool,
     /// It is marked, here or elsewhere.
     pub marked: bool,
+    /// It may have any of them: not all was counted.
+    pub uncounted: bool,
 }
 
 impl Flags {
     /// A thread without any of the problems: it may run anywhere.
     #[must_use]
     pub fn is_cpu_bound(self) -> bool {
-        self.active && !self.coherence && !self.sharing && !self.memory
+        self.active && !self.uncounted && !self.coherence && !self.sharing && !self.memory
     }
 }
 
@@ -81,7 +84,7 @@ pub fn consolidate(
     layout: &Layout,
     uses: &[Use],
     thresholds: &Thresholds,
-    memory: Memory,
+    preset: &Preset,
     marks: &mut Marks,
     into: &mut Consolidated,
 ) {
@@ -94,13 +97,9 @@ pub fn consolidate(
             into.flags.push(Flags::default());
             continue;
         };
-        marks.observe(
-            memory,
-            running.tid,
-            socket,
-            running.remote > thresholds.remote,
-            running.home,
-        );
+        let is_remote = running.remote > thresholds.remote
+            || preset.remote_by_home && is_away(running, socket, thresholds);
+        marks.observe(preset.memory, running.tid, socket, is_remote, running.home);
         let away = marks.get(running.tid);
         let flags = Flags {
             active: true,
@@ -109,6 +108,7 @@ pub fn consolidate(
             memory: running.memory > thresholds.memory_thread,
             remote: away.is_some_and(|away| away.is_remote_on(socket)),
             marked: away.is_some(),
+            uncounted: running.is_uncounted,
         };
         let sums = &mut into.sums[socket];
         sums.coherence += running.coherence;
@@ -119,4 +119,10 @@ pub fn consolidate(
         sums.remote_threads += usize::from(flags.remote);
         into.flags.push(flags);
     }
+}
+
+/// Whether a thread asks memory for much and its data is known to be on another socket.
+fn is_away(running: &Running, socket: usize, thresholds: &Thresholds) -> bool {
+    let is_elsewhere = matches!(running.home, DataHome::Socket(home) if home != socket);
+    is_elsewhere && running.memory > thresholds.memory_thread
 }

@@ -36,6 +36,8 @@ pub enum Destination {
     CpuBound,
     /// A thread away from its data, which goes home by changing places.
     Homeward,
+    /// A thread that is away from its data there and has nothing to lose, which changes places.
+    Away,
     /// A memory-bound thread, which changes places: the compromise, after which the interval ends.
     MemoryBound,
 }

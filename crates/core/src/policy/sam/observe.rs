@@ -1,5 +1,6 @@
 //! From the model to what SAM looks at: one thread a CPU, sockets, and where data is.
 
+use super::latest::Rates;
 use super::view::{DataHome, Layout, Running, Use};
 use crate::index_set::IndexSet;
 use crate::model::{App, MIN_HOME_SHARE, Model, SampledHome, Thread};
@@ -48,11 +49,12 @@ impl Sockets {
     }
 }
 
-/// What every CPU does, and the index of its thread in the model.
+/// What every CPU does, and the index of its thread in the model. `latest`: the rates of each thread.
 pub(super) fn uses(
     model: &Model,
     topology: &Topology,
     sockets: &Sockets,
+    latest: &[Rates],
 ) -> (Vec<Use>, Vec<Option<usize>>) {
     let mut busiest: Vec<Option<usize>> = vec![None; topology.cpu_count()];
     for (index, thread) in model.threads.iter().enumerate() {
@@ -64,29 +66,29 @@ pub(super) fn uses(
     let cpu_use = |(cpu, thread): (usize, &Option<usize>)| match *thread {
         _ if topology.cpu(cpu).isolated => Use::Reserved,
         None => Use::Idle,
-        Some(index) => running(model, &model.threads[index], sockets),
+        Some(index) => running(model, &model.threads[index], &latest[index], sockets),
     };
     let uses = busiest.iter().enumerate().map(cpu_use).collect();
     (uses, busiest)
 }
 
-fn running(model: &Model, thread: &Thread, sockets: &Sockets) -> Use {
+fn running(model: &Model, thread: &Thread, rates: &Rates, sockets: &Sockets) -> Use {
     let app = &model.apps[thread.app];
     if app.exempt.or(thread.exempt).is_some() {
         return Use::Reserved;
     }
-    let rates = &thread.rates;
     Use::Thread(Running {
         tid: thread.tid,
         pid: Some(app.pid),
         // A rate that could not be sensed sets no flag.
-        coherence: rates.coherence_remote_per_s.unwrap_or(0.0),
-        sharing: rates.coherence_local_per_s.unwrap_or(0.0),
-        memory: rates.memory_per_s.unwrap_or(0.0),
-        remote: rates.remote_dram_per_s.unwrap_or(0.0),
-        instructions_per_cycle: rates.ipc,
-        stalls_per_coherence: rates.stalls_per_coherence,
+        coherence: rates.coherence.unwrap_or(0.0),
+        sharing: rates.sharing.unwrap_or(0.0),
+        memory: rates.memory.unwrap_or(0.0),
+        remote: rates.remote.unwrap_or(0.0),
+        instructions_per_cycle: thread.rates.ipc,
+        stalls_per_coherence: thread.rates.stalls_per_coherence,
         home: home(app, thread, sockets),
+        is_uncounted: rates.is_incomplete,
         half: half(thread).and_then(|node| sockets.socket(node)),
         allowed: Some(thread.allowed.clone()),
     })

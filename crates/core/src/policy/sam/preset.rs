@@ -55,6 +55,11 @@ pub struct Preset {
     pub homeward_exchange: bool,
     /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
     pub remote_exchange: bool,
+    /// In phase R, also exchange with a thread that is away from its data where it is: it has nothing to lose (ours).
+    pub away_exchange: bool,
+    /// In phase R, also threads with many misses whose data is known to be on another socket, however few remote accesses are counted
+    /// (ours): the event counts loads that retire, and where prefetching works nearly all lines come before those.
+    pub remote_by_home: bool,
     /// In phase R, leave threads that share with their company [the slides never split them; SAM-MPH has the rule]. Without it phase C
     /// fetches what phase R sends away, for ever.
     pub remote_spares_sharers: bool,
@@ -81,6 +86,8 @@ impl Preset {
         keeps_company: true,
         homeward_exchange: true,
         remote_exchange: true,
+        away_exchange: false,
+        remote_by_home: false,
         remote_spares_sharers: true,
         bandwidth_spares_coherence: true,
         bandwidth_spares_home: true,
@@ -111,6 +118,9 @@ impl Preset {
         places_applications: true,
         ..Self::SLIDES
     };
+    /// The default where it is known of each thread where its data is, as `auto` learns it from Carrefour's samples; not by name.
+    pub const WITH_HOMES: Self =
+        Self { name: "with-homes", away_exchange: true, remote_by_home: true, ..Self::SLIDES };
     /// All of them.
     pub const ALL: [Self; 4] = [Self::SLIDES, Self::AUTHOR, Self::PORT, Self::MPH];
 }

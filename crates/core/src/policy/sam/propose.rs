@@ -30,7 +30,8 @@ pub enum SamReason {
         destination: Destination,
         /// Whether this is the thread with the problem or the one that makes room for it.
         side: Side,
-        /// The rate of the thread with the problem that set its flag: COH, RDR or MEM.
+        /// The rate of the thread with the problem that set its flag: COH, RDR or MEM. In phase R it is MEM where the place of its
+        /// data set it.
         rate_per_s: f64,
         /// The threshold that it passed.
         threshold_per_s: f64,
@@ -164,8 +165,12 @@ fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
     let thresholds = view.situation.thresholds;
     match phase {
         Phase::Coherence => (mover.coherence, thresholds.coherence),
-        Phase::Remote => (mover.remote, thresholds.remote),
-        Phase::Bandwidth => (mover.memory, thresholds.memory_thread),
+        Phase::Remote
+            if mover.remote > thresholds.remote || !view.situation.preset.remote_by_home =>
+        {
+            (mover.remote, thresholds.remote)
+        }
+        Phase::Remote | Phase::Bandwidth => (mover.memory, thresholds.memory_thread),
     }
 }
 
@@ -319,6 +324,7 @@ impl fmt::Display for Destination {
             Self::Idle => "an idle CPU",
             Self::CpuBound => "the place of a CPU-bound thread",
             Self::Homeward => "the place of a thread that goes home",
+            Self::Away => "the place of a thread that is away from its own data",
             Self::MemoryBound => "the place of a memory-bound thread",
         })
     }

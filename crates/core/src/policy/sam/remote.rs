@@ -81,7 +81,8 @@ fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
     }
 }
 
-/// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data here.
+/// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data here, else (preset) one that is away
+/// from its own data there and loses nothing.
 fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
     let order = board.order.clone();
     for &socket in &order {
@@ -130,5 +131,13 @@ fn destination(
     let partner = board.partner(home, from, running, |flags, other| {
         flags.is_cpu_bound() && !marks.is_remote_on(other.tid, source)
     });
-    partner.map(|to| (to, Destination::CpuBound))
+    let away = || {
+        board
+            .partner(home, from, running, |flags, _| {
+                flags.remote && !flags.coherence && !flags.sharing
+            })
+            .filter(|_| board.situation.preset.away_exchange)
+    };
+    let found = |kind: Destination| move |to: usize| (to, kind);
+    partner.map(found(Destination::CpuBound)).or_else(|| away().map(found(Destination::Away)))
 }

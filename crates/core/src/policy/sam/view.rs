@@ -107,6 +107,8 @@ pub struct Running {
     pub stalls_per_coherence: Option<f64>,
     /// Where its pages are.
     pub home: DataHome,
+    /// One of its rates is not known of this interval, though it is of others: it may have any of the problems.
+    pub is_uncounted: bool,
     /// The socket that holds more than half of them, by however little: no reason to go there, but one not to leave.
     pub half: Option<usize>,
     /// The CPUs that it may use; `None` for any.
