@@ -107,7 +107,8 @@ fn of_two_threads_of_a_process_each_goes_by_its_own_samples() {
     }
     expect![[r#"
         sam: thread 101 of 1 to CPU 2, then CPUs 2-3
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
 
 #[test]

@@ -50,6 +50,34 @@ fn an_application_is_judged_by_its_own_traffic() {
 }
 
 #[test]
+fn ours_compares_one_of_several_with_the_limit_of_its_cpus_where_the_machine_is_above_its_own() {
+    // Half of 16 CPUs and 30 of the 60 requests that the machine makes.
+    let half = |load: &str, cpu: u32, own: &str| {
+        on("steady", &format!("load {load}\napp 1 cpu {cpu}\nown {own}"))
+    };
+    assert_eq!(half("15 15 15 15", 800, "7.5 7.5 7.5 7.5"), "co-location");
+    assert_eq!(
+        half("15 15 15 15", 800, "6 6 6 6"),
+        "24.0 DRAM requests/µs, limit 25.0",
+        "less than its share"
+    );
+    assert_eq!(
+        half("12 12 12 12", 800, "7.5 7.5 7.5 7.5"),
+        "30.0 DRAM requests/µs, limit 50.0",
+        "the machine is not jammed"
+    );
+    assert_eq!(
+        half("15 15 15 15", 30, "1 1 1 1"),
+        "4.0 DRAM requests/µs, limit 50.0",
+        "whoever hardly runs is as good as idle"
+    );
+    assert_eq!(
+        on("final", "load 15 15 15 15\napp 1 cpu 800\nown 7.5 7.5 7.5 7.5"),
+        "30.0 DRAM requests/µs, limit 50.0"
+    );
+}
+
+#[test]
 fn interleaving_needs_an_imbalance_above_35_percent() {
     let loads = [40.0, 20.0, 20.0, 20.0];
     assert!((imbalance(&loads, Deviation::Population) - 34.6).abs() < 0.05);

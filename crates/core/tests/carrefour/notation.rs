@@ -76,6 +76,7 @@ fn add_app(model: &mut Model, topology: &Topology, text: &str) {
         match word {
             "reads" => app.read_percent = Some(number()),
             "thread-reads" => main.rates.read_percent = Some(number()),
+            "cpu" => app.cpu_percent = number(),
             "faults" => app.faults_per_s = Some(number()),
             "ipc" => main.rates.ipc = Some(number()),
             "shared" => kind = MappingKind::Shared,

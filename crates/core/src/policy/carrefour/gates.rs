@@ -74,13 +74,17 @@ impl Gates {
         let own =
             app.traffic.as_ref().or(model.traffic.as_ref()).ok_or(SamplingCause::TrafficUnknown)?;
         let machine = model.traffic.as_ref().unwrap_or(own);
+        let limit = scaled_limit(preset, topology);
+        let total = machine.total_per_us();
         let (per_us, above) = match preset.traffic.scope {
-            TrafficScope::Application => (own.total_per_us(), scaled_limit(preset, topology)),
-            TrafficScope::Machine => (machine.total_per_us(), scaled_limit(preset, topology)),
-            TrafficScope::MachinePerNode => {
-                let nodes = topology.controllers().len() as f64;
-                (machine.total_per_us() / nodes, scaled_limit(preset, topology))
+            TrafficScope::Application => (own.total_per_us(), limit),
+            TrafficScope::ApplicationOfSeveral => {
+                let is_busy = total > limit && app.cpu_percent >= MIN_CPU_PERCENT;
+                let share = if is_busy { share_of_cpus(app, topology) } else { 1.0 };
+                (own.total_per_us(), limit * share)
             }
+            TrafficScope::Machine => (total, limit),
+            TrafficScope::MachinePerNode => (total / topology.controllers().len() as f64, limit),
         };
         if app.traffic_source == TrafficSource::HintFaults {
             // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use below 33 %) is left alone.
@@ -143,6 +147,11 @@ pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
         }
         (_, None) => CARREFOUR_A.scale_requests_per_us(preset.traffic.per_us, topology),
     }
+}
+
+/// CPU time that an application had, of what the machine has.
+fn share_of_cpus(app: &App, topology: &Topology) -> f64 {
+    (app.cpu_percent / 100.0 / topology.cpu_count().max(1) as f64).min(1.0)
 }
 
 fn exceeds(value: f64, limit: f64, inclusive: bool) -> bool {

@@ -60,6 +60,9 @@ pub struct TrafficGate {
 pub enum TrafficScope {
     /// The application's, against the share of the whole machine's capacity.
     Application,
+    /// The same; where the machine as a whole is above its limit, against that of the CPUs that the application uses (ours). Of two
+    /// programs that share a machine each has half of its traffic, and neither is above the limit when together they jam it.
+    ApplicationOfSeveral,
     /// The machine's.
     Machine,
     /// The machine's per node.
@@ -351,6 +354,7 @@ pub const STEADY: Preset = Preset {
     name: "steady",
     quiet_period: Nanos::from_secs(2),
     sample_memory: Nanos::from_secs(1),
+    traffic: TrafficGate { scope: TrafficScope::ApplicationOfSeveral, ..FINAL.traffic },
     interleave_until_imbalance: Some(10.0),
     pages: PageRules {
         draw: Draw::Excess,
