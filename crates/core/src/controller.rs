@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::limits::{HINT_FAULT_MEMORY, SHORTEST_WINDOW, WATCH_BETWEEN_RESTS, WINDOWS_PER_PERIOD};
 use crate::model::{App, Model, UpdateSettings};
 use crate::observation::{Observation, Samples};
-use crate::plan::{Action, Kind, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
+use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
 use crate::rest::{IDLE_CPUS, Quiet, Rest};
@@ -78,7 +78,8 @@ pub struct Controller {
     trials: Trials,
     random: Random,
     previous: Option<Arc<Observation>>,
-    tracked_pages: BTreeMap<Option<Pid>, usize>,
+    /// How often each process is sampled, and how many of its pages are tracked.
+    sampling: BTreeMap<Option<Pid>, Sampling>,
     last_plan: Plan,
     plans: u64,
     quiet: Quiet,
@@ -110,7 +111,7 @@ impl Controller {
             trials: Trials::default(),
             random: Random::new(settings.seed),
             previous: None,
-            tracked_pages: BTreeMap::new(),
+            sampling: BTreeMap::new(),
             last_plan: Plan::default(),
             plans: 0,
             quiet: Quiet::default(),
@@ -192,9 +193,16 @@ impl Controller {
     /// Who may only watch goes on watching: that is what he was started for. Where nobody runs there is nothing to spare.
     fn rest_after(&mut self, plan: &Plan, window: &Model, before: &Observation) -> Option<Rest> {
         let is_under_way = |app: &App| self.slots.iter().any(|s| s.policy.is_under_way(app.pid));
-        let acts = !plan.steps.is_empty() || window.apps.iter().any(is_under_way);
+        let acts = plan.acts() || window.apps.iter().any(is_under_way);
         if acts || self.trials.need_windows() || !self.guard.settings().act {
             self.quiet.disturb(window.at);
+            return None;
+        }
+        // A closer look that finds nothing to do is over when its policy says so, and then it was quiet all the while.
+        let full = self.full_sampling();
+        let is_full =
+            |sampling: &Sampling| sampling.cycles().zip(full).is_some_and(|(c, f)| c <= f);
+        if self.sampling.values().any(is_full) {
             return None;
         }
         let watched = self.quiet.watched_since();
@@ -235,12 +243,8 @@ impl Controller {
         previous: &Observation,
         current: &Observation,
     ) -> (Vec<Proposal>, Option<Model>) {
-        let tracked_pages = self
-            .tracked_pages
-            .values()
-            .copied()
-            .max()
-            .unwrap_or(UpdateSettings::default().tracked_pages);
+        let tracked_pages = self.sampling.values().filter_map(|sampling| sampling.tracked_pages());
+        let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
         let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
         let settings = UpdateSettings { tracked_pages, touches };
         let mut proposals = Vec::new();
@@ -271,7 +275,7 @@ impl Controller {
             slot.forget_moved(&moved);
         }
         let bare = Arc::new(without_samples(&mut observation));
-        let acts = plan.steps.iter().any(|step| step.action.kind() != Kind::Sampling);
+        let acts = plan.acts();
         for slot in &mut self.slots {
             if slot.acted {
                 slot.since = Arc::clone(&bare);
@@ -346,14 +350,8 @@ impl Controller {
 
     fn note_sampling(&mut self, plan: &Plan) {
         for step in &plan.steps {
-            match &step.action {
-                Action::SetSampling { pid, sampling: Sampling::Every { tracked_pages, .. } } => {
-                    self.tracked_pages.insert(*pid, *tracked_pages);
-                }
-                Action::SetSampling { pid, sampling: Sampling::Off } => {
-                    self.tracked_pages.remove(pid);
-                }
-                _ => {}
+            if let Action::SetSampling { pid, sampling } = &step.action {
+                self.sampling.insert(*pid, *sampling);
             }
         }
     }
@@ -362,7 +360,7 @@ impl Controller {
         self.guard.forget_gone(window);
         self.ledger.forget_gone(window);
         self.accounts.forget_gone(window);
-        self.tracked_pages.retain(|pid, _| pid.is_none_or(|pid| window.app(pid).is_some()));
+        self.sampling.retain(|pid, _| pid.is_none_or(|pid| window.app(pid).is_some()));
     }
 }
 

@@ -156,6 +156,15 @@ impl Sampling {
             Self::Every { cycles, .. } => Some(cycles),
         }
     }
+
+    /// Pages that are tracked, where there are samples.
+    #[must_use]
+    pub fn tracked_pages(self) -> Option<usize> {
+        match self {
+            Self::Off => None,
+            Self::Every { tracked_pages, .. } => Some(tracked_pages),
+        }
+    }
 }
 
 /// What a policy wants, and why.
@@ -193,6 +202,14 @@ pub struct Plan {
     pub inverses: Vec<Inverse>,
     /// Proposed and refused, for reports.
     pub refused: Vec<Refused>,
+}
+
+impl Plan {
+    /// Whether it changes more than how closely is looked.
+    #[must_use]
+    pub fn acts(&self) -> bool {
+        self.steps.iter().any(|step| step.action.kind() != Kind::Sampling)
+    }
 }
 
 /// What became of one step of a plan.

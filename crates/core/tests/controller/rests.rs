@@ -3,8 +3,9 @@
 use rondpoint_core::controller::{Controller, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run;
+use rondpoint_core::plan::Sampling;
 use rondpoint_core::policy::{Policy, by_name};
-use rondpoint_core::{Model, Nanos, Proposal, Random, Topology};
+use rondpoint_core::{Action, Model, Nanos, Proposal, Random, Reason, Topology};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -83,6 +84,36 @@ fn another_use_of_cpus_ends_a_rest() {
     let twist = Twist { phase_change_at: Some(15), ..Twist::default() };
     let rests = rests(policy, twist, GuardSettings::acting());
     assert_eq!(rests[2..4], [(13, 16), (17, 21)], "{rests:?}");
+}
+
+/// Does nothing, but looks closely in each fourth second that it is asked: the second of each four.
+struct Looks(u64);
+
+const CLOSELY: u64 = 1_000_000;
+
+impl Policy for Looks {
+    fn propose(&mut self, model: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        self.0 += 1;
+        let cycles = match self.0 % 4 {
+            1 => CLOSELY,
+            2 => 4 * CLOSELY,
+            _ => return Vec::new(),
+        };
+        let sampling = Sampling::Every { cycles, tracked_pages: 1_000 };
+        let action = Action::SetSampling { pid: Some(model.apps[0].pid), sampling };
+        vec![Proposal { policy: "looks", action, reason: Reason::Other("a test".into()) }]
+    }
+
+    fn full_sampling(&self) -> Option<u64> {
+        Some(CLOSELY)
+    }
+}
+
+#[test]
+fn a_closer_look_that_finds_nothing_is_waited_for_and_does_not_end_the_quiet() {
+    let rests = rests(Box::new(Looks(0)), Twist::default(), GuardSettings::acting());
+    // Decisions 1, 5, 9 … look closely, so that nobody rests before the next.
+    assert_eq!(rests[..4], [(5, 7), (9, 13), (14, 18), (19, 23)], "{rests:?}");
 }
 
 /// Pages move second by second, and each trial is judged: no rest before all that is over.
