@@ -107,6 +107,7 @@ fn of_two_threads_of_a_process_each_goes_by_its_own_samples() {
     }
     expect![[r#"
         sam: thread 101 of 1 to CPU 2, then CPUs 2-3
+        sam: thread 100 of 1 to CPUs 0-1
     "#]]
     .assert_eq(&text);
 }

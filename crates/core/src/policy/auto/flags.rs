@@ -79,20 +79,31 @@ impl Flags {
 
 impl Histories {
     fn push(&mut self, thread: &Thread, thresholds: &Thresholds) {
-        let above = |rate: Option<f64>, threshold| rate.is_some_and(|rate| rate > threshold);
+        // An interval in which a rate was not counted says nothing of it.
+        let above = |rate: Option<f64>, threshold| rate.map(|rate| rate > threshold);
         let rates = &thread.rates;
-        self.coherence.push(above(rates.coherence_remote_per_s, thresholds.coherence));
-        self.sharing.push(above(rates.coherence_local_per_s, thresholds.coherence));
         match thread.sampled_home() {
             SampledHome::Node(home) => self.home = Some(home),
             SampledHome::Scattered => self.home = None,
             SampledHome::Unknown => {}
         }
         let uses_memory = above(rates.memory_per_s, thresholds.memory_thread);
+        let asks_afar = above(rates.remote_dram_per_s, thresholds.remote);
         let is_away = self.home.is_some_and(|home| home != self.node);
-        self.memory.push(uses_memory);
-        self.remote
-            .push(above(rates.remote_dram_per_s, thresholds.remote) || uses_memory && is_away);
+        let is_remote = match (asks_afar, uses_memory) {
+            (None, None) => None,
+            (afar, memory) => Some(afar == Some(true) || memory == Some(true) && is_away),
+        };
+        for (history, flag) in [
+            (&mut self.coherence, above(rates.coherence_remote_per_s, thresholds.coherence)),
+            (&mut self.sharing, above(rates.coherence_local_per_s, thresholds.coherence)),
+            (&mut self.memory, uses_memory),
+            (&mut self.remote, is_remote),
+        ] {
+            if let Some(flag) = flag {
+                history.push(flag);
+            }
+        }
     }
 }
 
@@ -104,7 +115,7 @@ mod tests {
     use crate::units::Pid;
     use alloc::string::ToString;
 
-    /// Intervals of one thread, `c`oherent, `s`haring, `m`emory-bound, `r`emote or nothing.
+    /// Intervals of one thread, `c`oherent, `s`haring, `m`emory-bound, `r`emote, nothing, or `?` not counted.
     fn observed(intervals: &str) -> Flags {
         let topology = crate::topology::synthetic::parse("node:2 core:2").expect("a machine");
         let mut flags = Flags::default();
@@ -112,7 +123,8 @@ mod tests {
             let mut model = Model::empty(1);
             model.apps.push(App::new(Pid(1), 0..1));
             let mut thread = Thread::new(Tid(1), 0, 0, CpuSet::first(1));
-            let rate = |letter: char| (what == letter).then_some(1e9);
+            let rate =
+                |letter: char| (what != '?').then_some(if what == letter { 1e9 } else { 0.0 });
             thread.rates.coherence_remote_per_s = rate('c');
             thread.rates.coherence_local_per_s = rate('s');
             thread.rates.memory_per_s = rate('m');
@@ -138,6 +150,14 @@ mod tests {
         }
         let unknown = Some(Held::NotSteady { set: 0, above: 3 });
         assert_eq!(observed("cccc").not_steady(Tid(2), Phase::Coherence), unknown);
+    }
+
+    #[test]
+    fn an_interval_that_was_not_counted_says_nothing() {
+        let steady = |intervals| observed(intervals).not_steady(Tid(1), Phase::Bandwidth).is_none();
+        assert!(!steady("mmm????????????????????"));
+        assert!(steady("m??m????????????m????????????m"));
+        assert!(!steady("m--m------------m------------m"));
     }
 
     #[test]

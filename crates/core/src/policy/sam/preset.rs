@@ -51,6 +51,9 @@ pub struct Preset {
     /// In phase C, whom a thread joins stays on that socket as well: its mask is free else, and the kernel's balancing takes it away
     /// again (seen in the lab after a second; ours, the published code changes the masks of movers only).
     pub keeps_company: bool,
+    /// In phase R, threads of the same process that are at home stay there as well: the kernel took one away and takes the next as it
+    /// comes, from one with barriers several times a second (seen in the lab; ours).
+    pub keeps_home: bool,
     /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the author's code excludes it].
     pub homeward_exchange: bool,
     /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
@@ -84,6 +87,7 @@ impl Preset {
         memory: Memory::Forgetting,
         gathering: Gathering::ProcessToCheaper,
         keeps_company: true,
+        keeps_home: false,
         homeward_exchange: true,
         remote_exchange: true,
         away_exchange: false,
@@ -119,8 +123,13 @@ impl Preset {
         ..Self::SLIDES
     };
     /// The default where it is known of each thread where its data is, as `auto` learns it from Carrefour's samples; not by name.
-    pub const WITH_HOMES: Self =
-        Self { name: "with-homes", away_exchange: true, remote_by_home: true, ..Self::SLIDES };
+    pub const WITH_HOMES: Self = Self {
+        name: "with-homes",
+        keeps_home: true,
+        away_exchange: true,
+        remote_by_home: true,
+        ..Self::SLIDES
+    };
     /// All of them.
     pub const ALL: [Self; 4] = [Self::SLIDES, Self::AUTHOR, Self::PORT, Self::MPH];
 }

@@ -4,7 +4,7 @@ use super::REGISTERED;
 use super::decide::{Destination, Move, Phase, Situation};
 use super::mph::{Placement, Rule};
 use super::observe::Sockets;
-use super::view::Running;
+use super::view::{DataHome, Running};
 use crate::index_set::CpuSet;
 use crate::model::{Model, Thread};
 use crate::plan::{Action, Proposal, Reason};
@@ -45,6 +45,11 @@ pub enum SamReason {
         /// The one that comes.
         of: Tid,
         /// Their node.
+        node: usize,
+    },
+    /// A thread stays on the socket of its data, of whose process another was taken away from its own.
+    AtHome {
+        /// Its node.
         node: usize,
     },
     /// A whole application is placed (SAM-MPH).
@@ -100,36 +105,57 @@ impl View<'_> {
         Some(Proposal { policy: REGISTERED.name, action, reason: Reason::Sam(reason) })
     }
 
-    /// CPUs where threads run that the mover of phase C joins: its process's on the socket that it goes to, which exchange data with
-    /// other sockets. Who moves in this interval is not among them.
-    fn company(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
-        let Situation { layout, uses, state, .. } = self.situation;
+    /// CPUs with threads that stay where they are for a move's sake: in phase C those that the mover joins, its process's on the socket
+    /// that it goes to, which exchange data with other sockets; in phase R those of its process that are at home anywhere, for what took
+    /// the mover away takes them next. Who moves in this interval is not among them.
+    fn staying(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
+        let Situation { layout, uses, state, preset, .. } = self.situation;
         let pid_on = |cpu: usize| uses[cpu].thread().and_then(|running| running.pid);
         let pid = pid_on(chosen.from);
+        let Move { phase, to, .. } = *chosen;
         let moves_too = |cpu: usize| moves.iter().any(|other| other.from == cpu || other.to == cpu);
-        layout.sockets[self.socket(chosen.to)].mask.iter().filter(move |&cpu| {
-            state.flags[cpu].coherence && pid.is_some() && pid_on(cpu) == pid && !moves_too(cpu)
+        let stays = move |cpu: usize, socket: usize| match phase {
+            Phase::Coherence => {
+                preset.keeps_company
+                    && state.flags[cpu].coherence
+                    && layout.socket_of_cpu[to] == Some(socket)
+            }
+            Phase::Remote => {
+                let is_home = |one: &Running| one.home == DataHome::Socket(socket);
+                preset.keeps_home
+                    && state.flags[cpu].memory
+                    && uses[cpu].thread().is_some_and(is_home)
+            }
+            Phase::Bandwidth => false,
+        };
+        (0..uses.len()).filter(move |&cpu| {
+            let stays = |socket| stays(cpu, socket);
+            pid.is_some()
+                && pid_on(cpu) == pid
+                && !moves_too(cpu)
+                && layout.socket_of_cpu[cpu].is_some_and(stays)
         })
     }
 }
 
-/// The proposals of moves; whom a thread joins is kept where it is.
+/// The proposals of moves; whom a thread joins, and who is at home as it is to be, is kept where it is.
 pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     let mut proposals = Vec::with_capacity(2 * moves.len());
     let mut kept = CpuSet::new();
     for chosen in moves {
         let Some(mover) = view.situation.uses[chosen.from].thread() else { continue };
         proposals.extend(steps(view, chosen));
-        if chosen.phase == Phase::Coherence && view.situation.preset.keeps_company {
-            let node = view.sockets.node(view.socket(chosen.to));
-            for cpu in view.company(chosen, moves) {
-                if kept.contains(cpu) {
-                    continue;
-                }
-                kept.insert(cpu);
-                let reason = SamReason::Company { of: mover.tid, node };
-                proposals.extend(view.step(cpu, cpu, reason));
+        for cpu in view.staying(chosen, moves) {
+            if kept.contains(cpu) {
+                continue;
             }
+            kept.insert(cpu);
+            let node = view.sockets.node(view.socket(cpu));
+            let reason = match chosen.phase {
+                Phase::Remote => SamReason::AtHome { node },
+                _ => SamReason::Company { of: mover.tid, node },
+            };
+            proposals.extend(view.step(cpu, cpu, reason));
         }
     }
     proposals
@@ -300,6 +326,7 @@ impl fmt::Display for SamReason {
                 }
             }
             Self::Company { of, node } => write!(f, "stays on node {node}, where {of} joins it"),
+            Self::AtHome { node } => write!(f, "stays on node {node}, where its data is"),
             Self::Placement { rule, to: Some(to), threads } => {
                 write!(f, "{rule}: {threads} threads, node {to}")
             }
