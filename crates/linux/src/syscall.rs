@@ -12,6 +12,7 @@ pub mod pagemap;
 pub mod pages;
 pub mod perf;
 pub mod process;
+pub mod scheduler;
 pub mod signal;
 pub mod time;
 

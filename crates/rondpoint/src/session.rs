@@ -14,6 +14,7 @@ use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
 use rondpoint_linux::parse::schedstat;
 use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
+use rondpoint_linux::syscall::scheduler;
 use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
@@ -99,6 +100,12 @@ pub(crate) fn has_stopped(arriving: BorrowedFd<'_>) -> bool {
     matches!(signal::next(arriving), Ok(Some(_)))
 }
 
+/// A look takes no CPU from a thread of the program: where all are busy, Linux would take that thread to another node meanwhile, and its
+/// memory would stay behind. Where the kernel refuses it we are as dear as any other program.
+fn give_way() {
+    let _ = scheduler::preempt_nobody();
+}
+
 /// More descriptors for more events; where that is refused, fewer events are opened.
 fn raise_limit() {
     let _ = process::raise_descriptor_limit();
@@ -110,6 +117,7 @@ impl Session {
         let (_, arriving) = receive_signals()?;
         let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
         raise_limit();
+        give_way();
         let observer = Observer::open(Root::live(), machine, Pid(pid), Begin::Now, settings)?;
         let subject = Subject::Joined(end);
         Ok(Self { observer, arriving, subject, started_at: Instant::now() })
@@ -125,8 +133,9 @@ impl Session {
         let (mask, arriving) = receive_signals()?;
         let waiting = launch::prepare(command, std::env::vars_os(), &mask, user)
             .context("starting the program")?;
-        // Raised after the fork: the program keeps the limits that it was given.
+        // After the fork: the program keeps the limits and the scheduling that it was given.
         raise_limit();
+        give_way();
         let pid = Pid(waiting.process as u32);
         match Observer::open(Root::live(), machine, pid, Begin::OnExec, settings) {
             Ok(observer) => {

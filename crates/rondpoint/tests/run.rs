@@ -48,6 +48,14 @@ fn the_program_keeps_its_output_and_status_and_the_report_says_what_was_done() {
     assert_eq!((killed.status.code(), errors(&killed)), (Some(137), String::new()));
 }
 
+/// Field 41 of `/proc/PID/stat` is the scheduling policy: 0 the default, 3 `SCHED_BATCH`.
+#[test]
+fn the_manager_preempts_nobody_and_the_program_is_scheduled_as_ever() {
+    let script = "cut -d' ' -f41 /proc/$$/stat /proc/$PPID/stat";
+    let found = output(&["run", "--quiet", "--", "sh", "-c", script]);
+    assert_eq!(found.stdout, b"0\n3\n", "{}", errors(&found));
+}
+
 #[test]
 fn what_cannot_be_done_is_refused_before_the_program_runs() {
     let refuse = |arguments: &[&str], status: i32, expected: &str| {

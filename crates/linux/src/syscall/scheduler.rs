@@ -1,0 +1,58 @@
+//! `sched_getscheduler(2)` and `sched_setscheduler(2)`: how the scheduler treats our own threads.
+
+use std::io;
+
+use super::check;
+
+/// The calling thread, and those that it starts from now on, take no CPU away from whoever runs when they wake up (`SCHED_BATCH`): they wait
+/// for an idle one or for their turn, with the same share as before. A thread that somebody gave another policy (`chrt`) keeps it; whether
+/// it was changed.
+///
+/// # Errors
+/// The kernel or a filter of system calls refuses it; needs no privilege.
+pub fn preempt_nobody() -> io::Result<bool> {
+    // SAFETY: no memory is passed.
+    let policy = check(i64::from(unsafe { libc::sched_getscheduler(0) }))?;
+    if policy != i64::from(libc::SCHED_OTHER) {
+        return Ok(false);
+    }
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the parameter, which lives through the call.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
+    check(i64::from(result)).map(|_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own, for the others of the tests keep what they have.
+    fn in_a_thread<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+        std::thread::spawn(what).join().expect("it does not panic")
+    }
+
+    fn policy() -> i32 {
+        // SAFETY: no memory is passed.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn a_thread_and_those_that_it_starts_preempt_nobody() {
+        let (changed, own, child) =
+            in_a_thread(|| (preempt_nobody().expect("anybody may"), policy(), in_a_thread(policy)));
+        assert_eq!((changed, own, child), (true, libc::SCHED_BATCH, libc::SCHED_BATCH));
+    }
+
+    #[test]
+    fn whoever_was_given_another_policy_keeps_it() {
+        let (changed, own) = in_a_thread(|| {
+            let parameter = libc::sched_param { sched_priority: 0 };
+            // SAFETY: the kernel reads the parameter, which lives through the call.
+            let result =
+                unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) };
+            assert_eq!(result, 0, "anybody may");
+            (preempt_nobody().expect("anybody may ask"), policy())
+        });
+        assert_eq!((changed, own), (false, libc::SCHED_IDLE));
+    }
+}
