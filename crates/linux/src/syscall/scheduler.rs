@@ -16,10 +16,16 @@ pub fn preempt_nobody() -> io::Result<bool> {
     if policy != i64::from(libc::SCHED_OTHER) {
         return Ok(false);
     }
-    let parameter = libc::sched_param { sched_priority: 0 };
+    set_policy(libc::SCHED_BATCH).map(|()| true)
+}
+
+/// Of the calling thread; of those without priorities.
+fn set_policy(policy: libc::c_int) -> io::Result<()> {
+    // SAFETY: a structure of integers only; which fields there are besides the priority depends on the C library.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads the parameter, which lives through the call.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
-    check(i64::from(result)).map(|_| true)
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) };
+    check(i64::from(result)).map(drop)
 }
 
 #[cfg(test)]
@@ -46,11 +52,7 @@ mod tests {
     #[test]
     fn whoever_was_given_another_policy_keeps_it() {
         let (changed, own) = in_a_thread(|| {
-            let parameter = libc::sched_param { sched_priority: 0 };
-            // SAFETY: the kernel reads the parameter, which lives through the call.
-            let result =
-                unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) };
-            assert_eq!(result, 0, "anybody may");
+            set_policy(libc::SCHED_IDLE).expect("anybody may");
             (preempt_nobody().expect("anybody may ask"), policy())
         });
         assert_eq!((changed, own), (false, libc::SCHED_IDLE));
