@@ -25,14 +25,6 @@ pub enum SampledHome {
     Unknown,
 }
 
-impl SampledHome {
-    /// Whether there were enough samples to say anything.
-    #[must_use]
-    pub fn is_known(self) -> bool {
-        self != Self::Unknown
-    }
-}
-
 /// A thread of a managed process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thread {

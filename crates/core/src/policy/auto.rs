@@ -13,6 +13,7 @@
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
+//! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
@@ -47,7 +48,7 @@ use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
 use super::nmass::{self, NMass};
 use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
 use super::{Policy, Registered};
-use crate::model::{App, Model, Thread};
+use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
@@ -323,8 +324,8 @@ fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -> Option<He
     let company = threads.iter().filter(is_here).filter(|thread| thread.tid != flagged.tid);
     let sampled = || {
         let thread = threads.iter().find(|thread| thread.tid == flagged.tid)?;
-        let accesses =
-            thread.accesses_by_node.as_ref().filter(|_| thread.sampled_home().is_known())?;
+        let is_known = thread.sampled_home() != SampledHome::Unknown;
+        let accesses = thread.accesses_by_node.as_ref().filter(|_| is_known)?;
         Some(f64::from(accesses[home]) / f64::from(accesses[flagged.node]))
     };
     let requested = || {

@@ -90,43 +90,46 @@ fn a_thread_that_has_just_come_goes_back_even_if_its_data_could_follow() {
     "#]].assert_eq(&text);
 }
 
-/// Of what their node asks for half is here, but one of them asks for all of the other half.
-#[test]
-fn of_two_threads_of_a_process_each_goes_by_its_own_samples() {
+/// The fifth second of one process whose threads on these CPUs of two nodes use memory much, each with these sampled accesses by node.
+fn fifth(threads: &[(usize, [u32; 2])], traffic: &str, expected: Expect) {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
     let mut text = String::new();
+    let cpus: Vec<usize> = threads.iter().map(|(cpu, _)| *cpu).collect();
     for at in 1..=5 {
         let mut model = second(at, &world.topology);
-        let threads =
-            process(&mut model, &world.topology, 1, &[0, 1], &[0.2, 0.2], "0>0:75 0>1:75");
-        for (thread, accesses) in threads.iter_mut().zip([vec![100, 0], vec![0, 100]]) {
+        let running = process(&mut model, &world.topology, 1, &cpus, &[0.2, 0.2], traffic);
+        for (thread, (_, accesses)) in running.iter_mut().zip(threads) {
             thread.rates.memory_per_s = Some(9e6);
-            thread.accesses_by_node = Some(accesses);
+            thread.accesses_by_node = Some(accesses.to_vec());
         }
         text = world.step(&model);
     }
-    expect![[r#"
+    expected.assert_eq(&text);
+}
+
+/// Of what their node asks for half is here, but one of them asks for all of the other half.
+#[test]
+fn of_two_threads_of_a_process_each_goes_by_its_own_samples() {
+    fifth(
+        &[(0, [100, 0]), (1, [0, 100])],
+        "0>0:75 0>1:75",
+        expect![[r#"
         sam: thread 101 of 1 to CPU 2, then CPUs 2-3
         sam: thread 100 of 1 to CPUs 0-1
-    "#]]
-    .assert_eq(&text);
+    "#]],
+    );
 }
 
 #[test]
 fn threads_for_whose_data_a_node_has_no_cpus_stay() {
-    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
-    let mut text = String::new();
-    for at in 1..=5 {
-        let mut model = second(at, &world.topology);
-        for thread in process(&mut model, &world.topology, 1, &[0, 1, 2], &[0.0, 0.5], "") {
-            thread.rates.memory_per_s = Some(9e6);
-            thread.accesses_by_node = Some(vec![0, 100]);
-        }
-        text = world.step(&model);
-    }
-    expect![[r#"
+    let far = [0, 100];
+    fifth(
+        &[(0, far), (1, far), (2, far)],
+        "",
+        expect![[r#"
         held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; 3 threads have their data there, for 2 CPUs
-    "#]].assert_eq(&text);
+    "#]],
+    );
 }
 
 #[test]
