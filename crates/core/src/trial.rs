@@ -223,6 +223,10 @@ impl Watched {
         match &mut self.trial {
             None => {
                 self.history.push(measure);
+                // A process that begins has no counts in its first window, which says nothing to compare later ones with.
+                if measure.is_counted() && !self.history.iter().any(Measure::is_counted) {
+                    self.history.clear();
+                }
                 if self.history.len() > MAX_TRIAL_WINDOWS / 2 {
                     self.history.remove(0);
                 }

@@ -1,5 +1,6 @@
 //! What a window says about a process's progress, and how two groups of windows compare.
 
+use crate::limits::MIN_TRIAL_WINDOWS;
 use crate::model::{App, Model, Thread, TrafficSource};
 use alloc::vec::Vec;
 
@@ -78,6 +79,11 @@ impl Measure {
             mpki,
             requests_per_1000: sum(&instructions).and_then(|all| requests_per_1000(app, all)),
         }
+    }
+
+    /// Whether its threads' instructions were counted.
+    pub(super) fn is_counted(&self) -> bool {
+        self.instructions_per_s.is_some()
     }
 
     /// Whether the program does what it did in another window, as far as threads, CPU use and what is asked of memory tell.
@@ -237,16 +243,14 @@ impl Comparison {
     }
 }
 
-/// Change of a value known in every window of both groups.
+/// Change of a value known in enough windows of both groups.
 fn change(
     before: &[Measure],
     after: &[Measure],
     value: fn(&Measure) -> Option<f64>,
 ) -> Option<Change> {
-    let before: Vec<f64> = before.iter().map(value).collect::<Option<_>>()?;
-    let after: Vec<f64> = after.iter().map(value).collect::<Option<_>>()?;
-    let (mean_before, error_before) = mean_and_error(&before)?;
-    let (mean_after, error_after) = mean_and_error(&after)?;
+    let (mean_before, error_before) = mean_and_error(before, value)?;
+    let (mean_after, error_after) = mean_and_error(after, value)?;
     if mean_before <= 0.0 {
         return None;
     }
@@ -254,15 +258,16 @@ fn change(
     Some(Change { change: (mean_after - mean_before) / mean_before, noise: noise.max(LEAST_NOISE) })
 }
 
-/// Mean, and square of its standard error.
-fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
-    let count = values.len() as f64;
-    if values.is_empty() {
+/// Mean, and square of its standard error, of the windows in which a value is known; `None` where those are too few for a verdict.
+fn mean_and_error(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Option<(f64, f64)> {
+    let values: Vec<f64> = windows.iter().filter_map(value).collect();
+    if values.len() < MIN_TRIAL_WINDOWS {
         return None;
     }
+    let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
-    Some((mean, squares / (count - 1.0).max(1.0) / count))
+    Some((mean, squares / (count - 1.0) / count))
 }
 
 /// The mean of changes; their noises add as if they were one measurement, because they are not independent.
@@ -340,6 +345,15 @@ mod tests {
         check(before, "50 10 900 0.9 12 / 51 10 901 0.9 12 / 49 10 899 0.9 12", Verdict::Better);
         check(before, "100 20 400 0.5 12 / 101 20 401 0.5 12 / 99 20 399 0.5 12", Verdict::Better);
         check(before, "150 30 400 0.3 8 / 151 30 401 0.3 8 / 149 30 399 0.3 8", Verdict::Worse);
+    }
+
+    #[test]
+    fn a_window_in_which_something_was_not_counted_leaves_it_to_the_others() {
+        // By latency alone this is worse.
+        let before = "- - 150 - - / 100 20 150 - - / 101 20 151 - - / 99 20 149 - -";
+        let after = "140 28 180 - - / 141 28 181 - - / 139 28 - - - / 140 28 181 - -";
+        check(before, after, Verdict::Unclear);
+        check("100 20 150 - - / - - 151 - - / 99 20 149 - -", after, Verdict::Worse);
     }
 
     #[test]
