@@ -86,27 +86,24 @@ impl Trials {
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
     }
 
-    /// Ends the trials of processes that are judged together.
+    /// Ends the trials of processes that are judged together, but for those that are judged again when others have gone back.
     fn judge(&mut self, group: &[Pid]) -> Vec<Judged> {
         let mut judged = Vec::with_capacity(group.len());
         let mut partners = Vec::with_capacity(group.len());
-        let mut windows = Vec::with_capacity(group.len());
         for pid in group {
-            let watched = self.apps.get_mut(pid);
-            let Some(mut trial) = watched.and_then(|watched| watched.trial.take()) else {
-                continue;
-            };
-            partners.push(core::mem::take(&mut trial.partners));
-            let (one, after) = trial.end(*pid);
-            judged.push(one);
-            windows.push(after);
+            let Some(trial) = self.trial(*pid) else { continue };
+            judged.push(trial.judged(*pid));
+            partners.push(trial.partners.clone());
         }
-        together::settle(&mut judged, &partners);
-        for (one, after) in judged.iter().zip(windows) {
-            let watched = self.apps.get_mut(&one.pid).filter(|_| !one.verdict.is_undone());
-            if let Some(watched) = watched {
-                watched.continue_from(after);
-            }
+        let again = together::settle(&mut judged, &partners);
+        judged.retain(|one| !again.contains(&one.pid));
+        for pid in again {
+            self.trial(pid).into_iter().for_each(Trial::begin_again);
+        }
+        for one in &judged {
+            let Some(watched) = self.apps.get_mut(&one.pid) else { continue };
+            let ended = watched.trial.take().filter(|_| !one.verdict.is_undone());
+            watched.history = ended.map_or_else(Vec::new, Trial::into_history);
         }
         judged
     }
@@ -175,6 +172,10 @@ impl Trials {
         self.trials().map(|(pid, trial)| (pid, trial.policy)).collect()
     }
 
+    fn trial(&mut self, pid: Pid) -> Option<&mut Trial> {
+        self.apps.get_mut(&pid)?.trial.as_mut()
+    }
+
     fn trials(&self) -> impl Iterator<Item = (Pid, &Trial)> {
         self.apps.iter().filter_map(|(pid, watched)| Some((*pid, watched.trial.as_ref()?)))
     }
@@ -222,11 +223,11 @@ impl Watched {
     fn take_in(&mut self, measure: Measure, under_way: bool, now: Nanos) {
         match &mut self.trial {
             None => {
-                self.history.push(measure);
                 // A process that begins has no counts in its first window, which says nothing to compare later ones with.
                 if measure.is_counted() && !self.history.iter().any(Measure::is_counted) {
                     self.history.clear();
                 }
+                self.history.push(measure);
                 if self.history.len() > MAX_TRIAL_WINDOWS / 2 {
                     self.history.remove(0);
                 }
@@ -239,13 +240,6 @@ impl Watched {
             }
         }
     }
-
-    /// What holds now is what the next trial is measured against: in another phase too, for who waits for three more windows each time
-    /// a program changes does nothing for one that changes often.
-    fn continue_from(&mut self, mut after: Vec<Measure>) {
-        after.drain(..after.len().saturating_sub(MAX_TRIAL_WINDOWS / 2));
-        self.history = after;
-    }
 }
 
 impl Trial {
@@ -254,22 +248,38 @@ impl Trial {
         now.since(*self.waiting_since.get_or_insert(now)) < MAX_TRIAL_WAIT
     }
 
-    /// What came of it for its process alone, and the windows that it was judged by: those since the last action, without the action's
-    /// own; at least the last three.
-    fn end(mut self, pid: Pid) -> (Judged, Vec<Measure>) {
+    /// The windows that it is judged by: those since the last action, without the action's own; at least the last three.
+    fn windows(&self) -> &[Measure] {
         let windows = (self.quiet - 1).max(MIN_TRIAL_WINDOWS);
-        let after = self.after.split_off(self.after.len() - windows);
+        &self.after[self.after.len() - windows..]
+    }
+
+    /// What came of it for its process alone.
+    fn judged(&self, pid: Pid) -> Judged {
         let moved_threads = self.kinds.contains(&Kind::Affinity);
-        let comparison = Comparison::between(&self.before, &after);
-        let judged = Judged {
+        let comparison = Comparison::between(&self.before, self.windows());
+        Judged {
             pid,
             policy: self.policy,
-            plans: self.plans,
-            kinds: self.kinds.into_iter().collect(),
+            plans: self.plans.clone(),
+            kinds: self.kinds.iter().copied().collect(),
             verdict: comparison.verdict(moved_threads),
             comparison,
-        };
-        (judged, after)
+        }
+    }
+
+    /// Others that were moved with it go back now, which is an action like its own: what was before stays what it is compared with.
+    fn begin_again(&mut self) {
+        self.after.clear();
+        self.quiet = 0;
+        self.waiting_since = None;
+    }
+
+    /// What holds now is what the next trial is measured against: in another phase too, for who waits for three more windows each time
+    /// a program changes does nothing for one that changes often.
+    fn into_history(self) -> Vec<Measure> {
+        let windows = self.windows();
+        windows[windows.len().saturating_sub(MAX_TRIAL_WINDOWS / 2)..].to_vec()
     }
 }
 

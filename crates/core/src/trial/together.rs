@@ -1,13 +1,15 @@
 //! Processes whose threads were moved in one plan: what one gave up another may have gained, so they are judged together.
 //!
 //! N-MASS lets one process use memory from afar so that another, which uses more of it, need not. By itself the first is worse off. So
-//! what was moved in one plan stays where its processes gain in the mean. Where they do not, who is worse off goes back, and with it
-//! whoever it changed places with: one half of that undone puts two threads where one was.
+//! what was moved in one plan stays where its processes gain in the mean. Where they do not, who lost most goes back, and with it
+//! whoever it changed places with or was one placement with: one half of that undone puts two threads where one was. The others that
+//! lost are judged again without it, for what they lost may be what its company cost them: of two that share a cache from afar and lose,
+//! one alone may gain. Half of the losers go at a time, so that a bad plan of n processes is gone after log2 n trials.
 
 use super::measure::{Change, Verdict, mean};
 use super::{Judged, Trial};
 use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
-use crate::plan::{Action, Plan, Reason};
+use crate::plan::{Action, Plan, Proposal, Reason};
 use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -17,7 +19,7 @@ use alloc::vec::Vec;
 pub(super) struct Together {
     /// Policies that move threads of more than one process.
     several: BTreeSet<&'static str>,
-    /// Processes that change places, both ways.
+    /// Processes that change places or are one placement, both ways.
     partners: BTreeSet<(Pid, Pid)>,
 }
 
@@ -34,10 +36,15 @@ impl Together {
                 together.several.insert(step.policy);
             }
         }
+        let is_placed = |step: &&Proposal| step.reason.is_indivisible();
+        let first_placed = tried().find(is_placed).and_then(|step| step.action.pid());
         for step in tried() {
-            let other = step.reason.exchanged_with().and_then(|tid| owners.get(&tid).copied());
-            let pair = step.action.pid().zip(other).filter(|(pid, other)| pid != other);
-            together.partners.extend(pair.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]));
+            let exchanged = step.reason.exchanged_with().and_then(|tid| owners.get(&tid).copied());
+            let placed = first_placed.filter(|_| step.reason.is_indivisible());
+            for other in [exchanged, placed].into_iter().flatten() {
+                let pair = step.action.pid().filter(|pid| *pid != other).map(|pid| (pid, other));
+                together.partners.extend(pair.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]));
+            }
         }
         together
     }
@@ -99,8 +106,9 @@ fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Tr
     group
 }
 
-/// Gives each process of a group the verdict that the whole deserves. `partners`: whom it changed places with.
-pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) {
+/// Gives each process of a group the verdict that the whole deserves, and says who is judged again. `partners`: whom it changed places
+/// with.
+pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeSet<Pid> {
     let compared = group.iter().filter(|judged| judged.verdict != Verdict::PhaseChange);
     let changes: Vec<Change> = compared.filter_map(|judged| judged.comparison.combined).collect();
     let gains = mean(&changes).is_some_and(|whole| whole.change > whole.noise)
@@ -108,24 +116,31 @@ pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) {
     if gains {
         let worse = group.iter_mut().filter(|judged| judged.verdict == Verdict::Worse);
         worse.for_each(|judged| judged.verdict = Verdict::Traded);
-        return;
+        return BTreeSet::new();
     }
-    let undone = |group: &[Judged]| -> BTreeSet<Pid> {
-        group.iter().filter(|judged| judged.verdict.is_undone()).map(|judged| judged.pid).collect()
-    };
-    let mut going_back = undone(group);
+    let mut losers = worst_first(group);
+    let mut again: BTreeSet<Pid> = losers.split_off(losers.len().div_ceil(2)).into_iter().collect();
+    let mut going_back: BTreeSet<Pid> = losers.into_iter().collect();
     loop {
-        for (judged, partners) in group.iter_mut().zip(partners) {
-            if !judged.verdict.is_undone() && !partners.is_disjoint(&going_back) {
-                judged.verdict = Verdict::Returned;
-            }
+        let goes_with = |(judged, partners): &(&mut Judged, &BTreeSet<Pid>)| {
+            !going_back.contains(&judged.pid) && !partners.is_disjoint(&going_back)
+        };
+        let Some((judged, _)) = group.iter_mut().zip(partners).find(goes_with) else {
+            return again;
+        };
+        if !again.remove(&judged.pid) {
+            judged.verdict = Verdict::Returned;
         }
-        let more = undone(group);
-        if more == going_back {
-            return;
-        }
-        going_back = more;
+        going_back.insert(judged.pid);
     }
+}
+
+/// Who is worse off, whoever lost most first.
+fn worst_first(group: &[Judged]) -> Vec<Pid> {
+    let change = |judged: &Judged| judged.comparison.combined.map_or(0.0, |whole| whole.change);
+    let mut losers: Vec<&Judged> = group.iter().filter(|one| one.verdict.is_undone()).collect();
+    losers.sort_by(|a, b| change(a).total_cmp(&change(b)));
+    losers.into_iter().map(|judged| judged.pid).collect()
 }
 
 #[cfg(test)]
@@ -135,7 +150,7 @@ mod tests {
     use crate::index_set::CpuSet;
     use crate::limits::MAX_TRIAL_WAIT;
     use crate::model::{App, Model};
-    use crate::plan::Proposal;
+    use crate::policy::asymsched::{AsymSchedReason, PlacementReason};
     use crate::units::Nanos;
     use alloc::format;
     use alloc::string::{String, ToString as _};
@@ -175,7 +190,7 @@ mod tests {
             assert_eq!(trials.observe(&window(before), |_| false), []);
         }
         let mut told: Vec<String> = Vec::new();
-        for late in 1..=6 {
+        for late in 1..=12 {
             let judged = trials.observe(&window(after), |_| false);
             told.extend(judged.iter().map(|one| format!("{late}:{} {:?}", one.pid, one.verdict)));
         }
@@ -188,6 +203,46 @@ mod tests {
         check(&[10.0, 10.0], &[&[1, 2]], &[16.0, 8.0], "3:1 Better, 3:2 Traded");
         check(&[10.0, 10.0], &[&[1, 2]], &[12.0, 7.0], "3:1 Better, 3:2 Worse");
         check(&[10.0, 10.0], &[&[1, 2]], &[12.0, 12.0], "3:1 Better, 3:2 Better");
+    }
+
+    #[test]
+    fn of_two_that_lose_the_one_that_lost_more_goes_back_and_the_other_is_judged_without_it() {
+        // Away they share a cache: one of them alone there gains.
+        let mut trials = Trials::default();
+        (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0, 10.0]), |_| false), []));
+        trials.begin(&plan(1, &[1, 2]));
+        let mut away = BTreeSet::from([1, 2]);
+        let mut told: Vec<String> = Vec::new();
+        for late in 1..=12 {
+            let speed = |pid| match (away.contains(&pid), away.len()) {
+                (false, _) => 10.0,
+                (true, 1) => 14.0,
+                (true, _) => 9.0 - f64::from(pid),
+            };
+            for one in trials.observe(&window(&[speed(1), speed(2)]), |_| false) {
+                told.push(format!("{late}:{} {:?}", one.pid, one.verdict));
+                away.retain(|pid| !(one.verdict.is_undone() && one.pid == Pid(*pid)));
+            }
+        }
+        assert_eq!(told.join(", "), "4:2 Worse, 8:1 Better");
+    }
+
+    #[test]
+    fn many_that_lose_go_back_by_halves() {
+        let before = [10.0; 5];
+        let after = [9.0, 6.0, 8.0, 7.0, 5.0];
+        let expected = "3:2 Worse, 3:4 Worse, 3:5 Worse, 7:3 Worse, 11:1 Worse";
+        check(&before, &[&[1, 2, 3, 4, 5]], &after, expected);
+    }
+
+    #[test]
+    fn a_placement_goes_back_as_a_whole() {
+        let mut whole = plan(1, &[1, 2]);
+        for step in &mut whole.steps {
+            step.reason = Reason::AsymSched(AsymSchedReason::Placement(PlacementReason::default()));
+        }
+        let both = BTreeSet::from([(Pid(1), Pid(2)), (Pid(2), Pid(1))]);
+        assert_eq!(Together::of(&whole).partners, both);
     }
 
     #[test]
@@ -254,7 +309,8 @@ mod tests {
         };
         let set = |pids: &[u32]| pids.iter().map(|pid| Pid(*pid)).collect::<BTreeSet<_>>();
         let mut group = [judged(1, 5.0), judged(2, 13.0), judged(3, 11.0), judged(4, 10.0)];
-        settle(&mut group, &[set(&[2]), set(&[1, 3]), set(&[2]), set(&[])]);
+        let again = settle(&mut group, &[set(&[2]), set(&[1, 3]), set(&[2]), set(&[])]);
+        assert_eq!(again, set(&[]));
         let verdicts = group.map(|one| one.verdict);
         let [back, stays] = [Verdict::Returned, Verdict::Unclear];
         assert_eq!(verdicts, [Verdict::Worse, back, back, stays]);

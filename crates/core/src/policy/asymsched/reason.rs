@@ -40,7 +40,7 @@ pub enum AsymSchedReason {
 }
 
 /// The numbers of a placement. Weighted bandwidth is weight × bytes per second, summed over clusters.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PlacementReason {
     /// Node that is left.
