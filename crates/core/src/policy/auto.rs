@@ -13,6 +13,7 @@
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
+//! | whom N-MASS sent away from its data phase R does not take back | `past` |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
@@ -128,6 +129,7 @@ impl Auto {
     fn relabel(&mut self, topology: &Topology) {
         for (pid, permuted) in self.past.take_permuted() {
             let image = |node| permuted.image(node);
+            self.flags.relabel(&permuted.tids, image);
             self.sam.relabel(topology, &permuted.tids, image);
             self.nmass.relabel(topology, pid, image);
             self.private.forget(pid);
@@ -162,6 +164,7 @@ impl Auto {
             let app = model.app(flagged.pid?)?;
             memory_moves(asymsched, app.pid)
                 .or_else(|| past.interleaved(app))
+                .or_else(|| past.left_remote(app))
                 .or_else(|| flags.no_room(flagged.home?, topology))
                 .or_else(|| no_nearer(model, topology, flagged))
                 .or_else(|| data_comes_to(app, flagged))

@@ -87,8 +87,8 @@ fn n_mass_moves_only_who_exchanges_data_with_nobody() {
     "#]].assert_eq(&step(2e6));
 }
 
-/// Process 3 is put on node 1, away from its memory, and its pages are pulled there.
-fn pulled_after_it_was_left_remote(world: &mut World) {
+/// N-MASS puts process 3 on node 1, away from its memory.
+fn left_remote(world: &mut World) {
     let cpus = world.topology.cpus_of_node(1).clone();
     let action = Action::SetAffinity { pid: Pid(3), tid: Tid(302), cpus, via: None };
     let reason = NMassReason {
@@ -102,6 +102,11 @@ fn pulled_after_it_was_left_remote(world: &mut World) {
         due: Due::Started(Pid(3)),
     };
     world.did(action, Reason::NMass(reason), 0);
+}
+
+/// Then its pages are pulled there.
+fn pulled_after_it_was_left_remote(world: &mut World) {
+    left_remote(world);
     let pages = vec![PageMove { address: 0x1000, shift: 12, from: 0, to: 1 }];
     let action = Action::MovePages { pid: Pid(3), mechanism: Mechanism::CoLocation, pages };
     world.did(action, Reason::Other("a test".into()), 1);
@@ -163,4 +168,34 @@ fn n_mass_leaves_a_process_that_sam_moves_in_the_same_step() {
         held: nmass: thread 102 of 1 to CPU 0, then CPUs 0-1; its threads rested for 0 of 2 epochs
     "#]]
     .assert_eq(&text);
+}
+
+#[test]
+fn whom_n_mass_sent_away_from_its_data_sam_does_not_take_back() {
+    let fourth = |is_left: bool| {
+        let mut world = World::new(machine("node:2 core:4 mhz:2200"), Host::Refuses);
+        let interval = |number: u64, topology: &Topology| {
+            let mut model = second(0, topology);
+            model.at = Nanos::from_millis(100 * number);
+            model.elapsed = Nanos::from_millis(100);
+            let threads = process(&mut model, topology, 3, &[4], &[0.1, 0.0], "1>0:80");
+            threads[0].tid = Tid(302);
+            threads[0].rates.remote_dram_per_s = Some(1e7);
+            model
+        };
+        for number in 1..=3 {
+            let _ = world.step(&interval(number, &world.topology));
+        }
+        if is_left {
+            left_remote(&mut world);
+        }
+        world.step(&interval(4, &world.topology))
+    };
+    expect![[r#"
+        sam: thread 302 of 3 to CPU 0, then CPUs 0-3
+    "#]]
+    .assert_eq(&fourth(false));
+    expect![[r#"
+        held: sam: thread 302 of 3 to CPU 0, then CPUs 0-3; N-MASS sent it away to make room in a cache
+    "#]].assert_eq(&fourth(true));
 }

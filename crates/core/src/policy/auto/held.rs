@@ -41,6 +41,8 @@ pub enum Held {
         /// CPUs of that node.
         cpus: usize,
     },
+    /// N-MASS sent it away from its data so that caches have room.
+    LeftRemote,
     /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who is on which node is for AsymSched to
     /// say.
     NodesAreChosen,
@@ -73,7 +75,7 @@ impl Held {
     /// Whether it will hold until one of the slower policies has changed something, so that asking again in 100 ms is of no use. Interleaved pages and data that
     /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
     pub(super) fn lasts(self) -> bool {
-        matches!(self, Self::NodesAreChosen | Self::NoRoom { .. })
+        matches!(self, Self::NodesAreChosen | Self::NoRoom { .. } | Self::LeftRemote)
     }
 }
 
@@ -98,6 +100,7 @@ impl fmt::Display for Held {
             Self::NoRoom { threads, cpus } => {
                 write!(f, "{threads} threads have their data there, for {cpus} CPUs")
             }
+            Self::LeftRemote => write!(f, "N-MASS sent it away to make room in a cache"),
             Self::NodesAreChosen => {
                 write!(f, "its process uses several nodes' memory, and bandwidth chooses which")
             }

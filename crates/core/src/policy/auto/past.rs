@@ -119,6 +119,12 @@ impl Past {
         (epochs < RESTING_EPOCHS).then_some(Held::ThreadsMoved { epochs, needed: RESTING_EPOCHS })
     }
 
+    /// N-MASS has weighed the distance to its data against the company there. It does so for processes with one thread.
+    pub(super) fn left_remote(&self, app: &App) -> Option<Held> {
+        let is_left = self.processes.get(&app.pid)?.is_left_remote && app.threads.len() == 1;
+        is_left.then_some(Held::LeftRemote)
+    }
+
     /// A process whose pages came to it stays, and so do the pages.
     pub(super) fn settling(&self, pid: Pid) -> Option<Held> {
         let left = self.processes.get(&pid)?.settles_until.since(self.now);
@@ -152,7 +158,6 @@ impl Process {
         self.threads_moved = Some(now);
         match &step.reason {
             Reason::NMass(reason) => self.is_left_remote = reason.to != reason.home,
-            Reason::Undo(_) => {}
             _ => self.is_left_remote = false,
         }
     }
