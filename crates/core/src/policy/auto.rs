@@ -110,7 +110,7 @@ impl Auto {
         };
         Self {
             sam: Sam::new(sam::Preset::WITH_HOMES),
-            nmass: NMass::new(nmass::Preset::PUBLISHED),
+            nmass: NMass::new(nmass::Preset::STEADY),
             // A stock kernel moves memory with its own call: what that takes is measured.
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
             carrefour: Carrefour::new(carrefour),

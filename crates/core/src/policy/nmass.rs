@@ -7,6 +7,7 @@
 //! [`map`] is the algorithm on plain numbers; `penalty` says how dear remote memory is and how that is known; `trigger` says when to
 //! run at all. What it cannot do: more processes than cores, processes with several threads, memory on several nodes.
 
+mod appetite;
 mod candidates;
 mod mapping;
 mod maximum_local;
@@ -22,6 +23,7 @@ pub use preset::{Preset, Refinement};
 pub use refine::refine;
 pub use trigger::Due;
 
+use self::appetite::{Appetite, Company};
 use self::candidates::Candidate;
 use self::penalty::SidesSeen;
 use self::trigger::{Remembered, Trigger};
@@ -40,7 +42,7 @@ use core::fmt;
 pub(super) const REGISTERED: Registered = Registered {
     name: "nmass",
     about: "single-threaded processes: locality against last-level cache pressure",
-    presets: &["published", "printed", "swap", "maximum-local"],
+    presets: &["steady", "published", "printed", "swap", "maximum-local"],
     make: |name| {
         let preset =
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
@@ -53,6 +55,7 @@ pub(super) const REGISTERED: Registered = Registered {
 pub struct NMass {
     preset: Preset,
     trigger: Trigger,
+    company: Company,
     /// What is known of each process from earlier epochs.
     known: BTreeMap<Pid, Known>,
     profiles: BTreeMap<Pid, Profile>,
@@ -62,6 +65,7 @@ pub struct NMass {
 #[derive(Debug, Clone, Default)]
 struct Known {
     sides: SidesSeen,
+    appetite: Appetite,
     /// Instructions that it retired while it was watched: its place in its profile.
     instructions: f64,
 }
@@ -100,6 +104,7 @@ impl NMass {
         Self {
             preset,
             trigger: Trigger::default(),
+            company: Company::default(),
             known: BTreeMap::new(),
             profiles: BTreeMap::new(),
         }
@@ -115,8 +120,11 @@ impl NMass {
         let is_candidate =
             |pid: &Pid| candidates.binary_search_by_key(pid, |candidate| candidate.pid).is_ok();
         self.known.retain(|pid, _| is_candidate(pid));
+        self.company.observe(candidates.iter().map(|candidate| (candidate.pid, candidate.domain)));
+        let is_settled = self.company.is_settled();
         for candidate in candidates {
             let known = self.known.entry(candidate.pid).or_default();
+            known.appetite.observe(candidate.mpki, is_settled, self.preset.trigger);
             known.instructions += candidate.instructions_per_s * elapsed.seconds();
             if let Some(cpi) = candidate.cycles_per_instruction {
                 known.sides.observe(candidate.node == candidate.home, cpi, candidate.mpki);
@@ -152,6 +160,11 @@ impl NMass {
         let preset = self.preset.clone().for_topology(topology);
         let (processors, domains) = candidates::processors(model, topology, candidates);
         let line = penalty::line(topology);
+        let mut candidates = candidates.to_vec();
+        if preset.remembers_misses {
+            let most = |pid: &Pid| self.known.get(pid).map(|known| known.appetite.most());
+            candidates.iter_mut().for_each(|one| one.mpki = most(&one.pid).unwrap_or(one.mpki));
+        }
         let penalties: Vec<Penalty> =
             candidates.iter().map(|candidate| self.penalty(candidate, &line)).collect();
         let processes: Vec<Process> = candidates

@@ -120,6 +120,21 @@ fn it_runs_again_only_on_a_change_of_more_than_a_fifth() {
 }
 
 #[test]
+fn a_cache_that_one_fills_alone_without_a_miss_is_not_taken_for_empty() {
+    let topology = synthetic::parse("node:2 core:4").expect("a machine");
+    let second = |preset| {
+        let mut policy = NMass::new(preset);
+        let first = "1 0 42 0\n 2 1 42 0\n 3 2 28 0\n 4 3 22 0";
+        assert_eq!(decide(&mut policy, &topology, 1, first).lines().count(), 1, "one goes");
+        decide(&mut policy, &topology, 2, "1 0 39 0\n 2 1 39 0\n 3 2 28 0\n 4 4 0.7 0")
+    };
+    expect![[r#"
+        thread 3 of 3 to CPU 5, then CPUs 4-7: 28.0 MPKI, penalty 1.47 (regression), home 0, 0→1: pressures 106.0/0.7 become 78.0/41.9 MPKI, limit 60.0
+    "#]].assert_eq(&second(Preset::PUBLISHED));
+    expect![""].assert_eq(&second(Preset::STEADY));
+}
+
+#[test]
 fn the_penalty_is_measured_once_both_sides_were_seen() {
     let topology = synthetic::parse("node:2 core:1").expect("a machine");
     let mut policy = NMass::new(Preset::PUBLISHED);

@@ -36,10 +36,15 @@ pub struct Preset {
     pub refinement: Refinement,
     /// Exchange two processes where no core is free [inferred: the paper's 8-process workloads need it, its print does not have it].
     pub swap_when_full: bool,
+    /// Reckon with the most that a process missed while it did the same [ours]: alone in a cache that it fills it misses nothing, and
+    /// by its misses of the last epoch there would be room for another.
+    pub remembers_misses: bool,
 }
 
 impl Preset {
-    /// The default: published constants, repaired refinement.
+    /// The default: published constants, repaired refinement, remembered misses.
+    pub const STEADY: Self = Self { name: "steady", remembers_misses: true, ..Self::PUBLISHED };
+    /// Published constants, repaired refinement.
     pub const PUBLISHED: Self = Self {
         name: "published",
         threshold_mpki: PUBLISHED_THRESHOLD_MPKI,
@@ -47,6 +52,7 @@ impl Preset {
         trigger: 0.20,
         refinement: Refinement::Difference,
         swap_when_full: false,
+        remembers_misses: false,
     };
     /// Refinement as printed, repaired so that it stops.
     pub const PRINTED: Self =
@@ -57,7 +63,8 @@ impl Preset {
     pub const MAXIMUM_LOCAL: Self =
         Self { name: "maximum-local", refinement: Refinement::None, ..Self::PUBLISHED };
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::PUBLISHED, Self::PRINTED, Self::SWAP, Self::MAXIMUM_LOCAL];
+    pub const ALL: [Self; 5] =
+        [Self::STEADY, Self::PUBLISHED, Self::PRINTED, Self::SWAP, Self::MAXIMUM_LOCAL];
 
     /// The same with the threshold of a machine whose weakest pair of processors gets `link_mb_s` over the link, at a clock of
     /// `clock_mhz`.
