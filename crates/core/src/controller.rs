@@ -5,7 +5,7 @@
 use crate::accounts::Accounts;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
-use crate::limits::{HINT_FAULT_MEMORY, SHORTEST_WINDOW, WATCH_BETWEEN_RESTS, WINDOWS_PER_PERIOD};
+use crate::limits::{HINT_FAULT_MEMORY, TRIAL_WINDOW, WATCH_BETWEEN_RESTS};
 use crate::model::{App, Model, UpdateSettings};
 use crate::observation::{Observation, Samples};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
@@ -169,14 +169,13 @@ impl Controller {
         &self.ledger
     }
 
-    /// How long to wait for the next step: while all is quiet until the next policy wants to decide, so that watching costs little.
-    /// Several windows in the shortest period when something is going on: a trial needs some before and after an action, and an action
-    /// is to be judged by the time its policy decides again.
+    /// How long to wait for the next step: while all is quiet until the next policy wants to decide, so that watching costs little. A
+    /// window when something is going on: a trial needs some before and after an action.
     #[must_use]
     pub fn period(&self) -> Nanos {
         let shortest = self.slots.iter().map(|slot| slot.policy.period()).min();
         let shortest = shortest.unwrap_or(Nanos::from_secs(1));
-        let window = Nanos(shortest.0 / WINDOWS_PER_PERIOD).max(SHORTEST_WINDOW.min(shortest));
+        let window = TRIAL_WINDOW.min(shortest);
         if self.trials.need_windows() {
             return window;
         }

@@ -33,11 +33,11 @@ pub const MAX_TRIAL_WAIT: Nanos = Nanos::from_secs(8);
 /// Windows before and after that a verdict needs.
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 
-/// Windows in the period of a policy: those after an action that a verdict needs, and the one that holds the action's own cost.
-pub const WINDOWS_PER_PERIOD: u64 = MIN_TRIAL_WINDOWS as u64 + 1;
-/// No window is shorter, except for a policy whose own period is: reading `/proc` and the counters costs a millisecond or so, and rates
-/// over a few scheduler ticks are noise (our choice).
-pub const SHORTEST_WINDOW: Nanos = Nanos::from_millis(250);
+/// A window while something is tried, except for a policy whose own period is shorter: three after an action, and the one that holds the
+/// action's own cost, are over by the next second's decision; however quiet a policy is, what it did in its last step is not judged later.
+/// Not shorter, for reading `/proc` and the counters costs a millisecond or so, and rates over a few scheduler ticks are noise (our
+/// choice).
+pub const TRIAL_WINDOW: Nanos = Nanos::from_millis(250);
 
 const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
 /// For how long hint faults are kept where there are no samples. The kernel passes over a process's memory in 1 s to 60 s
