@@ -14,6 +14,7 @@ use crate::random::Random;
 use crate::rest::{IDLE_CPUS, Quiet, Rest};
 use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
+use crate::undo::keep_on_node;
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -138,7 +139,7 @@ impl Controller {
         self.forget_gone(&window);
         let under_way = |pid| self.slots.iter().any(|slot| slot.policy.is_under_way(pid));
         let mut judged = self.trials.observe(&window, under_way);
-        let undo = self.undo(&mut judged, window.at);
+        let undo = self.undo(&mut judged, &window);
         let plan = self.admit(undo, proposals, &window);
         self.keep(observation, &plan);
         self.rest = self.rest_after(&plan, &window, &previous);
@@ -289,7 +290,7 @@ impl Controller {
     }
 
     /// Turns bad verdicts into proposals that undo, as far as there is a way back, and settles the others.
-    fn undo(&mut self, judged: &mut [Judged], now: Nanos) -> Vec<Proposal> {
+    fn undo(&mut self, judged: &mut [Judged], window: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for trial in judged {
             if trial.verdict == Verdict::Better {
@@ -299,7 +300,10 @@ impl Controller {
                 self.ledger.settle(trial.pid, &trial.plans);
                 continue;
             }
-            trial.kinds.iter().for_each(|kind| self.guard.note_failure(trial.pid, *kind, now));
+            trial
+                .kinds
+                .iter()
+                .for_each(|kind| self.guard.note_failure(trial.pid, *kind, window.at));
             let (change, noise) =
                 trial.comparison.combined.map_or((0.0, 0.0), |c| (c.change, c.noise));
             let plan = trial.plans.first().copied().unwrap_or(0);
@@ -314,6 +318,8 @@ impl Controller {
             }
             proposals.extend(back.into_iter().map(undo));
         }
+        let is_left_alone = |pid| self.guard.has_given_up(pid);
+        keep_on_node(&mut proposals, window, &self.topology, is_left_alone);
         proposals
     }
 

@@ -216,10 +216,15 @@ impl Guard {
         if self.settings.opted_out.contains(app.pid.0 as usize) {
             return Err(Refusal::Exempt { exemption: Exemption::OptedOut });
         }
-        if self.failures(app.pid) >= self.settings.max_failures {
+        if self.has_given_up(app.pid) {
             return Err(Refusal::Exempt { exemption: Exemption::GivenUp });
         }
         Ok(())
+    }
+
+    /// So much that was done to a process was undone that it is left alone.
+    pub(crate) fn has_given_up(&self, pid: Pid) -> bool {
+        self.failures(pid) >= self.settings.max_failures
     }
 
     fn check_failures(&self, pid: Pid, kind: Kind, now: Nanos) -> Result<(), Refusal> {

@@ -32,6 +32,7 @@ pub mod reference;
 pub mod rest;
 pub mod topology;
 pub mod trial;
+mod undo;
 pub mod units;
 
 pub use index_set::{CpuSet, IndexSet, NodeSet};
