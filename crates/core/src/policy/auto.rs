@@ -13,6 +13,7 @@
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
+//! | N-MASS does not weigh caches in a step in which SAM changes who uses them | here |
 //! | whom N-MASS sent away from its data phase R does not take back | `past` |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
@@ -195,10 +196,13 @@ impl Auto {
         claimed: &BTreeMap<Pid, Held>,
     ) -> Vec<Proposal> {
         let Self { nmass, flags, past, asymsched, .. } = self;
+        let is_single = |pid: &Pid| model.app(*pid).is_some_and(|app| app.threads.len() == 1);
+        let company = claimed.keys().any(is_single).then_some(Held::CompanyChanges);
         let (proposals, withheld) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
             flags
                 .shares_data(tid)
                 .or_else(|| claimed.get(&pid).copied())
+                .or(company)
                 .or_else(|| memory_moves(asymsched, pid))
                 .or_else(|| past.settling(pid))
         });

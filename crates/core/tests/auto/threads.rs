@@ -151,7 +151,7 @@ fn all_from(accessing: usize, holding: usize) -> Traffic {
 }
 
 #[test]
-fn n_mass_leaves_a_process_that_sam_moves_in_the_same_step() {
+fn n_mass_leaves_processes_when_sam_moves_one_in_the_same_step() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Refuses);
     let mut text = String::new();
     for number in 1..=4 {
@@ -161,6 +161,8 @@ fn n_mass_leaves_a_process_that_sam_moves_in_the_same_step() {
         let threads = process(&mut model, &world.topology, 1, &[2], &[0.1], "");
         threads[0].rates.remote_dram_per_s = Some(9e6);
         threads[0].rates.mpki = Some(10.0);
+        let threads = process(&mut model, &world.topology, 2, &[3], &[0.1], "");
+        threads[0].rates.mpki = Some(1.0);
         text = world.step(&model);
     }
     expect![[r#"

@@ -43,6 +43,8 @@ pub enum Held {
     },
     /// N-MASS sent it away from its data so that caches have room.
     LeftRemote,
+    /// SAM moves another single-threaded process in this step: how the caches are shared is not what N-MASS would reckon with.
+    CompanyChanges,
     /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who is on which node is for AsymSched to
     /// say.
     NodesAreChosen,
@@ -101,6 +103,7 @@ impl fmt::Display for Held {
                 write!(f, "{threads} threads have their data there, for {cpus} CPUs")
             }
             Self::LeftRemote => write!(f, "N-MASS sent it away to make room in a cache"),
+            Self::CompanyChanges => write!(f, "who else uses the caches changes in this step"),
             Self::NodesAreChosen => {
                 write!(f, "its process uses several nodes' memory, and bandwidth chooses which")
             }
