@@ -12,9 +12,6 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A thread below this share of a CPU leaves that CPU to another (our choice: as for N-MASS).
-const BUSY_SHARE: f64 = 0.10;
-
 /// Narrows the masks with which threads go back to the nodes where they ran.
 pub(crate) fn keep_on_node(
     undo: &mut [Proposal],
@@ -27,7 +24,7 @@ pub(crate) fn keep_on_node(
         _ => None,
     };
     let going: BTreeSet<Tid> = undo.iter().filter_map(thread_of).collect();
-    let stays = |thread: &&Thread| thread.cpu_share >= BUSY_SHARE && !going.contains(&thread.tid);
+    let stays = |thread: &&Thread| thread.is_running() && !going.contains(&thread.tid);
     let mut busy: Vec<usize> = vec![0; topology.node_count()];
     for thread in model.threads.iter().filter(stays) {
         busy[topology.node_of_cpu(thread.cpu)] += 1;

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 pub const MIN_HOME_SHARE: f64 = 0.60;
 /// Samples of a thread below which they say nothing about its home (inferred).
 const MIN_SAMPLES: u32 = 8;
+/// A thread below this share of a CPU needs none of its own [inferred; Carrefour's author code watches threads from 10 % on].
+const RUNNING_SHARE: f64 = 0.10;
 /// By how many standard deviations of a fair coin samples have to exceed a half, so that chance makes no home: two, or the few samples of
 /// a window send a thread whose data is on two nodes to one and, in the next window, back.
 const CHANCE: f64 = 2.0;
@@ -95,6 +97,12 @@ impl Thread {
             rates: ThreadRates::default(),
             accesses_by_node: None,
         }
+    }
+
+    /// Whether it takes so much of a CPU that another on it would be in its way.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.cpu_share >= RUNNING_SHARE
     }
 
     /// Where the data is that it accesses, if chance alone would not have shown it so.

@@ -30,8 +30,6 @@ struct Histories {
 /// longer: with all of four programs on one node 0.1 to 0.9 million lines a second came from the other's cache for two seconds
 /// (emulated, nmass-2).
 const OWN_LINES: u32 = 2;
-/// A thread below this share of a CPU has no part in an exchange (our choice: as for N-MASS).
-const BUSY_SHARE: f64 = 0.10;
 
 /// The flags of all threads.
 #[derive(Debug, Clone, Default)]
@@ -44,8 +42,8 @@ impl Flags {
     pub(super) fn observe(&mut self, model: &Model, topology: &Topology, thresholds: &Thresholds) {
         let mut before = core::mem::take(&mut self.threads);
         let node_of = |thread: &Thread| topology.node_of_cpu(thread.cpu);
-        let is_busy = |thread: &&Thread| thread.cpu_share >= BUSY_SHARE;
-        let busy: BTreeSet<usize> = model.threads.iter().filter(is_busy).map(node_of).collect();
+        let running = model.threads.iter().filter(|thread| thread.is_running());
+        let busy: BTreeSet<usize> = running.map(node_of).collect();
         for thread in &model.threads {
             let node = node_of(thread);
             let is_alone = busy.iter().all(|other| *other == node);

@@ -7,8 +7,6 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Pid, Tid};
 use alloc::vec::Vec;
 
-/// A process below this share of a CPU needs no core of its own [inferred; Carrefour's author code watches threads from 10 % on].
-const MIN_CPU_SHARE: f64 = 0.10;
 /// A node is home if it holds more than this share of the process's memory [inferred: "one home per process"].
 const MIN_HOME_SHARE: f64 = 0.50;
 
@@ -30,7 +28,7 @@ pub(super) struct Candidate {
 impl Candidate {
     fn new(app: &App, thread: &Thread, topology: &Topology) -> Option<Self> {
         let is_exempt = app.exempt.or(thread.exempt).is_some();
-        if is_exempt || thread.cpu_share < MIN_CPU_SHARE {
+        if is_exempt || !thread.is_running() {
             return None;
         }
         let allowed = thread.allowed.iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect();
@@ -94,10 +92,7 @@ pub(super) fn processors(
     let mut own: Vec<Tid> = candidates.iter().map(|candidate| candidate.tid).collect();
     own.sort_unstable();
     let is_candidate = |thread: &Thread| own.binary_search(&thread.tid).is_ok();
-    let busy = model
-        .threads
-        .iter()
-        .filter(|thread| thread.cpu_share >= MIN_CPU_SHARE && !is_candidate(thread));
+    let busy = model.threads.iter().filter(|thread| thread.is_running() && !is_candidate(thread));
     let used: CpuSet = busy.filter_map(|thread| first_of_core(thread.cpu, topology)).collect();
     let free = |&cpu: &usize| {
         !topology.cpu(cpu).isolated

@@ -9,8 +9,6 @@ use crate::units::Bytes;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A thread below this share of a CPU does not count as running there [inferred; Carrefour's author code watches from 10 % on].
-const MIN_CPU_SHARE: f64 = 0.10;
 /// Nodes with CPUs as sockets.
 pub(super) struct Sockets {
     pub(super) layout: Layout,
@@ -59,7 +57,7 @@ pub(super) fn uses(
     let mut busiest: Vec<Option<usize>> = vec![None; topology.cpu_count()];
     for (index, thread) in model.threads.iter().enumerate() {
         let is_busier = |other: usize| model.threads[other].cpu_share < thread.cpu_share;
-        if thread.cpu_share >= MIN_CPU_SHARE && busiest[thread.cpu].is_none_or(is_busier) {
+        if thread.is_running() && busiest[thread.cpu].is_none_or(is_busier) {
             busiest[thread.cpu] = Some(index);
         }
     }
