@@ -248,17 +248,20 @@ pub(super) fn check_auto(lab: &Lab) -> Result<Vec<Finding>> {
 }
 
 /// Nothing moves in a well placed program: no thread in any of its runs, and no page in one of them at least. In another pages may,
-/// where the kernel took a thread elsewhere, so that the program was not well placed any more.
+/// where the kernel took a thread elsewhere, so that the program was not well placed any more. If it did so when the threads were let go,
+/// before the manager came, the run shows nothing; one has to.
 fn left_alone(machine: &Machine, runs: &[Managed]) -> Result<Finding> {
     let (mut told, mut calm, mut holds) = (Vec::new(), 0, true);
     for run in runs {
         let count = |name: &str| run.report[name].as_u64().context("a count is missing");
         let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());
         let [begun, ended] = run.nodes();
-        calm += u32::from(pages == 0);
-        holds &= looks > 3 && threads == 0 && (pages == 0 || ended != begun);
+        let is_placed = matches!(begun[..], [a, b] if a != b);
+        calm += u32::from(is_placed && pages == 0);
+        holds &= !is_placed || looks > 3 && threads == 0 && (pages == 0 || ended != begun);
+        let placed = if is_placed { "" } else { " (not well placed)" };
         told.push(format!(
-            "{begun:?} to {ended:?}, {looks} looks, {threads} threads and {pages} pages moved"
+            "{begun:?}{placed} to {ended:?}, {looks} looks, {threads} threads and {pages} pages moved"
         ));
     }
     Ok(Finding::fact(
