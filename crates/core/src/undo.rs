@@ -1,10 +1,12 @@
-//! How threads go back whose move was undone: to the node that they came from, and there they are kept.
+//! How threads go back whose move was undone: to the node that they came from, and where their data is there they are kept.
 //!
 //! The old mask alone undoes little. The kernel sends a thread on to whichever node is idle, and that is the one from which it was taken
-//! back (emulated, nmass-2: within a tick). So it gets the CPUs of the node, until somebody moves it again. Its first mask comes back with
-//! all others at the end; and at once where the node has no CPU for it, or where its process is left alone from now on.
+//! back (emulated, nmass-2: within a tick). So at home it gets the CPUs of the node, until somebody moves it again. Its first mask comes
+//! back with all others at the end; and at once where its data is elsewhere, for the verdict may have been wrong and to be kept away from
+//! it would be for long (emulated, demo-pairs: 0.65 of Linux); where the node has no CPU for it; or where its process is left alone from
+//! now on.
 
-use crate::model::{Model, Thread};
+use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Proposal};
 use crate::topology::Topology;
 use crate::units::{Pid, Tid};
@@ -30,15 +32,27 @@ pub(crate) fn keep_on_node(
         busy[topology.node_of_cpu(thread.cpu)] += 1;
     }
     for proposal in undo {
-        let Action::SetAffinity { pid, cpus, via: Some(cpu), .. } = &mut proposal.action else {
+        let Action::SetAffinity { pid, tid, cpus, via: Some(cpu) } = &mut proposal.action else {
             continue;
         };
         let node = topology.node_of_cpu(*cpu);
         let there = cpus.intersection(topology.cpus_of_node(node));
-        if busy[node] < there.len() && !is_left_alone(*pid) {
+        let is_home = model.app(*pid).is_some_and(|app| is_home(model, app, *tid, node));
+        if is_home && busy[node] < there.len() && !is_left_alone(*pid) {
             busy[node] += 1;
             *cpus = there;
         }
+    }
+}
+
+/// Whether the data of a thread is on a node: by its samples, else, of a process with one thread, by its memory.
+fn is_home(model: &Model, app: &App, tid: Tid, node: usize) -> bool {
+    let threads = model.threads_of(app);
+    let thread = threads.iter().find(|thread| thread.tid == tid);
+    match thread.map_or(SampledHome::Unknown, Thread::sampled_home) {
+        SampledHome::Node(home) => home == node,
+        SampledHome::Scattered => false,
+        SampledHome::Unknown => threads.len() == 1 && app.home() == Some(node),
     }
 }
 
@@ -47,18 +61,22 @@ mod tests {
     use super::*;
     use crate::plan::Reason;
     use crate::topology::synthetic;
+    use crate::units::Bytes;
     use alloc::string::{String, ToString as _};
 
-    /// Threads of processes of the same number go back to these CPUs of two nodes with two CPUs each; `busy` are the CPUs of others.
+    /// Threads of processes of the same number, with their data on node 0, go back to these CPUs of two nodes with two CPUs each; `busy`
+    /// are the CPUs of others.
     fn check(back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
         let topology = synthetic::parse("node:2 core:2").expect("a machine");
         let mut model = Model::empty(2);
         let threads = back.iter().map(|&(number, _)| (number, 3));
         let others = (100..).zip(busy.iter().copied());
         for (number, cpu) in threads.chain(others) {
-            let mut thread = Thread::new(Tid(number), 0, cpu, topology.all_cpus());
-            thread.cpu_share = 1.0;
+            let place = model.threads.len();
+            let mut thread = Thread::new(Tid(number), place, cpu, topology.all_cpus());
+            thread.accesses_by_node = Some(vec![100, 0]);
             model.threads.push(thread);
+            model.apps.push(App::new(Pid(number), place..place + 1));
         }
         let undo = |&(number, cpu): &(u32, usize)| Proposal {
             policy: "test",
@@ -77,9 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_goes_back_is_kept_there() {
+    fn a_thread_that_goes_back_to_its_data_is_kept_there() {
         check(&[(1, 0)], &[], &["thread 1 of 1 to CPU 0, then CPUs 0-1"]);
-        check(&[(1, 2)], &[0, 1, 2], &["thread 1 of 1 to CPU 2, then CPUs 2-3"]);
+        check(&[(1, 0)], &[0, 2, 3], &["thread 1 of 1 to CPU 0, then CPUs 0-1"]);
+    }
+
+    #[test]
+    fn where_its_data_is_not_it_may_go_on() {
+        check(&[(1, 2)], &[], &["thread 1 of 1 to CPU 2, then CPUs 0-3"]);
     }
 
     #[test]
@@ -89,5 +112,21 @@ mod tests {
             ["thread 1 of 1 to CPU 0, then CPUs 0-1", "thread 2 of 2 to CPU 1, then CPUs 0-3"];
         check(&[(1, 0), (2, 1)], &[0], &of_two);
         check(&[(9, 0)], &[], &["thread 9 of 9 to CPU 0, then CPUs 0-3"]);
+    }
+
+    #[test]
+    fn the_memory_of_a_process_with_one_thread_tells_where_samples_do_not() {
+        let home = |threads: u32| {
+            let topology = synthetic::parse("node:2 core:2").expect("a machine");
+            let mut model = Model::empty(2);
+            for number in 0..threads {
+                model.threads.push(Thread::new(Tid(number), 0, 0, topology.all_cpus()));
+            }
+            let mut app = App::new(Pid(1), 0..threads as usize);
+            app.memory = Some(vec![Bytes(4096), Bytes(8192)]);
+            [0, 1].map(|node| is_home(&model, &app, Tid(0), node))
+        };
+        assert_eq!(home(1), [false, true]);
+        assert_eq!(home(2), [false, false]);
     }
 }
