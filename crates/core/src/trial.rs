@@ -288,6 +288,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_came_before_counting_is_not_compared_with_and_a_gap_in_it_is() {
+        let mut watched = Watched::default();
+        for instructions_per_s in [None, None, Some(1.0), None, Some(2.0)] {
+            let window = Measure { instructions_per_s, ..Measure::default() };
+            watched.take_in(window, false, Nanos(0));
+        }
+        let kept: Vec<_> = watched.history.iter().map(|window| window.instructions_per_s).collect();
+        assert_eq!(kept, [Some(1.0), None, Some(2.0)]);
+    }
+
+    #[test]
     fn what_was_before_leaves_out_another_phase_where_enough_is_left() {
         let window =
             |threads| Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() };
