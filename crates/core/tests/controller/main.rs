@@ -2,6 +2,7 @@
 
 mod periods;
 mod rests;
+mod undo;
 mod world;
 
 use rondpoint_core::controller::{Controller, Settings, Step};
