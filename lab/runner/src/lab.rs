@@ -29,6 +29,7 @@ pub(crate) struct Start {
 }
 
 /// Everything that a run needs but the program.
+#[derive(Clone)]
 pub(crate) struct Lab {
     pub(crate) installed: Installed,
     pub(crate) built: Built,
@@ -51,6 +52,11 @@ impl Lab {
     /// The same for checks.
     pub(crate) fn open_at(start: &Start) -> Result<Self> {
         Ok(Self { seed: start.seed, ..Self::open()? })
+    }
+
+    /// The same with guests of the start after this one's by so many.
+    pub(crate) fn later_start(&self, by: u64) -> Self {
+        Self { seed: self.seed + by, ..self.clone() }
     }
 
     /// The machine of that name or file, scaled for the lab.

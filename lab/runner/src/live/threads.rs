@@ -218,76 +218,165 @@ const TOGETHER: Place =
 const FIRST_AT_HOME: Place =
     Place { words: "the first on 0", is_right: |nodes| matches!(nodes, [0, _]) };
 
-/// Sharers that begin apart come together.
+/// Starts of which one has to show something. While threads begin, and until the manager has looked, the kernel may bring them where they
+/// belong, or take them away from there, so that there is nothing to do or to leave alone.
+const STARTS: u64 = 4;
+
+/// What the first start shows that shows something; the last one if none does.
+fn first_that_shows<T>(
+    lab: &Lab,
+    once: impl Fn(&Lab) -> Result<T>,
+    shows: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let mut found = once(lab)?;
+    for by in 1..STARTS {
+        if shows(&found) {
+            break;
+        }
+        found = once(&lab.later_start(by))?;
+    }
+    Ok(found)
+}
+
+/// A program that has to be brought to its place, and what it says about its rounds.
+struct Case {
+    tag: &'static str,
+    what: &'static str,
+    /// What comes before the program.
+    head: &'static str,
+    program: String,
+    seconds: f64,
+    place: Place,
+    least_gain: f64,
+    /// The ends of the rounds, in seconds.
+    rounds: fn(&str) -> Option<Vec<f64>>,
+}
+
+impl Case {
+    /// Sharers that begin apart come together.
+    fn sharers(policy: &'static str, what: &'static str, seconds: f64) -> Self {
+        Self {
+            tag: policy,
+            what,
+            head: "",
+            program: format!("{SHARERS} --seconds {:.1}", seconds + 1.3),
+            seconds,
+            place: TOGETHER,
+            least_gain: LEAST_TOGETHER,
+            rounds: round_ends,
+        }
+    }
+
+    fn once(&self, lab: &Lab, machine: &Machine) -> Result<Managed> {
+        let Self { tag, what, head, program, seconds, .. } = self;
+        let script = format!("{SCRIPT}{head}managed {tag} {tag} {seconds} {program}\n");
+        Managed::of(&run(lab, machine, what, &script)?, tag)
+    }
+
+    fn findings(&self, lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
+        let managed = first_that_shows(
+            lab,
+            |lab| self.once(lab, machine),
+            |managed| managed.moved() > 0 || !(self.place.is_right)(&managed.nodes()[1]),
+        )?;
+        let rounds = (self.rounds)(&managed.said).context("the program told no rounds")?;
+        let gain = managed.gain(&rounds, self.seconds);
+        Ok(managed.findings(machine, &self.place, (self.least_gain, gain)))
+    }
+}
+
+/// Sharers under the policy that is for them.
 pub(super) fn check_sam(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("sam-2", CPUS_PER_NODE)?;
-    let script = format!("{SCRIPT}managed sam sam 1.5 {SHARERS} --seconds 2.8\n");
-    let record = run(lab, &machine, "sam: sharers that begin apart", &script)?;
-    let sam = Managed::of(&record, "sam")?;
-    let rounds = round_ends(&sam.said).context("the program told no rounds")?;
-    Ok(sam.findings(&machine, &TOGETHER, (LEAST_TOGETHER, sam.gain(&rounds, 1.5))))
+    Case::sharers("sam", "sam: sharers that begin apart", 1.5).findings(lab, &machine)
 }
 
 /// The same by the policy of all, which leaves a well placed program alone.
 pub(super) fn check_auto(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("sam-2", CPUS_PER_NODE)?;
-    let script = format!(
-        "{SCRIPT}managed auto auto 2.5 {SHARERS} --seconds 3.8\n\
-         managed placed auto 2 {WELL_PLACED} --seconds 3.2\n\
-         managed again auto 2 {WELL_PLACED} --seconds 3.2\n"
-    );
-    let record =
-        run(lab, &machine, "auto: sharers that begin apart, and a well placed program", &script)?;
-    let auto = Managed::of(&record, "auto")?;
-    let rounds = round_ends(&auto.said).context("the program told no rounds")?;
-    let mut findings =
-        auto.findings(&machine, &TOGETHER, (LEAST_TOGETHER, auto.gain(&rounds, 2.5)));
-    let placed = [Managed::of(&record, "placed")?, Managed::of(&record, "again")?];
-    findings.push(left_alone(&machine, &placed)?);
+    let sharers = Case::sharers("auto", "auto: sharers that begin apart", 2.5);
+    let mut findings = sharers.findings(lab, &machine)?;
+    let alone = first_that_shows(
+        lab,
+        |lab| LeftAlone::once(lab, &machine),
+        |alone| alone.is_calm || !alone.holds,
+    )?;
+    findings.push(alone.finding(&machine));
     Ok(findings)
 }
 
-/// Nothing moves in a well placed program: no thread in any of its runs, and no page in one of them at least. In another pages may,
-/// where the kernel took a thread elsewhere, so that the program was not well placed any more. If it did so when the threads were let go,
-/// before the manager came, the run shows nothing; one has to.
-fn left_alone(machine: &Machine, runs: &[Managed]) -> Result<Finding> {
-    let (mut told, mut calm, mut holds) = (Vec::new(), 0, true);
-    for run in runs {
+/// What a program is left that is well placed.
+struct LeftAlone {
+    told: Vec<String>,
+    /// There was a run that was well placed, and no page moved in it.
+    is_calm: bool,
+    /// Nothing was seen that may not be.
+    holds: bool,
+}
+
+impl LeftAlone {
+    /// Two runs in one guest.
+    fn once(lab: &Lab, machine: &Machine) -> Result<Self> {
+        let script = format!(
+            "{SCRIPT}managed placed auto 2 {WELL_PLACED} --seconds 3.2\n\
+             managed again auto 2 {WELL_PLACED} --seconds 3.2\n"
+        );
+        let record = run(lab, machine, "auto: a well placed program", &script)?;
+        let mut alone = Self { told: Vec::new(), is_calm: false, holds: true };
+        for tag in ["placed", "again"] {
+            alone.add(&Managed::of(&record, tag)?)?;
+        }
+        Ok(alone)
+    }
+
+    /// Nothing moves in a well placed program: no thread in any of its runs, and no page in one of them at least. In another pages may,
+    /// where the kernel took a thread elsewhere, so that the program was not well placed any more. If it did so when the threads were let
+    /// go, before the manager came, the run shows nothing; one has to.
+    fn add(&mut self, run: &Managed) -> Result<()> {
         let count = |name: &str| run.report[name].as_u64().context("a count is missing");
         let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());
         let [begun, ended] = run.nodes();
         let is_placed = matches!(begun[..], [a, b] if a != b);
-        calm += u32::from(is_placed && pages == 0);
-        holds &= !is_placed || looks > 3 && threads == 0 && (pages == 0 || ended != begun);
+        self.is_calm |= is_placed && pages == 0;
+        self.holds &= !is_placed || looks > 3 && threads == 0 && (pages == 0 || ended != begun);
         let placed = if is_placed { "" } else { " (not well placed)" };
-        told.push(format!(
+        self.told.push(format!(
             "{begun:?}{placed} to {ended:?}, {looks} looks, {threads} threads and {pages} pages moved"
         ));
+        Ok(())
     }
-    Ok(Finding::fact(
-        &name(machine),
-        "auto: a well placed program is left alone",
-        "looked at, nothing moved",
-        told.join("; "),
-        holds && calm > 0,
-    ))
+
+    fn finding(&self, machine: &Machine) -> Finding {
+        Finding::fact(
+            &name(machine),
+            "auto: a well placed program is left alone",
+            "looked at, nothing moved",
+            self.told.join("; "),
+            self.holds && self.is_calm,
+        )
+    }
 }
 
 /// Of two programs with all memory on node 0, the one that uses it ends there.
 pub(super) fn check_nmass(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("nmass-2", CPUS_PER_NODE)?;
-    let [heavy, light] = HOMED_ON_0;
-    // Left on, the kernel's balancing would bring the memory to the program before the program comes to it.
-    let head = format!("{SCRIPT}echo 0 > /proc/sys/kernel/numa_balancing\n");
-    let script = format!(
-        "{head}managed nmass nmass 3.5 mix '{heavy} --seconds 4.8' '{light} --seconds 4.8'\n"
-    );
-    let record = run(lab, &machine, "nmass: memory on node 0, begun on node 1", &script)?;
-    let nmass = Managed::of(&record, "nmass")?;
-    let ends = nmass.said.lines().find_map(|line| line.strip_prefix("program=0 ends_s="));
-    let ends =
-        ends.and_then(|rest| rest.split(' ').next()).context("the program told no rounds")?;
-    let rounds: Vec<f64> = ends.split(',').filter_map(|end| end.parse().ok()).collect();
-    let gain = nmass.gain(&rounds, 3.5);
-    Ok(nmass.findings(&machine, &FIRST_AT_HOME, (LEAST_AT_HOME, gain)))
+    let [heavy, light] = HOMED_ON_0.map(|program| format!("'{program} --seconds 4.8'"));
+    let case = Case {
+        tag: "nmass",
+        what: "nmass: memory on node 0, begun on node 1",
+        // Left on, the kernel's balancing would bring the memory to the program before the program comes to it.
+        head: "echo 0 > /proc/sys/kernel/numa_balancing\n",
+        program: format!("mix {heavy} {light}"),
+        seconds: 3.5,
+        place: FIRST_AT_HOME,
+        least_gain: LEAST_AT_HOME,
+        rounds: rounds_of_first,
+    };
+    case.findings(lab, &machine)
+}
+
+/// The ends of the rounds of the first program of a mix, in seconds.
+fn rounds_of_first(said: &str) -> Option<Vec<f64>> {
+    let ends = said.lines().find_map(|line| line.strip_prefix("program=0 ends_s="))?;
+    ends.split(' ').next()?.split(',').map(|end| end.parse().ok()).collect()
 }
