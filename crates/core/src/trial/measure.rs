@@ -270,8 +270,8 @@ fn mean_and_error(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Op
     Some((mean, squares / (count - 1.0) / count))
 }
 
-/// The mean of changes; their noises add as if they were one measurement, because they are not independent.
-pub(super) fn mean(parts: &[Change]) -> Option<Change> {
+/// The mean of what was measured of one process; noises add as if they were one measurement, because they are not independent.
+fn mean(parts: &[Change]) -> Option<Change> {
     let count = parts.len() as f64;
     (!parts.is_empty()).then(|| Change {
         change: parts.iter().map(|part| part.change).sum::<f64>() / count,
