@@ -15,8 +15,9 @@ use super::maps::Maps;
 use super::pause::Paused;
 use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
+use crate::parse::schedstat::{self, SchedStat};
 use crate::parse::stat::TaskStat;
-use crate::parse::{ParseError, fields, schedstat, stat, status};
+use crate::parse::{ParseError, fields, stat, status};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
@@ -55,6 +56,8 @@ pub struct Tasks {
 struct Process {
     started: Nanos,
     stat: Kept,
+    resident: Bytes,
+    is_kernel_thread: bool,
     maps: Maps,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
@@ -65,7 +68,20 @@ struct Thread {
     allowed: CpuSet,
     stat: Kept,
     schedstat: Kept,
+    /// What it said last; `None` on kernels without it, and where the thread has to be looked at again although it did not run.
+    sched: Option<SchedStat>,
+    /// It was found waiting. The time of one that runs is brought up to date by clock ticks, which it may not even have.
+    waits: bool,
     counters: Option<ThreadCounters>,
+}
+
+impl Thread {
+    /// Whether it has run since this was last asked, as far as can be told.
+    fn has_run(&mut self) -> Result<bool, LinuxError> {
+        let now = self.schedstat.read(schedstat::parse)?;
+        let before = std::mem::replace(&mut self.sched, now);
+        Ok(!self.waits || now.is_none() || now != before)
+    }
 }
 
 impl Tasks {
@@ -92,13 +108,27 @@ impl Tasks {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn members(&mut self, births: Births<'_>) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
+        self.members_but(births, &BTreeSet::new())
+    }
+
+    /// The same; `still` are there and have nobody new.
+    fn members_but(
+        &mut self,
+        births: Births<'_>,
+        still: &BTreeSet<Pid>,
+    ) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
         let mut found = BTreeMap::new();
         let mut waiting: Vec<Pid> = self.family(births.known).into_iter().collect();
         while let Some(pid) = waiting.pop() {
             if found.contains_key(&pid) {
                 continue;
             }
-            let threads = self.threads_of(pid)?;
+            let known = self.processes.get(&pid);
+            let is_still = known.is_some() && still.contains(&pid);
+            let threads = match known.filter(|_| is_still) {
+                Some(process) => process.threads.keys().copied().collect(),
+                None => self.threads_of(pid)?,
+            };
             if threads.is_empty() {
                 continue;
             }
@@ -106,7 +136,8 @@ impl Tasks {
                 self.overflowed = true;
                 break;
             }
-            if !(births.all && self.processes.contains_key(&pid)) {
+            let has_told = births.all && known.is_some();
+            if !is_still && !has_told {
                 for tid in &threads {
                     waiting.extend(self.children_of(pid, *tid)?);
                 }
@@ -161,10 +192,15 @@ impl Tasks {
         topology: &Topology,
         births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
-        let members = self.members(births)?;
+        let still = self.still()?;
+        let members = self.members_but(births, &still)?;
         let mut budget = MAX_THREADS;
         for (pid, threads) in &members {
-            self.look_at(topology, *pid, threads, &mut budget)?;
+            match still.contains(pid) {
+                true => budget = budget.saturating_sub(threads.len()),
+                false => self.look_at(topology, *pid, threads, &mut budget)?,
+            }
+            self.look_at_memory(topology, *pid)?;
         }
         let first = self.first;
         for (pid, process) in &mut self.processes {
@@ -180,6 +216,22 @@ impl Tasks {
         Ok(self.processes.values().map(|process| process.last.clone()).collect())
     }
 
+    /// Processes of which no thread has run since the last look. Only who runs has children, new threads, faults or other counts; and what
+    /// somebody else did to its scheduling is seen when it runs again. So `schedstat` is all that has to be read of them.
+    fn still(&mut self) -> Result<BTreeSet<Pid>, LinuxError> {
+        let mut still = BTreeSet::new();
+        for (pid, process) in &mut self.processes {
+            let mut ran = process.threads.is_empty();
+            for thread in process.threads.values_mut() {
+                ran |= thread.has_run()?;
+            }
+            if !ran {
+                still.insert(*pid);
+            }
+        }
+        Ok(still)
+    }
+
     /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many. One that is born meanwhile is
     /// counted.
     ///
@@ -189,6 +241,7 @@ impl Tasks {
         let events = self.plan.as_ref().map_or(0, ThreadPlan::events);
         let way = Paused::of(self.counted_threads * events);
         self.paused = Some(way);
+        self.look_again();
         if way == Paused::Stopped {
             return self.stop(true);
         }
@@ -202,6 +255,7 @@ impl Tasks {
     /// # Errors
     /// As ioctl(2).
     pub fn resume(&mut self) -> io::Result<()> {
+        self.look_again();
         match self.paused.take() {
             None => return Ok(()),
             Some(Paused::Stopped) => return self.stop(false),
@@ -220,6 +274,11 @@ impl Tasks {
             }
         }
         Ok(())
+    }
+
+    /// Counts that were told do not hold any more, whether their threads run or not.
+    fn look_again(&mut self) {
+        self.threads().for_each(|thread| thread.sched = None);
     }
 
     fn stop(&mut self, stop: bool) -> io::Result<()> {
@@ -261,6 +320,8 @@ impl Tasks {
             let process = Process {
                 started,
                 stat,
+                resident: Bytes(0),
+                is_kernel_thread: found.is_kernel_thread,
                 maps: Maps::default(),
                 threads: BTreeMap::new(),
                 allowed_nodes,
@@ -282,12 +343,7 @@ impl Tasks {
             }
         }
         threads.sort_by_key(|thread| thread.tid);
-        let maps = self.path(pid, "numa_maps");
-        let scheds: Vec<PathBuf> =
-            alive.iter().map(|tid| self.path(pid, &format!("task/{tid}/sched"))).collect();
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let resident = Bytes(found.resident_pages.saturating_mul(page_bytes() as u64));
-        let memory = process.maps.read(&maps, topology, resident, scheds.into_iter())?;
         process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
         // A process whose last thread is on its way out keeps what it had.
         if !threads.is_empty() {
@@ -295,8 +351,20 @@ impl Tasks {
         }
         process.last.faults = Some(found.faults);
         process.last.allowed_nodes = process.allowed_nodes.clone();
+        process.resident = Bytes(found.resident_pages.saturating_mul(page_bytes() as u64));
+        Ok(())
+    }
+
+    /// Where its memory is, if that is due; somebody else may have moved it.
+    fn look_at_memory(&mut self, topology: &Topology, pid: Pid) -> Result<(), LinuxError> {
+        let maps = self.path(pid, "numa_maps");
+        let root = &self.root;
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
+        let scheds = process.threads.keys().map(sched);
+        let memory = process.maps.read(&maps, topology, process.resident, scheds)?;
         process.last.memory = memory.or(process.last.memory.take());
-        process.last.exempt = match (found.is_kernel_thread, process.maps.has_own_policy()) {
+        process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
             (true, _) => Some(Exemption::KernelThread),
             (_, true) => Some(Exemption::OwnMemoryPolicy),
             _ => None,
@@ -324,17 +392,20 @@ impl Tasks {
                 (Kept::new(file("stat"), keep), Kept::new(file("schedstat"), keep));
             let counters = self.open_counters(tid);
             if let Some(process) = self.processes.get_mut(&pid) {
-                let thread = Thread { allowed, stat, schedstat, counters };
+                let mut thread =
+                    Thread { allowed, stat, schedstat, sched: None, waits: false, counters };
+                thread.has_run()?;
                 process.threads.insert(tid, thread);
             }
         }
         let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
         let Some(thread) = thread else { return Ok(None) };
-        let time = thread.schedstat.read(schedstat::parse)?.map(|stat| stat.running_ns);
+        let time = thread.sched.map(|sched| sched.running_ns);
         // The ticks of a process are those of its ended threads too.
         let only = only.filter(|_| time.is_some());
         let own = if only.is_some() { None } else { thread.stat.read(stat::parse)? };
         let Some(found) = own.as_ref().or(only) else { return Ok(None) };
+        thread.waits = found.state != 'R';
         let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
         Ok(Some(ThreadObservation {
             tid,
@@ -388,113 +459,4 @@ pub(super) fn read<T>(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use rondpoint_core::topology::synthetic;
-
-    use super::*;
-
-    struct Fixture {
-        directory: tempfile::TempDir,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            Self { directory: tempfile::tempdir().unwrap() }
-        }
-
-        fn root(&self) -> Root {
-            Root::captured(self.directory.path())
-        }
-
-        /// A process with threads that last ran on the given CPUs.
-        fn process(&self, pid: u32, threads: &[(u32, u32)], children: &str) {
-            for &(tid, cpu) in threads {
-                let task = self.root().in_proc(format!("{pid}/task/{tid}"));
-                fs::create_dir_all(&task).unwrap();
-                fs::write(task.join("stat"), line(tid, cpu)).unwrap();
-                fs::write(task.join("schedstat"), "5000 1 1\n").unwrap();
-                fs::write(task.join("status"), "Cpus_allowed_list:\t0-2\n").unwrap();
-                fs::write(task.join("children"), children).unwrap();
-            }
-            let own = self.root().in_proc(pid.to_string());
-            let leader = threads.iter().find(|(tid, _)| *tid == pid);
-            fs::write(own.join("stat"), line(pid, leader.map_or(0, |(_, cpu)| *cpu))).unwrap();
-            fs::write(own.join("status"), "Mems_allowed_list:\t0\n").unwrap();
-            fs::write(own.join("numa_maps"), "1000 default N0=2 N1=3 kernelpagesize_kB=4\n")
-                .unwrap();
-        }
-    }
-
-    fn line(id: u32, cpu: u32) -> String {
-        format!(
-            "{id} (x) S 1 1 1 0 -1 0 7 0 1 0 2 1 0 0 20 0 1 0 100 0 10 0 0 0 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0\n"
-        )
-    }
-
-    fn told(known: &[(Pid, Pid)]) -> Births<'_> {
-        Births { known, all: true }
-    }
-
-    fn shown(processes: &[ProcessObservation]) -> String {
-        let process = |process: &ProcessObservation| {
-            let threads: Vec<String> =
-                process.threads.iter().map(|t| format!("{}@{}", t.tid, t.cpu)).collect();
-            format!("{}[{}]", process.pid, threads.join(" "))
-        };
-        processes.iter().map(process).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn children_and_their_threads_are_found_and_leave() {
-        let fixture = Fixture::new();
-        let machine = synthetic::parse("node:2 core:2").unwrap();
-        fixture.process(10, &[(10, 0), (11, 3)], "20 ");
-        fixture.process(20, &[(20, 1)], "");
-        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-        let found = tasks.observe(&machine, Births::default()).unwrap();
-        assert_eq!(shown(&found), "10[10@0 11@3] 20[20@1]");
-        assert_eq!(found[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
-        assert_eq!(found[0].faults, Some(8));
-        assert_eq!(found[0].threads[0].cpu_time, Nanos(5000));
-        assert_eq!(found[0].threads[0].allowed.to_string(), "0-2");
-        assert_eq!(found[0].allowed_nodes.as_ref().unwrap().to_string(), "0");
-        fs::remove_dir_all(fixture.root().in_proc("20")).unwrap();
-        assert_eq!(shown(&tasks.observe(&machine, Births::default()).unwrap()), "10[10@0 11@3]");
-    }
-
-    #[test]
-    fn the_first_process_is_told_of_even_after_its_end_and_orphans_stay() {
-        let fixture = Fixture::new();
-        let machine = synthetic::parse("node:1 core:4").unwrap();
-        fixture.process(10, &[(10, 2)], "");
-        fixture.process(30, &[(30, 1)], "");
-        fixture.process(40, &[(40, 1)], "");
-        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-        assert_eq!(
-            shown(
-                &tasks
-                    .observe(
-                        &machine,
-                        told(&[(Pid(20), Pid(30)), (Pid(10), Pid(20)), (Pid(1), Pid(40))])
-                    )
-                    .unwrap()
-            ),
-            "10[10@2] 30[30@1]"
-        );
-        fs::remove_dir_all(fixture.root().in_proc("10")).unwrap();
-        assert_eq!(
-            shown(&tasks.observe(&machine, Births::default()).unwrap()),
-            "10[10@2] 30[30@1]"
-        );
-    }
-
-    #[test]
-    fn a_number_that_was_never_there_gives_nothing() {
-        let fixture = Fixture::new();
-        let machine = synthetic::parse("node:1 core:4").unwrap();
-        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-        assert_eq!(shown(&tasks.observe(&machine, told(&[(Pid(10), Pid(77))])).unwrap()), "");
-    }
-}
+mod tests;

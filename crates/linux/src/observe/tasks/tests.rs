@@ -1,0 +1,147 @@
+//! Trees of files that look like `/proc`.
+
+use std::fs;
+
+use rondpoint_core::topology::synthetic;
+
+use super::*;
+
+struct Fixture {
+    directory: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn root(&self) -> Root {
+        Root::captured(self.directory.path())
+    }
+
+    /// A process with threads that last ran on the given CPUs.
+    fn process(&self, pid: u32, threads: &[(u32, u32)], children: &str) {
+        for &(tid, cpu) in threads {
+            let task = self.root().in_proc(format!("{pid}/task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("stat"), line(tid, cpu)).unwrap();
+            fs::write(task.join("schedstat"), "5000 1 1\n").unwrap();
+            fs::write(task.join("status"), "Cpus_allowed_list:\t0-2\n").unwrap();
+            fs::write(task.join("children"), children).unwrap();
+        }
+        let own = self.root().in_proc(pid.to_string());
+        let leader = threads.iter().find(|(tid, _)| *tid == pid);
+        fs::write(own.join("stat"), line(pid, leader.map_or(0, |(_, cpu)| *cpu))).unwrap();
+        fs::write(own.join("status"), "Mems_allowed_list:\t0\n").unwrap();
+        fs::write(own.join("numa_maps"), "1000 default N0=2 N1=3 kernelpagesize_kB=4\n").unwrap();
+    }
+
+    /// Its files say that it has ended, to whoever has them open as well.
+    fn ends(&self, pid: u32) {
+        let own = self.root().in_proc(pid.to_string());
+        for task in fs::read_dir(own.join("task")).unwrap() {
+            fs::write(task.unwrap().path().join("schedstat"), "").unwrap();
+        }
+        fs::remove_dir_all(own).unwrap();
+    }
+}
+
+fn line(id: u32, cpu: u32) -> String {
+    format!(
+        "{id} (x) S 1 1 1 0 -1 0 7 0 1 0 2 1 0 0 20 0 1 0 100 0 10 0 0 0 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0\n"
+    )
+}
+
+fn told(known: &[(Pid, Pid)]) -> Births<'_> {
+    Births { known, all: true }
+}
+
+fn shown(processes: &[ProcessObservation]) -> String {
+    let process = |process: &ProcessObservation| {
+        let threads: Vec<String> =
+            process.threads.iter().map(|t| format!("{}@{}", t.tid, t.cpu)).collect();
+        format!("{}[{}]", process.pid, threads.join(" "))
+    };
+    processes.iter().map(process).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn children_and_their_threads_are_found_and_leave() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    fixture.process(10, &[(10, 0), (11, 3)], "20 ");
+    fixture.process(20, &[(20, 1)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    let found = tasks.observe(&machine, Births::default()).unwrap();
+    assert_eq!(shown(&found), "10[10@0 11@3] 20[20@1]");
+    assert_eq!(found[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
+    assert_eq!(found[0].faults, Some(8));
+    assert_eq!(found[0].threads[0].cpu_time, Nanos(5000));
+    assert_eq!(found[0].threads[0].allowed.to_string(), "0-2");
+    assert_eq!(found[0].allowed_nodes.as_ref().unwrap().to_string(), "0");
+    fixture.ends(20);
+    assert_eq!(shown(&tasks.observe(&machine, Births::default()).unwrap()), "10[10@0 11@3]");
+}
+
+#[test]
+fn the_first_process_is_told_of_even_after_its_end_and_orphans_stay() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    fixture.process(10, &[(10, 2)], "");
+    fixture.process(30, &[(30, 1)], "");
+    fixture.process(40, &[(40, 1)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    assert_eq!(
+        shown(
+            &tasks
+                .observe(
+                    &machine,
+                    told(&[(Pid(20), Pid(30)), (Pid(10), Pid(20)), (Pid(1), Pid(40))])
+                )
+                .unwrap()
+        ),
+        "10[10@2] 30[30@1]"
+    );
+    fixture.ends(10);
+    assert_eq!(shown(&tasks.observe(&machine, Births::default()).unwrap()), "10[10@2] 30[30@1]");
+}
+
+#[test]
+fn a_number_that_was_never_there_gives_nothing() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    assert_eq!(shown(&tasks.observe(&machine, told(&[(Pid(10), Pid(77))])).unwrap()), "");
+}
+
+#[test]
+fn of_who_did_not_run_nothing_is_read_but_that() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    fixture.process(10, &[(10, 0), (11, 1)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
+    assert_eq!(look(), "10[10@0 11@1]");
+    // Only who runs comes elsewhere or has new threads, so here a real kernel would say nothing new.
+    fixture.process(10, &[(10, 2), (11, 1), (12, 3)], "");
+    assert_eq!(look(), "10[10@0 11@1]");
+    let schedstat = fixture.root().in_proc("10/task/11/schedstat");
+    fs::write(schedstat, "5000 1 2\n").unwrap();
+    assert_eq!(look(), "10[10@2 11@1 12@3]");
+}
+
+#[test]
+fn after_a_pause_everybody_is_looked_at() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    fixture.process(10, &[(10, 0)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    for (cpu, change) in [(1, Tasks::pause as fn(&mut Tasks) -> io::Result<()>), (2, Tasks::resume)]
+    {
+        tasks.observe(&machine, Births::default()).unwrap();
+        fixture.process(10, &[(10, cpu)], "");
+        change(&mut tasks).unwrap();
+        let found = tasks.observe(&machine, Births::default()).unwrap();
+        assert_eq!(shown(&found), format!("10[10@{cpu}]"));
+    }
+}
