@@ -34,6 +34,18 @@ impl IndexSet {
         (0..count).collect()
     }
 
+    /// From a bit mask, its lowest word first.
+    #[must_use]
+    pub fn from_words(words: Vec<u64>) -> Self {
+        Self { words }.trimmed()
+    }
+
+    /// As a bit mask, its lowest word first; the last is not zero.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// Adds an index.
     pub fn insert(&mut self, index: usize) {
         let word = index / 64;
@@ -229,5 +241,15 @@ mod tests {
         assert!(!set(&[1, 300]).is_subset(&set(&[1])));
         assert!(set(&[]).is_subset(&set(&[])));
         assert!(!set(&[1]).intersects(&set(&[300])));
+    }
+
+    #[test]
+    fn bit_masks_of_sparse_indices_and_back() {
+        let set: IndexSet = [0, 63, 64, 1_023, 1_024, 8_191].into_iter().collect();
+        let words = set.words();
+        assert_eq!((words.len(), words[0], words[1], words[16]), (128, 1 | 1 << 63, 1, 1));
+        assert_eq!(IndexSet::from_words(words.to_vec()), set);
+        assert_eq!(IndexSet::from_words([0, 0].into()), IndexSet::new());
+        assert!(IndexSet::new().words().is_empty());
     }
 }

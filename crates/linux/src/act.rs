@@ -19,6 +19,7 @@ use self::masks::{Change, Masks, Task};
 use self::pages::Origin;
 use self::threads::Wanted;
 use crate::bulk;
+use crate::cpuset::Cpusets;
 use crate::ledger_file::{Entry, LedgerFile};
 use crate::observe::tasks::started;
 use crate::parse::stat;
@@ -51,12 +52,13 @@ impl Identity {
 }
 
 /// Does the steps of plans on the running machine.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Actor {
     root: Root,
     topology: Topology,
     masks: Masks,
     home: Home,
+    cpusets: Cpusets,
     /// Changes of masks that are ready to be made, by plan and step.
     prepared: BTreeMap<(u64, usize), Result<Change, StepResult>>,
     /// When the last observation was made, and when each process of it started: with the number, who it is.
@@ -70,8 +72,10 @@ impl Actor {
     /// For the machine that `topology` describes and the tree of processes that begins with `first`.
     #[must_use]
     pub fn new(root: Root, topology: Topology, first: Pid) -> Self {
+        let mut cpusets = Cpusets::default();
         Self {
-            home: Home::of(&root, first),
+            home: Home::of(&root, first, &mut cpusets),
+            cpusets,
             root,
             topology,
             masks: Masks::default(),
@@ -88,9 +92,10 @@ impl Actor {
         self.seen = observation.at;
         self.started =
             observation.processes.iter().map(|process| (process.pid, process.started)).collect();
-        let Self { root, topology, masks, home, .. } = self;
-        home.look_up(root);
-        let look = Look { root, topology, masks, home, found: Followed::default() };
+        let Self { root, topology, masks, home, cpusets, started, .. } = self;
+        cpusets.retain(|pid| started.contains_key(&pid));
+        home.look_up(root, cpusets);
+        let look = Look { root, topology, masks, home, cpusets, found: Followed::default() };
         let mut found = look.over(observation);
         self.bound = std::mem::take(&mut found.bound);
         found

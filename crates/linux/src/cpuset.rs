@@ -3,13 +3,47 @@
 //! `/proc/PID/cpuset` names it in either version of cgroups: the nearest group above the process for which
 //! somebody switched the controller on.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rondpoint_core::{CpuSet, Pid};
 
 use crate::LinuxError;
+use crate::kept::Kept;
 use crate::parse::cpulist;
 use crate::root::{self, Root};
+
+/// Processes whose files stay open at most.
+const MAX_KEPT: usize = 512;
+
+/// The cpusets of processes that are asked for again and again.
+#[derive(Debug, Default)]
+pub struct Cpusets {
+    files: BTreeMap<Pid, Kept>,
+}
+
+impl Cpusets {
+    /// As [`path_of`].
+    ///
+    /// # Errors
+    /// As [`path_of`].
+    pub fn path_of(&mut self, root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
+        let keep = self.files.len() < MAX_KEPT;
+        let new = || Kept::new(root.in_proc(format!("{pid}/cpuset")), keep);
+        self.files.entry(pid).or_insert_with(new).read(|bytes| Ok(path(bytes))).map(Option::flatten)
+    }
+
+    /// The files of those for whom this does not hold are closed.
+    pub fn retain(&mut self, is_there: impl Fn(Pid) -> bool) {
+        self.files.retain(|pid, _| is_there(*pid));
+    }
+}
+
+/// What the file says, where it names a cpuset.
+fn path(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
+    text.starts_with('/').then_some(text)
+}
 
 /// The cpuset that a process is in; `None` where the process is gone or the kernel has no cpusets.
 ///
@@ -17,8 +51,7 @@ use crate::root::{self, Root};
 /// Any refusal of the kernel but absence.
 pub fn path_of(root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
     let bytes = root::read_optional(&root.in_proc(format!("{pid}/cpuset")))?;
-    let text = bytes.map(|bytes| String::from_utf8_lossy(bytes.trim_ascii()).into_owned());
-    Ok(text.filter(|text| text.starts_with('/')))
+    Ok(bytes.as_deref().and_then(path))
 }
 
 /// The CPUs (the kernel's numbers) that a cpuset has now; `None` where that cannot be read, as for a group
@@ -58,6 +91,12 @@ mod tests {
         fs::write(root.in_proc("7/cpuset"), "/jobs/a\n").unwrap();
         assert_eq!(path_of(&root, Pid(7)).unwrap().as_deref(), Some("/jobs/a"));
         assert_eq!(path_of(&root, Pid(8)).unwrap(), None);
+        let mut kept = Cpusets::default();
+        let mut again = |pid| kept.path_of(&root, Pid(pid)).unwrap();
+        assert_eq!((again(7).as_deref(), again(8)), (Some("/jobs/a"), None));
+        fs::write(root.in_proc("7/cpuset"), "/jobs/b\n").unwrap();
+        assert_eq!(again(7).as_deref(), Some("/jobs/b"));
+        fs::write(root.in_proc("7/cpuset"), "/jobs/a\n").unwrap();
         assert_eq!(cpus_of(&root, Pid(7)), None);
         for (folder, file, list) in [
             ("fs/cgroup/cpuset/jobs/a", "cpuset.effective_cpus", "1,3"),

@@ -10,6 +10,7 @@ pub mod capture;
 pub mod cpuset;
 pub mod error;
 pub mod freeze;
+mod kept;
 pub mod launch;
 pub mod ledger_file;
 pub mod observe;

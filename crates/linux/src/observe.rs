@@ -5,7 +5,6 @@
 //! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
 
 pub mod counters;
-mod kept;
 pub mod kernel;
 mod maps;
 mod pause;

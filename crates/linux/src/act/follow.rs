@@ -14,7 +14,7 @@ use rondpoint_core::{CpuSet, Nanos, Pid, Tid, Topology};
 use super::Identity;
 use super::masks::{Masks, Standing};
 use super::threads::{disinherit, find, thread};
-use crate::cpuset;
+use crate::cpuset::{self, Cpusets};
 use crate::ledger_file::Entry;
 use crate::root::Root;
 use crate::syscall::affinity;
@@ -48,18 +48,19 @@ pub(super) struct Look<'a> {
     pub(super) topology: &'a Topology,
     pub(super) masks: &'a mut Masks,
     pub(super) home: &'a Home,
+    pub(super) cpusets: &'a mut Cpusets,
     pub(super) found: Followed,
 }
 
 impl Home {
-    pub(super) fn of(root: &Root, first: Pid) -> Self {
+    pub(super) fn of(root: &Root, first: Pid, cpusets: &mut Cpusets) -> Self {
         let mut home = Self { first, path: None };
-        home.look_up(root);
+        home.look_up(root, cpusets);
         home
     }
 
-    pub(super) fn look_up(&mut self, root: &Root) {
-        let now = cpuset::path_of(root, self.first).ok().flatten();
+    pub(super) fn look_up(&mut self, root: &Root, cpusets: &mut Cpusets) {
+        let now = cpusets.path_of(root, self.first).ok().flatten();
         self.path = now.or(self.path.take());
     }
 }
@@ -76,7 +77,7 @@ impl Look<'_> {
             }
             let path = match process.pid == self.home.first {
                 true => self.home.path.clone(),
-                false => cpuset::path_of(self.root, process.pid).ok().flatten(),
+                false => self.cpusets.path_of(self.root, process.pid).ok().flatten(),
             };
             if self.is_elsewhere(path.as_deref()) {
                 process.exempt = process.exempt.or(Some(Exemption::OtherManager));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rondpoint_core::{Bytes, Topology};
 
-use super::kept::Kept;
 use crate::LinuxError;
+use crate::kept::Kept;
 use crate::parse::zoneinfo::{self, PhysicalMap};
 use crate::parse::{fields, meminfo, vmstat};
 use crate::root::{self, Root};

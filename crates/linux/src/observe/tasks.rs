@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
-use super::kept::Kept;
 use super::maps::Maps;
 use super::pause::Paused;
 use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
+use crate::kept::Kept;
 use crate::parse::schedstat::{self, SchedStat};
 use crate::parse::stat::TaskStat;
 use crate::parse::{ParseError, fields, stat, status};

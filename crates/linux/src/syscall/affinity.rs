@@ -9,7 +9,6 @@ use rondpoint_core::CpuSet;
 
 use super::check;
 
-const BITS: usize = u64::BITS as usize;
 /// Words of the first attempt: 1024 CPUs.
 const FIRST_WORDS: usize = 16;
 /// Words of the last attempt: no kernel is built for more CPUs than this has bits.
@@ -32,7 +31,7 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
             )
         });
         match written {
-            Ok(_) => return Ok(set_of(&words)),
+            Ok(_) => return Ok(CpuSet::from_words(words)),
             // A kernel for more CPUs than that.
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL) && words.len() < MOST_WORDS =>
@@ -50,36 +49,12 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
 /// ESRCH where there is no such thread, EINVAL where its cpuset has none of the CPUs or the kernel has bound
 /// it, EPERM where it is somebody else's.
 pub fn set(thread: i32, cpus: &CpuSet) -> io::Result<()> {
-    let words = words_of(cpus);
+    let words = cpus.words();
     // SAFETY: the kernel reads the given number of bytes of the array; what a shorter one lacks is zero.
     let result = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setaffinity,
-            thread,
-            size_of_val(words.as_slice()),
-            words.as_ptr(),
-        )
+        libc::syscall(libc::SYS_sched_setaffinity, thread, size_of_val(words), words.as_ptr())
     };
     check(result).map(|_| ())
-}
-
-fn words_of(cpus: &CpuSet) -> Vec<u64> {
-    let mut words = Vec::new();
-    for cpu in cpus.iter() {
-        if words.len() <= cpu / BITS {
-            words.resize(cpu / BITS + 1, 0u64);
-        }
-        words[cpu / BITS] |= 1 << (cpu % BITS);
-    }
-    words
-}
-
-fn set_of(words: &[u64]) -> CpuSet {
-    let bits = |(place, word): (usize, &u64)| {
-        let word = *word;
-        (0..BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| place * BITS + bit)
-    };
-    words.iter().enumerate().flat_map(bits).collect()
 }
 
 #[cfg(test)]
@@ -119,14 +94,5 @@ mod tests {
         assert_eq!(get(i32::MAX).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         let error = set(i32::MAX, &CpuSet::first(1)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
-    }
-
-    #[test]
-    fn masks_of_many_sparse_cpus_are_words_and_back() {
-        let cpus: CpuSet = [0, 63, 64, 1_023, 1_024, 8_191].into_iter().collect();
-        let words = words_of(&cpus);
-        assert_eq!((words.len(), words[0], words[1], words[16]), (128, 1 | 1 << 63, 1, 1));
-        assert_eq!(set_of(&words), cpus);
-        assert_eq!(words_of(&CpuSet::new()), [0u64; 0]);
     }
 }

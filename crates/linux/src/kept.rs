@@ -13,11 +13,12 @@ use crate::LinuxError;
 use crate::parse::ParseError;
 use crate::root::is_absent;
 
-/// Longer than any line of these files: `stat` has 52 numbers of at most 20 digits.
-const MOST_BYTES: usize = 2048;
+/// Longer than any of these files: `cpuset` is a path, and of a node `meminfo` has some 40 lines.
+const MOST_BYTES: usize = 4096 + 1;
 
 /// A file that may stay open.
-pub(super) struct Kept {
+#[derive(Debug)]
+pub(crate) struct Kept {
     path: PathBuf,
     file: Option<File>,
     keep: bool,
@@ -25,7 +26,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Nothing is opened yet. Without `keep` it is opened for each reading.
-    pub(super) fn new(path: PathBuf, keep: bool) -> Self {
+    pub(crate) fn new(path: PathBuf, keep: bool) -> Self {
         Self { path, file: None, keep }
     }
 
@@ -33,7 +34,7 @@ impl Kept {
     ///
     /// # Errors
     /// Any other refusal, and what `parse` cannot understand.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &mut self,
         parse: fn(&[u8]) -> Result<T, ParseError>,
     ) -> Result<Option<T>, LinuxError> {
