@@ -42,7 +42,7 @@ pub use held::Held;
 use self::epoch::Epoch;
 use self::flags::Flags;
 use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
-use self::private::{Price, Private, data_comes};
+use self::private::{Data, Private};
 use self::rates::Rates;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
@@ -147,20 +147,7 @@ impl Auto {
     /// SAM's step.
     fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
         let Self { sam, flags, past, private, asymsched, carrefour, .. } = self;
-        let seconds_per_gb = asymsched.seconds_per_gb();
-        let data_comes_to = |app: &App, flagged: &Flagged| {
-            let home = flagged.home?;
-            // Who has just come may be gone again before its data is there.
-            let rested = model.at.since(flags.here_since(flagged.tid)?);
-            if rested < Nanos(RESTING_EPOCHS * EPOCH.0) {
-                return None;
-            }
-            let share = private.share(app.pid, home, flagged.node);
-            let colocation =
-                carrefour.mechanisms(app.pid).is_some_and(|mechanisms| mechanisms.colocation);
-            let (spent, run_time) = (past.spent(app.pid), app.run_time(model));
-            data_comes(colocation, share, app, home, Price { seconds_per_gb, spent, run_time })
-        };
+        let data = Data { model, topology, flags, past, private, asymsched, carrefour };
         let homeward = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
             memory_moves(asymsched, app.pid)
@@ -168,7 +155,7 @@ impl Auto {
                 .or_else(|| past.left_remote(app))
                 .or_else(|| flags.no_room(flagged.home?, topology))
                 .or_else(|| no_nearer(model, topology, flagged))
-                .or_else(|| data_comes_to(app, flagged))
+                .or_else(|| data.comes(app, flagged.tid, flagged.home?, flagged.node))
         };
         let stays = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
@@ -195,7 +182,8 @@ impl Auto {
         topology: &Topology,
         claimed: &BTreeMap<Pid, Held>,
     ) -> Vec<Proposal> {
-        let Self { nmass, flags, past, asymsched, .. } = self;
+        let Self { nmass, flags, past, private, asymsched, carrefour, .. } = self;
+        let data = Data { model, topology, flags, past, private, asymsched, carrefour };
         let is_single = |pid: &Pid| model.app(*pid).is_some_and(|app| app.threads.len() == 1);
         let company = claimed.keys().any(is_single).then_some(Held::CompanyChanges);
         let (proposals, withheld) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
@@ -205,6 +193,7 @@ impl Auto {
                 .or(company)
                 .or_else(|| memory_moves(asymsched, pid))
                 .or_else(|| past.settling(pid))
+                .or_else(|| data.comes_to_process(pid, tid))
         });
         self.hold(withheld);
         proposals

@@ -86,6 +86,10 @@ impl Carrefour {
         self
     }
 
+    pub(super) fn preset(&self) -> &Preset {
+        &self.preset
+    }
+
     /// Mechanisms of a process's last round; `None` before the first and where the application was left alone.
     #[must_use]
     pub fn mechanisms(&self, pid: Pid) -> Option<Mechanisms> {

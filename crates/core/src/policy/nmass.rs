@@ -149,13 +149,15 @@ impl NMass {
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
     }
 
-    /// What mapping these candidates asks for, each with the cache domain that it gives to the process.
+    /// What mapping these candidates asks for, each with the cache domain that it gives to the process. Who `stays` uses its core and its
+    /// cache, and nothing is asked for it.
     fn run(
         &self,
         candidates: &[Candidate],
         model: &Model,
         topology: &Topology,
         due: Due,
+        stays: impl Fn(Pid) -> bool,
     ) -> Vec<Placed> {
         let preset = self.preset.clone().for_topology(topology);
         let (processors, domains) = candidates::processors(model, topology, candidates);
@@ -170,7 +172,10 @@ impl NMass {
         let processes: Vec<Process> = candidates
             .iter()
             .zip(&penalties)
-            .map(|(candidate, penalty)| candidate.process(penalty, topology))
+            .map(|(candidate, penalty)| match stays(candidate.pid) {
+                true => candidate.stayer(topology),
+                false => candidate.process(penalty, topology),
+            })
             .collect();
         let mapping = map(&processes, &processors, &preset);
         let placed = |place: &Place| {
@@ -200,7 +205,8 @@ impl NMass {
                 proposal: (domain != candidate.domain).then_some(proposal),
             }
         };
-        mapping.places.iter().map(placed).collect()
+        let is_free = |place: &&Place| !stays(candidates[place.process].pid);
+        mapping.places.iter().filter(is_free).map(placed).collect()
     }
 
     /// One epoch without some processes, whose cores are then taken: gives what is proposed, and what would have been with the cause.
@@ -221,16 +227,15 @@ impl NMass {
         let free: Vec<Candidate> =
             all.iter().filter(|one| !held.contains_key(&one.pid)).cloned().collect();
         // For reports: what a run would do for whom it could not reckon with.
-        let withheld = held
-            .keys()
-            .next()
-            .map_or_else(Vec::new, |&pid| self.run(&all, model, topology, Due::Started(pid)));
+        let withheld = held.keys().next().map_or_else(Vec::new, |&pid| {
+            self.run(&all, model, topology, Due::Started(pid), |_| false)
+        });
         let withheld = withheld
             .into_iter()
             .filter_map(|placed| Some((placed.proposal?, *held.get(&placed.pid)?)))
             .collect();
         let placed = match self.due(&free, model.at) {
-            Some(due) => self.run(&free, model, topology, due),
+            Some(due) => self.run(&all, model, topology, due, |pid| held.contains_key(&pid)),
             None => Vec::new(),
         };
         placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));

@@ -7,4 +7,5 @@ mod data;
 mod nodes;
 mod order;
 mod properties;
+mod relief;
 mod threads;

@@ -21,8 +21,18 @@ struct Histories {
     /// The node where it runs, and when it was first seen there.
     node: usize,
     since: Nanos,
+    /// It has not been seen anywhere else.
+    is_first: bool,
     /// Intervals since it came from another node, the one in which it came not among them.
     intervals_here: u32,
+}
+
+/// How long a thread has been where it runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Here {
+    pub(super) since: Nanos,
+    /// It was nowhere else before, as far as was seen.
+    pub(super) is_first: bool,
 }
 
 /// Intervals after it came for which what a thread fetches from other caches may be its own, left in those where it was: the one in
@@ -47,12 +57,18 @@ impl Flags {
         for thread in &model.threads {
             let node = node_of(thread);
             let is_alone = busy.iter().all(|other| *other == node);
-            let here = Histories { node, since: model.at, ..Histories::default() };
+            let here = Histories { node, since: model.at, is_first: true, ..Histories::default() };
             let fresh = || Histories { intervals_here: OWN_LINES, ..here };
             let mut histories = before.remove(&thread.tid).unwrap_or_else(fresh);
             histories.intervals_here = histories.intervals_here.saturating_add(1);
             if histories.node != node {
-                histories = Histories { node, since: model.at, intervals_here: 0, ..histories };
+                histories = Histories {
+                    node,
+                    since: model.at,
+                    is_first: false,
+                    intervals_here: 0,
+                    ..histories
+                };
             }
             histories.push(thread, thresholds, is_alone);
             self.threads.insert(thread.tid, histories);
@@ -87,8 +103,14 @@ impl Flags {
     }
 
     /// Since when a thread has been on the node where it runs.
-    pub(super) fn here_since(&self, tid: Tid) -> Option<Nanos> {
-        self.threads.get(&tid).map(|histories| histories.since)
+    pub(super) fn here_since(&self, tid: Tid) -> Option<Here> {
+        let histories = self.threads.get(&tid)?;
+        Some(Here { since: histories.since, is_first: histories.is_first })
+    }
+
+    /// The node of a thread's data, as samples last told; `None` where that is on several or none was seen.
+    pub(super) fn home(&self, tid: Tid) -> Option<usize> {
+        self.threads.get(&tid)?.home
     }
 
     /// N-MASS has only threads that exchanged data with nobody in any of these intervals, neither on another socket nor on their own:
