@@ -13,6 +13,26 @@ use crate::vm::Record;
 const HEAD: &str = r#"report() { echo "$1 $(tr -d '\n' < $2)"; }
 echo 1 > /proc/sys/kernel/numa_balancing"#;
 
+/// Starts of which one has to show something: until the manager has looked, the kernel may bring threads or pages where they belong, or
+/// take them away from there, so that there is nothing to do or to leave alone.
+const STARTS: u64 = 4;
+
+/// What the first start shows that shows something; the last one if none does.
+pub(super) fn first_that_shows<T>(
+    lab: &Lab,
+    once: impl Fn(&Lab) -> Result<T>,
+    shows: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let mut found = once(lab)?;
+    for by in 1..STARTS {
+        if shows(&found) {
+            break;
+        }
+        found = once(&lab.later_start(by))?;
+    }
+    Ok(found)
+}
+
 /// Runs `text` in the guest; its exit status must be 0.
 pub(super) fn run(lab: &Lab, machine: &Machine, what: &str, text: &str) -> Result<Record> {
     script::run(lab, machine, what, &format!("{HEAD}\n{text}"))

@@ -6,7 +6,7 @@ use rondpoint_machine::Machine;
 use serde_json::Value;
 
 use super::name;
-use super::session::{report, run};
+use super::session::{first_that_shows, report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 use crate::progress::round_ends;
@@ -217,26 +217,6 @@ const TOGETHER: Place =
 /// A program that uses its memory, and one that hardly does.
 const FIRST_AT_HOME: Place =
     Place { words: "the first on 0", is_right: |nodes| matches!(nodes, [0, _]) };
-
-/// Starts of which one has to show something. While threads begin, and until the manager has looked, the kernel may bring them where they
-/// belong, or take them away from there, so that there is nothing to do or to leave alone.
-const STARTS: u64 = 4;
-
-/// What the first start shows that shows something; the last one if none does.
-fn first_that_shows<T>(
-    lab: &Lab,
-    once: impl Fn(&Lab) -> Result<T>,
-    shows: impl Fn(&T) -> bool,
-) -> Result<T> {
-    let mut found = once(lab)?;
-    for by in 1..STARTS {
-        if shows(&found) {
-            break;
-        }
-        found = once(&lab.later_start(by))?;
-    }
-    Ok(found)
-}
 
 /// A program that has to be brought to its place, and what it says about its rounds.
 struct Case {
