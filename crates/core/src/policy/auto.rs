@@ -10,6 +10,7 @@
 //! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
 //! | who is moved by one is not moved by another in the same step, and its pages wait for two epochs | here, `past` |
 //! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
+//! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `private` |
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
@@ -21,6 +22,8 @@
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
 //! | memory that is on its way is not free for copies | here |
 //! | samples are as many as Carrefour wants, and while memory follows threads as many as AsymSched does | `rates` |
+//!
+//! Whom N-MASS may not move it takes to stay, with its core and its share of the cache.
 //!
 //! What the rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are the guard's, as for every policy; the
 //! asymmetry and the span that AsymSched needs are its own tests. What a policy is told to leave it leaves in its own algorithm, so

@@ -36,7 +36,7 @@ pub struct Preset {
     pub refinement: Refinement,
     /// Exchange two processes where no core is free [inferred: the paper's 8-process workloads need it, its print does not have it].
     pub swap_when_full: bool,
-    /// Reckon with the most that a process missed while it did the same [ours]: alone in a cache that it fills it misses nothing, and
+    /// Reckon with the most that a process missed while it did the same (ours): alone in a cache that it fills it misses nothing, and
     /// by its misses of the last epoch there would be room for another.
     pub remembers_misses: bool,
 }
