@@ -129,7 +129,7 @@ fn is_halfway(error: &std::io::Error) -> bool {
 }
 
 /// Cuts `events` into groups of at most `room` programmable counters. What is only of use together
-/// ([`companions`]) stays together where it fits at all; instructions and cycles have counters of
+/// (`companions`) stays together where it fits at all; instructions and cycles have counters of
 /// their own and take no room.
 #[must_use]
 pub fn parts(events: &[(Metric, Event)], room: usize) -> Vec<Vec<(Metric, Event)>> {

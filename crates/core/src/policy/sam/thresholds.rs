@@ -62,7 +62,7 @@ impl Thresholds {
     pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
 
     /// The rate of coherence at which a thread loses as much of its time as at the published threshold, where a line costs so much
-    /// more from another socket than from the same [inferred].
+    /// more from another socket than from the same (inferred).
     #[must_use]
     pub fn coherence_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
