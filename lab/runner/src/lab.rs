@@ -56,7 +56,7 @@ impl Lab {
 
     /// The same with guests of the start after this one's by so many.
     pub(crate) fn later_start(&self, by: u64) -> Self {
-        Self { seed: self.seed + by, ..self.clone() }
+        Self { seed: self.seed.wrapping_add(by), ..self.clone() }
     }
 
     /// The machine of that name or file, scaled for the lab.

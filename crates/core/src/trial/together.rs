@@ -136,8 +136,8 @@ pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeS
 }
 
 /// What processes gain in the mean. Their noises are those of measurements of different things, so it is their squares that add: one that
-/// gains 49 % ± 21 and one that loses 17 % ± 17 gain 16 % ± 14 (a run of demo-pairs; with noises simply
-/// averaged that was no gain, and both were put back).
+/// gains 49 % ± 21 and one that loses 17 % ± 17 gain 16 % ± 14 (a run of demo-pairs; with noises simply averaged that was no gain, and
+/// both were put back).
 fn mean_of_processes(changes: &[Change]) -> Option<Change> {
     let count = changes.len() as f64;
     (!changes.is_empty()).then(|| Change {

@@ -37,11 +37,14 @@ fn interval(number: u64, topology: &Topology, placed: &[Placed]) -> Model {
 }
 
 /// What was done in these intervals, and what was held for other reasons than that flags are not steady yet.
-fn told(intervals: impl Iterator<Item = (u64, Vec<Placed>)>) -> String {
+fn told<const N: usize>(
+    intervals: impl IntoIterator<Item = u64>,
+    placed: impl Fn(u64) -> [Placed; N],
+) -> String {
     let mut world = World::new(machine("node:2 core:4 mhz:2200"), Host::Obeys);
     let mut told = String::new();
-    for (number, placed) in intervals {
-        let step = world.step(&interval(number, &world.topology, &placed));
+    for number in intervals {
+        let step = world.step(&interval(number, &world.topology, &placed(number)));
         let news = step.lines().filter(|line| *line != "nothing" && !line.contains("seen in"));
         news.for_each(|line| told += &format!("{number}00 ms: {line}\n"));
     }
@@ -50,41 +53,41 @@ fn told(intervals: impl Iterator<Item = (u64, Vec<Placed>)>) -> String {
 
 #[test]
 fn data_on_the_busier_node_comes_even_before_carrefour_was_asked() {
-    let placed = |_| vec![(1, 0, 0), (2, 4, 0)];
+    let placed = |_| [(1, 0, 0), (2, 4, 0)];
     expect![[r#"
         400 ms: held: sam: thread 200 of 2 to CPU 1, then CPUs 0-3; its data comes to it, 0.01 of 0.02 s
         1000 ms: carrefour: move 2 pages of 2 (co-location): 2 × 0→1
         1000 ms: held: sam: thread 200 of 2 to CPU 1, then CPUs 0-3; its data comes to it, 0.01 of 0.05 s
     "#]]
-        .assert_eq(&told([1, 2, 3, 4, 10].into_iter().map(|number| (number, placed(number)))));
+        .assert_eq(&told([1, 2, 3, 4, 10], placed));
 }
 
 #[test]
 fn where_both_nodes_serve_alike_threads_go_to_their_data() {
-    let placed = |_| vec![(1, 0, 1), (2, 4, 0)];
+    let placed = |_| [(1, 0, 1), (2, 4, 0)];
     expect![[r#"
         400 ms: sam: thread 100 of 1 to CPU 4, then CPUs 4-7
         400 ms: sam: thread 200 of 2 to CPU 0, then CPUs 0-3
         500 ms: sam: thread 100 of 1 to CPU 4, then CPUs 4-7
         500 ms: sam: thread 200 of 2 to CPU 0, then CPUs 0-3
     "#]]
-    .assert_eq(&told((1..=5).map(|number| (number, placed(number)))));
+    .assert_eq(&told(1..=5, placed));
 }
 
 #[test]
 fn who_came_from_elsewhere_goes_back_as_ever() {
-    let placed = |number| vec![(1, 0, 0), (2, if number == 1 { 1 } else { 4 }, 0)];
+    let placed = |number| [(1, 0, 0), (2, if number == 1 { 1 } else { 4 }, 0)];
     expect![[r#"
         500 ms: sam: thread 200 of 2 to CPU 1, then CPUs 0-3
         600 ms: sam: thread 200 of 2 to CPU 1, then CPUs 0-3
     "#]]
-    .assert_eq(&told((1..=6).map(|number| (number, placed(number)))));
+    .assert_eq(&told(1..=6, placed));
 }
 
 /// Two at home on node 0, which N-MASS would part if it took node 1 for empty.
 #[test]
 fn n_mass_reckons_with_the_cache_of_who_stays() {
-    let placed = |_| vec![(1, 0, 0), (2, 1, 0), (3, 4, 0), (4, 5, 0)];
+    let placed = |_| [(1, 0, 0), (2, 1, 0), (3, 4, 0), (4, 5, 0)];
     expect![[r#"
         400 ms: held: sam: thread 300 of 3 to CPU 2, then CPUs 0-3; its data comes to it, 0.01 of 0.02 s
         400 ms: held: sam: thread 400 of 4 to CPU 3, then CPUs 0-3; its data comes to it, 0.01 of 0.02 s
@@ -93,5 +96,5 @@ fn n_mass_reckons_with_the_cache_of_who_stays() {
         1000 ms: held: sam: thread 300 of 3 to CPU 2, then CPUs 0-3; its data comes to it, 0.01 of 0.05 s
         1000 ms: held: sam: thread 400 of 4 to CPU 3, then CPUs 0-3; its data comes to it, 0.01 of 0.05 s
     "#]]
-        .assert_eq(&told([1, 2, 3, 4, 10].into_iter().map(|number| (number, placed(number)))));
+        .assert_eq(&told([1, 2, 3, 4, 10], placed));
 }

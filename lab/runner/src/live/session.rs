@@ -1,5 +1,5 @@
 //! Programs under Rondpoint in one guest, one after the other: a shell script in which the kernel's balancing
-//! is as Debian sets it up, and what the reports say.
+//! is as Debian sets it up, and what the reports say; again from another start where one shows nothing.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
