@@ -41,10 +41,21 @@ fn told<const N: usize>(
     intervals: impl IntoIterator<Item = u64>,
     placed: impl Fn(u64) -> [Placed; N],
 ) -> String {
+    told_with(intervals, placed, |_| {})
+}
+
+/// The same of intervals that are changed first.
+fn told_with<const N: usize>(
+    intervals: impl IntoIterator<Item = u64>,
+    placed: impl Fn(u64) -> [Placed; N],
+    change: impl Fn(&mut Model),
+) -> String {
     let mut world = World::new(machine("node:2 core:4 mhz:2200"), Host::Obeys);
     let mut told = String::new();
     for number in intervals {
-        let step = world.step(&interval(number, &world.topology, &placed(number)));
+        let mut model = interval(number, &world.topology, &placed(number));
+        change(&mut model);
+        let step = world.step(&model);
         let news = step.lines().filter(|line| *line != "nothing" && !line.contains("seen in"));
         news.for_each(|line| told += &format!("{number}00 ms: {line}\n"));
     }
@@ -97,4 +108,30 @@ fn n_mass_reckons_with_the_cache_of_who_stays() {
         1000 ms: held: sam: thread 400 of 4 to CPU 3, then CPUs 0-3; its data comes to it, 0.01 of 0.05 s
     "#]]
         .assert_eq(&told([1, 2, 3, 4, 10], placed));
+}
+
+/// Too little for SAM to flag, but N-MASS goes by misses.
+#[test]
+fn n_mass_leaves_whom_the_data_comes_to() {
+    let unseen_by_sam = |model: &mut Model| {
+        for thread in &mut model.threads {
+            thread.rates.remote_dram_per_s = Some(0.0);
+            thread.rates.memory_per_s = Some(0.0);
+        }
+    };
+    let placed = |_| [(2, 4, 0)];
+    expect![[r#"
+        1000 ms: carrefour: move 2 pages of 2 (co-location): 2 × 0→1
+        1000 ms: held: nmass: thread 200 of 2 to CPU 0, then CPUs 0-3; its data comes to it, 0.01 of 0.05 s
+        2000 ms: held: nmass: thread 200 of 2 to CPU 0, then CPUs 0-3; its data comes to it, 0.01 of 0.10 s
+    "#]].assert_eq(&told_with([1, 2, 3, 4, 10, 20], placed, unseen_by_sam));
+}
+
+#[test]
+fn where_nobody_counts_for_the_machine_the_programs_own_requests_do() {
+    let uncounted = |model: &mut Model| model.traffic = None;
+    let placed = |_| [(2, 4, 0)];
+    expect![[r#"
+        400 ms: held: sam: thread 200 of 2 to CPU 0, then CPUs 0-3; its data comes to it, 0.01 of 0.02 s
+    "#]].assert_eq(&told_with([1, 2, 3, 4], placed, uncounted));
 }
