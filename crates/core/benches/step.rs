@@ -83,8 +83,8 @@ fn thread(size: Size, number: u32, second: u64) -> ThreadObservation {
         cpu: number as usize % cpus,
         cpu_time: Nanos::from_millis(second * 900),
         allowed: (0..cpus).collect(),
-        exempt: None,
         counters,
+        ..ThreadObservation::default()
     }
 }
 

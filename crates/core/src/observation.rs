@@ -27,6 +27,8 @@ pub struct Observation {
     pub link_bytes: Option<Vec<Counter>>,
     /// Free memory of each node now.
     pub free_memory: Option<Vec<Bytes>>,
+    /// Processes and threads that the managed ones have started since the previous observation.
+    pub births: Option<u64>,
     /// Managed processes, ascending by pid.
     pub processes: Vec<ProcessObservation>,
     /// Address samples since the previous observation.
@@ -77,6 +79,8 @@ pub struct ThreadObservation {
     pub cpu: usize,
     /// CPU time since its start.
     pub cpu_time: Nanos,
+    /// How often it was put on a CPU since its start.
+    pub slices: Option<u64>,
     /// CPUs that it may use: its own mask before we changed it, within its cpuset.
     pub allowed: CpuSet,
     /// Why it is not to be touched, if so.

@@ -18,8 +18,8 @@ fn thread(tid: u32, cpu_ms: u64, counts: &[(Event, Counter)]) -> ThreadObservati
         cpu: 0,
         cpu_time: Nanos::from_millis(cpu_ms),
         allowed: CpuSet::first(4),
-        exempt: None,
         counters: counts.iter().copied().collect::<Counters>(),
+        ..ThreadObservation::default()
     }
 }
 

@@ -219,6 +219,9 @@ impl Observer {
         let topology = &self.machine.topology;
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
+        // Of everybody's births nobody knows whose they are before their parents are known.
+        let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
+        let born = of_program.then_some(news.births);
         let mut processes = self.sensors.tasks.observe(topology, births)?;
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;
@@ -245,6 +248,7 @@ impl Observer {
             node_traffic: machine_traffic,
             link_bytes: self.sensors.uncore.link_bytes()?,
             free_memory: self.free_memory.read(topology)?,
+            births: born,
             processes,
             samples,
             hint_faults,

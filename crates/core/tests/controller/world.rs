@@ -36,6 +36,8 @@ pub(crate) struct Twist {
     pub(crate) only_hint_faults: bool,
     /// The process ends in this window.
     pub(crate) exits_at: Option<u64>,
+    /// How often each thread goes on a CPU.
+    pub(crate) slices_per_s: Option<u64>,
 }
 
 pub(crate) struct World {
@@ -150,6 +152,7 @@ impl World {
             tid: Tid(PID.0 + number as u32),
             cpu: number,
             cpu_time: Nanos::from_secs(until),
+            slices: self.twist.slices_per_s.map(|slices| slices * until),
             allowed: self.topology.all_cpus(),
             exempt: None,
             counters: self.counters(),

@@ -56,6 +56,8 @@ pub enum Kind {
 pub struct TaskNews {
     /// Processes that were born: parent, child.
     pub born: Vec<(Pid, Pid)>,
+    /// Processes and threads that were born.
+    pub births: u64,
     /// New names of threads.
     pub names: Vec<(Tid, String)>,
     /// Records that could not be understood.
@@ -324,8 +326,11 @@ impl Sampler {
                 Ok(Record::Lost { records }) => self.samples.lost += records,
                 Ok(Record::LostSamples { samples }) => self.samples.lost += samples,
                 Ok(Record::Throttle) => self.samples.throttled = true,
-                Ok(Record::Fork(relation)) if relation.process != relation.parent_process => {
-                    self.news.born.push((Pid(relation.parent_process), Pid(relation.process)));
+                Ok(Record::Fork(relation)) => {
+                    self.news.births += 1;
+                    if relation.process != relation.parent_process {
+                        self.news.born.push((Pid(relation.parent_process), Pid(relation.process)));
+                    }
                 }
                 Ok(Record::Name { thread, name, .. }) => self.news.names.push((Tid(thread), name)),
                 Ok(_) => {}

@@ -3,6 +3,8 @@
 //! A process enters by its number, by a fork record or as a child of one that is known; it leaves
 //! when it has gone. Processes that vanish while they are read are normal.
 
+mod newborn;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -10,6 +12,7 @@ use std::path::PathBuf;
 use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
+use self::newborn::Newborn;
 use super::maps::Maps;
 use super::pause::Paused;
 use super::threads::{ThreadCounters, ThreadPlan};
@@ -51,6 +54,7 @@ pub struct Tasks {
     /// There were more processes or threads than are followed.
     pub overflowed: bool,
     paused: Option<Paused>,
+    newborn: Newborn,
 }
 
 struct Process {
@@ -88,8 +92,16 @@ impl Tasks {
     /// Follows `first` and its descendants.
     #[must_use]
     pub fn new(root: Root, first: Pid, plan: Option<ThreadPlan>) -> Self {
-        let processes = BTreeMap::new();
-        Self { root, first, processes, plan, counted_threads: 0, overflowed: false, paused: None }
+        Self {
+            root,
+            first,
+            processes: BTreeMap::new(),
+            plan,
+            counted_threads: 0,
+            overflowed: false,
+            paused: None,
+            newborn: Newborn::default(),
+        }
     }
 
     /// The process that the tree begins with.
@@ -193,7 +205,11 @@ impl Tasks {
         births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
         let still = self.still()?;
-        let members = self.members_but(births, &still)?;
+        let mut members = self.members_but(births, &still)?;
+        let is_known = |pid, tid| {
+            self.processes.get(&pid).is_some_and(|process| process.threads.contains_key(&tid))
+        };
+        self.newborn.hold_back(&mut members, is_known);
         let mut budget = MAX_THREADS;
         for (pid, threads) in &members {
             match still.contains(pid) {
@@ -411,6 +427,7 @@ impl Tasks {
             tid,
             cpu: topology.cpu_of_kernel_id(found.cpu).unwrap_or(0),
             cpu_time: Nanos(time.unwrap_or(ticks)),
+            slices: thread.sched.map(|sched| sched.slices),
             allowed: thread.allowed.clone(),
             exempt: exemption(found),
             counters: thread.counters.as_mut().map(ThreadCounters::read).unwrap_or_default(),

@@ -290,11 +290,12 @@ fn a_damaged_file_is_one_message_and_status_2() {
         &changed("\"step\":5", "\"at_ns\":", "\"at\":"),
         &[],
         &expect![[r#"
-        status 2
-        rondpoint replay: run.trace:10: input.observation.at: unknown field `at`,
-              expected one of `at_ns`, `after_rest`, `node_traffic`, `link_bytes`,
-              `free_memory_bytes`, `processes`, `samples`, `hint_faults` (column 205)
-    "#]],
+            status 2
+            rondpoint replay: run.trace:10: input.observation.at: unknown field `at`,
+                  expected one of `at_ns`, `after_rest`, `node_traffic`, `link_bytes`,
+                  `free_memory_bytes`, `births`, `processes`, `samples`, `hint_faults`
+                  (column 205)
+        "#]],
     );
     check(
         &changed("\"step\":5", "\"cpu\":3", "\"cpu\":30"),

@@ -110,8 +110,8 @@ impl Stage {
             cpu,
             cpu_time: Nanos::from_secs(self.second),
             allowed: self.topology.all_cpus(),
-            exempt: None,
             counters: counters.into_iter().collect(),
+            ..ThreadObservation::default()
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Observation {
     link_bytes: Option<Vec<Counter>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     free_memory_bytes: Option<Vec<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    births: Option<u64>,
     processes: Vec<Process>,
     #[serde(skip_serializing_if = "Option::is_none")]
     samples: Option<Samples>,
@@ -70,6 +72,8 @@ struct Thread {
     tid: u32,
     cpu: usize,
     cpu_time_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slices: Option<u64>,
     allowed: Set,
     #[serde(skip_serializing_if = "Option::is_none")]
     exempt: Option<Exemption>,
@@ -132,6 +136,7 @@ impl From<&observation::Observation> for Observation {
                 .as_ref()
                 .map(|links| links.iter().copied().map(Counter).collect()),
             free_memory_bytes: bytes(&read.free_memory),
+            births: read.births,
             processes: read.processes.iter().map(Into::into).collect(),
             samples: read.samples.as_ref().map(Into::into),
             hint_faults: read.hint_faults.as_ref().map(Into::into),
@@ -149,6 +154,7 @@ impl From<Observation> for observation::Observation {
                 .link_bytes
                 .map(|links| links.into_iter().map(|counter| counter.0).collect()),
             free_memory: core_bytes(read.free_memory_bytes),
+            births: read.births,
             processes: read.processes.into_iter().map(Into::into).collect(),
             samples: read.samples.map(Into::into),
             hint_faults: read.hint_faults.map(Into::into),
@@ -213,6 +219,7 @@ impl From<&observation::ThreadObservation> for Thread {
             tid: read.tid.0,
             cpu: read.cpu,
             cpu_time_ns: read.cpu_time.0,
+            slices: read.slices,
             allowed: Set(read.allowed.clone()),
             exempt: read.exempt.map(Into::into),
             counters: Counters(read.counters.clone()),
@@ -226,6 +233,7 @@ impl From<Thread> for observation::ThreadObservation {
             tid: Tid(read.tid),
             cpu: read.cpu,
             cpu_time: Nanos(read.cpu_time_ns),
+            slices: read.slices,
             allowed: read.allowed.0,
             exempt: read.exempt.map(Into::into),
             counters: read.counters.0,

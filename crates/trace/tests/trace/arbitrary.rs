@@ -262,11 +262,13 @@ fn samples() -> impl Strategy<Value = Samples> {
 }
 
 fn thread(cpus: usize) -> impl Strategy<Value = ThreadObservation> {
-    (0..cpus, nanos(), set(cpus), option::of(select(&EXEMPTIONS[..])), counters()).prop_map(
-        |(cpu, cpu_time, allowed, exempt, counters)| ThreadObservation {
+    let time = (nanos(), option::of(any::<u64>()));
+    (0..cpus, time, set(cpus), option::of(select(&EXEMPTIONS[..])), counters()).prop_map(
+        |(cpu, (cpu_time, slices), allowed, exempt, counters)| ThreadObservation {
             tid: Tid(0),
             cpu,
             cpu_time,
+            slices,
             allowed,
             exempt,
             counters,
@@ -334,7 +336,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
         (topology.node_count(), topology.cpu_count(), topology.links().len());
     let processes = btree_map(any::<u32>(), process(nodes, cpus), 0..3);
     (
-        ((0..=1_u64 << 60).prop_map(Nanos), any::<bool>()),
+        ((0..=1_u64 << 60).prop_map(Nanos), any::<bool>(), option::of(any::<u64>())),
         option::of(square(nodes, counter())),
         option::of(vec(counter(), links)),
         option::of(vec(bytes().prop_map(Bytes), nodes)),
@@ -344,7 +346,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
     )
         .prop_map(
             |(
-                (at, after_rest),
+                (at, after_rest, births),
                 node_traffic,
                 link_bytes,
                 free_memory,
@@ -359,6 +361,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
                     node_traffic,
                     link_bytes,
                     free_memory,
+                    births,
                     processes: processes
                         .map(|(pid, of)| ProcessObservation { pid: Pid(pid), ..of })
                         .collect(),

@@ -159,6 +159,7 @@ fn observation() -> Observation {
         node_traffic: Some(traffic.clone()),
         link_bytes: Some((0..4).map(Counter::exact).collect()),
         free_memory: Some(vec![Bytes(1 << 33), Bytes(0), Bytes(4096)]),
+        births: None, // came later than this version of the format
         processes: vec![process(traffic)],
         samples: Some(Samples { list: samples(), lost: 3, throttled: true, period: Some(65_000) }),
         hint_faults: Some(Samples {
@@ -181,6 +182,7 @@ fn process(traffic: Matrix<Counter>) -> ProcessObservation {
         tid: Tid(100 + place as u32),
         cpu: place % 2,
         cpu_time: Nanos(123_456_789),
+        slices: None, // came later than this version of the format
         allowed: (0..=place % 2).collect(),
         exempt,
         counters: counters.iter().map(|event| (*event, Counter::exact(7))).collect(),

@@ -115,6 +115,29 @@ fn a_number_that_was_never_there_gives_nothing() {
 }
 
 #[test]
+fn children_that_come_and_go_are_followed_only_once_they_have_stayed() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    let mut looks = 0;
+    let mut look = |children: &[u32]| {
+        let list: String = children.iter().map(|pid| format!("{pid} ")).collect();
+        fixture.process(10, &[(10, 0)], &list);
+        looks += 1;
+        let ran = format!("5000 1 {looks}\n");
+        fs::write(fixture.root().in_proc("10/task/10/schedstat"), ran).unwrap();
+        children.iter().for_each(|&pid| fixture.process(pid, &[(pid, 1)], ""));
+        let found = shown(&tasks.observe(&machine, Births::default()).unwrap());
+        children.iter().for_each(|&pid| fixture.ends(pid));
+        found
+    };
+    assert_eq!(look(&[]), "10[10@0]");
+    assert_eq!(look(&[21, 22, 23, 24]), "10[10@0] 21[21@1] 22[22@1] 23[23@1] 24[24@1]");
+    assert_eq!(look(&[31, 32, 33, 34]), "10[10@0]");
+    assert_eq!(look(&[31, 41, 42, 43]), "10[10@0] 31[31@1]");
+}
+
+#[test]
 fn of_who_did_not_run_nothing_is_read_but_that() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
