@@ -77,7 +77,8 @@ impl Trials {
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
-        for app in &window.apps {
+        // Of who never had a CPU, as far as is known, only samples told: he is gone, or it is too soon to watch him.
+        for app in window.apps.iter().filter(|app| app.cpu_time > Nanos(0)) {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
             watched.take_in(Measure::of(window, app), under_way(app.pid), window.at);
@@ -286,6 +287,7 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::App;
 
     #[test]
     fn what_came_before_counting_is_not_compared_with_and_a_gap_in_it_is() {
@@ -296,6 +298,20 @@ mod tests {
         }
         let kept: Vec<_> = watched.history.iter().map(|window| window.instructions_per_s).collect();
         assert_eq!(kept, [Some(1.0), None, Some(2.0)]);
+    }
+
+    #[test]
+    fn who_is_known_by_samples_only_is_not_waited_for() {
+        let mut trials = Trials::default();
+        for window in 1..=MIN_TRIAL_WINDOWS {
+            let mut model = Model::empty(1);
+            // The second process is another one in each window.
+            let pids = [Pid(1), Pid(10 + window as u32)];
+            model.apps = pids.map(|pid| App::new(pid, 0..0)).into();
+            model.apps[0].cpu_time = Nanos(1);
+            trials.observe(&model, |_| false);
+        }
+        assert!(!trials.need_windows());
     }
 
     #[test]

@@ -172,6 +172,7 @@ mod tests {
         let app = |(number, progress): (usize, &f64)| App {
             progress_per_s: Some(*progress),
             cpu_percent: 100.0,
+            cpu_time: Nanos(1),
             ..App::new(Pid(number as u32 + 1), 0..0)
         };
         model.apps = progress.iter().enumerate().map(app).collect();
