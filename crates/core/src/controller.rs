@@ -11,7 +11,7 @@ use crate::observation::{Observation, Samples};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
-use crate::rest::{IDLE_CPUS, Quiet, Rest};
+use crate::rest::{IDLE_CPUS, Quiet, Rest, is_dear};
 use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
 use crate::undo::keep_on_node;
@@ -205,13 +205,16 @@ impl Controller {
         if self.sampling.values().any(is_full) {
             return None;
         }
-        let watched = self.quiet.watched_since();
-        let longest = self.quiet.rest(window.at)?;
         let here = self.previous.as_ref()?;
+        let settled = self.slots.iter().map(|slot| slot.policy.settles_within()).max();
+        let dear = settled.filter(|_| is_dear(before, here));
+        let watched = self.quiet.watched_since();
+        let longest = self.quiet.rest(window.at, dear)?;
         let all_decided = self.slots.iter().all(|slot| slot.decided_at > watched);
         let cpus: BTreeMap<Pid, f64> =
             window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
-        let runs = cpus.values().any(|cpus| *cpus > IDLE_CPUS);
+        // Who is gone by the next look may have run all the while.
+        let runs = here.births > Some(0) || cpus.values().any(|cpus| *cpus > IDLE_CPUS);
         (all_decided && runs).then(|| Rest::new(longest, (before, here), cpus))
     }
 

@@ -58,6 +58,11 @@ pub trait Policy {
     fn period(&self) -> Nanos {
         Nanos::from_secs(1)
     }
+
+    /// For how long it has to be asked, while nothing changes, until it has found all that it wants to do.
+    fn settles_within(&self) -> Nanos {
+        self.period()
+    }
 }
 
 /// One line of [`POLICIES`].

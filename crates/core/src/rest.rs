@@ -2,10 +2,13 @@
 //!
 //! To be counted costs a program something each time that one of its threads sleeps: 6 to 18 % where that is 7,500 times a second
 //! (docs/BENCHMARKS.md, emulated). So where nothing was done for a while, counting stops for as long as it has been quiet, at most
-//! [`LONGEST_REST`]; `/proc` and counters outside the cores, which cost the program nothing, are looked at meanwhile. What is seen there,
+//! [`LONGEST_REST`]; where it is dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside the cores, which cost the program nothing, are looked at meanwhile. What is seen there,
 //! once in [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went, another use of CPUs, a busy thread on another node, other traffic
 //! between nodes. What only the program's own counters would tell is seen when counting goes on.
 
+mod price;
+
+pub(crate) use self::price::is_dear;
 use crate::limits::{LONGEST_REST, QUIET_BEFORE_REST, WATCH_BETWEEN_RESTS};
 use crate::observation::{Counter, Observation, ProcessObservation, ThreadObservation};
 use crate::topology::Topology;
@@ -38,11 +41,14 @@ impl Quiet {
         self.watched_since
     }
 
-    /// For how long counting may stop now.
-    pub(crate) fn rest(&self, now: Nanos) -> Option<Nanos> {
+    /// For how long counting may stop now. `dear`: to be counted is dear, and so much is enough to watch.
+    pub(crate) fn rest(&self, now: Nanos, dear: Option<Nanos>) -> Option<Nanos> {
         let quiet = now.since(self.since);
         // As with the policies' periods: a host that wakes a little early would else watch for a window more.
-        let enough = |wanted: Nanos, passed: Nanos| passed.0 >= wanted.0 - wanted.0 / 10;
+        let enough = |wanted: Nanos, passed: Nanos| {
+            let wanted = dear.map_or(wanted, |dear| dear.min(wanted));
+            passed.0 >= wanted.0 - wanted.0 / 10
+        };
         let may = enough(QUIET_BEFORE_REST, quiet)
             && enough(WATCH_BETWEEN_RESTS, now.since(self.watched_since));
         may.then_some(quiet.min(LONGEST_REST))
@@ -83,15 +89,24 @@ impl Seen {
         let ran = |thread: &ThreadObservation| {
             (thread.tid, Ran { cpu: thread.cpu, time: thread.cpu_time })
         };
+        // Who never had a CPU, as far as is known, is only known by samples, which nobody takes in a rest.
+        let has_run = |thread: &&ThreadObservation| thread.cpu_time > Nanos(0);
         let threads = |process: &ProcessObservation| {
-            ((process.pid, process.started), process.threads.iter().map(ran).collect())
+            let threads: BTreeMap<Tid, Ran> =
+                process.threads.iter().filter(has_run).map(ran).collect();
+            ((process.pid, process.started), threads)
         };
         let requests = observation.node_traffic.iter().flat_map(|nodes| nodes.rows().flatten());
         let links = observation.link_bytes.iter().flatten();
         let links = links.filter(|_| observation.node_traffic.is_none());
         Self {
             at: observation.at,
-            processes: observation.processes.iter().map(threads).collect(),
+            processes: observation
+                .processes
+                .iter()
+                .map(threads)
+                .filter(|(_, threads)| !threads.is_empty())
+                .collect(),
             traffic: requests.chain(links).copied().collect(),
         }
     }
@@ -203,15 +218,29 @@ mod tests {
         let at = |tenths: u64| Nanos(tenths * SECOND / 10);
         let mut quiet = Quiet::default();
         quiet.disturb(at(0));
-        assert_eq!(quiet.rest(at(17)), None);
-        assert_eq!(quiet.rest(at(20)), Some(at(20)));
+        assert_eq!(quiet.rest(at(17), None), None);
+        assert_eq!(quiet.rest(at(20), None), Some(at(20)));
         quiet.resume(at(40));
-        assert_eq!(quiet.rest(at(45)), None, "nobody has decided yet");
-        assert_eq!(quiet.rest(at(50)), Some(LONGEST_REST));
+        assert_eq!(quiet.rest(at(45), None), None, "nobody has decided yet");
+        assert_eq!(quiet.rest(at(50), None), Some(LONGEST_REST));
         quiet.resume(at(90));
         quiet.disturb(at(95));
-        assert_eq!(quiet.rest(at(105)), None, "something was done");
-        assert_eq!(quiet.rest(at(115)), Some(at(20)));
+        assert_eq!(quiet.rest(at(105), None), None, "something was done");
+        assert_eq!(quiet.rest(at(115), None), Some(at(20)));
+    }
+
+    #[test]
+    fn where_watching_is_dear_it_rests_as_soon_as_every_policy_has_found_nothing() {
+        let at = |tenths: u64| Nanos(tenths * SECOND / 10);
+        let mut quiet = Quiet::default();
+        quiet.disturb(at(0));
+        assert_eq!(quiet.rest(at(4), Some(at(5))), None);
+        assert_eq!(quiet.rest(at(5), Some(at(5))), Some(at(5)));
+        quiet.resume(at(10));
+        assert_eq!(quiet.rest(at(14), Some(at(5))), None);
+        assert_eq!(quiet.rest(at(15), Some(at(5))), Some(at(15)));
+        assert_eq!(quiet.rest(at(15), Some(at(50))), None, "no later than where it is cheap");
+        assert_eq!(quiet.rest(at(20), Some(at(50))), Some(at(20)));
     }
 
     fn process(pid: u32, threads: &[(u32, usize, u64)]) -> ProcessObservation {
@@ -249,13 +278,16 @@ mod tests {
             !is_disturbed(1010, vec![process(7, &[(7, 2, 5), (8, 0, 900)])]),
             "too soon to say"
         );
+        let of_samples = process(9, &[(9, 1, 0)]);
+        let same = process(7, &[(6, 1, 0), (7, 2, 5), (8, 0, 1140)]);
+        assert!(!is_disturbed(1250, vec![same, of_samples]), "only samples tell of them");
     }
 
     #[test]
     fn who_comes_or_goes_or_moves_or_does_something_else_ends_it() {
         let same = || process(7, &[(7, 2, 5), (8, 0, 1140)]);
         assert!(is_disturbed(1250, vec![]));
-        assert!(is_disturbed(1250, vec![same(), process(9, &[])]));
+        assert!(is_disturbed(1250, vec![same(), process(9, &[(9, 1, 1)])]));
         assert!(is_disturbed(1250, vec![ProcessObservation { started: Nanos(1), ..same() }]));
         assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 5)])]));
         assert!(is_disturbed(1250, vec![process(7, &[(7, 2, 5), (9, 0, 0)])]));

@@ -412,4 +412,9 @@ impl Policy for Auto {
         };
         Nanos(whole.0.saturating_sub(self.epoch.elapsed().0)).max(shortest)
     }
+
+    /// Every policy was asked once.
+    fn settles_within(&self) -> Nanos {
+        EPOCH
+    }
 }

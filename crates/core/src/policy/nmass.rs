@@ -285,6 +285,11 @@ impl Policy for NMass {
     fn period(&self) -> Nanos {
         self.preset.epoch
     }
+
+    /// Who was born in its first epoch is placed in the next.
+    fn settles_within(&self) -> Nanos {
+        Nanos(2 * self.preset.epoch.0)
+    }
 }
 
 impl fmt::Display for NMassReason {

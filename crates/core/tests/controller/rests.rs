@@ -63,6 +63,17 @@ fn who_has_nothing_to_do_rests_longer_and_longer_and_decides_in_between() {
 }
 
 #[test]
+fn who_pays_much_for_being_counted_rests_sooner() {
+    let began = |slices_per_s| {
+        let twist = Twist { slices_per_s, ..Twist::default() };
+        let rests = rests(idle(1).0, twist, GuardSettings::acting());
+        rests[0]
+    };
+    assert_eq!(began(Some(100)), began(None));
+    assert_eq!(began(Some(10_000)), (4, 5), "as soon as there is something to compare with");
+}
+
+#[test]
 fn a_policy_that_decides_seldom_does_so_between_rests_all_the_same() {
     let (policy, shown) = idle(5);
     rests(policy, Twist::default(), GuardSettings::acting());
