@@ -89,7 +89,7 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "expected 4096 bytes to 1024G, like 64M".to_owned())
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e6);
     seconds.ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }

@@ -13,6 +13,7 @@ mod clock;
 mod crew;
 mod evade;
 mod flags;
+mod fleeting;
 mod kmeans;
 mod mix;
 mod movers;
@@ -60,6 +61,8 @@ enum Workload {
     Scan(scan::Flags),
     /// Memory, threads and children that come and go; stops, and becomes itself anew
     Churn(churn::Flags),
+    /// Memory and children that are gone before anybody could do something for them: nothing to improve
+    Fleeting(fleeting::Flags),
     /// Memory that is moved between two nodes by one mover after another: seconds of each
     Movers(movers::Flags),
     /// Threads with a known need, begun in a known place
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Workload::Stream(flags) => stream::run(&flags),
         Workload::Scan(flags) => scan::run(&flags),
         Workload::Churn(flags) => churn::run(&flags),
+        Workload::Fleeting(flags) => fleeting::run(&flags),
         Workload::Movers(flags) => movers::run(&flags),
         Workload::Crew(flags) => crew::run(&flags),
         Workload::Mix(flags) => mix::run(&flags),

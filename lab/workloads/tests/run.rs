@@ -119,6 +119,16 @@ fn a_time_instead_of_rounds_and_a_progress_file() {
 }
 
 #[test]
+fn rounds_of_threads_and_of_children_are_counted_until_the_time_is_over() {
+    for line in ["fleeting --seconds 0.05", "fleeting --seconds 0.05 --children"] {
+        let pairs = pairs(&format!("{line} --threads 2 --size 64K"));
+        let number = |key: &str| pairs[key].parse::<f64>().expect("a number");
+        assert!(number("iterations") >= 2.0 && number("seconds") >= 0.05, "{pairs:?}");
+    }
+    refused("fleeting --seconds 0", "expected a number of seconds above 0");
+}
+
+#[test]
 fn the_measuring_programs_measure_something() {
     let pingpong = pairs("pingpong --handoffs 200 --iterations 2");
     assert_eq!(pingpong["handoffs"], "400");
