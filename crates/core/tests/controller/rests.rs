@@ -144,3 +144,12 @@ fn nobody_rests_while_something_is_done_or_tried() {
     let last = world.plans.iter().rposition(|plan| !plan.steps.is_empty());
     assert!(first.expect("it rests in the end") > 8, "{first:?}, last plan {last:?}");
 }
+
+/// A rest may come a tenth too early. With one just before the end of the first epoch of `auto`, a second, Carrefour was never asked
+/// (emulated, sam-spread).
+#[test]
+fn a_rest_that_comes_early_does_not_cut_off_the_epoch() {
+    let auto = (by_name("auto").expect("built in").make)(None).expect("the default");
+    let earliest = Nanos(auto.settles_within().0 / 10 * 9);
+    assert!(earliest > Nanos::from_secs(1), "{earliest}");
+}
