@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::flags::{Memory, Seed};
+use crate::own;
 use crate::random::mix;
 use crate::report::{Failure, Report};
 use crate::system::{self, Pages};
@@ -81,35 +82,23 @@ fn sum_up(flags: &Flags, round: u64) -> Result<bool, Failure> {
     Ok(found.iter().all(|sum| *sum == expected))
 }
 
-fn own_program() -> Result<Command, Failure> {
-    let path = std::env::current_exe();
-    let path = path.map_err(|error| Failure(format!("cannot find this program: {error}")))?;
-    let mut command = Command::new(path);
-    command.arg("churn");
-    Ok(command)
-}
-
 fn add_flags(command: &mut Command, flags: &Flags, iterations: u64) {
     let pair = |name: &str, value: String| [format!("--{name}"), value];
-    command.args(pair("size", flags.memory.size.to_string()));
-    command.args(pair("seed", flags.seed.seed.to_string()));
+    own::add_flags(command, &flags.memory, &flags.seed);
     command.args(pair("threads", flags.threads.to_string()));
     command.args(pair("iterations", iterations.to_string()));
-    command.args(flags.memory.no_huge_pages.then_some("--no-huge-pages"));
 }
 
 /// A child that does a round of its own and ends; whether it found its result right.
 fn child(flags: &Flags) -> Result<bool, Failure> {
-    let mut command = own_program()?;
+    let mut command = own::workload("churn")?;
     add_flags(&mut command, flags, 1);
-    let output = command.arg("--child").output();
-    let output = output.map_err(|error| Failure(format!("cannot start a child: {error}")))?;
-    Ok(output.status.success())
+    own::is_right(command.arg("--child"))
 }
 
 /// Becomes the program again for the rest of the rounds; returns only where that fails.
 fn become_anew(flags: &Flags, iterations: u64, seconds: f64, wrong: f64) -> Failure {
-    let mut command = match own_program() {
+    let mut command = match own::workload("churn") {
         Ok(command) => command,
         Err(failure) => return failure,
     };

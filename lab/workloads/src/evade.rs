@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 
 use crate::flags::{Memory, Seed};
 use crate::nodes;
+use crate::own;
 use crate::random::mix;
 use crate::report::{Failure, Report};
 use crate::system::{self, Pages, page_bytes};
@@ -147,11 +148,8 @@ fn act_amid_threads(flags: &Flags, begin: Instant, alone: &AtomicBool) -> Result
             std::process::exit(0)
         }
         How::Exec => {
-            let path = std::env::current_exe();
-            let path =
-                path.map_err(|error| Failure(format!("cannot find this program: {error}")))?;
-            let mut command = Command::new(path);
-            command.args(["evade", "--how", "exec", "--again"]);
+            let mut command = own::workload("evade")?;
+            command.args(["--how", "exec", "--again"]);
             command.args(["--threads", &flags.threads.to_string()]);
             Err(Failure(format!("cannot become this program anew: {}", command.exec())))
         }

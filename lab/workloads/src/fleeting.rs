@@ -3,12 +3,12 @@
 //! In each round a thread maps a region, fills it, reads it several times and unmaps it, itself or in a child of its own. All of it lies
 //! where it is used: there is nothing to improve, and what a manager changes is what it costs.
 
-use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
 
 use crate::flags::{self, Memory, Seed};
+use crate::own;
 use crate::random::mix;
 use crate::report::{Failure, Report};
 use crate::system::Pages;
@@ -82,13 +82,7 @@ fn read_and_forget(flags: &Flags) -> Result<bool, Failure> {
 
 /// The same in a child.
 fn child(flags: &Flags) -> Result<bool, Failure> {
-    let path = std::env::current_exe();
-    let path = path.map_err(|error| Failure(format!("cannot find this program: {error}")))?;
-    let mut command = Command::new(path);
-    command.args(["fleeting", "--child", "--size", &flags.memory.size.to_string()]);
-    command.args(["--seed", &flags.seed.seed.to_string()]);
-    command.args(flags.memory.no_huge_pages.then_some("--no-huge-pages"));
-    let output = command.output();
-    let output = output.map_err(|error| Failure(format!("cannot start a child: {error}")))?;
-    Ok(output.status.success())
+    let mut command = own::workload("fleeting")?;
+    own::add_flags(&mut command, &flags.memory, &flags.seed);
+    own::is_right(command.arg("--child"))
 }

@@ -18,6 +18,7 @@ mod kmeans;
 mod mix;
 mod movers;
 mod nodes;
+mod own;
 mod pingpong;
 mod random;
 mod report;
