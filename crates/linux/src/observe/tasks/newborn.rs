@@ -2,8 +2,7 @@
 //!
 //! To read the memory map of a child, to open its counters and to close them again costs the manager milliseconds, and nothing can be
 //! done for who is gone by the next look. So where most of the newcomers of one look are gone by the next, those that come then
-//! are followed from their second look on. Measured (*emulated*, `carrefour-a`, eight processes that start a child after the other, 55 a
-//! second): the manager took 0.3 of a CPU with one look a second.
+//! are followed from their second look on. What it costs to watch such a program is in docs/BENCHMARKS.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
