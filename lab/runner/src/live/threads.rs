@@ -1,6 +1,8 @@
 //! The policies that move threads, each on the smallest program that it is for: threads end where they belong,
 //! the program is faster for it, no trial finds that worse, and every mask is back when the manager has gone.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
 use serde_json::Value;
@@ -33,7 +35,7 @@ const HOMED_ON_0: [&str; 2] = [
 ];
 
 /// The program is on its own for a second, then free to run anywhere and managed, then on its own again. Threads are told as
-/// process, thread, CPU time, CPU and mask.
+/// process, thread, CPU time, CPU and mask; what the manager saw until it first wanted something elsewhere, as thread and CPU.
 const SCRIPT: &str = r#"
 tasks() {
     for comm in $(grep -ls rondpoint-workl /proc/[0-9]*/comm); do
@@ -59,7 +61,7 @@ managed() {
     sleep 1
     let_go
     threads $tag-before
-    rondpoint attach --quiet --policy $policy --report /tmp/report $program &
+    rondpoint attach --quiet --policy $policy --report /tmp/report --record /tmp/trace $program &
     manager=$!
     sleep $seconds
     threads $tag-managed
@@ -67,6 +69,8 @@ managed() {
     wait $manager
     threads $tag-left
     echo "$tag-ledgers $(ls /run/rondpoint | wc -l)"
+    sed '/"do":"\(set-affinity\|move-pages\|move-process-memory\)"/q' /tmp/trace |
+        sed 's/"tid":\([0-9]*\),"cpu":\([0-9]*\)/\n'$tag'-seen \1 \2\n/g' | grep "^$tag-seen" | sort -u
     wait $program
     sed "s/^/$tag-said /" /tmp/out
     report $tag /tmp/report
@@ -100,6 +104,17 @@ fn threads(record: &Record, tag: &str) -> Result<Vec<Thread>> {
         .collect()
 }
 
+/// Threads and the CPUs where the manager saw them.
+fn seen(record: &Record, tag: &str) -> Result<Vec<(u32, u32)>> {
+    let parse = |line: &str| -> Option<(u32, u32)> {
+        let (tid, cpu) = line.split_once(' ')?;
+        Some((tid.parse().ok()?, cpu.parse().ok()?))
+    };
+    script::lines(record, &format!("{tag}-seen "))
+        .map(|line| parse(line).with_context(|| format!("no thread and CPU: {line:?}")))
+        .collect()
+}
+
 /// What a managed program did, and what was done to it.
 struct Managed {
     tag: &'static str,
@@ -108,6 +123,8 @@ struct Managed {
     /// The same at the end of its time.
     managed: Vec<Thread>,
     left: Vec<Thread>,
+    /// Threads and the CPUs where the manager saw them before it wanted anything elsewhere.
+    seen: Vec<(u32, u32)>,
     ledgers: String,
     report: Value,
     said: String,
@@ -127,20 +144,35 @@ impl Managed {
             before: at("before")?,
             managed: at("managed")?,
             left: at("left")?,
+            seen: seen(record, tag)?,
             ledgers: line("ledgers").context("no count of ledgers")?.to_owned(),
             report: report(record, tag)?,
             said: said.join("\n"),
         })
     }
 
-    /// The nodes on which those ran that work, and do not only wait for the others: before, and at the end of the manager's time.
-    fn nodes(&self) -> [Vec<u32>; 2] {
+    /// Those that work, and do not only wait for the others.
+    fn busy(&self) -> BTreeSet<u32> {
         let most = self.managed.iter().map(|thread| thread.time).max().unwrap_or(0);
         let busy = self.managed.iter().filter(|thread| 2 * thread.time > most);
-        let busy: Vec<u32> = busy.map(|thread| thread.tid).collect();
+        busy.map(|thread| thread.tid).collect()
+    }
+
+    /// The nodes on which those ran that work: before, and at the end of the manager's time.
+    fn nodes(&self) -> [Vec<u32>; 2] {
+        let busy = self.busy();
         [&self.before, &self.managed].map(|threads| {
             let is_busy = |thread: &&Thread| busy.contains(&thread.tid);
             threads.iter().filter(is_busy).map(|thread| thread.cpu / CPUS_PER_NODE).collect()
+        })
+    }
+
+    /// Whether the kernel took one that works to another node before the manager wanted anything elsewhere.
+    fn is_disturbed(&self) -> bool {
+        let busy = self.busy();
+        let begun = |tid| self.before.iter().find(|thread| thread.tid == tid);
+        self.seen.iter().filter(|(tid, _)| busy.contains(tid)).any(|(tid, cpu)| {
+            begun(*tid).is_some_and(|thread| thread.cpu / CPUS_PER_NODE != cpu / CPUS_PER_NODE)
         })
     }
 
@@ -288,7 +320,7 @@ pub(super) fn check_auto(lab: &Lab) -> Result<Vec<Finding>> {
 /// What a program is left that is well placed.
 struct LeftAlone {
     told: Vec<String>,
-    /// There was a run that was well placed, and no page moved in it.
+    /// There was a run that was well placed as long as it was looked at, and nothing moved in it.
     is_calm: bool,
     /// Nothing was seen that may not be.
     holds: bool,
@@ -309,19 +341,27 @@ impl LeftAlone {
         Ok(alone)
     }
 
-    /// Nothing moves in a well placed program: no thread in any of its runs, and no page in one of them at least. In another pages may,
-    /// where the kernel took a thread elsewhere, so that the program was not well placed any more. If it did so when the threads were let
-    /// go, before the manager came, the run shows nothing; one has to.
+    /// Nothing moves in a well placed program. Where the kernel takes a thread elsewhere it is not well placed any more: then a thread
+    /// may be brought home, or its pages may follow, as long as no trial finds that worse. If it did so before the manager came, the run
+    /// shows nothing; one has to.
     fn add(&mut self, run: &Managed) -> Result<()> {
         let count = |name: &str| run.report[name].as_u64().context("a count is missing");
         let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());
         let [begun, ended] = run.nodes();
-        let is_placed = matches!(begun[..], [a, b] if a != b);
-        self.is_calm |= is_placed && pages == 0;
-        self.holds &= !is_placed || looks > 3 && threads == 0 && (pages == 0 || ended != begun);
-        let placed = if is_placed { "" } else { " (not well placed)" };
+        let begins_well = matches!(begun[..], [a, b] if a != b);
+        let is_disturbed = run.is_disturbed();
+        let is_untouched = threads == 0 && pages == 0;
+        let (verdicts, is_worse) = run.verdicts();
+        self.is_calm |= begins_well && !is_disturbed && is_untouched;
+        let is_right = if is_disturbed { !is_worse } else { is_untouched };
+        self.holds &= !begins_well || looks > 3 && is_right;
+        let by_kernel = match (begins_well, is_disturbed) {
+            (false, _) => " (not well placed)",
+            (true, true) => " (the kernel took one elsewhere)",
+            (true, false) => "",
+        };
         self.told.push(format!(
-            "{begun:?}{placed} to {ended:?}, {looks} looks, {threads} threads and {pages} pages moved"
+            "{begun:?} to {ended:?}{by_kernel}, {looks} looks, {threads} threads and {pages} pages moved {verdicts}"
         ));
         Ok(())
     }
