@@ -5,6 +5,7 @@
 //! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
 
 pub mod counters;
+mod inherited;
 pub mod kernel;
 mod maps;
 mod pause;
@@ -18,7 +19,6 @@ mod uncore;
 mod unseen;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::BorrowedFd;
 
 use rondpoint_core::observation::{Observation, Samples};
@@ -148,14 +148,9 @@ impl Observer {
     /// Samples at this rate from now on; whether there is a sampler whose rate can be set.
     ///
     /// # Errors
-    /// As ioctl(2).
-    pub fn set_rate(&mut self, rate: Rate) -> io::Result<bool> {
-        match &mut self.sensors.sampler {
-            Some(sampler) if sampler.kind == Kind::Accesses => {
-                sampler.set_rate(rate).map(|()| true)
-            }
-            _ => Ok(false),
-        }
+    /// An event is refused: nothing is sampled then.
+    pub fn set_rate(&mut self, rate: Rate) -> Result<bool, LinuxError> {
+        self.sensors.set_rate(rate, &self.machine.topology)
     }
 
     /// Lowers all sampling rates by a level; whether there was one left.
@@ -185,6 +180,27 @@ impl Observer {
         self.rested = true;
         self.last.clear();
         self.sensors.resume(&self.machine.topology)
+    }
+
+    /// Whether the program pays too much for what those inherit that it starts, and somebody manages it who could do with counts of
+    /// whatever runs.
+    #[must_use]
+    pub fn births_are_dear(&self) -> bool {
+        let Sensors { managing, everybody, inherited, .. } = &self.sensors;
+        *managing && !*everybody && inherited.are_dear()
+    }
+
+    /// Watches whatever runs from now on, so that nothing is inherited: the next look begins a window. Where that is not allowed
+    /// all stays as it was.
+    ///
+    /// # Errors
+    /// It is not allowed, or an event is refused that was not before.
+    pub fn watch_everybody(&mut self) -> Result<(), LinuxError> {
+        self.sensors.inherited.forget();
+        crate::probe::whole_cpu()?;
+        self.rested = true;
+        self.last.clear();
+        self.sensors.watch_everybody(&self.machine.topology)
     }
 
     /// Empties the rings without looking at anything else.
@@ -222,6 +238,8 @@ impl Observer {
         // Of everybody's births nobody knows whose they are before their parents are known.
         let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
         let born = of_program.then_some(news.births);
+        let at = Nanos(since_boot_ns());
+        self.sensors.inherited.add(at, born.unwrap_or(0));
         let mut processes = self.sensors.tasks.observe(topology, births)?;
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;

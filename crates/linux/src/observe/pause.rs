@@ -3,12 +3,12 @@
 //! A task that has events is switched more slowly than one that has none, also while all of them are stopped: the kernel looks for those
 //! that belong on the CPU in a tree that has gone cold meanwhile (inferred from its source). Measured (*emulated*, `asymsched-8`, two threads that sleep at 7,500
 //! barriers a second): 0.82 of the speed without us while events count, 0.85 while they are stopped, 1.00 while they are
-//! closed. So they are closed and opened anew, unless that were too many openings, or they are not the tasks' but the CPUs'.
+//! closed. So they are closed and opened anew; counters are not where that were too many openings, or they are not the tasks' but the CPUs'.
 
 use rondpoint_core::Topology;
 
 use super::counters::TreeCounters;
-use super::sampler::{Kind, Sampler};
+use super::sampler::{Kind, Rate, Sampler};
 use super::sensors::Sensors;
 use super::subject::{Start, Subject};
 use super::tasks::Births;
@@ -23,7 +23,7 @@ pub(super) enum Paused {
     Stopped,
 }
 
-/// Above so many descriptors events are stopped and not closed: each takes a call of the manager to open again (our choice;
+/// Above so many descriptors counters are stopped and not closed: each takes a call of the manager to open again (our choice;
 /// what that costs was not measured by itself).
 const MAX_REOPENED: usize = 2048;
 
@@ -48,17 +48,18 @@ impl Sensors {
     /// As ioctl(2).
     pub(super) fn pause(&mut self) -> Result<(), LinuxError> {
         let counters = self.counters.as_ref().map_or(0, TreeCounters::descriptors);
-        let samples = self.sampler.as_ref().map_or(0, Sampler::open_events);
-        let way = if self.everybody { Paused::Stopped } else { Paused::of(counters + samples) };
+        let way = if self.everybody { Paused::Stopped } else { Paused::of(counters) };
         self.tasks.pause().map_err(|source| failed(true, source))?;
         // Not before: what was not closed is not to be opened again.
         self.paused = Some(way);
-        if way == Paused::Stopped {
-            return self.stop(true);
-        }
-        self.counters = None;
         self.sampler.iter_mut().for_each(Sampler::close);
-        Ok(())
+        match way {
+            Paused::Stopped => self.stop(true),
+            Paused::Closed => {
+                self.counters = None;
+                Ok(())
+            }
+        }
     }
 
     /// Lets it go on. What was closed counts from nothing.
@@ -67,28 +68,59 @@ impl Sensors {
     /// An event is refused that was not before.
     pub(super) fn resume(&mut self, topology: &Topology) -> Result<(), LinuxError> {
         self.tasks.resume().map_err(|source| failed(false, source))?;
-        match self.paused.take() {
-            None => Ok(()),
-            Some(Paused::Stopped) => self.stop(false),
-            Some(Paused::Closed) => self.reopen(topology),
+        let Some(way) = self.paused.take() else { return Ok(()) };
+        let subject = self.subject()?;
+        match way {
+            Paused::Stopped => self.stop(false)?,
+            Paused::Closed if self.counts => {
+                let opened = TreeCounters::open(&subject, topology, &self.events, self.room);
+                self.counters = Some(opened?.0);
+            }
+            Paused::Closed => {}
         }
+        self.sampler.iter_mut().try_for_each(|sampler| sampler.reopen(&subject, topology))
+    }
+
+    /// As [`Observer::watch_everybody`](super::Observer::watch_everybody). In a pause what counts is opened when it is over.
+    pub(super) fn watch_everybody(&mut self, topology: &Topology) -> Result<(), LinuxError> {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.move_rings(&Subject::everybody(), topology)?;
+        }
+        let is_paused = self.paused.is_some();
+        if !is_paused {
+            self.pause()?;
+        }
+        self.counters = None;
+        (self.everybody, self.paused) = (true, Some(Paused::Closed));
+        if is_paused { Ok(()) } else { self.resume(topology) }
     }
 
     fn stop(&mut self, stop: bool) -> Result<(), LinuxError> {
-        let call = |source| failed(stop, source);
-        self.counters.iter().try_for_each(|counters| counters.stop(stop)).map_err(call)?;
-        self.sampler.iter_mut().try_for_each(|sampler| sampler.stop(stop)).map_err(call)
+        let stopped = self.counters.iter().try_for_each(|counters| counters.stop(stop));
+        stopped.map_err(|source| failed(stop, source))
     }
 
-    fn reopen(&mut self, topology: &Topology) -> Result<(), LinuxError> {
+    /// As [`Observer::set_rate`](super::Observer::set_rate).
+    pub(super) fn set_rate(&mut self, rate: Rate, topology: &Topology) -> Result<bool, LinuxError> {
+        let sampler = self.sampler.as_ref().filter(|sampler| sampler.kind == Kind::Accesses);
+        let Some(sampler) = sampler else { return Ok(false) };
+        if !sampler.is_at(rate) {
+            let subject = self.subject()?;
+            self.sampler
+                .iter_mut()
+                .try_for_each(|sampler| sampler.set_rate(rate, &subject, topology))?;
+        }
+        Ok(true)
+    }
+
+    /// Whom events are opened on from now on.
+    fn subject(&mut self) -> Result<Subject, LinuxError> {
+        if self.everybody {
+            return Ok(Subject::everybody());
+        }
         let members = self.tasks.members(Births::default())?;
         let threads: Vec<u32> = members.values().flatten().map(|tid| tid.0).collect();
-        let subject = Subject::tasks(&threads, Start::Now);
-        if self.counts {
-            let opened = TreeCounters::open(&subject, topology, &self.events, self.room);
-            self.counters = Some(opened?.0);
-        }
-        self.sampler.iter_mut().try_for_each(|sampler| sampler.reopen(&subject, topology))
+        Ok(Subject::tasks(&threads, Start::Now))
     }
 }
 
@@ -97,5 +129,5 @@ fn failed(stop: bool, source: std::io::Error) -> LinuxError {
         true => "ioctl(PERF_EVENT_IOC_DISABLE)",
         false => "ioctl(PERF_EVENT_IOC_ENABLE)",
     };
-    LinuxError::Call { call, attempted: "all events".to_string(), source }
+    LinuxError::Call { call, attempted: "all counters".to_string(), source }
 }

@@ -86,9 +86,10 @@ const LEVEL_STEP: u64 = 4;
 struct CpuRing {
     ring: Ring,
     owners: Vec<OpenEvent>,
-    /// By level, of which at most one runs. An event's period cannot be changed once tasks have
-    /// inherited it (`_perf_ioctl`, kernel/events/core.c, Linux 6.12), but it can be stopped.
-    events: Vec<Vec<OpenEvent>>,
+    /// Those that sample at the level of now. An event's period cannot be changed once tasks have inherited it (`_perf_ioctl`,
+    /// kernel/events/core.c, Linux 6.12), and one that is only stopped costs a task that is switched or born as much as one that
+    /// runs: so those of other levels are not open.
+    events: Vec<OpenEvent>,
 }
 
 /// The open rings.
@@ -97,13 +98,15 @@ pub struct Sampler {
     pub kind: Kind,
     rings: Vec<CpuRing>,
     layout: Layout,
-    /// What is sampled, by level, as the kernel accepted it.
-    events: Vec<(Event, usize)>,
+    /// What is sampled, at the full rate, as the kernel accepted it.
+    sampled: Vec<Event>,
+    levels: usize,
     translation: Translation,
     stream: Vec<u8>,
     samples: Samples,
     news: TaskNews,
     known: HashSet<(u32, u64)>,
+    /// `None` = nothing is sampled.
     level: Option<usize>,
     /// Levels that the rates were lowered by, because there were too many samples.
     lowered: usize,
@@ -119,7 +122,7 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// Events per sample.
     pub period: u64,
-    /// How many levels of sampling are prepared, the first at `period`; at least one.
+    /// How many levels of sampling there are, the first at `period`; at least one.
     pub levels: usize,
 }
 
@@ -139,7 +142,8 @@ impl Sampler {
             kind: Kind::Accesses,
             rings: Vec::new(),
             layout: Layout::default(),
-            events: Vec::new(),
+            sampled: Vec::new(),
+            levels: plan.levels.max(1),
             translation,
             stream: Vec::new(),
             samples: Samples::default(),
@@ -165,41 +169,31 @@ impl Sampler {
         let accepted = first.attr.clone();
         sampler.layout = Layout::of(&accepted);
         for event in &plan.events {
-            for level in 0..plan.levels.max(1) {
-                let period = plan.period.saturating_mul(LEVEL_STEP.pow(level as u32));
-                let event = sampling(event, &accepted, period);
-                if let Err(problem) = sampler.add(&event, subject, topology, level) {
-                    problems.push(problem);
-                    break;
-                }
-                sampler.events.push((event, level));
+            let event = sampling(event, &accepted, plan.period);
+            match sampler.add(&event, subject, topology) {
+                Ok(()) => sampler.sampled.push(event),
+                Err(problem) => problems.push(problem),
             }
         }
         if sampler.rings.iter().all(|ring| ring.events.is_empty()) {
             let event = sampling(&faults(), &accepted, 1);
             sampler.kind = Kind::Faults;
-            sampler.add(&event, subject, topology, 0)?;
+            sampler.add(&event, subject, topology)?;
+            sampler.sampled.push(event);
         }
         sampler.samples.period = (sampler.kind == Kind::Accesses).then_some(plan.period);
         Ok((sampler, problems))
     }
 
-    /// The first level begins to sample, unless sampling is paused.
+    /// All CPUs or none.
     fn add(
         &mut self,
         event: &Event,
         subject: &Subject,
         topology: &Topology,
-        level: usize,
     ) -> Result<(), LinuxError> {
-        let mut opened = Vec::new();
-        for cpu in 0..self.rings.len() {
-            let cpu = topology.kernel_cpu(cpu);
-            opened.push(match level == 0 && !self.paused {
-                true => subject.open(event, cpu)?,
-                false => subject.open_stopped(event, cpu)?,
-            });
-        }
+        let open = |cpu| subject.open(event, topology.kernel_cpu(cpu));
+        let opened: Vec<_> = (0..self.rings.len()).map(open).collect::<Result<_, _>>()?;
         for (ring, events) in self.rings.iter_mut().zip(opened) {
             let Some(owner) = ring.owners.first() else { continue };
             for open in &events {
@@ -209,49 +203,42 @@ impl Sampler {
                     source,
                 })?;
             }
-            if ring.events.len() <= level {
-                ring.events.resize_with(level + 1, Vec::new);
-            }
-            ring.events[level].extend(events);
+            ring.events.extend(events);
         }
         Ok(())
     }
 
-    /// Samples at this rate from now on.
+    /// Samples `subject` at this rate from now on. What is refused leaves nothing sampled.
     ///
     /// # Errors
-    /// As ioctl(2).
-    pub fn set_rate(&mut self, rate: Rate) -> io::Result<()> {
-        let levels = self.rings.iter().map(|ring| ring.events.len()).max().unwrap_or(0);
+    /// What the kernel says about the first event that it refuses.
+    pub fn set_rate(
+        &mut self,
+        rate: Rate,
+        subject: &Subject,
+        topology: &Topology,
+    ) -> Result<(), LinuxError> {
+        self.level = self.level_of(rate);
+        match self.paused {
+            true => Ok(()),
+            false => self.reopen(subject, topology),
+        }
+    }
+
+    /// Whether samples come at this rate, or will when a pause is over.
+    #[must_use]
+    pub fn is_at(&self, rate: Rate) -> bool {
+        self.level == self.level_of(rate)
+    }
+
+    fn level_of(&self, rate: Rate) -> Option<usize> {
         let level = match rate {
-            Rate::Off => None,
-            Rate::Full => Some(self.lowered),
-            Rate::Cheap => Some(self.lowered + 1),
-            Rate::Idle => Some(self.lowered + 2),
+            Rate::Off => return None,
+            Rate::Full => 0,
+            Rate::Cheap => 1,
+            Rate::Idle => 2,
         };
-        let level = level.map(|level| level.min(levels.saturating_sub(1)));
-        if level == self.level {
-            return Ok(());
-        }
-        let of = |level: Option<usize>| {
-            self.rings.iter().filter_map(move |ring| ring.events.get(level?)).flatten()
-        };
-        if !self.paused {
-            of(self.level).try_for_each(OpenEvent::disable)?;
-            of(level).try_for_each(OpenEvent::enable)?;
-        }
-        self.level = level;
-        Ok(())
-    }
-
-    /// Stops sampling or lets it go on at its rate; task records come all the time.
-    ///
-    /// # Errors
-    /// As ioctl(2).
-    pub fn stop(&mut self, stop: bool) -> io::Result<()> {
-        self.paused = stop;
-        let change = if stop { OpenEvent::disable } else { OpenEvent::enable };
-        self.running().try_for_each(change)
+        Some((self.lowered + level).min(self.levels - 1))
     }
 
     /// Closes the events that sample. The rings stay, and the task records that go there.
@@ -260,38 +247,47 @@ impl Sampler {
         self.rings.iter_mut().for_each(|ring| ring.events.clear());
     }
 
-    /// Opens on `subject` what was closed and samples on.
+    /// Takes the task records of `subject` from now on. Nothing is sampled until [`Sampler::reopen`].
+    ///
+    /// # Errors
+    /// Not even the software event that owns the rings can be opened or mapped: the old ones stay.
+    pub fn move_rings(&mut self, subject: &Subject, topology: &Topology) -> Result<(), LinuxError> {
+        let owner = owner(self.layout.sample_type);
+        let open = |cpu| open_ring(&owner, subject, topology.kernel_cpu(cpu));
+        let rings = (0..topology.cpu_count()).map(open).collect::<Result<_, _>>()?;
+        self.drain();
+        self.close();
+        self.rings = rings;
+        Ok(())
+    }
+
+    /// Samples `subject`, at the rate of now and nobody else. What is refused leaves nothing sampled.
     ///
     /// # Errors
     /// What the kernel says about the first event that it refuses.
     pub fn reopen(&mut self, subject: &Subject, topology: &Topology) -> Result<(), LinuxError> {
-        let events = std::mem::take(&mut self.events);
-        let opened =
-            events.iter().try_for_each(|(event, level)| self.add(event, subject, topology, *level));
-        self.events = events;
-        opened?;
-        self.stop(false).map_err(|source| LinuxError::Call {
-            call: "ioctl(PERF_EVENT_IOC_ENABLE)",
-            attempted: "address samples".to_string(),
-            source,
-        })
+        self.close();
+        self.paused = false;
+        let Some(level) = self.level else { return Ok(()) };
+        let events = self.sampled.clone();
+        let opened = events
+            .into_iter()
+            .try_for_each(|event| self.add(&slower(event, level), subject, topology));
+        if opened.is_err() {
+            self.close();
+            (self.paused, self.level) = (false, None);
+        }
+        opened
     }
 
-    /// Descriptors that it holds beside its rings.
-    #[must_use]
-    pub fn open_events(&self) -> usize {
-        self.rings.iter().flat_map(|ring| &ring.events).map(Vec::len).sum()
-    }
-
-    /// The events that sample at the rate of now.
+    /// The events that sample.
     fn running(&self) -> impl Iterator<Item = &OpenEvent> {
-        self.rings.iter().filter_map(|ring| ring.events.get(self.level?)).flatten()
+        self.rings.iter().flat_map(|ring| &ring.events)
     }
 
     /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one left.
     pub fn lower(&mut self) -> bool {
-        let levels = self.rings.iter().map(|ring| ring.events.len()).max().unwrap_or(0);
-        let may = self.lowered + 1 < levels;
+        let may = self.lowered + 1 < self.levels;
         self.lowered += usize::from(may);
         may
     }
@@ -408,6 +404,13 @@ fn sampling(event: &Event, accepted: &Attr, period: u64) -> Event {
     attr.flags |= flag::SAMPLE_ID_ALL | flag::WATERMARK;
     attr.wakeup = accepted.wakeup;
     Event { name: event.name.clone(), attr, cpus: None }
+}
+
+/// The event at a level of sampling.
+fn slower(mut event: Event, level: usize) -> Event {
+    let times = LEVEL_STEP.saturating_pow(level as u32);
+    event.attr.sample_period = event.attr.sample_period.saturating_mul(times);
+    event
 }
 
 fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<CpuRing, LinuxError> {

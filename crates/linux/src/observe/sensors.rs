@@ -4,6 +4,7 @@
 use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
+use super::inherited::Inherited;
 use super::kernel::{paranoid_level, physical_map};
 use super::pause::Paused;
 use super::sampler::{Kind, Plan, Sampler};
@@ -82,6 +83,8 @@ pub(super) struct Sensors {
     pub(super) notes: Vec<String>,
     /// Events watch whatever runs, not only the program.
     pub(super) everybody: bool,
+    /// What the program pays for those that it starts.
+    pub(super) inherited: Inherited,
     /// As [`Settings::managing`].
     pub(super) managing: bool,
     /// What is counted of the whole tree, and how much of it at a time.
@@ -126,14 +129,10 @@ pub(super) fn open(
     let mut tasks = Tasks::new(root.clone(), first, plan);
     let threads = threads(&mut tasks, first)?;
     let events = chosen(&available, settings);
-    let sampled = if settings.managing { MANAGED_LEVELS } else { 1 };
-    let subject = subject(
-        &threads,
-        start,
-        machine,
-        events.len() + sampled * available.sample.len(),
-        &mut notes,
-    );
+    // The clock, and the owner of the ring.
+    let each_cpu = events.len() + available.sample.len() + 2;
+    let inherited = Inherited::of(each_cpu * topology.cpu_count());
+    let subject = subject(&threads, start, machine, each_cpu, &mut notes);
     let mut opening = Opening { root, machine, settings, available, events, subject, room, notes };
     let counters = opening.counters();
     let sampler = opening.sampler(counters.is_some())?;
@@ -157,6 +156,7 @@ pub(super) fn open(
         generation,
         notes,
         everybody,
+        inherited,
         managing,
         events,
         room,
@@ -239,8 +239,8 @@ fn subject(
     events: usize,
     notes: &mut Vec<String>,
 ) -> Subject {
-    // The clock, the owner of the ring, and instructions and cycles of each thread.
-    const OWN_EVENTS: usize = 4;
+    // Instructions and cycles of each thread.
+    const OWN_EVENTS: usize = 2;
     let tasks = Subject::tasks(threads, start);
     let cpus = machine.topology.cpu_count();
     if !tasks.is_too_much(events + OWN_EVENTS, cpus) || probe::whole_cpu().is_err() {

@@ -26,8 +26,6 @@ pub enum Start {
     OnExec,
     /// At once.
     Now,
-    /// When they are told to.
-    Stopped,
 }
 
 /// Whom.
@@ -102,14 +100,6 @@ impl Subject {
         self.open_from(event, cpu, Start::Now)
     }
 
-    /// The same, but stopped until it is enabled.
-    ///
-    /// # Errors
-    /// As [`Subject::open`].
-    pub fn open_stopped(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
-        self.open_from(event, cpu, Start::Stopped)
-    }
-
     fn open_from(
         &self,
         event: &Event,
@@ -153,7 +143,6 @@ fn prepare(attr: &mut Attr, start: Start) {
     match start {
         Start::OnExec => attr.flags |= flag::ENABLE_ON_EXEC,
         Start::Now => attr.flags &= !flag::DISABLED,
-        Start::Stopped => {}
     }
 }
 

@@ -1,7 +1,6 @@
 //! The running machine as the loop's host: waits and looks, writes inverses down, acts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,12 +11,12 @@ use rondpoint_core::limits::GLANCE;
 use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
 use rondpoint_core::rest::Rest;
 use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
-use rondpoint_linux::Root;
 use rondpoint_linux::act::Actor;
 use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::ledger_file::{Entry, LedgerFile};
 use rondpoint_linux::observe::Look;
 use rondpoint_linux::observe::sampler::Rate;
+use rondpoint_linux::{LinuxError, Root};
 
 use crate::session::{self, Session, Turn};
 
@@ -102,6 +101,7 @@ impl LiveHost {
         if let Some(last) = self.last_look.replace(now) {
             self.keep_to_budget(&look, now - last);
         }
+        self.spare_the_newborn();
         let mut observation = std::mem::take(&mut look.observation);
         let followed = self.actor.follow(&mut observation);
         self.heirs += followed.heirs;
@@ -120,7 +120,7 @@ impl LiveHost {
         }
     }
 
-    fn note_failure(&mut self, what: &str, result: Result<(), rondpoint_linux::LinuxError>) {
+    fn note_failure(&mut self, what: &str, result: Result<(), LinuxError>) {
         if let Err(error) = result {
             self.note(format!("{what}: {error}"));
         }
@@ -143,8 +143,21 @@ impl LiveHost {
         }
     }
 
+    fn spare_the_newborn(&mut self) {
+        let observer = &mut self.session.observer;
+        if !observer.births_are_dear() {
+            return;
+        }
+        let many = "it starts so many that what they inherit of our counters is dear";
+        let note = match observer.watch_everybody() {
+            Ok(()) => format!("{many}: counts are those of the whole machine from now on"),
+            Err(error) => format!("{many}; the whole machine is not counted instead: {error}"),
+        };
+        self.note(note);
+    }
+
     /// Writes down how to put back what the step is about to change, and what may stay.
-    fn write_down(&mut self, step: &Step) -> Result<(), rondpoint_linux::LinuxError> {
+    fn write_down(&mut self, step: &Step) -> Result<(), LinuxError> {
         let settled = step.judged.iter().filter(|judged| !judged.verdict.is_undone());
         let mut entries: Vec<Entry> = settled
             .map(|judged| Entry::Settled { pid: judged.pid.0, plans: judged.plans.clone() })
@@ -224,9 +237,8 @@ impl Host for LiveHost {
         if let Err(error) = self.write_down(step) {
             // What cannot be put back is not done; the program runs on.
             self.note(format!("nothing is changed: {error}"));
-            let refused = StepResult::Refused { errno: error.errno().unwrap_or(EIO) };
             let all = 0..plan.steps.len();
-            return Ok(all.map(|index| outcome(plan, index, refused.clone())).collect());
+            return Ok(all.map(|index| outcome(plan, index, refused(&error))).collect());
         }
         Ok((0..plan.steps.len()).map(|index| self.act(plan, index)).collect())
     }
@@ -235,8 +247,8 @@ impl Host for LiveHost {
 /// Number of errno(3), the same on x86-64 and arm64: where an error has none of the kernel's.
 const EIO: i32 = 5;
 
-fn refused(error: &io::Error) -> StepResult {
-    StepResult::Refused { errno: error.raw_os_error().unwrap_or(EIO) }
+fn refused(error: &LinuxError) -> StepResult {
+    StepResult::Refused { errno: error.errno().unwrap_or(EIO) }
 }
 
 fn outcome(plan: &Plan, step: usize, result: StepResult) -> Outcome {

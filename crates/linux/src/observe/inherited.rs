@@ -1,0 +1,98 @@
+//! What it costs a program that all it starts inherits the events on it, and when that is too much.
+
+use rondpoint_core::Nanos;
+
+/// By so much a birth and the end that belongs to it take longer for each inherited event: 2 to 9 µs on metal, a busy virtual
+/// machine, for software events that count nothing (0 to 512 of them on a task that forks, by hand).
+const PER_EVENT: Nanos = Nanos(5_000);
+/// Share of one CPU above which births are dear (our choice: half of what watching may cost at most).
+const DEAR_SHARE: f64 = 0.01;
+/// For so long at least births are counted until they are judged.
+const WINDOW: Nanos = Nanos(500_000_000);
+/// Births have to be dear for so long, and in two windows: the threads with which a program begins are born in one, or in two
+/// that are short.
+const LASTING: Nanos = Nanos(1_500_000_000);
+
+/// Births of a program whose tasks inherit events.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    /// Events on one task.
+    events: usize,
+    since: Option<Nanos>,
+    births: u64,
+    /// Windows one after the other in which they were dear, and how long those were together.
+    dear: (u32, Nanos),
+}
+
+impl Inherited {
+    /// Where a task has so many events.
+    pub(super) fn of(events: usize) -> Self {
+        Self { events, since: None, births: 0, dear: (0, Nanos(0)) }
+    }
+
+    /// Takes in the births that a look at `at` told of.
+    pub(super) fn add(&mut self, at: Nanos, births: u64) {
+        let since = *self.since.get_or_insert(at);
+        self.births += births;
+        let elapsed = at.since(since);
+        if elapsed < WINDOW {
+            return;
+        }
+        let cost = self.births as f64 * self.events as f64 * PER_EVENT.seconds();
+        let is_dear = cost > DEAR_SHARE * elapsed.seconds();
+        let (windows, time) = self.dear;
+        self.dear = if is_dear { (windows + 1, time + elapsed) } else { (0, Nanos(0)) };
+        (self.since, self.births) = (Some(at), 0);
+    }
+
+    /// Whether the program has paid too much for them, for long enough to go on with it.
+    pub(super) fn are_dear(&self) -> bool {
+        self.dear.0 >= 2 && self.dear.1 >= LASTING
+    }
+
+    /// The judgement begins anew.
+    pub(super) fn forget(&mut self) {
+        *self = Self::of(self.events);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks ten times a second, with so many births in each half second, of tasks with a hundred events.
+    fn dear_after(births: &[u64]) -> Vec<bool> {
+        let mut inherited = Inherited::of(100);
+        inherited.add(Nanos(0), 0);
+        let mut half_second = |(number, births): (usize, &u64)| {
+            for look in 1..=5 {
+                let at = Nanos::from_millis(500 * number as u64 + 100 * look);
+                inherited.add(at, if look == 3 { *births } else { 0 });
+            }
+            inherited.are_dear()
+        };
+        births.iter().enumerate().map(&mut half_second).collect()
+    }
+
+    #[test]
+    fn many_births_are_dear_if_they_go_on() {
+        assert_eq!(dear_after(&[11, 11, 11]), [false, false, true]);
+        assert_eq!(dear_after(&[10, 10, 10, 10]), [false; 4]);
+        assert_eq!(dear_after(&[500, 500, 0, 500]), [false; 4], "threads of the start");
+    }
+
+    #[test]
+    fn a_long_time_between_two_looks_is_no_more_than_its_births() {
+        let mut inherited = Inherited::of(100);
+        for second in 0..5 {
+            inherited.add(Nanos::from_secs(10 * second), 100);
+        }
+        assert!(!inherited.are_dear());
+        inherited.add(Nanos::from_secs(50), 300);
+        assert!(!inherited.are_dear());
+        inherited.add(Nanos::from_secs(60), 300);
+        assert!(inherited.are_dear());
+        inherited.forget();
+        assert!(!inherited.are_dear());
+    }
+}
