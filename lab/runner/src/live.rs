@@ -5,6 +5,7 @@
 //! CPUs, because the emulator's time goes into vCPUs; bandwidths shrink with them.
 
 mod attached;
+mod births;
 mod cost;
 mod encodings;
 mod killed;
@@ -52,7 +53,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -63,6 +64,7 @@ const CHECKS: [Check; 14] = [
     Check { name: "two-programs", run: attached::check_two },
     Check { name: "nmass", run: threads::check_nmass },
     Check { name: "phases", run: phases::check },
+    Check { name: "births", run: births::check },
     Check { name: "rests", run: rests::check },
     Check { name: "sam", run: threads::check_sam },
     Check { name: "moving", run: moving::check },
