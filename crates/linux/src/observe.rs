@@ -379,6 +379,44 @@ mod tests {
         assert!(clock(&second) > clock(&first), "{} {}", clock(&first), clock(&second));
     }
 
+    /// From a look or from a rest; where it is not allowed nothing changes.
+    #[test]
+    fn the_whole_machine_is_watched_instead_of_the_tasks() {
+        for rests in [false, true] {
+            let machine = topology::discover(&Root::live()).unwrap();
+            let settings = Settings { managing: true, ..Settings::default() };
+            let mut observer =
+                Observer::open(Root::live(), machine, own_process(), Start::Now, &settings)
+                    .unwrap();
+            let of_tasks = observer.observe().unwrap();
+            assert!(!observer.births_are_dear() && !of_tasks.observation.processes.is_empty());
+            if rests {
+                observer.pause().unwrap();
+            }
+            if let Err(error) = observer.watch_everybody() {
+                assert_eq!(error.errno(), crate::probe::whole_cpu().unwrap_err().errno());
+                assert!(!observer.watches_everybody());
+                continue;
+            }
+            if rests {
+                let resting = observer.observe().unwrap();
+                assert!(resting.readings.is_empty() && resting.observation.births.is_none());
+                observer.resume().unwrap();
+            }
+            let first = observer.observe().unwrap();
+            assert!(observer.watches_everybody() && first.observation.after_rest);
+            assert!(first.observation.births.is_none());
+            let is_known = |look: &Look| {
+                look.observation.processes.iter().any(|process| process.pid == own_process())
+            };
+            assert!(is_known(&first));
+            let second = observer.observe().unwrap();
+            assert!(is_known(&second) && !second.observation.after_rest);
+            let clocks = second.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
+            assert_eq!(clocks > 0, observer.sensors.counters.is_some());
+        }
+    }
+
     #[test]
     fn where_faults_are_all_that_is_sampled_nothing_is_paused() {
         let machine = topology::discover(&Root::live()).unwrap();
