@@ -7,11 +7,9 @@ use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// Every thread gets its own copy of every inherited event when it is born, about 1.2 KiB of kernel
-/// memory each (`struct perf_event`, `inherit_event`, Linux 6.12), and gives it back when it ends: 2 to 9 µs
-/// on metal, a busy virtual machine, for software events that count nothing (0 to 512 of them on a task that
-/// forks, by hand). Above this many any program that starts threads would feel it; one that starts hundreds
-/// a second does before.
+/// Every thread gets its own copy of every inherited event when it is born, about 1.2 KiB of kernel memory each (`struct
+/// perf_event`, `inherit_event`, Linux 6.12), and gives it back when it ends. Above this many any program that starts threads
+/// would feel it; one that starts many does before (`inherited.rs`).
 const MAX_INHERITED: usize = 512;
 /// Descriptors for the threads that are there at the start.
 const MAX_OPENED: usize = 8192;
