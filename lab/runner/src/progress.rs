@@ -63,6 +63,11 @@ pub(crate) fn round_ends(stdout: &str) -> Option<Vec<f64>> {
     rise.then_some(ends)
 }
 
+/// Rounds a second between two times, by the ends of the rounds.
+pub(crate) fn pace(ends: &[f64], from: f64, to: f64) -> f64 {
+    ends.iter().filter(|end| (from..to).contains(*end)).count() as f64 / (to - from)
+}
+
 /// Work done and seconds gone at the end of each slice.
 fn instructions(measurement: &Measurement) -> Vec<(f64, f64)> {
     let mut sum = 0;

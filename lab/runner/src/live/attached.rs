@@ -7,7 +7,7 @@ use super::name;
 use super::session::{pages, pages_of, report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
-use crate::progress::round_ends;
+use crate::progress::{pace, round_ends};
 
 /// The program is on its own for a second, managed for four, and on its own again. Without the kernel's balancing, which would have
 /// moved half of what there is to move before Rondpoint comes, or all, as it happens to be timed: what is gained here is Rondpoint's.
@@ -56,10 +56,6 @@ pub(super) fn check_attach(lab: &Lab) -> Result<Vec<Finding>> {
     let said = String::from_utf8_lossy(&record.stdout);
     let rounds = round_ends(&said).context("the program told no rounds")?;
     let end = *rounds.last().context("no round ended")?;
-    let pace = |from: f64, to: f64| {
-        let inside = rounds.iter().filter(|round| (from..to).contains(*round)).count();
-        inside as f64 / (to - from)
-    };
     let machine = name(&machine);
     let moved = pages(&report, "moved");
     let runs = script::lines(&record, "program runs").next().is_some();
@@ -71,7 +67,7 @@ pub(super) fn check_attach(lab: &Lab) -> Result<Vec<Finding>> {
             &machine,
             "attach: rounds a second when it was left, over before it was joined".to_owned(),
             (LEAST_GAIN, f64::INFINITY),
-            pace(end - 1.0, end) / pace(0.0, 1.0),
+            pace(&rounds, end - 1.0, end) / pace(&rounds, 0.0, 1.0),
             &format!("({moved} pages moved)"),
         ),
         Finding::fact(

@@ -11,7 +11,7 @@ use super::name;
 use super::session::{first_that_shows, report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
-use crate::progress::round_ends;
+use crate::progress::{pace, round_ends};
 use crate::vm::Record;
 
 /// Machines of two nodes with two CPUs each: one for the program, one for the manager and whoever comes.
@@ -189,11 +189,7 @@ impl Managed {
 
     /// Rounds a second in the last half second before the manager left, over those before it came.
     fn gain(&self, rounds: &[f64], seconds: f64) -> f64 {
-        let pace = |from: f64, to: f64| {
-            let inside = rounds.iter().filter(|end| (from..to).contains(*end)).count();
-            inside as f64 / (to - from)
-        };
-        pace(1.0 + seconds - 0.5, 1.0 + seconds) / pace(0.2, 0.9)
+        pace(rounds, 1.0 + seconds - 0.5, 1.0 + seconds) / pace(rounds, 0.2, 0.9)
     }
 
     /// What holds for each of them. `place` says where the busy threads belong, and `gain` the least that counts
