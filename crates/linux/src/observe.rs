@@ -24,11 +24,11 @@ use std::os::fd::BorrowedFd;
 use rondpoint_core::observation::{Observation, Samples};
 use rondpoint_core::{Nanos, Pid, Tid};
 
-use crate::LinuxError;
 use crate::perf::generation::Metric;
 use crate::root::Root;
 use crate::syscall::time::since_boot_ns;
 use crate::topology::Discovered;
+use crate::{LinuxError, probe};
 use counters::CpuReading;
 use kernel::{FreeMemory, numa_statistics};
 use sampler::{Kind, Rate, Sampler, TaskNews};
@@ -197,7 +197,7 @@ impl Observer {
     /// It is not allowed, or an event is refused that was not before.
     pub fn watch_everybody(&mut self) -> Result<(), LinuxError> {
         self.sensors.inherited.forget();
-        crate::probe::whole_cpu()?;
+        probe::whole_cpu()?;
         self.rested = true;
         self.last.clear();
         self.sensors.watch_everybody(&self.machine.topology)
@@ -238,8 +238,7 @@ impl Observer {
         // Of everybody's births nobody knows whose they are before their parents are known.
         let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
         let born = of_program.then_some(news.births);
-        let at = Nanos(since_boot_ns());
-        self.sensors.inherited.add(at, born.unwrap_or(0));
+        self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));
         let mut processes = self.sensors.tasks.observe(topology, births)?;
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;

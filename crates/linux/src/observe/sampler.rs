@@ -280,11 +280,6 @@ impl Sampler {
         opened
     }
 
-    /// The events that sample.
-    fn running(&self) -> impl Iterator<Item = &OpenEvent> {
-        self.rings.iter().flat_map(|ring| &ring.events)
-    }
-
     /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one left.
     pub fn lower(&mut self) -> bool {
         let may = self.lowered + 1 < self.levels;
@@ -374,7 +369,7 @@ impl Sampler {
     /// A pinned event that found no counter once, because somebody else's were pinned before, is given up
     /// by the kernel until it is enabled anew; for one that runs that changes nothing.
     fn revive(&self) {
-        for event in self.running() {
+        for event in self.rings.iter().flat_map(|ring| &ring.events) {
             let _ = event.enable();
         }
     }
