@@ -14,6 +14,7 @@
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
+//! | who was brought together and exchanges as much as before is left by phase C, for longer each time | `gathered` |
 //! | N-MASS does not weigh caches in a step in which SAM changes who uses them | here |
 //! | whom N-MASS sent away from its data phase R does not take back | `past` |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
@@ -35,6 +36,7 @@
 
 mod epoch;
 mod flags;
+mod gathered;
 mod held;
 mod past;
 mod private;
@@ -44,6 +46,7 @@ pub use held::Held;
 
 use self::epoch::Epoch;
 use self::flags::Flags;
+use self::gathered::Gathered;
 use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
 use self::private::{Data, Private};
 use self::rates::Rates;
@@ -88,6 +91,7 @@ pub struct Auto {
     epoch: Epoch,
     carrefour_decided: Option<Nanos>,
     flags: Flags,
+    gathered: Gathered,
     past: Past,
     private: Private,
     rates: Rates,
@@ -121,6 +125,7 @@ impl Auto {
             epoch: Epoch::default(),
             carrefour_decided: None,
             flags: Flags::default(),
+            gathered: Gathered::default(),
             past: Past::default(),
             private: Private::default(),
             rates: Rates::default(),
@@ -149,7 +154,7 @@ impl Auto {
 
     /// SAM's step.
     fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
-        let Self { sam, flags, past, private, asymsched, carrefour, .. } = self;
+        let Self { sam, flags, gathered, past, private, asymsched, carrefour, .. } = self;
         let data = Data { model, topology, flags, past, private, asymsched, carrefour };
         let homeward = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
@@ -166,7 +171,7 @@ impl Auto {
         };
         let (proposals, withheld) = sam.propose_unless(model, topology, |flagged: &Flagged| {
             let held = || match flagged.phase {
-                Phase::Coherence => None,
+                Phase::Coherence => gathered.in_vain(flagged.pid?),
                 Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
                 Phase::Bandwidth => stays(flagged),
             };
@@ -371,6 +376,7 @@ impl Policy for Auto {
         self.past.advance(model);
         self.relabel(topology);
         self.flags.observe(model, topology, &self.sam.thresholds(topology));
+        self.gathered.observe(model);
         let mut proposals = self.share(model, topology);
         if let Some(epoch) = self.epoch.add(model, EPOCH) {
             self.end_epoch(epoch, topology, random, &mut proposals);
@@ -380,6 +386,7 @@ impl Policy for Auto {
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         self.past.learn(plan, outcomes);
+        self.gathered.learn(plan, outcomes);
         self.sam.learn(plan, outcomes);
         self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);

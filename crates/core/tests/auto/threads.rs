@@ -38,6 +38,30 @@ fn sam_acts_on_a_flag_in_the_fourth_interval_that_has_it() {
 }
 
 #[test]
+fn who_was_brought_together_in_vain_is_left_for_longer_each_time() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
+    let mut text = String::new();
+    let mut last = String::new();
+    for number in 1..=180 {
+        // What they exchange stays as it is, as on a line that others write as well.
+        let step = world.step(&sharers(number, &world.topology, [0, 2], 2e6));
+        let of_sam = step.lines().find(|line| line.contains("sam:")).unwrap_or("nothing");
+        let what = of_sam.split("left for").next().unwrap_or(of_sam);
+        if number > 3 && what != last {
+            text += &format!("{number}00 ms: {of_sam}\n");
+            last = what.to_string();
+        }
+    }
+    expect![[r#"
+        400 ms: sam: thread 102 of 1 to CPU 1, then CPUs 0-1
+        1400 ms: held: sam: thread 102 of 1 to CPU 1, then CPUs 0-1; its threads exchanged 2.00 M/s between nodes and, brought together, 2.00: left for 5000.0 ms
+        6400 ms: sam: thread 102 of 1 to CPU 1, then CPUs 0-1
+        7400 ms: held: sam: thread 102 of 1 to CPU 1, then CPUs 0-1; its threads exchanged 2.00 M/s between nodes and, brought together, 2.00: left for 10.0 s
+        17400 ms: sam: thread 102 of 1 to CPU 1, then CPUs 0-1
+    "#]].assert_eq(&text);
+}
+
+#[test]
 fn pages_are_placed_once_a_second_and_not_before_threads_rested_for_two() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let mut text = String::new();

@@ -55,6 +55,15 @@ pub enum Held {
         /// What it may take, seconds.
         allowed_seconds: f64,
     },
+    /// Its threads were brought together before, and exchanged as much with other nodes as they had apart.
+    InVain {
+        /// Lines from caches of other nodes per second of a thread's CPU time, apart.
+        before_per_s: f64,
+        /// The same when they were together.
+        after_per_s: f64,
+        /// For how long it is left.
+        left: Nanos,
+    },
     /// Its pages were pulled to where N-MASS had put it: neither it nor they move for a while.
     Settling {
         /// For how long.
@@ -77,7 +86,10 @@ impl Held {
     /// Whether it will hold until one of the slower policies has changed something, so that asking again in 100 ms is of no use. Interleaved pages and data that
     /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
     pub(super) fn lasts(self) -> bool {
-        matches!(self, Self::NodesAreChosen | Self::NoRoom { .. } | Self::LeftRemote)
+        matches!(
+            self,
+            Self::NodesAreChosen | Self::NoRoom { .. } | Self::LeftRemote | Self::InVain { .. }
+        )
     }
 }
 
@@ -109,6 +121,13 @@ impl fmt::Display for Held {
             }
             Self::DataComes { seconds, allowed_seconds } => {
                 write!(f, "its data comes to it, {seconds:.2} of {allowed_seconds:.2} s")
+            }
+            Self::InVain { before_per_s, after_per_s, left } => {
+                let (before, after) = (before_per_s / 1e6, after_per_s / 1e6);
+                write!(
+                    f,
+                    "its threads exchanged {before:.2} M/s between nodes and, brought together, {after:.2}: left for {left}"
+                )
             }
             Self::Settling { left } => write!(f, "its pages came to it, settles for {left}"),
             Self::ThreadsMoved { epochs, needed } => {
