@@ -29,6 +29,17 @@ pub(crate) struct Threads {
     pub(crate) pin: bool,
 }
 
+/// How many threads, each with rounds of its own, and how long.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Apart {
+    /// Threads, each with rounds of its own
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// Seconds to run, to the end of each thread's round
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+}
+
 /// Who is where from the start.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Placement {

@@ -6,6 +6,7 @@
 //!
 //! `rondpoint-workloads kmeans --threads 4 --size 64M --iterations 20`
 
+mod apart;
 mod bucketsort;
 mod chase;
 mod churn;
@@ -15,11 +16,14 @@ mod evade;
 mod flags;
 mod fleeting;
 mod kmeans;
+mod lookup;
 mod mix;
 mod movers;
 mod nodes;
 mod own;
+mod parts;
 mod pingpong;
+mod pipeline;
 mod random;
 mod report;
 mod scan;
@@ -64,6 +68,12 @@ enum Workload {
     Churn(churn::Flags),
     /// Memory and children that are gone before anybody could do something for them: nothing to improve
     Fleeting(fleeting::Flags),
+    /// Random look-ups and changes in one table that the main thread fills
+    Lookup(lookup::Flags),
+    /// Pairs of threads that hand each other buffers
+    Pipeline(pipeline::Flags),
+    /// Threads that read a part each: in bursts, in turns, or one another's
+    Parts(parts::Flags),
     /// Memory that is moved between two nodes by one mover after another: seconds of each
     Movers(movers::Flags),
     /// Threads with a known need, begun in a known place
@@ -90,6 +100,9 @@ fn main() -> ExitCode {
         Workload::Scan(flags) => scan::run(&flags),
         Workload::Churn(flags) => churn::run(&flags),
         Workload::Fleeting(flags) => fleeting::run(&flags),
+        Workload::Lookup(flags) => lookup::run(&flags),
+        Workload::Pipeline(flags) => pipeline::run(&flags),
+        Workload::Parts(flags) => parts::run(&flags),
         Workload::Movers(flags) => movers::run(&flags),
         Workload::Crew(flags) => crew::run(&flags),
         Workload::Mix(flags) => mix::run(&flags),

@@ -62,6 +62,21 @@ fn stencil_agrees_with_the_analytic_plate() {
 }
 
 #[test]
+fn who_works_by_itself_is_right_in_every_round() {
+    for line in [
+        "fleeting --threads 2 --size 64K --seconds 0.05",
+        "lookup --threads 3 --size 64K --seconds 0.05",
+        "pipeline --threads 4 --size 256K --seconds 0.05",
+        "parts --threads 3 --size 256K --seconds 0.05 --swap 0.01",
+        "parts --threads 5 --size 256K --seconds 0.05 --burst 0.005 --sleep 0.01",
+    ] {
+        assert!(pairs(line)["iterations"].parse::<u64>().expect("a number") > 0, "{line}");
+    }
+    refused("pipeline --threads 3", "expected an even number");
+    refused("parts --burst 1", "--sleep");
+}
+
+#[test]
 fn wellplaced_and_bucketsort_are_right() {
     pairs("wellplaced --threads 3 --size 300K --iterations 5");
     let sorted = pairs("bucketsort --threads 3 --size 300K --iterations 4");
