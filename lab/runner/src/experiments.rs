@@ -1,5 +1,5 @@
 //! `rondpoint-lab experiments`: what the policies that move threads and processes bring, on the programs
-//! and machines of their papers, against every fixed placement.
+//! and machines of their papers, against every fixed placement; and what `auto` makes of programs that no policy was made for.
 
 mod catalogue;
 mod measure;
@@ -240,7 +240,7 @@ mod tests {
             [
                 "error: invalid value 'x' for '[NAME]...'",
                 "  [possible values: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
-                 demo-pairs, demo-pairs-2]"
+                 demo-pairs, demo-pairs-2, lookup, pipeline, swap, bursts, crowded, fleeting]"
             ]
         );
     }

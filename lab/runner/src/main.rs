@@ -55,7 +55,7 @@ enum Command {
     Run(run::Arguments),
     /// Four programs under five placements, Rondpoint's among them, in five minutes
     Demo(demo::Arguments),
-    /// What the policies of threads and processes bring on their papers' programs, against every fixed placement
+    /// What the policies bring on their papers' programs, against every fixed placement, and on others
     Experiments(experiments::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),

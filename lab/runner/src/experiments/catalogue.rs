@@ -21,7 +21,8 @@ pub(super) struct Experiment {
     pub(super) mappings: Mappings,
     /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a second,
     /// four or five of one that decides once, which acts after two and has its verdict after three; for AsymSched, whose memory
-    /// follows for three and is judged in the sixth, a last third in which it watches as it will from then on: now and then.
+    /// follows for three and is judged in the sixth, and for a program that pays for being watched (sam-spread), a last third in which
+    /// it is watched as it will be from then on: now and then.
     pub(super) seconds: u32,
 }
 
@@ -69,7 +70,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 11] = [
+pub(super) const EXPERIMENTS: [Experiment; 17] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -101,7 +102,7 @@ pub(super) const EXPERIMENTS: [Experiment; 11] = [
             Program { need: "all", ..hog("H1+H2", &[0, 0], &[0, 1]) },
         ]),
         mappings: Mappings::All,
-        seconds: 2,
+        seconds: 6,
     },
     Experiment {
         name: "nmass",
@@ -193,7 +194,54 @@ pub(super) const EXPERIMENTS: [Experiment; 11] = [
         mappings: Mappings::These(&[]),
         seconds: 4,
     },
+    odd(
+        "lookup",
+        "random look-ups by all CPUs in one table that the main thread fills; every tenth changes what it finds",
+        &[("look-ups", "lookup --threads 8 --size 32M")],
+    ),
+    odd(
+        "pipeline",
+        "four pairs of threads, one of which fills buffers that the other reads",
+        &[("pipeline", "pipeline --threads 8 --size 2M")],
+    ),
+    odd(
+        "swap",
+        "threads that each read a part of their own, and after a second that of the thread half way round, in turn",
+        &[("swap", "parts --threads 8 --size 32M --swap 1")],
+    ),
+    odd(
+        "bursts",
+        "threads that read what a private cache holds for 20 ms and sleep for 50: nothing to improve",
+        &[("bursts", "parts --threads 8 --size 768K --burst 0.02 --sleep 0.05")],
+    ),
+    odd(
+        "crowded",
+        "two threads for each CPU, each with a part of its own",
+        &[("crowded", "parts --threads 16 --size 16M")],
+    ),
+    odd(
+        "fleeting",
+        "a thread on each CPU that starts one child after the other: nothing to improve",
+        &[("fleeting", "fleeting --threads 8 --size 1M --children")],
+    ),
 ];
+
+/// A program that no policy was made for, begun where the kernel puts it.
+const fn odd(
+    name: &'static str,
+    about: &'static str,
+    programs: &'static [(&'static str, &'static str)],
+) -> Experiment {
+    Experiment {
+        name,
+        about,
+        machine: "carrefour-a",
+        managers: &["auto"],
+        programs: Programs::Free(programs),
+        mappings: Mappings::These(&[]),
+        seconds: 4,
+    }
+}
 
 /// A shared access every microsecond or so: several times SAM's threshold, and cheap to emulate.
 const SHARERS: Program = Program {
