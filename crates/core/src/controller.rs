@@ -303,10 +303,7 @@ impl Controller {
                 self.ledger.settle(trial.pid, &trial.plans);
                 continue;
             }
-            trial
-                .kinds
-                .iter()
-                .for_each(|kind| self.guard.note_failure(trial.pid, *kind, window.at));
+            self.guard.note_failure(trial.pid, &trial.kinds, window.at);
             let (change, noise) =
                 trial.comparison.combined.map_or((0.0, 0.0), |c| (c.change, c.noise));
             let plan = trial.plans.first().copied().unwrap_or(0);

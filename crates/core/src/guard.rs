@@ -33,6 +33,8 @@ pub struct Guard {
     calls: Budget,
     history: History,
     failures: BTreeMap<(Pid, Kind), Failure>,
+    /// Trials of each process that failed.
+    failed_trials: BTreeMap<Pid, u32>,
     /// Cycles between samples at the policies' highest rate, as far as they say.
     full_sampling: Option<u64>,
     /// Fewest cycles between samples that were ever asked for.
@@ -98,6 +100,7 @@ impl Guard {
             calls,
             history: History::default(),
             failures: BTreeMap::new(),
+            failed_trials: BTreeMap::new(),
             full_sampling: None,
             fastest_sampling: BTreeMap::new(),
             started: false,
@@ -138,27 +141,29 @@ impl Guard {
         (verdicts.admitted, verdicts.refused)
     }
 
-    /// Remembers that a kind of action on a process was undone; the same is refused for a while that doubles each time.
-    pub fn note_failure(&mut self, pid: Pid, kind: Kind, now: Nanos) {
-        let failure = self.failures.entry((pid, kind)).or_insert(Failure { times: 0, until: now });
-        let doubled = self.settings.back_off.0.saturating_mul(1 << failure.times.min(20));
-        failure.times += 1;
-        failure.until = now + Nanos(doubled);
+    /// Remembers that a trial of a process failed, in which these kinds of action had a part: each is refused for a while that doubles
+    /// each time.
+    pub fn note_failure(&mut self, pid: Pid, kinds: &[Kind], now: Nanos) {
+        for kind in kinds {
+            let fresh = Failure { times: 0, until: now };
+            let failure = self.failures.entry((pid, *kind)).or_insert(fresh);
+            let doubled = self.settings.back_off.0.saturating_mul(1 << failure.times.min(20));
+            failure.times += 1;
+            failure.until = now + Nanos(doubled);
+        }
+        *self.failed_trials.entry(pid).or_default() += 1;
     }
 
-    /// Failures of a process so far.
+    /// Trials of a process that failed so far.
     #[must_use]
     pub fn failures(&self, pid: Pid) -> u32 {
-        self.failures
-            .iter()
-            .filter(|((of, _), _)| *of == pid)
-            .map(|(_, failure)| failure.times)
-            .sum()
+        self.failed_trials.get(&pid).copied().unwrap_or(0)
     }
 
     /// Forgets what concerns processes that are gone.
     pub fn forget_gone(&mut self, model: &Model) {
         self.failures.retain(|(pid, _), _| model.app(*pid).is_some());
+        self.failed_trials.retain(|pid, _| model.app(*pid).is_some());
         self.fastest_sampling.retain(|pid, _| pid.is_none_or(|pid| model.app(pid).is_some()));
     }
 

@@ -38,7 +38,7 @@ pub struct GuardSettings {
     pub opted_out: IndexSet,
     /// How long what was undone is refused the first time; each failure doubles it.
     pub back_off: Nanos,
-    /// After so many failures a process is left alone.
+    /// After so many failed trials a process is left alone.
     pub max_failures: u32,
 }
 

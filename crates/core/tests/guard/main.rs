@@ -379,7 +379,11 @@ fn what_was_undone_waits_longer_each_time_and_in_the_end_for_ever() {
         let now = Nanos::from_secs(100 + seconds);
         stage.model.at = now;
         if fails {
-            stage.guard.note_failure(rondpoint_core::Pid(1), kind, now);
+            stage.guard.note_failure(
+                rondpoint_core::Pid(1),
+                &[kind, Kind::Bulk, Kind::Affinity],
+                now,
+            );
         }
         stage.admit(vec![move_pages(1, &[(seconds << 12, 0, 1)]), affinity(1, 10, "0-3")])
     };
