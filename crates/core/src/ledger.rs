@@ -8,8 +8,7 @@ use crate::limits::MAX_LEDGER_ENTRIES;
 use crate::model::{App, Model, Thread};
 use crate::plan::{Action, NodeMove, Outcome, PageMove, Plan, StepResult};
 use crate::units::{Bytes, Pid, Tid};
-use alloc::collections::BTreeMap;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// How to undo one step.
@@ -39,6 +38,8 @@ struct Mask {
 pub struct Ledger {
     masks: BTreeMap<Tid, Mask>,
     open: VecDeque<Inverse>,
+    /// Plans that brought memory of a process to where it cannot be told from other memory of it.
+    mixed: BTreeSet<(Pid, u64)>,
 }
 
 impl Ledger {
@@ -50,6 +51,8 @@ impl Ledger {
             let inverse = Inverse { plan: plan.number, step, action, exact };
             if inverse.action.is_some() {
                 self.open.push_back(inverse.clone());
+            } else if let Some(pid) = moves_all_of(&proposal.action) {
+                self.mixed.insert((pid, plan.number));
             }
             inverses.push(inverse);
         }
@@ -97,11 +100,17 @@ impl Ledger {
         }
     }
 
-    /// A mask that the host did not set is not ours, and there is nothing to put back.
+    /// A mask that the host did not set is not ours, and there is nothing to put back; memory that did not move did not mix.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let failed =
             outcomes.iter().filter(|one| one.plan == plan.number && one.result != StepResult::Done);
         for outcome in failed {
+            if let Some(pid) =
+                plan.steps.get(outcome.step).and_then(|step| moves_all_of(&step.action))
+                && !outcome.result.has_effect()
+            {
+                self.mixed.remove(&(pid, plan.number));
+            }
             let inverse =
                 plan.inverses.get(outcome.step).and_then(|inverse| inverse.action.as_ref());
             let Some(Action::SetAffinity { tid, cpus, .. }) = inverse else { continue };
@@ -112,8 +121,13 @@ impl Ledger {
         }
     }
 
-    /// The actions that undo what these plans did to a process, last change first; they leave the ledger.
+    /// The actions that undo what these plans did to a process, last change first; they leave the ledger. None where all its memory came
+    /// to other memory of it: its threads, sent back alone, would be far from all that they use (emulated, asymsched-two: 0.5 of Linux).
     pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
+        if plans.iter().any(|plan| self.mixed.contains(&(pid, *plan))) {
+            self.settle(pid, plans);
+            return Vec::new();
+        }
         let of = |inverse: &Inverse| {
             plans.contains(&inverse.plan)
                 && inverse.action.as_ref().and_then(Action::pid) == Some(pid)
@@ -131,6 +145,7 @@ impl Ledger {
 
     /// A change has stood its trial: its pages stay where they are. Masks stay in the ledger.
     pub fn settle(&mut self, pid: Pid, plans: &[u64]) {
+        self.mixed.retain(|(of, plan)| *of != pid || !plans.contains(plan));
         self.open.retain(|inverse| {
             !plans.contains(&inverse.plan)
                 || inverse.action.as_ref().and_then(Action::pid) != Some(pid)
@@ -162,18 +177,32 @@ impl Ledger {
         self.open.retain(|inverse| {
             inverse.action.as_ref().and_then(Action::pid).is_none_or(|pid| model.app(pid).is_some())
         });
+        self.mixed.retain(|(pid, _)| model.app(*pid).is_some());
         self.masks.retain(|tid, mask| {
             model.app(mask.pid).is_some_and(|app| find(model, app, *tid).is_some())
         });
     }
 }
 
-/// Whether memory comes to where the process has some that stays: afterwards nobody can tell the two apart, and to send all of it back
-/// would do more than to undo.
+/// Whether memory comes to where the process has some that stays, or from several nodes to one: afterwards nobody can tell it apart, and
+/// to send all of it back would do more than to undo.
 fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
+    let to_same =
+        |(place, one): (usize, &NodeMove)| nodes[..place].iter().any(|other| other.to == one.to);
+    if nodes.iter().enumerate().any(to_same) {
+        return true;
+    }
     let resident = |node: usize| app.memory.as_ref().and_then(|memory| memory.get(node)).copied();
     let stays = |node: usize| nodes.iter().all(|one| one.from != node);
     nodes.iter().any(|one| stays(one.to) && resident(one.to).is_some_and(|bytes| bytes > Bytes(0)))
+}
+
+/// The process all of whose memory on some nodes an action moves.
+fn moves_all_of(action: &Action) -> Option<Pid> {
+    match action {
+        Action::MoveProcessMemory { pid, .. } => Some(*pid),
+        _ => None,
+    }
 }
 
 fn find<'a>(model: &'a Model, app: &App, tid: Tid) -> Option<&'a Thread> {
@@ -188,7 +217,7 @@ fn turned(page: &PageMove) -> PageMove {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Mechanism, Proposal, Reason};
+    use crate::plan::{Mechanism, PageCounts, Proposal, Reason};
     use crate::units::{Bytes, Nanos};
     use alloc::string::{String, ToString};
     use alloc::vec;
@@ -260,6 +289,40 @@ mod tests {
         check(&[4, 8, 0], &[(0, 1), (1, 0)], &["move 4096 B of 1: 1→0 0→1"]);
         check(&[4, 8, 0], &[(0, 1), (1, 2)], &["move 4096 B of 1: 1→0 2→1"]);
         check(&[4, 8, 4], &[(0, 1), (1, 2)], &[]);
+        check(&[4, 8, 0], &[(0, 2), (1, 2)], &[]);
+    }
+
+    #[test]
+    fn threads_are_not_sent_back_without_the_memory_that_followed_them() {
+        // Resident on each node in KiB, and how many steps go back.
+        let check = |resident: [u64; 2], result: StepResult, expected: usize| {
+            let mut model = Model::empty(2);
+            let mut app = App::new(Pid(1), 0..1);
+            app.memory = Some(resident.iter().map(|kib| Bytes(kib << 10)).collect());
+            model.apps.push(app);
+            model.threads.push(Thread::new(Tid(1), 0, 0, CpuSet::first(4)));
+            let cpus = CpuSet::first(2);
+            let thread = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via: None };
+            let memory = Action::MoveProcessMemory {
+                pid: Pid(1),
+                nodes: vec![NodeMove { from: 0, to: 1 }],
+                freeze: false,
+                memory: Bytes(4096),
+            };
+            let mut ledger = Ledger::default();
+            ledger.enter(&plan(1, vec![thread, moved(0x1000, 0, 1)]), &model);
+            let mut bulk = plan(2, vec![memory]);
+            bulk.inverses = ledger.enter(&bulk, &model);
+            let (spent, frozen) = (Nanos(0), Nanos(0));
+            ledger.learn(&bulk, &[Outcome { plan: 2, step: 0, result, spent, frozen }]);
+            assert_eq!(ledger.undo(Pid(1), &[1, 2]).len(), expected, "{resident:?}");
+            assert!(ledger.undo(Pid(1), &[1, 2]).is_empty(), "it is settled");
+        };
+        let pages = |moved| StepResult::Pages(PageCounts { moved, ..PageCounts::default() });
+        check([8, 0], pages(2), 3);
+        check([8, 4], pages(2), 0);
+        check([8, 4], pages(0), 2);
+        check([8, 4], StepResult::Refused { errno: 1 }, 2);
     }
 
     #[test]

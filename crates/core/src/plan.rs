@@ -251,6 +251,18 @@ pub enum StepResult {
     },
 }
 
+impl StepResult {
+    /// Whether the step changed anything.
+    #[must_use]
+    pub fn has_effect(&self) -> bool {
+        match self {
+            Self::Done => true,
+            Self::Pages(counts) => counts.moved > 0,
+            Self::Gone | Self::Unsupported | Self::Refused { .. } => false,
+        }
+    }
+}
+
 /// What happened to the pages of a step, in base pages of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

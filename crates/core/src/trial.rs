@@ -17,7 +17,7 @@ pub use measure::{Change, Comparison, Measure, Verdict};
 
 use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
-use crate::plan::{Action, Kind, Outcome, Plan, Reason, StepResult};
+use crate::plan::{Action, Kind, Outcome, Plan, Reason};
 use crate::units::{Nanos, Pid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -152,7 +152,7 @@ impl Trials {
         };
         let changed: BTreeSet<Pid> = outcomes
             .iter()
-            .filter(|outcome| has_effect(&outcome.result))
+            .filter(|outcome| outcome.result.has_effect())
             .filter_map(|outcome| step_of(outcome)?.action.pid())
             .collect();
         for (pid, watched) in self.apps.iter_mut().filter(|(pid, _)| !changed.contains(pid)) {
@@ -207,15 +207,6 @@ fn last_phase(mut windows: Vec<Measure>) -> Vec<Measure> {
         windows.drain(..start);
     }
     windows
-}
-
-/// Whether a step changed anything.
-fn has_effect(result: &StepResult) -> bool {
-    match result {
-        StepResult::Done => true,
-        StepResult::Pages(counts) => counts.moved > 0,
-        StepResult::Gone | StepResult::Unsupported | StepResult::Refused { .. } => false,
-    }
 }
 
 impl Watched {
