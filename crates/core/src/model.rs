@@ -12,6 +12,7 @@ mod update;
 
 pub use check::ModelError;
 pub use pages::{Accesses, Accessors, Page, PageId, Pages};
+pub(crate) use thread::RUNNING_SHARE;
 pub use thread::{MIN_HOME_SHARE, SampledHome, Thread, ThreadRates};
 pub use traffic::{Deviation, Traffic, imbalance_percent};
 pub use update::UpdateSettings;

@@ -11,7 +11,7 @@ pub const MIN_HOME_SHARE: f64 = 0.60;
 /// Samples of a thread below which they say nothing about its home (inferred).
 const MIN_SAMPLES: u32 = 8;
 /// A thread below this share of a CPU needs none of its own [inferred; Carrefour's author code watches threads from 10 % on].
-const RUNNING_SHARE: f64 = 0.10;
+pub(crate) const RUNNING_SHARE: f64 = 0.10;
 /// By how many standard deviations of a fair coin samples have to exceed a half, so that chance makes no home: two, or the few samples of
 /// a window send a thread whose data is on two nodes to one and, in the next window, back.
 const CHANCE: f64 = 2.0;

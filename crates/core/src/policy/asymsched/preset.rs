@@ -1,6 +1,6 @@
 //! Every constant of AsymSched with where it comes from, and the published variants as data.
 
-use crate::model::Thread;
+use crate::model::{RUNNING_SHARE, Thread};
 use crate::units::Nanos;
 
 /// What a cluster counts for.
@@ -110,7 +110,7 @@ impl Preset {
         measures_cost: true,
         least_remote_share: 0.1,
         full_above_percent: 1.0,
-        least_cpu_share: 0.02,
+        least_cpu_share: RUNNING_SHARE,
         gathers: true,
         ..Self::PUBLISHED
     };
