@@ -25,6 +25,8 @@ pub struct Mapping {
     pub dirty: u64,
     /// Anonymous pages.
     pub anonymous: u64,
+    /// How many mappings the page with most of them has.
+    pub most_mappings: u64,
 }
 
 impl Mapping {
@@ -34,6 +36,14 @@ impl Mapping {
     #[must_use]
     pub fn has_own_policy(&self) -> bool {
         !matches!(self.policy.as_str(), "default" | "local")
+    }
+
+    /// Whether its pages are those of a file that others have mapped as well, unwritten, as of a program that runs several times. The
+    /// kernel moves none of them for one process's sake (`MPOL_MF_MOVE`), and each that is read often is in the caches.
+    #[must_use]
+    pub fn is_shared_text(&self) -> bool {
+        let is_file = self.backing.as_ref().is_some_and(|name| name.starts_with('/'));
+        is_file && self.most_mappings > 1 && self.anonymous == 0 && self.dirty == 0
     }
 }
 
@@ -61,6 +71,7 @@ fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
         page_bytes: 4096,
         dirty: 0,
         anonymous: 0,
+        most_mappings: 1,
     };
     for word in parts {
         let Some(at) = word.iter().position(|&byte| byte == b'=') else {
@@ -75,6 +86,7 @@ fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
             b"file" => mapping.backing = Some(String::from_utf8_lossy(value).into_owned()),
             b"dirty" => mapping.dirty = count()?,
             b"anon" => mapping.anonymous = count()?,
+            b"mapmax" => mapping.most_mappings = count()?,
             b"kernelpagesize_kB" => mapping.page_bytes = count()?.saturating_mul(1024),
             [b'N', digits @ ..] => {
                 if let Some(node) = decimal(digits).and_then(|node| node.try_into().ok()) {
@@ -87,11 +99,11 @@ fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
     Ok(mapping)
 }
 
-/// Bytes of all mappings by node.
+/// Bytes of all mappings by node that are the process's own.
 #[must_use]
 pub fn bytes_by_node(mappings: &[Mapping]) -> BTreeMap<u32, u64> {
     let mut bytes = BTreeMap::new();
-    for mapping in mappings {
+    for mapping in mappings.iter().filter(|mapping| !mapping.is_shared_text()) {
         for (&node, &pages) in &mapping.pages_by_node {
             *bytes.entry(node).or_insert(0u64) += pages.saturating_mul(mapping.page_bytes);
         }
@@ -119,6 +131,17 @@ mod tests {
         let bytes = bytes_by_node(&mappings);
         assert_eq!(bytes[&0], (2 + 1024 + 3) * 4096);
         assert_eq!(bytes[&1], 2048 * 4096 + 2 * (2 << 20));
+    }
+
+    #[test]
+    fn a_program_that_others_run_too_is_not_memory_of_a_process() {
+        let text = b"400000 default file=/bin/app mapped=700 mapmax=3 N0=700 kernelpagesize_kB=4\n\
+            600000 default file=/bin/app anon=2 dirty=2 mapped=9 mapmax=3 N0=9 kernelpagesize_kB=4\n\
+            700000 default file=/dev/shm/pool dirty=50 mapmax=3 N1=50 kernelpagesize_kB=4\n\
+            800000 default anon=40 dirty=40 mapmax=2 N1=40 kernelpagesize_kB=4\n\
+            900000 default file=/data mapped=5 N1=5 kernelpagesize_kB=4\n";
+        let bytes = bytes_by_node(&parse(text).unwrap());
+        assert_eq!((bytes[&0], bytes[&1]), (9 * 4096, (50 + 40 + 5) * 4096));
     }
 
     #[test]
