@@ -13,6 +13,7 @@
 //! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `private` |
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
+//! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
 //! | who was brought together and exchanges as much as before is left by phase C, for longer each time | `gathered` |
 //! | N-MASS does not weigh caches in a step in which SAM changes who uses them | here |
@@ -161,6 +162,7 @@ impl Auto {
             memory_moves(asymsched, app.pid)
                 .or_else(|| past.interleaved(app))
                 .or_else(|| past.left_remote(app))
+                .or_else(|| flags.home_unknown(flagged.home, topology))
                 .or_else(|| flags.no_room(flagged.home?, topology))
                 .or_else(|| no_nearer(model, topology, flagged))
                 .or_else(|| data.comes(app, flagged.tid, flagged.home?, flagged.node))

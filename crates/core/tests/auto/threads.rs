@@ -225,3 +225,31 @@ fn whom_n_mass_sent_away_from_its_data_sam_does_not_take_back() {
         held: sam: thread 302 of 3 to CPU 0, then CPUs 0-3; N-MASS sent it away to make room in a cache
     "#]].assert_eq(&fourth(true));
 }
+
+#[test]
+fn where_samples_will_tell_where_data_is_no_node_is_tried() {
+    let fourth = |samples: Option<u32>| {
+        let mut world = World::new(machine("node:4 core:2 mhz:2200"), Host::Refuses);
+        let mut text = String::new();
+        for number in 1..=4 {
+            let mut model = second(0, &world.topology);
+            model.at = Nanos::from_millis(100 * number);
+            model.elapsed = Nanos::from_millis(100);
+            let memory = [0.1, 0.1, 0.0, 0.0];
+            let threads = process(&mut model, &world.topology, 3, &[4, 6], &memory, "");
+            threads[0].rates.remote_dram_per_s = Some(1e7);
+            threads[0].accesses_by_node = samples.map(|count| vec![0, count, 0, 0]);
+            text = world.step(&model);
+        }
+        text
+    };
+    expect![[r#"
+        sam: thread 304 of 3 to CPU 7, then CPUs 6-7
+    "#]].assert_eq(&fourth(None));
+    expect![[r#"
+        held: sam: thread 304 of 3 to CPU 7, then CPUs 6-7; too few samples yet to say where its data is
+    "#]].assert_eq(&fourth(Some(3)));
+    expect![[r#"
+        sam: thread 304 of 3 to CPU 2, then CPUs 2-3
+    "#]].assert_eq(&fourth(Some(30)));
+}

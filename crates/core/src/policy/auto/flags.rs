@@ -45,6 +45,8 @@ const OWN_LINES: u32 = 2;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flags {
     threads: BTreeMap<Tid, Histories>,
+    /// Samples have told of some thread.
+    has_samples: bool,
 }
 
 impl Flags {
@@ -71,6 +73,7 @@ impl Flags {
                 };
             }
             histories.push(thread, thresholds, is_alone);
+            self.has_samples |= thread.accesses_by_node.is_some();
             self.threads.insert(thread.tid, histories);
         }
     }
@@ -92,6 +95,12 @@ impl Flags {
         };
         let held = Held::NotSteady { set: history.count(), above: STEADY_ABOVE };
         (!history.is_steady()).then_some(held)
+    }
+
+    /// Where there are samples they will tell where a thread's data is; SAM by itself tries one node after the other.
+    pub(super) fn home_unknown(&self, home: Option<usize>, topology: &Topology) -> Option<Held> {
+        let is_guess = home.is_none() && topology.compute_nodes().len() > 2;
+        (is_guess && self.has_samples).then_some(Held::HomeUnknown)
     }
 
     /// A node has no room for all threads that use memory much and have their data there.

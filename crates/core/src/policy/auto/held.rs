@@ -34,6 +34,8 @@ pub enum Held {
         /// Needed.
         above: f64,
     },
+    /// Too few samples say where its data is, and of more than two nodes the one where it is not tells nothing.
+    HomeUnknown,
     /// More threads have their data there than can run there: the pages have to go, not the threads.
     NoRoom {
         /// Those threads.
@@ -111,6 +113,7 @@ impl fmt::Display for Held {
                     "{ratio:.2} requests to its home for one to its own node, more than {above:.1} needed"
                 )
             }
+            Self::HomeUnknown => write!(f, "too few samples yet to say where its data is"),
             Self::NoRoom { threads, cpus } => {
                 write!(f, "{threads} threads have their data there, for {cpus} CPUs")
             }
