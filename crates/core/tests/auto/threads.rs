@@ -245,11 +245,13 @@ fn where_samples_will_tell_where_data_is_no_node_is_tried() {
     };
     expect![[r#"
         sam: thread 304 of 3 to CPU 7, then CPUs 6-7
-    "#]].assert_eq(&fourth(None));
+    "#]]
+    .assert_eq(&fourth(None));
     expect![[r#"
         held: sam: thread 304 of 3 to CPU 7, then CPUs 6-7; too few samples yet to say where its data is
     "#]].assert_eq(&fourth(Some(3)));
     expect![[r#"
         sam: thread 304 of 3 to CPU 2, then CPUs 2-3
-    "#]].assert_eq(&fourth(Some(30)));
+    "#]]
+    .assert_eq(&fourth(Some(30)));
 }

@@ -38,12 +38,16 @@ impl Mapping {
         !matches!(self.policy.as_str(), "default" | "local")
     }
 
-    /// Whether its pages are those of a file that others have mapped as well, unwritten, as of a program that runs several times. The
-    /// kernel moves none of them for one process's sake (`MPOL_MF_MOVE`), and each that is read often is in the caches.
+    /// Whether its pages are those of a file that others have mapped as well, as of a program that runs several times. The kernel moves
+    /// none of them for one process's sake (`MPOL_MF_MOVE`). Memory that processes share on purpose is not meant, though the kernel
+    /// gives it the name of a file.
     #[must_use]
-    pub fn is_shared_text(&self) -> bool {
-        let is_file = self.backing.as_ref().is_some_and(|name| name.starts_with('/'));
-        is_file && self.most_mappings > 1 && self.anonymous == 0 && self.dirty == 0
+    pub fn is_shared_file(&self) -> bool {
+        const SHARED_MEMORY: [&str; 4] = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"];
+        let is_file = |name: &String| {
+            name.starts_with('/') && !SHARED_MEMORY.iter().any(|prefix| name.starts_with(prefix))
+        };
+        self.most_mappings > 1 && self.anonymous == 0 && self.backing.as_ref().is_some_and(is_file)
     }
 }
 
@@ -103,7 +107,7 @@ fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
 #[must_use]
 pub fn bytes_by_node(mappings: &[Mapping]) -> BTreeMap<u32, u64> {
     let mut bytes = BTreeMap::new();
-    for mapping in mappings.iter().filter(|mapping| !mapping.is_shared_text()) {
+    for mapping in mappings.iter().filter(|mapping| !mapping.is_shared_file()) {
         for (&node, &pages) in &mapping.pages_by_node {
             *bytes.entry(node).or_insert(0u64) += pages.saturating_mul(mapping.page_bytes);
         }
@@ -135,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_program_that_others_run_too_is_not_memory_of_a_process() {
-        let text = b"400000 default file=/bin/app mapped=700 mapmax=3 N0=700 kernelpagesize_kB=4\n\
+        // The first is written as it is on a file system in memory, where all pages are dirty.
+        let text = b"400000 default file=/bin/app dirty=700 mapmax=3 N0=700 kernelpagesize_kB=4\n\
             600000 default file=/bin/app anon=2 dirty=2 mapped=9 mapmax=3 N0=9 kernelpagesize_kB=4\n\
             700000 default file=/dev/shm/pool dirty=50 mapmax=3 N1=50 kernelpagesize_kB=4\n\
             800000 default anon=40 dirty=40 mapmax=2 N1=40 kernelpagesize_kB=4\n\
