@@ -88,10 +88,14 @@ impl Held {
     /// Whether it will hold until one of the slower policies has changed something, so that asking again in 100 ms is of no use. Interleaved pages and data that
     /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
     pub(super) fn lasts(self) -> bool {
-        matches!(
-            self,
-            Self::NodesAreChosen | Self::NoRoom { .. } | Self::LeftRemote | Self::InVain { .. }
-        )
+        match self {
+            Self::NodesAreChosen | Self::NoRoom { .. } | Self::LeftRemote | Self::InVain { .. } => {
+                true
+            }
+            // Samples of a second say more than ten times those of a tenth.
+            Self::HomeUnknown => true,
+            _ => false,
+        }
     }
 }
 
