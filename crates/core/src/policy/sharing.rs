@@ -13,12 +13,12 @@ mod signature;
 
 pub use clusters::{Cluster, clusters};
 pub use pairs::{Pair, pairs};
-pub use placement::{Role, Sharer, Shift, place};
+pub use placement::{Placed, Role, Sharer, Shift, Stay, place};
 pub use preset::{Detection, Hold, Oversized, Preset};
 
 use super::{Policy, Registered};
 use crate::index_set::CpuSet;
-use crate::model::Model;
+use crate::model::{App, Model, Thread};
 use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
@@ -65,6 +65,13 @@ pub enum SharingReason {
         /// Node of the group.
         to: usize,
     },
+    /// The thread stays where others come with which it shares data.
+    Stay {
+        /// Threads in the group.
+        threads: usize,
+        /// Its node.
+        node: usize,
+    },
     /// The thread makes room for a group.
     MakeRoom {
         /// Node where it ran.
@@ -81,12 +88,30 @@ impl Sharing {
         Self { preset, is_page_round: false }
     }
 
-    fn proposal(&self, shift: Shift, cpu: usize, model: &Model, topology: &Topology) -> Proposal {
-        let thread = &model.threads[shift.thread as usize];
-        let usable = |cpus: &CpuSet| {
-            cpus.iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect::<CpuSet>()
-        };
-        let on_node = usable(&topology.cpus_of_node(shift.to).intersection(&thread.allowed));
+    /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.
+    pub fn propose_for(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        is_asked: impl Fn(&App) -> bool,
+    ) -> Vec<Proposal> {
+        if core::mem::take(&mut self.is_page_round) {
+            return Vec::new();
+        }
+        let asked: Vec<bool> = model.apps.iter().map(is_asked).collect();
+        let groups = observe::groups(model, topology, &asked, &self.preset);
+        let threads = observe::sharers(model, topology, &asked);
+        let placed = place(&threads, &observe::cores(topology), groups, &self.preset);
+        let mut exact = observe::ExactCpus::new(model, topology, &placed.shifts);
+        let shift = |shift: Shift| Some(self.shift(shift, exact.take(shift)?, model, topology));
+        let mut proposals: Vec<Proposal> = placed.shifts.into_iter().filter_map(shift).collect();
+        proposals.extend(placed.stays.into_iter().map(|stay| Self::stay(stay, model, topology)));
+        // If no thread moved, the pages' round is now.
+        self.is_page_round = self.preset.alternates && !proposals.is_empty();
+        proposals
+    }
+
+    fn shift(&self, shift: Shift, cpu: usize, model: &Model, topology: &Topology) -> Proposal {
         let Shift { from, to, .. } = shift;
         let reason = match shift.role {
             Role::Member { group, weakest } => {
@@ -94,16 +119,42 @@ impl Sharing {
             }
             Role::Displaced => SharingReason::MakeRoom { from, to },
         };
+        let thread = &model.threads[shift.thread as usize];
         let cpus = match self.preset.hold {
-            Hold::Node => on_node,
-            Hold::Release => usable(&thread.allowed),
+            Hold::Node => usable_on(thread, to, topology),
+            Hold::Release => usable(&thread.allowed, topology),
         };
-        let pid = model.apps[thread.app].pid;
-        Proposal {
-            policy: REGISTERED.name,
-            action: Action::SetAffinity { pid, tid: thread.tid, cpus, via: Some(cpu) },
-            reason: Reason::Sharing(reason),
-        }
+        affinity(thread, model, cpus, Some(cpu), reason)
+    }
+
+    fn stay(stay: Stay, model: &Model, topology: &Topology) -> Proposal {
+        let Stay { thread, node, group } = stay;
+        let thread = &model.threads[thread as usize];
+        let reason = SharingReason::Stay { threads: group, node };
+        affinity(thread, model, usable_on(thread, node, topology), None, reason)
+    }
+}
+
+fn usable(cpus: &CpuSet, topology: &Topology) -> CpuSet {
+    cpus.iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect()
+}
+
+fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
+    usable(&topology.cpus_of_node(node).intersection(&thread.allowed), topology)
+}
+
+fn affinity(
+    thread: &Thread,
+    model: &Model,
+    cpus: CpuSet,
+    via: Option<usize>,
+    reason: SharingReason,
+) -> Proposal {
+    let pid = model.apps[thread.app].pid;
+    Proposal {
+        policy: REGISTERED.name,
+        action: Action::SetAffinity { pid, tid: thread.tid, cpus, via },
+        reason: Reason::Sharing(reason),
     }
 }
 
@@ -113,20 +164,7 @@ impl Policy for Sharing {
     }
 
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        if core::mem::take(&mut self.is_page_round) {
-            return Vec::new();
-        }
-        let groups = observe::groups(model, topology, &self.preset);
-        let threads = observe::sharers(model, topology);
-        let shifts = place(&threads, &observe::cores(topology), groups, &self.preset);
-        let mut exact = observe::ExactCpus::new(model, topology, &shifts);
-        let proposals: Vec<Proposal> = shifts
-            .into_iter()
-            .filter_map(|shift| Some(self.proposal(shift, exact.take(shift)?, model, topology)))
-            .collect();
-        // If no thread moved, the pages' round is now.
-        self.is_page_round = self.preset.alternates && !proposals.is_empty();
-        proposals
+        self.propose_for(model, topology, |_| true)
     }
 }
 
@@ -138,6 +176,9 @@ impl fmt::Display for SharingReason {
                     f,
                     "shares data in a group of {threads} (at least {weakest} in common), {from}→{to}"
                 )
+            }
+            Self::Stay { threads, node } => {
+                write!(f, "stays on node {node}, where its group of {threads} comes together")
             }
             Self::MakeRoom { from, to } => write!(f, "makes room for a group, {from}→{to}"),
         }

@@ -3,7 +3,7 @@
 //! The first line is the cores of each node, `cores 4 4`; then one thread a line, `0 on 1 data=0,9 load=0.5 mem=0.2 only=1 fixed` (the
 //! number must be its place), then `share 0-1:9 1-2:5`.
 
-use rondpoint_core::policy::sharing::{Pair, Preset, Role, Sharer, Shift, clusters, place};
+use rondpoint_core::policy::sharing::{Pair, Placed, Preset, Role, Sharer, Shift, clusters, place};
 use std::fmt::Write;
 
 pub(crate) struct Case {
@@ -41,6 +41,10 @@ impl Case {
     }
 
     pub(crate) fn shifts(&self, preset: &Preset) -> Vec<Shift> {
+        self.placed(preset).shifts
+    }
+
+    pub(crate) fn placed(&self, preset: &Preset) -> Placed {
         place(&self.threads, &self.cores, clusters(&self.pairs, self.threads.len()), preset)
     }
 }

@@ -182,6 +182,39 @@ fn those_who_make_room_take_their_memory_with_them() {
 }
 
 #[test]
+fn who_sleeps_makes_no_core_free_and_stays() {
+    // A main thread that waits for its workers comes first in the order, for it presses on nothing and has no data.
+    check(
+        "cores 2 2\n 0 on 0 load=0.01\n 1 on 0 data=9,0\n 2 on 0\n 3 on 1\n share 1-3:9",
+        expect![[r#"
+        2 0→1 makes room
+        3 1→0 joins a group of 2 (weakest 9)
+    "#]],
+    );
+}
+
+#[test]
+fn who_asks_for_more_than_a_node_bears_may_be_joined_where_exchanges_are_counted() {
+    // Two that fill buffers on one node, each of which asks memory for more than a node bears, and those that read them elsewhere.
+    let text = "cores 2 2\n 0 on 0 mem=1.2\n 1 on 0 mem=1.3\n 2 on 1 mem=0.1\n 3 on 1 mem=0.1\n
+        share 0-2:9 1-3:9";
+    check(
+        text,
+        expect![[r#"
+        nothing
+    "#]],
+    );
+    check_with(
+        &Preset::EXCHANGING,
+        text,
+        expect![[r#"
+            1 0→1 joins a group of 2 (weakest 9)
+            2 1→0 joins a group of 2 (weakest 9)
+        "#]],
+    );
+}
+
+#[test]
 fn memory_that_would_be_used_up_exactly_is_too_much() {
     check(
         "cores 4 4\n 0 on 0 mem=0.5\n 1 on 1 mem=0.5\n share 0-1:9",

@@ -49,6 +49,7 @@ fn five_common_samples_bring_threads_together_and_four_do_not() {
         &FIVE_COMMON,
         expect![[r#"
             thread 0 of 7 to CPU 6, then CPUs 4-7: shares data in a group of 2 (at least 5 in common), 0→1
+            thread 1 of 7 to CPUs 4-7: stays on node 1, where its group of 2 comes together
         "#]],
     );
     check(Preset::KAMALI, &FIVE_COMMON[1..], expect![]);
@@ -77,6 +78,7 @@ fn signatures_need_many_remote_accesses_in_common() {
         &touches,
         expect![[r#"
             thread 0 of 7 to CPU 6, then CPUs 4-7: shares data in a group of 2 (at least 44100 in common), 0→1
+            thread 1 of 7 to CPUs 4-7: stays on node 1, where its group of 2 comes together
         "#]],
     );
     check(Preset::TAM, &touches[..2000], expect![]);

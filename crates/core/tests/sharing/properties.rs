@@ -2,7 +2,7 @@
 
 use crate::notation::Case;
 use proptest::prelude::*;
-use rondpoint_core::policy::sharing::{Pair, Preset, Role, Sharer, Shift};
+use rondpoint_core::policy::sharing::{Hold, Pair, Preset, Role, Sharer, Shift, clusters};
 
 fn sharer(nodes: usize) -> impl Strategy<Value = Sharer> {
     let may_use =
@@ -95,6 +95,38 @@ proptest! {
             prop_assert!(pressure[shift.to] < 1.0 + 1e-9);
             prop_assert!(running[shift.to] <= case.cores[shift.to] as f64);
         }
+    }
+
+    #[test]
+    fn a_node_that_receives_threads_bears_no_more_than_another_or_a_group(case in case()) {
+        let groups = clusters(&case.pairs, case.threads.len());
+        let pressure_of = |threads: &[u32]| -> f64 {
+            threads.iter().map(|&thread| case.threads[thread as usize].pressure).sum()
+        };
+        let most_cores = case.cores.iter().copied().max().unwrap_or(0);
+        let fitting = groups.iter().filter(|group| group.threads.len() <= most_cores);
+        let alone = fitting.map(|group| pressure_of(&group.threads)).fold(1.0, f64::max);
+        let before = by_node(&case, &[], |thread| thread.pressure).into_iter().fold(0.0, f64::max);
+        let shifts = case.shifts(&Preset::EXCHANGING);
+        let pressure = by_node(&case, &shifts, |thread| thread.pressure);
+        for shift in &shifts {
+            prop_assert!(pressure[shift.to] < before.max(alone) + 1e-6);
+        }
+    }
+
+    #[test]
+    fn who_is_joined_is_held_where_it_is_and_nobody_else(case in case(), preset in presets()) {
+        let placed = case.placed(&preset);
+        for stay in &placed.stays {
+            let thread = &case.threads[stay.thread as usize];
+            prop_assert!(thread.node == stay.node && !thread.is_fixed);
+            prop_assert!(placed.shifts.iter().all(|shift| shift.thread != stay.thread));
+            let joins = |shift: &Shift| {
+                shift.to == stay.node && matches!(shift.role, Role::Member { .. })
+            };
+            prop_assert!(placed.shifts.iter().any(joins));
+        }
+        prop_assert!(preset.hold == Hold::Node || placed.stays.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::placement::{Sharer, Shift};
 use super::preset::{Detection, Preset};
 use super::signature::{Signature, founders};
 use crate::index_set::CpuSet;
-use crate::model::{Model, Thread};
+use crate::model::{Model, Thread, Touch};
 use crate::policy::{nmass, sam};
 use crate::topology::Topology;
 use alloc::vec;
@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 /// Share of the cycles in stalls on remote caches from which Tam's variant acts (recalled).
 const TAM_STALL_SHARE: f64 = 0.20;
 
-/// All threads of the model, in its order.
-pub(super) fn sharers(model: &Model, topology: &Topology) -> Vec<Sharer> {
+/// All threads of the model, in its order; those of processes that are not `asked` (by place in the model) stay.
+pub(super) fn sharers(model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Sharer> {
     let limits = Limits::new(topology);
     let isolated = (0..topology.cpu_count()).filter(|&cpu| topology.cpu(cpu).isolated).collect();
     let usable: Vec<CpuSet> = (0..topology.node_count())
@@ -37,7 +37,8 @@ pub(super) fn sharers(model: &Model, topology: &Topology) -> Vec<Sharer> {
             pressure: limits.pressure(thread),
             accesses: thread.accesses_by_node.clone().unwrap_or_default(),
             may_use,
-            is_fixed: model.apps[thread.app].exempt.or(thread.exempt).is_some(),
+            is_fixed: !asked[thread.app]
+                || model.apps[thread.app].exempt.or(thread.exempt).is_some(),
         });
     }
     sharers
@@ -81,25 +82,37 @@ pub(super) fn cores(topology: &Topology) -> Vec<usize> {
     (0..topology.node_count()).map(of_node).collect()
 }
 
-/// The groups that the preset's detection finds.
-pub(super) fn groups(model: &Model, topology: &Topology, preset: &Preset) -> Vec<Cluster> {
+/// The groups that the preset's detection finds among the threads of the processes that are `asked` (by place in the model).
+pub(super) fn groups(
+    model: &Model,
+    topology: &Topology,
+    asked: &[bool],
+    preset: &Preset,
+) -> Vec<Cluster> {
+    let is_asked = |touch: &&Touch| asked[model.threads[touch.thread as usize].app];
+    let touches = model.touches.iter().filter(is_asked);
     let pairs = match preset.detection {
         Detection::CommonSamples { minimum } => {
             let touches: Vec<(u32, u32)> =
-                model.touches.iter().map(|touch| (touch.page.0, touch.thread)).collect();
+                touches.map(|touch| (touch.page.0, touch.thread)).collect();
             pairs(&touches, model.pages.len(), minimum)
         }
         Detection::Signatures { similarity, one_of } if stalls_enough(model, topology) => {
-            similar(model, similarity, one_of)
+            similar(model, touches, similarity, one_of)
         }
         Detection::Signatures { .. } => Vec::new(),
     };
     clusters(&pairs, model.threads.len())
 }
 
-fn similar(model: &Model, similarity: u64, one_of: u32) -> Vec<Pair> {
+fn similar<'a>(
+    model: &Model,
+    touches: impl Iterator<Item = &'a Touch>,
+    similarity: u64,
+    one_of: u32,
+) -> Vec<Pair> {
     let mut signatures = vec![Signature::default(); model.threads.len()];
-    for touch in model.touches.iter().filter(|touch| touch.remote).step_by(one_of.max(1) as usize) {
+    for touch in touches.filter(|touch| touch.remote).step_by(one_of.max(1) as usize) {
         signatures[touch.thread as usize].add(u64::from(touch.page.0));
     }
     let pair = |(founder, thread, alike): (u32, u32, u64)| Pair {

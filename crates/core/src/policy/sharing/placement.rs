@@ -4,7 +4,7 @@
 //! had, unless it still has CPU time to spare. Threads without a group make room.
 
 use super::clusters::Cluster;
-use super::preset::{Oversized, Preset};
+use super::preset::{Hold, Oversized, Preset};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -70,6 +70,26 @@ pub struct Shift {
     pub role: Role,
 }
 
+/// A thread that others of its group join where it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stay {
+    /// Index of the thread.
+    pub thread: u32,
+    /// Where it runs.
+    pub node: usize,
+    /// Threads in the group.
+    pub group: usize,
+}
+
+/// Where threads go, by thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placed {
+    /// Those that change their node.
+    pub shifts: Vec<Shift>,
+    /// Those that are to stay for the sake of a shift: the kernel would take them away from who comes.
+    pub stays: Vec<Stay>,
+}
+
 /// Gives groups nodes, the largest first; `cores` is what each node has (zero: no CPUs).
 #[must_use]
 pub fn place(
@@ -77,19 +97,24 @@ pub fn place(
     cores: &[usize],
     clusters: Vec<Cluster>,
     preset: &Preset,
-) -> Vec<Shift> {
+) -> Placed {
     let mut floor = Floor::new(threads, cores, preset);
+    floor.expect(&clusters);
+    let mut placed: Vec<Vec<u32>> = Vec::new();
     let mut queue: VecDeque<Cluster> = clusters.into();
     let mut splits = 0;
     while let Some(cluster) = queue.pop_front() {
         let is_placed =
             floor.preferences(&cluster).into_iter().any(|node| floor.place(&cluster, node));
-        if !is_placed && preset.oversized == Oversized::Split && splits < MAX_SPLITS {
+        if is_placed {
+            placed.push(cluster.threads);
+        } else if preset.oversized == Oversized::Split && splits < MAX_SPLITS {
             splits += 1;
             queue.extend(cluster.split());
         }
     }
-    floor.shifts()
+    let shifts = floor.shifts();
+    Placed { stays: floor.stays(&placed), shifts }
 }
 
 /// Load of one node.
@@ -111,6 +136,8 @@ struct Floor<'a> {
     on_node: Vec<Vec<u32>>,
     /// Demand per core that no node may pass: that of the busiest at the start, or all cores busy.
     busiest: f64,
+    /// The most that the memory of a node has to bear in any case: at the start, or with a group alone on it.
+    most_pressed: f64,
 }
 
 impl<'a> Floor<'a> {
@@ -124,6 +151,7 @@ impl<'a> Floor<'a> {
             loads: vec![Load::default(); cores.len()],
             on_node: vec![Vec::new(); cores.len()],
             busiest: 1.0,
+            most_pressed: 0.0,
         };
         for (index, thread) in threads.iter().enumerate() {
             floor.add(index as u32, thread.node, 1.0);
@@ -131,7 +159,19 @@ impl<'a> Floor<'a> {
         let loads = (0..cores.len()).map(|node| floor.demand_per_core(node));
         // Sums of the same numbers in another order differ in their last digits.
         floor.busiest = loads.fold(1.0, f64::max) + 1e-9;
+        floor.most_pressed =
+            floor.loads.iter().map(|load| load.pressure).fold(0.0, f64::max) + 1e-9;
         floor
+    }
+
+    /// Groups that a node has the cores for come to one, whatever they ask for.
+    fn expect(&mut self, clusters: &[Cluster]) {
+        let most_cores = self.cores.iter().copied().max().unwrap_or(0);
+        for cluster in clusters.iter().filter(|cluster| cluster.threads.len() <= most_cores) {
+            let members = cluster.threads.iter();
+            let pressure: f64 = members.map(|&thread| self.threads[thread as usize].pressure).sum();
+            self.most_pressed = self.most_pressed.max(pressure + 1e-9);
+        }
     }
 
     fn demand_per_core(&self, node: usize) -> f64 {
@@ -221,7 +261,8 @@ impl<'a> Floor<'a> {
 
     /// Sends threads without a group elsewhere until the node has a core for each thread and no more demand than allowed.
     ///
-    /// Those that have least of their data here go first, of these the ones that press most on memory.
+    /// Those that need a core go first (who sleeps makes none free), of these those that have least of their data here, then those that
+    /// press most on memory.
     fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
         for thread in self.displaceable(node) {
             if !self.is_crowded(node) {
@@ -249,7 +290,7 @@ impl<'a> Floor<'a> {
         let load = &self.loads[node];
         let excess = (load.threads + running).saturating_sub(self.cores[node]);
         let has_cpu_time = load.demand + demand <= self.busiest * self.cores[node] as f64;
-        let too_much = excess == 0 && has_cpu_time && load.pressure + pressure >= 1.0;
+        let too_much = excess == 0 && has_cpu_time && !self.bears(load.pressure + pressure);
         self.preset.spares_node && (too_much || excess > running + self.free_cores_elsewhere(node))
     }
 
@@ -270,12 +311,15 @@ impl<'a> Floor<'a> {
         let here =
             |thread: u32| self.threads[thread as usize].accesses.get(node).copied().unwrap_or(0);
         let pressure = |thread: u32| self.threads[thread as usize].pressure;
+        let sleeps = |thread: u32| !self.threads[thread as usize].is_running();
         let is_free = |thread: &u32| {
             self.role[*thread as usize].is_none() && !self.threads[*thread as usize].is_fixed
         };
         let mut candidates: Vec<u32> = self.on_node[node].iter().copied().filter(is_free).collect();
-        candidates
-            .sort_by(|&a, &b| here(a).cmp(&here(b)).then(pressure(b).total_cmp(&pressure(a))));
+        candidates.sort_by(|&a, &b| {
+            let by_need = (sleeps(a), here(a)).cmp(&(sleeps(b), here(b)));
+            by_need.then(pressure(b).total_cmp(&pressure(a)))
+        });
         candidates
     }
 
@@ -285,7 +329,7 @@ impl<'a> Floor<'a> {
             let load = self.loads[node];
             let demand = (load.demand + sharer.demand) / self.cores[node] as f64;
             let pressure = load.pressure + sharer.pressure;
-            let spared = load.threads < self.cores[node] && pressure < 1.0;
+            let spared = load.threads < self.cores[node] && self.bears(pressure);
             demand <= self.busiest && (spared || !self.preset.spares_node)
         };
         (0..self.cores.len())
@@ -295,7 +339,30 @@ impl<'a> Floor<'a> {
     }
 
     fn can_bear(&self, node: usize) -> bool {
-        !self.preset.spares_node || self.loads[node].pressure < 1.0
+        !self.preset.spares_node || self.bears(self.loads[node].pressure)
+    }
+
+    /// Whether the memory of a node bears this: it is below its limit, or no more than another had to bear.
+    fn bears(&self, pressure: f64) -> bool {
+        pressure < 1.0 || self.preset.bears_most_pressed && pressure <= self.most_pressed
+    }
+
+    /// Of groups that somebody joins, those who are there already.
+    fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
+        if self.preset.hold == Hold::Release {
+            return Vec::new();
+        }
+        let sharer = |thread: u32| &self.threads[thread as usize];
+        let is_there = |thread: u32| self.node[thread as usize] == sharer(thread).node;
+        let is_joined = |threads: &&Vec<u32>| threads.iter().any(|&thread| !is_there(thread));
+        let stays = placed.iter().filter(is_joined).flat_map(|threads| {
+            let stay = |thread| Stay { thread, node: sharer(thread).node, group: threads.len() };
+            let there = threads.iter().copied().filter(|&thread| is_there(thread));
+            there.filter(|&thread| sharer(thread).may_go(sharer(thread).node)).map(stay)
+        });
+        let mut stays: Vec<Stay> = stays.collect();
+        stays.sort_by_key(|stay| stay.thread);
+        stays
     }
 
     fn shifts(&self) -> Vec<Shift> {
