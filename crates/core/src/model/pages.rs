@@ -238,9 +238,9 @@ impl Pages {
         Some(id)
     }
 
-    /// Adds what was seen of a page in another interval, there of the process with another index perhaps.
-    pub fn add(&mut self, page: &Page<'_>, app: u32) {
-        let Some(id) = self.find_or_add(app, page.address, page.shift) else { return };
+    /// Adds what was seen of a page in another interval, there of the process with another index perhaps. `None` where the table is full.
+    pub fn add(&mut self, page: &Page<'_>, app: u32) -> Option<PageId> {
+        let id = self.find_or_add(app, page.address, page.shift)?;
         let record = &mut self.records[id.0 as usize];
         record.stores = record.stores.saturating_add(page.stores.min(u32::from(u16::MAX)) as u16);
         if let Some(home) = page.home {
@@ -255,6 +255,7 @@ impl Pages {
                 self.record_sparse(id, node as u16, count);
             }
         }
+        Some(id)
     }
 
     fn find_or_add(&mut self, app: u32, address: u64, shift: u8) -> Option<PageId> {

@@ -16,6 +16,7 @@
 //! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
 //! | who was brought together and exchanges as much as before is left by phase C, for longer each time | `gathered` |
+//! | where there are samples, pages that two threads touched say who exchanges data with whom, before phase C; SAM leaves those together | `paired` |
 //! | N-MASS does not weigh caches in a step in which SAM changes who uses them | here |
 //! | whom N-MASS sent away from its data phase R does not take back | `past` |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
@@ -39,6 +40,7 @@ mod epoch;
 mod flags;
 mod gathered;
 mod held;
+mod paired;
 mod past;
 mod private;
 mod rates;
@@ -47,7 +49,8 @@ pub use held::Held;
 
 use self::epoch::Epoch;
 use self::flags::Flags;
-use self::gathered::Gathered;
+use self::gathered::{Gathered, by_counters};
+use self::paired::Paired;
 use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
 use self::private::{Data, Private};
 use self::rates::Rates;
@@ -93,6 +96,7 @@ pub struct Auto {
     carrefour_decided: Option<Nanos>,
     flags: Flags,
     gathered: Gathered,
+    paired: Paired,
     past: Past,
     private: Private,
     rates: Rates,
@@ -126,7 +130,8 @@ impl Auto {
             epoch: Epoch::default(),
             carrefour_decided: None,
             flags: Flags::default(),
-            gathered: Gathered::default(),
+            gathered: Gathered::of(by_counters),
+            paired: Paired::default(),
             past: Past::default(),
             private: Private::default(),
             rates: Rates::default(),
@@ -155,7 +160,7 @@ impl Auto {
 
     /// SAM's step.
     fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
-        let Self { sam, flags, gathered, past, private, asymsched, carrefour, .. } = self;
+        let Self { sam, flags, gathered, paired, past, private, asymsched, carrefour, .. } = self;
         let data = Data { model, topology, flags, past, private, asymsched, carrefour };
         let homeward = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
@@ -177,12 +182,33 @@ impl Auto {
                 Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
                 Phase::Bandwidth => stays(flagged),
             };
-            flags.not_steady(flagged.tid, flagged.phase).or_else(held)
+            let sampled = || {
+                let pid = flagged.pid?;
+                paired.samples_first(pid).or_else(|| paired.together(pid, flagged.tid))
+            };
+            flags.not_steady(flagged.tid, flagged.phase).or_else(sampled).or_else(held)
         });
         let is_calm = proposals.is_empty() && withheld.iter().all(|(_, held)| held.lasts());
+        let is_calm = is_calm && !gathered.is_judging() && !paired.is_judging();
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         self.hold(withheld);
         proposals
+    }
+
+    /// What samples name, once an epoch, of processes with which nobody else has to do.
+    fn pair(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        claimed: &BTreeMap<Pid, Held>,
+    ) -> Vec<Proposal> {
+        let Self { sam, gathered, paired, asymsched, .. } = self;
+        let is_left = |app: &App| {
+            claimed.contains_key(&app.pid)
+                || gathered.is_judged(app.pid)
+                || memory_moves(asymsched, app.pid).is_some()
+        };
+        paired.propose(model, topology, sam.thresholds(topology).coherence, is_left)
     }
 
     /// N-MASS, once an epoch. `claimed` = what SAM does in this step.
@@ -280,6 +306,8 @@ impl Auto {
         random: &mut Random,
         proposals: &mut Vec<Proposal>,
     ) {
+        let pairs = self.pair(&model, topology, &claims(proposals));
+        proposals.extend(pairs);
         let moves = self.balance(&model, topology, &claims(proposals));
         proposals.extend(moves);
         proposals.extend(self.permute(&model, topology, random));
@@ -379,6 +407,7 @@ impl Policy for Auto {
         self.relabel(topology);
         self.flags.observe(model, topology, &self.sam.thresholds(topology));
         self.gathered.observe(model);
+        self.paired.observe(model, self.sam.thresholds(topology).coherence);
         let mut proposals = self.share(model, topology);
         if let Some(epoch) = self.epoch.add(model, EPOCH) {
             self.end_epoch(epoch, topology, random, &mut proposals);
@@ -389,6 +418,7 @@ impl Policy for Auto {
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         self.past.learn(plan, outcomes);
         self.gathered.learn(plan, outcomes);
+        self.paired.learn(plan, outcomes);
         self.sam.learn(plan, outcomes);
         self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
@@ -401,6 +431,10 @@ impl Policy for Auto {
 
     fn is_under_way(&self, pid: Pid) -> bool {
         self.asymsched.is_under_way(pid)
+    }
+
+    fn wants_touches(&self) -> bool {
+        self.paired.wants_touches()
     }
 
     fn full_sampling(&self) -> Option<u64> {

@@ -6,6 +6,7 @@ mod scene;
 mod data;
 mod nodes;
 mod order;
+mod pairs;
 mod properties;
 mod relief;
 mod threads;

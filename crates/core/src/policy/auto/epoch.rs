@@ -1,10 +1,9 @@
 //! Short intervals to one long one: SAM decides ten times a second, the others once, and each on what its own interval showed.
 //!
-//! Rates are means, weighted by the time to which they relate; samples add up; what is a state is the newest. Who touched which page
-//! ([`Model::touches`]) is not kept: no policy that is asked once an epoch looks at it.
+//! Rates are means, weighted by the time to which they relate; samples add up; what is a state is the newest.
 
 use crate::matrix::Matrix;
-use crate::model::{App, Model, Pages, Sensing, Thread, ThreadRates, Traffic};
+use crate::model::{App, Model, PageId, Pages, Sensing, Thread, ThreadRates, Touch, Traffic};
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
@@ -29,7 +28,7 @@ impl Epoch {
         self.now = interval.at;
         self.began.get_or_insert(Nanos(interval.at.0.saturating_sub(interval.elapsed.0)));
         let sum = match self.sum.take() {
-            None => Model { touches: Vec::new(), ..interval.clone() },
+            None => interval.clone(),
             Some(sum) => joined(sum, interval),
         };
         if self.elapsed() >= length {
@@ -79,7 +78,18 @@ fn joined(before: Model, now: &Model) -> Model {
     let weights = Weights { before: before.elapsed.seconds(), now: now.elapsed.seconds() };
     let apps = joined_apps(&before, now, weights);
     let threads = joined_threads(&before, now);
-    let pages = joined_pages(before.pages, &before.apps, now);
+    let still = still_there(&before, now);
+    let Joined { pages, before: earlier_pages, now: later_pages } =
+        joined_pages(before.pages, &before.apps, now);
+    let earlier = before.touches.iter().filter_map(|touch| {
+        let page = earlier_pages.as_ref().map_or(Some(touch.page), |at| at[touch.page.0 as usize]);
+        Some(Touch { page: page?, thread: still[touch.thread as usize]?, ..*touch })
+    });
+    let later = now
+        .touches
+        .iter()
+        .filter_map(|touch| Some(Touch { page: later_pages[touch.page.0 as usize]?, ..*touch }));
+    let touches = earlier.chain(later).collect();
     Model {
         at: now.at,
         elapsed: before.elapsed + now.elapsed,
@@ -91,7 +101,7 @@ fn joined(before: Model, now: &Model) -> Model {
         apps,
         threads,
         pages,
-        touches: Vec::new(),
+        touches,
     }
 }
 
@@ -184,12 +194,35 @@ fn joined_thread(before: &Thread, now: &Thread, earlier: Nanos, elapsed: Nanos) 
     Thread { cpu_share: cpu_share.unwrap_or(now.cpu_share), rates, accesses_by_node, ..now.clone() }
 }
 
+/// Where the threads of the earlier interval are in the later one; empty if nobody asks because nothing was touched.
+fn still_there(before: &Model, now: &Model) -> Vec<Option<u32>> {
+    if before.touches.is_empty() {
+        return Vec::new();
+    }
+    let place = |thread: &Thread| {
+        let app = same_app(now, &before.apps[thread.app])?;
+        let threads = now.threads_of(app);
+        let place = threads.binary_search_by_key(&thread.tid, |other| other.tid).ok()?;
+        Some((app.threads.start + place) as u32)
+    };
+    before.threads.iter().map(place).collect()
+}
+
+/// Pages of two intervals.
+struct Joined {
+    pages: Pages,
+    /// Where those of the earlier one are now; `None` if all are where they were.
+    before: Option<Vec<Option<PageId>>>,
+    /// Where those of the later one are; empty if it has no touches.
+    now: Vec<Option<PageId>>,
+}
+
 /// Pages of both intervals, those of processes that ended apart.
-fn joined_pages(before: Pages, apps: &[App], now: &Model) -> Pages {
+fn joined_pages(before: Pages, apps: &[App], now: &Model) -> Joined {
     let identity = |app: &App| (app.pid, app.started);
     let is_same = apps.iter().map(identity).eq(now.apps.iter().map(identity));
-    let mut pages = match is_same {
-        true => before,
+    let (mut pages, before) = match is_same {
+        true => (before, None),
         false => {
             let place = |app: &App| {
                 let place = now.apps.binary_search_by_key(&app.pid, |now| now.pid).ok()?;
@@ -197,16 +230,19 @@ fn joined_pages(before: Pages, apps: &[App], now: &Model) -> Pages {
             };
             let places: Vec<Option<u32>> = apps.iter().map(place).collect();
             let mut pages = before.cleared();
-            for page in before.iter() {
-                if let Some(app) = places[page.app] {
-                    pages.add(&page, app);
-                }
-            }
-            pages
+            let moved =
+                before.iter().map(|page| pages.add(&page, places[page.app]?)).collect::<Vec<_>>();
+            (pages, Some(moved))
         }
     };
-    now.pages.iter().for_each(|page| pages.add(&page, page.app as u32));
-    pages
+    let mut later = Vec::with_capacity(if now.touches.is_empty() { 0 } else { now.pages.len() });
+    for page in now.pages.iter() {
+        let id = pages.add(&page, page.app as u32);
+        if !now.touches.is_empty() {
+            later.push(id);
+        }
+    }
+    Joined { pages, before, now: later }
 }
 
 #[cfg(test)]
@@ -303,6 +339,39 @@ mod tests {
             .map(|page| (both.apps[page.app].pid, page.accesses().collect()))
             .collect();
         assert_eq!(seen, [(Pid(3), vec![(0, 1), (1, 2)]), (Pid(2), vec![(0, 4)])]);
+    }
+
+    /// The touches of a model by name: (pid and tid, address).
+    fn touched(model: &Model) -> Vec<(u32, u64)> {
+        let name = |touch: &Touch| {
+            let page = model.pages.get(touch.page);
+            let thread = &model.threads[touch.thread as usize];
+            assert_eq!(page.app, thread.app, "a thread touches pages of its process");
+            (thread.tid.0, page.address)
+        };
+        model.touches.iter().map(name).collect()
+    }
+
+    #[test]
+    fn touches_keep_their_threads_and_pages_when_others_come_and_go() {
+        let touching = |mut model: Model| {
+            for thread in 0..model.threads.len() as u32 {
+                let address = 0x1000 * u64::from(model.threads[thread as usize].tid.0);
+                let page = model.pages.record(thread, address, 12, 0, 0, false).expect("room");
+                model.touches.push(Touch { page, thread, remote: true });
+            }
+            model
+        };
+        let models = |pids: &[u32]| {
+            let apps: Vec<_> = pids.iter().map(|&pid| (pid, 1.0, 1.0, [1, 0])).collect();
+            touching(interval(100, 100, &apps))
+        };
+        let both = joined(models(&[1, 3]), &models(&[2, 3]));
+        assert_eq!(touched(&both), [(3, 0x3000), (2, 0x2000), (3, 0x3000)]);
+        let same = joined(both, &models(&[2, 3]));
+        assert_eq!(touched(&same).len(), 5);
+        let silent = joined(same, &Model { touches: Vec::new(), ..models(&[3]) });
+        assert_eq!(touched(&silent), [(3, 0x3000); 3]);
     }
 
     #[test]

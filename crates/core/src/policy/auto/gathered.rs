@@ -1,5 +1,5 @@
-//! Whether it helped a process that SAM brought threads of it together (phase C), by what SAM itself goes by: what they fetch from the
-//! caches of other nodes.
+//! Whether it helped a process that threads of it were brought together, by SAM (phase C) or by what samples named, going by what SAM
+//! itself goes by: what they fetch from the caches of other nodes.
 //!
 //! A line that more threads write than a node has room for is fetched from other nodes wherever they are; so is one of threads that the
 //! counters cannot tell apart from those it was meant for. No mapping mends that, and the check window finds nothing worse: such a
@@ -9,6 +9,7 @@ use super::held::Held;
 use crate::model::{App, Model};
 use crate::plan::{Outcome, Plan, Proposal, Reason, StepResult};
 use crate::policy::sam::{Phase, SamReason, Side};
+use crate::policy::sharing::SharingReason;
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -49,13 +50,20 @@ struct Gathering {
 }
 
 /// All processes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Gathered {
     now: Nanos,
+    /// Which steps bring a thread to those it exchanges data with.
+    gathers: fn(&Proposal) -> bool,
     processes: BTreeMap<Pid, Process>,
 }
 
 impl Gathered {
+    /// Nothing gathered yet.
+    pub(super) fn of(gathers: fn(&Proposal) -> bool) -> Self {
+        Self { now: Nanos(0), gathers, processes: BTreeMap::new() }
+    }
+
     /// Takes in one interval and judges what is due; processes that ended are forgotten.
     pub(super) fn observe(&mut self, model: &Model) {
         self.now = model.at;
@@ -73,7 +81,7 @@ impl Gathered {
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let of_plan = outcomes.iter().filter(|outcome| outcome.plan == plan.number);
         for outcome in of_plan.filter(|outcome| outcome.result == StepResult::Done) {
-            let step = plan.steps.get(outcome.step).filter(|step| gathers(step));
+            let step = plan.steps.get(outcome.step).filter(|step| (self.gathers)(step));
             let process = step
                 .and_then(|step| step.action.pid())
                 .and_then(|pid| self.processes.get_mut(&pid));
@@ -81,7 +89,17 @@ impl Gathered {
         }
     }
 
-    /// Phase C leaves a process that it gathered in vain.
+    /// Whether a process was gathered a moment ago and the verdict is due.
+    pub(super) fn is_judged(&self, pid: Pid) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.gathering.is_some())
+    }
+
+    /// Whether that is so for some process.
+    pub(super) fn is_judging(&self) -> bool {
+        self.processes.values().any(|process| process.gathering.is_some())
+    }
+
+    /// A process that was gathered in vain is left.
     pub(super) fn in_vain(&self, pid: Pid) -> Option<Held> {
         let process = self.processes.get(&pid)?;
         let left = process.left_until.since(self.now);
@@ -124,12 +142,18 @@ impl Process {
     }
 }
 
-/// Whether a step brings a thread to those it exchanges data with.
-fn gathers(step: &Proposal) -> bool {
+/// A step of SAM's phase C.
+pub(super) fn by_counters(step: &Proposal) -> bool {
     let Reason::Sam(SamReason::Move { phase: Phase::Coherence, side, .. }) = &step.reason else {
         return false;
     };
     *side == Side::Mover
+}
+
+/// A step of the `sharing` policy that brings a thread to another, or holds it for one that comes.
+pub(super) fn by_samples(step: &Proposal) -> bool {
+    let Reason::Sharing(reason) = &step.reason else { return false };
+    matches!(reason, SharingReason::Join { .. } | SharingReason::Stay { .. })
 }
 
 /// What a running thread of a process fetches from caches of other nodes per second of its CPU time, mean over those that were counted.
@@ -160,7 +184,7 @@ mod tests {
 
     impl Scene {
         fn new() -> Self {
-            Self { gathered: Gathered::default(), started: Nanos(0), intervals: 0 }
+            Self { gathered: Gathered::of(by_counters), started: Nanos(0), intervals: 0 }
         }
 
         fn pass(&mut self, intervals: usize, rate: impl Into<Option<f64>>) {

@@ -66,6 +66,10 @@ pub enum Held {
         /// For how long it is left.
         left: Nanos,
     },
+    /// Its process exchanges data, and samples will say in this epoch which threads do so with each other.
+    SamplesFirst,
+    /// Samples named those it shares data with, and it was brought to them: counters see one half of a pair alone.
+    Together,
     /// Its pages were pulled to where N-MASS had put it: neither it nor they move for a while.
     Settling {
         /// For how long.
@@ -89,9 +93,11 @@ impl Held {
     /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
     pub(super) fn lasts(self) -> bool {
         match self {
-            Self::NodesAreChosen | Self::NoRoom { .. } | Self::LeftRemote | Self::InVain { .. } => {
-                true
-            }
+            Self::NodesAreChosen
+            | Self::NoRoom { .. }
+            | Self::LeftRemote
+            | Self::InVain { .. }
+            | Self::Together => true,
             // Samples of a second say more than ten times those of a tenth.
             Self::HomeUnknown => true,
             _ => false,
@@ -136,6 +142,10 @@ impl fmt::Display for Held {
                     "its threads exchanged {before:.2} M/s between nodes and, brought together, {after:.2}: left for {left}"
                 )
             }
+            Self::SamplesFirst => {
+                write!(f, "samples are asked first which threads share data with each other")
+            }
+            Self::Together => write!(f, "samples brought it to those it shares data with"),
             Self::Settling { left } => write!(f, "its pages came to it, settles for {left}"),
             Self::ThreadsMoved { epochs, needed } => {
                 write!(f, "its threads rested for {epochs} of {needed} epochs")

@@ -1,0 +1,185 @@
+//! Whom samples bring together where data is exchanged between nodes: they are asked before SAM's phase C, which knows less.
+//!
+//! Of two threads that hand each other buffers only the one that reads is seen to fetch lines from another node: stores are not counted.
+//! SAM takes all threads of a process that are seen for one group, and brings readers together, each away from the one that fills its
+//! buffers. Pages that both touched name the other ([`Sharing`]). So where there are samples, a process that exchanges data has who
+//! touched what collected, and at the end of the epoch the `sharing` policy is asked. Its own rules hold: nobody is brought where there
+//! is no core or memory would suffer. Threads of other processes are not moved for it. Where it has nothing to say, SAM acts.
+
+use super::gathered::{Gathered, by_samples};
+use super::held::Held;
+use super::past::EPOCH;
+use crate::model::{App, Model, Rung, Touch};
+use crate::plan::{Action, Outcome, Plan, Proposal, StepResult};
+use crate::policy::sharing::{Preset, Sharing};
+use crate::topology::Topology;
+use crate::units::{Nanos, Pid, Tid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// For how long a process of which samples named nobody to bring together is SAM's alone (our choice).
+const FRUITLESS_FOR: Nanos = Nanos::from_secs(10);
+/// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and a whole one.
+const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
+
+/// One process.
+#[derive(Debug, Clone, Default)]
+struct Process {
+    started: Nanos,
+    /// Since when it exchanges data between nodes and samples were not asked: what it touches is collected.
+    exchanging_since: Option<Nanos>,
+    /// Threads that were brought to others.
+    joined: BTreeSet<Tid>,
+    /// Until then SAM has it for itself.
+    left_until: Nanos,
+}
+
+/// All processes.
+#[derive(Debug, Clone)]
+pub(super) struct Paired {
+    now: Nanos,
+    sharing: Sharing,
+    gathered: Gathered,
+    processes: BTreeMap<Pid, Process>,
+}
+
+impl Default for Paired {
+    fn default() -> Self {
+        Self {
+            now: Nanos(0),
+            sharing: Sharing::new(Preset::EXCHANGING),
+            gathered: Gathered::of(by_samples),
+            processes: BTreeMap::new(),
+        }
+    }
+}
+
+impl Paired {
+    /// Takes in one interval; processes that ended are forgotten, and those brought together in vain are SAM's again. `above` = SAM's
+    /// threshold, lines per second of CPU time.
+    pub(super) fn observe(&mut self, model: &Model, above: f64) {
+        self.now = model.at;
+        self.gathered.observe(model);
+        self.processes.retain(|pid, process| {
+            model.app(*pid).is_some_and(|app| app.started == process.started)
+        });
+        let has_samples = model.sensing.rung == Rung::Samples;
+        for app in &model.apps {
+            let fresh = || Process { started: app.started, ..Process::default() };
+            let process = self.processes.entry(app.pid).or_insert_with(fresh);
+            if self.gathered.in_vain(app.pid).is_some() {
+                process.joined.clear();
+            } else if has_samples
+                && process.left_until <= self.now
+                && !self.gathered.is_judged(app.pid)
+                && exchanges(model, app, above)
+            {
+                process.exchanging_since.get_or_insert(self.now);
+            }
+        }
+    }
+
+    /// What was done of a plan. Whoever moves a joined thread takes it from the others, unless all of a node go.
+    pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        self.gathered.learn(plan, outcomes);
+        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
+            let Some(step) = plan.steps.get(outcome.step) else { continue };
+            let Action::SetAffinity { pid, tid, .. } = &step.action else { continue };
+            let Some(process) = self.processes.get_mut(pid) else { continue };
+            if outcome.result != StepResult::Done {
+                continue;
+            }
+            if by_samples(step) {
+                process.joined.insert(*tid);
+            } else if !step.reason.is_indivisible() {
+                process.joined.remove(tid);
+            }
+        }
+    }
+
+    /// Whether what threads touch is to be collected.
+    pub(super) fn wants_touches(&self) -> bool {
+        self.processes.values().any(|process| process.exchanging_since.is_some())
+    }
+
+    /// Whether some process was brought together a moment ago: what became of it is seen sooner by ten looks a second.
+    pub(super) fn is_judging(&self) -> bool {
+        self.gathered.is_judging()
+    }
+
+    /// Why SAM leaves a process: samples are about to name who shares data with whom, or have just done so. Its other phases wait as they do
+    /// for its own phase C.
+    pub(super) fn samples_first(&self, pid: Pid) -> Option<Held> {
+        let process = self.processes.get(&pid)?;
+        let waits = process.exchanging_since.is_some_and(|since| self.now < since + PATIENCE);
+        (waits || self.gathered.is_judged(pid)).then_some(Held::SamplesFirst)
+    }
+
+    /// Why SAM leaves a thread: counters see half of a pair, and do not take it apart again.
+    pub(super) fn together(&self, pid: Pid, tid: Tid) -> Option<Held> {
+        self.processes.get(&pid)?.joined.contains(&tid).then_some(Held::Together)
+    }
+
+    /// At the end of an epoch: threads of processes that exchanged data in it. `is_left` = those that others have something to do with.
+    pub(super) fn propose(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        above: f64,
+        is_left: impl Fn(&App) -> bool,
+    ) -> Vec<Proposal> {
+        let asked = self.asked(model, above, is_left);
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        let proposals = self.sharing.propose_for(model, topology, |app| asked.contains(&app.pid));
+        for pid in asked {
+            let has_some = proposals.iter().any(|one| one.action.pid() == Some(pid));
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            match has_some {
+                true => process.exchanging_since = None,
+                false => process.give_up(self.now),
+            }
+        }
+        proposals
+    }
+
+    /// Who is asked about; who exchanged less in the whole epoch than in a part of it is not any more.
+    fn asked(
+        &mut self,
+        model: &Model,
+        above: f64,
+        is_left: impl Fn(&App) -> bool,
+    ) -> BTreeSet<Pid> {
+        let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
+        let seen: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
+        let mut asked = BTreeSet::new();
+        for (index, app) in model.apps.iter().enumerate() {
+            let Some(process) = self.processes.get_mut(&app.pid) else { continue };
+            let Some(since) = process.exchanging_since else { continue };
+            if !exchanges(model, app, above) {
+                process.exchanging_since = None;
+            } else if seen.contains(&index) && !is_left(app) {
+                asked.insert(app.pid);
+            } else if self.now >= since + PATIENCE {
+                process.give_up(self.now);
+            }
+        }
+        asked
+    }
+}
+
+impl Process {
+    /// Samples say nothing of it.
+    fn give_up(&mut self, now: Nanos) {
+        self.exchanging_since = None;
+        self.left_until = now + FRUITLESS_FOR;
+    }
+}
+
+/// Whether several threads of a process run and one of them fetches many lines from caches of other nodes.
+fn exchanges(model: &Model, app: &App, above: f64) -> bool {
+    let mut running = model.threads_of(app).iter().filter(|thread| thread.is_running());
+    running.clone().count() > 1
+        && running.any(|one| one.rates.coherence_remote_per_s.is_some_and(|rate| rate > above))
+}

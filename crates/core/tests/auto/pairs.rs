@@ -1,0 +1,180 @@
+//! Pairs that samples name: before SAM's phase C, and left to it where samples say nothing.
+
+use crate::scene::{Host, World, machine, process, second};
+use expect_test::{Expect, expect};
+use rondpoint_core::model::{Rung, Touch};
+use rondpoint_core::{Model, Nanos, Topology};
+
+/// What two readers, each of which the one that fills its buffers sits away from, show in an interval of 100 ms.
+#[derive(Clone, Copy)]
+struct Pairs {
+    /// Threads 100 and 101 fill, 102 and 103 read.
+    cpus: [usize; 4],
+    /// Lines that a reader fetches from caches of other nodes, per second.
+    fetched: f64,
+    /// Who touches the same page as whom, if samples tell.
+    touch: &'static [[usize; 2]],
+    rung: Rung,
+}
+
+const APART: Pairs =
+    Pairs { cpus: [0, 2, 1, 3], fetched: 2e6, touch: &[[0, 3], [1, 2]], rung: Rung::Samples };
+/// The readers have changed places.
+const TOGETHER: Pairs = Pairs { cpus: [0, 2, 3, 1], ..APART };
+
+impl Pairs {
+    fn interval(self, number: u64, topology: &Topology) -> Model {
+        let mut model = second(0, topology);
+        model.at = Nanos::from_millis(100 * number);
+        model.elapsed = Nanos::from_millis(100);
+        model.sensing.rung = self.rung;
+        // Threads are named after the CPUs where they begin.
+        let threads = process(&mut model, topology, 1, &[0, 1, 2, 3], &[0.1, 0.1], "");
+        for (index, thread) in threads.iter_mut().enumerate() {
+            thread.cpu = self.cpus[index];
+            thread.rates.coherence_remote_per_s = Some(if index < 2 { 0.0 } else { self.fetched });
+            thread.rates.memory_per_s = Some(0.0);
+        }
+        for (place, pair) in self.touch.iter().enumerate() {
+            for thread in pair {
+                let address = (1 + place as u64) << 12;
+                let node = topology.node_of_cpu(self.cpus[*thread]) as u16;
+                let page = model.pages.record(0, address, 12, 0, node, true).expect("room");
+                model.touches.push(Touch { page, thread: *thread as u32, remote: true });
+            }
+        }
+        model
+    }
+}
+
+/// The first line of each kind that a step tells, with its time, over so many seconds.
+fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
+    let (mut text, mut last) = (String::new(), String::new());
+    for number in 1..=10 * seconds {
+        let model = pairs(number).interval(number, &world.topology);
+        let step = world.step(&model);
+        let of_threads: Vec<&str> = step.lines().filter(|line| line.contains("thread")).collect();
+        let what = of_threads.join("\n  ");
+        let kind: String = what.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        if kind != last && !what.is_empty() && !what.contains("more than 3 needed") {
+            text += &format!("{:.1} s: {what}\n", number as f64 / 10.0);
+        }
+        last = kind;
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
+    check(
+        3,
+        |number| match number {
+            11.. => Pairs { fetched: 0.0, ..TOGETHER },
+            _ => APART,
+        },
+        expect![[r#"
+            0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              sharing: thread 101 of 1 to CPUs 2-3
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+        "#]],
+    );
+}
+
+#[test]
+fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
+    check(
+        5,
+        |number| match number {
+            11.. => Pairs { fetched: 9e5, ..TOGETHER },
+            _ => APART,
+        },
+        expect![[r#"
+            0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              sharing: thread 101 of 1 to CPUs 2-3
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            1.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            2.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples brought it to those it shares data with
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples brought it to those it shares data with
+        "#]],
+    );
+}
+
+#[test]
+fn without_samples_of_addresses_sam_gathers_who_is_seen() {
+    check(
+        1,
+        |_| Pairs { rung: Rung::Counters, ..APART },
+        expect![[r#"
+        0.4 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
+          sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+          sam: thread 102 of 1 to CPUs 0-1
+    "#]],
+    );
+}
+
+#[test]
+fn where_samples_name_nobody_sam_acts() {
+    let with = |touch| move |_| Pairs { touch, ..APART };
+    check(
+        2,
+        with(&[[0, 0], [1, 1], [2, 2], [3, 3]]),
+        expect![[r#"
+        0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+        1.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
+          sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+          sam: thread 102 of 1 to CPUs 0-1
+    "#]],
+    );
+    check(
+        3,
+        with(&[]),
+        expect![[r#"
+        0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+        2.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
+          sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+          sam: thread 102 of 1 to CPUs 0-1
+    "#]],
+    );
+}
+
+#[test]
+fn pairs_that_exchange_as_much_together_are_sams_again() {
+    check(
+        4,
+        |number| match number {
+            11.. => TOGETHER,
+            _ => APART,
+        },
+        expect![[r#"
+            0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              sharing: thread 101 of 1 to CPUs 2-3
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            1.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            2.0 s: sam: thread 102 of 1 to CPU 0, then CPUs 0-1
+              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+              sam: thread 103 of 1 to CPUs 0-1
+            3.0 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
+        "#]],
+    );
+}
