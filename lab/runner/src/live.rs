@@ -11,6 +11,7 @@ mod encodings;
 mod killed;
 mod moving;
 mod outcomes;
+mod pairs;
 mod phases;
 mod rests;
 mod session;
@@ -53,7 +54,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -65,6 +66,7 @@ const CHECKS: [Check; 15] = [
     Check { name: "nmass", run: threads::check_nmass },
     Check { name: "phases", run: phases::check },
     Check { name: "births", run: births::check },
+    Check { name: "pairs", run: pairs::check },
     Check { name: "rests", run: rests::check },
     Check { name: "sam", run: threads::check_sam },
     Check { name: "moving", run: moving::check },

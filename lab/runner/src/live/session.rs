@@ -45,6 +45,13 @@ pub(super) fn report(record: &Record, tag: &str) -> Result<Value> {
     serde_json::from_str(line).with_context(|| format!("the report {tag}"))
 }
 
+/// The verdicts on all trials in words, and whether one of them is that it got worse.
+pub(super) fn verdicts(report: &Value) -> (String, bool) {
+    let trials = report["trials"].as_array().into_iter().flatten();
+    let verdicts: Vec<&str> = trials.filter_map(|trial| trial["verdict"].as_str()).collect();
+    (verdicts.join(", "), verdicts.contains(&"worse"))
+}
+
 /// Pages of all processes and mechanisms with this outcome.
 pub(super) fn pages(report: &Value, outcome: &str) -> u64 {
     let accounts = report["processes"].as_array().into_iter().flatten();

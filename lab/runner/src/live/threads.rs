@@ -8,7 +8,7 @@ use rondpoint_machine::Machine;
 use serde_json::Value;
 
 use super::name;
-use super::session::{first_that_shows, report, run};
+use super::session::{first_that_shows, report, run, verdicts};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 use crate::progress::{pace, round_ends};
@@ -181,12 +181,6 @@ impl Managed {
     }
 
     /// Verdicts in words, and whether one of them is `worse`.
-    fn verdicts(&self) -> (String, bool) {
-        let trials = self.report["trials"].as_array().into_iter().flatten();
-        let verdicts: Vec<&str> = trials.filter_map(|trial| trial["verdict"].as_str()).collect();
-        (verdicts.join(", "), verdicts.contains(&"worse"))
-    }
-
     /// Rounds a second in the last half second before the manager left, over those before it came.
     fn gain(&self, rounds: &[f64], seconds: f64) -> f64 {
         pace(rounds, 1.0 + seconds - 0.5, 1.0 + seconds) / pace(rounds, 0.2, 0.9)
@@ -197,7 +191,7 @@ impl Managed {
     fn findings(&self, machine: &Machine, place: &Place, gain: (f64, f64)) -> Vec<Finding> {
         let Self { tag, .. } = self;
         let name = name(machine);
-        let (verdicts, is_worse) = self.verdicts();
+        let (verdicts, is_worse) = verdicts(&self.report);
         let masks = |threads: &Vec<Thread>| -> Vec<(u32, String)> {
             let mut masks: Vec<_> =
                 threads.iter().map(|thread| (thread.tid, thread.mask.clone())).collect();
