@@ -195,20 +195,25 @@ impl Auto {
         proposals
     }
 
-    /// What samples name, once an epoch, of processes with which nobody else has to do.
+    /// What samples name, of processes with which nobody else has to do. `over` = the epoch, if it ends.
     fn pair(
         &mut self,
-        model: &Model,
+        over: Option<&Model>,
         topology: &Topology,
         claimed: &BTreeMap<Pid, Held>,
     ) -> Vec<Proposal> {
-        let Self { sam, gathered, paired, asymsched, .. } = self;
+        let Self { sam, gathered, paired, asymsched, epoch, .. } = self;
         let is_left = |app: &App| {
             claimed.contains_key(&app.pid)
                 || gathered.is_judged(app.pid)
                 || memory_moves(asymsched, app.pid).is_some()
         };
-        paired.propose(model, topology, sam.thresholds(topology).coherence, is_left)
+        let above = sam.thresholds(topology).coherence;
+        match (over, epoch.so_far()) {
+            (Some(epoch), _) => paired.propose(epoch, topology, above, is_left),
+            (None, Some(part)) => paired.propose_early(part, topology, above, is_left),
+            (None, None) => Vec::new(),
+        }
     }
 
     /// N-MASS, once an epoch. `claimed` = what SAM does in this step.
@@ -306,7 +311,7 @@ impl Auto {
         random: &mut Random,
         proposals: &mut Vec<Proposal>,
     ) {
-        let pairs = self.pair(&model, topology, &claims(proposals));
+        let pairs = self.pair(Some(&model), topology, &claims(proposals));
         proposals.extend(pairs);
         let moves = self.balance(&model, topology, &claims(proposals));
         proposals.extend(moves);
@@ -409,8 +414,12 @@ impl Policy for Auto {
         self.gathered.observe(model);
         self.paired.observe(model, self.sam.thresholds(topology).coherence);
         let mut proposals = self.share(model, topology);
-        if let Some(epoch) = self.epoch.add(model, EPOCH) {
-            self.end_epoch(epoch, topology, random, &mut proposals);
+        match self.epoch.add(model, EPOCH) {
+            Some(epoch) => self.end_epoch(epoch, topology, random, &mut proposals),
+            None => {
+                let pairs = self.pair(None, topology, &claims(&proposals));
+                proposals.extend(pairs);
+            }
         }
         proposals
     }

@@ -23,6 +23,7 @@ use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -86,6 +87,18 @@ impl Sharing {
     #[must_use]
     pub fn new(preset: Preset) -> Self {
         Self { preset, is_page_round: false }
+    }
+
+    /// Whether all of these threads (by place in the model) share data with another of their process, by samples.
+    #[must_use]
+    pub fn names_all(&self, model: &Model, topology: &Topology, threads: &[usize]) -> bool {
+        let mut asked = vec![false; model.apps.len()];
+        threads.iter().for_each(|&thread| asked[model.threads[thread].app] = true);
+        let groups = observe::groups(model, topology, &asked, &self.preset);
+        let is_named = |thread: &usize| {
+            groups.iter().any(|group| group.threads.binary_search(&(*thread as u32)).is_ok())
+        };
+        threads.iter().all(is_named)
     }
 
     /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.

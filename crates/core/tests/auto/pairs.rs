@@ -70,13 +70,11 @@ fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
     check(
         3,
         |number| match number {
-            11.. => Pairs { fetched: 0.0, ..TOGETHER },
+            5.. => Pairs { fetched: 0.0, ..TOGETHER },
             _ => APART,
         },
         expect![[r#"
-            0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
@@ -87,23 +85,38 @@ fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
 }
 
 #[test]
+fn who_is_not_named_yet_is_waited_for_until_the_epoch_ends() {
+    check(
+        1,
+        |_| Pairs { touch: &[[0, 3], [1, 1], [2, 2]], ..APART },
+        expect![[r#"
+        0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+        1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+          sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+          sharing: thread 100 of 1 to CPUs 0-1
+          held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+    "#]],
+    );
+}
+
+#[test]
 fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
     check(
         5,
         |number| match number {
-            11.. => Pairs { fetched: 9e5, ..TOGETHER },
+            5.. => Pairs { fetched: 9e5, ..TOGETHER },
             _ => APART,
         },
         expect![[r#"
-            0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
               held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+            0.5 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
             2.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples brought it to those it shares data with
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples brought it to those it shares data with
@@ -156,24 +169,22 @@ fn pairs_that_exchange_as_much_together_are_sams_again() {
     check(
         4,
         |number| match number {
-            11.. => TOGETHER,
+            5.. => TOGETHER,
             _ => APART,
         },
         expect![[r#"
-            0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
               held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+            0.5 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            2.0 s: sam: thread 102 of 1 to CPU 0, then CPUs 0-1
+            1.4 s: sam: thread 102 of 1 to CPU 0, then CPUs 0-1
               sam: thread 100 of 1 to CPU 3, then CPUs 2-3
               sam: thread 103 of 1 to CPUs 0-1
-            3.0 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
+            2.4 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
         "#]],
     );

@@ -22,6 +22,11 @@ impl Epoch {
         self.began.map_or(Nanos(0), |began| self.now.since(began))
     }
 
+    /// What it has shown so far, if it is not over.
+    pub(super) fn so_far(&self) -> Option<&Model> {
+        self.sum.as_ref()
+    }
+
     /// Adds an interval; gives the epoch if that ends it. From end to end it is never shorter than `length`: N-MASS and AsymSched
     /// would sit out every other one. What was measured in it may be: the interval after an action is nobody's.
     pub(super) fn add(&mut self, interval: &Model, length: Nanos) -> Option<Model> {

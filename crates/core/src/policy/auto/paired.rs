@@ -3,14 +3,16 @@
 //! Of two threads that hand each other buffers only the one that reads is seen to fetch lines from another node: stores are not counted.
 //! SAM takes all threads of a process that are seen for one group, and brings readers together, each away from the one that fills its
 //! buffers. Pages that both touched name the other ([`Sharing`]). So where there are samples, a process that exchanges data has who
-//! touched what collected, and at the end of the epoch the `sharing` policy is asked. Its own rules hold: nobody is brought where there
-//! is no core or memory would suffer. Threads of other processes are not moved for it. Where it has nothing to say, SAM acts.
+//! touched what collected, and the `sharing` policy is asked: once samples name somebody for each thread that is seen, at the end of the
+//! epoch in any case. Its own rules hold: nobody is brought where there is no core or memory would suffer. Threads of other processes are
+//! not moved for it. Where it has nothing to say, SAM acts.
 
 use super::gathered::{Gathered, by_samples};
 use super::held::Held;
 use super::past::EPOCH;
 use crate::model::{App, Model, Rung, Touch};
 use crate::plan::{Action, Outcome, Plan, Proposal, StepResult};
+use crate::policy::sam::STEADY_ABOVE;
 use crate::policy::sharing::{Preset, Sharing};
 use crate::topology::Topology;
 use crate::units::{Nanos, Pid, Tid};
@@ -21,6 +23,9 @@ use alloc::vec::Vec;
 const FRUITLESS_FOR: Nanos = Nanos::from_secs(10);
 /// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and a whole one.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
+
+/// What is collected for so long may do (our choice): SAM's flags are steady then, had it not to wait.
+const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
 
 /// One process.
 #[derive(Debug, Clone, Default)]
@@ -129,17 +134,44 @@ impl Paired {
         is_left: impl Fn(&App) -> bool,
     ) -> Vec<Proposal> {
         let asked = self.asked(model, above, is_left);
+        let proposals = self.ask(model, topology, &asked);
+        let is_unnamed = |pid: &&Pid| proposals.iter().all(|one| one.action.pid() != Some(**pid));
+        for pid in asked.iter().filter(is_unnamed) {
+            let process = self.processes.get_mut(pid);
+            process.into_iter().for_each(|process| process.give_up(self.now));
+        }
+        proposals
+    }
+
+    /// The same before the epoch is over, for those of whom samples name everybody who is seen to exchange data.
+    pub(super) fn propose_early(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        above: f64,
+        is_left: impl Fn(&App) -> bool,
+    ) -> Vec<Proposal> {
+        let is_ripe = |app: &&App| {
+            let since = self.processes.get(&app.pid).and_then(|process| process.exchanging_since);
+            let seen: Vec<usize> = exchanging(model, app, above).collect();
+            since.is_some_and(|since| self.now >= since + RIPE)
+                && !seen.is_empty()
+                && !is_left(app)
+                && self.sharing.names_all(model, topology, &seen)
+        };
+        let asked = model.apps.iter().filter(is_ripe).map(|app| app.pid).collect();
+        self.ask(model, topology, &asked)
+    }
+
+    /// Who got an answer is not waited for any more.
+    fn ask(&mut self, model: &Model, topology: &Topology, asked: &BTreeSet<Pid>) -> Vec<Proposal> {
         if asked.is_empty() {
             return Vec::new();
         }
         let proposals = self.sharing.propose_for(model, topology, |app| asked.contains(&app.pid));
-        for pid in asked {
-            let has_some = proposals.iter().any(|one| one.action.pid() == Some(pid));
-            let Some(process) = self.processes.get_mut(&pid) else { continue };
-            match has_some {
-                true => process.exchanging_since = None,
-                false => process.give_up(self.now),
-            }
+        for pid in proposals.iter().filter_map(|one| one.action.pid()) {
+            let process = self.processes.get_mut(&pid);
+            process.into_iter().for_each(|process| process.exchanging_since = None);
         }
         proposals
     }
@@ -179,7 +211,15 @@ impl Process {
 
 /// Whether several threads of a process run and one of them fetches many lines from caches of other nodes.
 fn exchanges(model: &Model, app: &App, above: f64) -> bool {
-    let mut running = model.threads_of(app).iter().filter(|thread| thread.is_running());
-    running.clone().count() > 1
-        && running.any(|one| one.rates.coherence_remote_per_s.is_some_and(|rate| rate > above))
+    let running = model.threads_of(app).iter().filter(|thread| thread.is_running());
+    running.count() > 1 && exchanging(model, app, above).next().is_some()
+}
+
+/// The running threads that do (by place in the model).
+fn exchanging<'a>(model: &'a Model, app: &'a App, above: f64) -> impl Iterator<Item = usize> + 'a {
+    app.threads.clone().filter(move |&place| {
+        let thread = &model.threads[place];
+        let fetched = thread.rates.coherence_remote_per_s;
+        thread.is_running() && fetched.is_some_and(|rate| rate > above)
+    })
 }
