@@ -15,10 +15,17 @@ struct Pairs {
     /// Who touches the same page as whom, if samples tell.
     touch: &'static [[usize; 2]],
     rung: Rung,
+    /// The readers are there.
+    read: bool,
 }
 
-const APART: Pairs =
-    Pairs { cpus: [0, 2, 1, 3], fetched: 2e6, touch: &[[0, 3], [1, 2]], rung: Rung::Samples };
+const APART: Pairs = Pairs {
+    cpus: [0, 2, 1, 3],
+    fetched: 2e6,
+    touch: &[[0, 3], [1, 2]],
+    rung: Rung::Samples,
+    read: true,
+};
 /// The readers have changed places.
 const TOGETHER: Pairs = Pairs { cpus: [0, 2, 3, 1], ..APART };
 
@@ -29,14 +36,15 @@ impl Pairs {
         model.elapsed = Nanos::from_millis(100);
         model.sensing.rung = self.rung;
         // Threads are named after the CPUs where they begin.
-        let threads = process(&mut model, topology, 1, &[0, 1, 2, 3], &[0.1, 0.1], "");
+        let count = if self.read { 4 } else { 2 };
+        let threads = process(&mut model, topology, 1, &[0, 1, 2, 3][..count], &[0.1, 0.1], "");
         for (index, thread) in threads.iter_mut().enumerate() {
             thread.cpu = self.cpus[index];
             thread.rates.coherence_remote_per_s = Some(if index < 2 { 0.0 } else { self.fetched });
             thread.rates.memory_per_s = Some(0.0);
         }
         for (place, pair) in self.touch.iter().enumerate() {
-            for thread in pair {
+            for thread in pair.iter().filter(|thread| **thread < count) {
                 let address = (1 + place as u64) << 12;
                 let node = topology.node_of_cpu(self.cpus[*thread]) as u16;
                 let page = model.pages.record(0, address, 12, 0, node, true).expect("room");
@@ -120,6 +128,33 @@ fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
             2.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples brought it to those it shares data with
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples brought it to those it shares data with
+        "#]],
+    );
+}
+
+#[test]
+fn whoever_gets_the_number_of_a_thread_that_ended_was_brought_to_nobody() {
+    // New readers, far from those who fill their buffers, whose pages samples do not name.
+    const NEW: Pairs = Pairs { touch: &[[0, 0], [1, 1], [2, 2], [3, 3]], fetched: 9e5, ..APART };
+    check(
+        3,
+        |number| match number {
+            5 | 6 => Pairs { read: false, ..TOGETHER },
+            7.. => NEW,
+            _ => APART,
+        },
+        expect![[r#"
+            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              sharing: thread 101 of 1 to CPUs 2-3
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            1.0 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            2.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
+              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+              sam: thread 102 of 1 to CPUs 0-1
         "#]],
     );
 }

@@ -60,8 +60,8 @@ impl Default for Paired {
 }
 
 impl Paired {
-    /// Takes in one interval; processes that ended are forgotten, and those brought together in vain are SAM's again. `above` = SAM's
-    /// threshold, lines per second of CPU time.
+    /// Takes in one interval; who ended is forgotten, and processes brought together in vain are SAM's again. `above` = SAM's threshold,
+    /// lines per second of CPU time.
     pub(super) fn observe(&mut self, model: &Model, above: f64) {
         self.now = model.at;
         self.gathered.observe(model);
@@ -72,6 +72,9 @@ impl Paired {
         for app in &model.apps {
             let fresh = || Process { started: app.started, ..Process::default() };
             let process = self.processes.entry(app.pid).or_insert_with(fresh);
+            // A thread that ended leaves its number to another, which nobody brought anywhere.
+            let threads = model.threads_of(app);
+            process.joined.retain(|tid| threads.binary_search_by_key(tid, |one| one.tid).is_ok());
             if self.gathered.in_vain(app.pid).is_some() {
                 process.joined.clear();
             } else if has_samples
