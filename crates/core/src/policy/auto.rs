@@ -188,8 +188,9 @@ impl Auto {
             };
             flags.not_steady(flagged.tid, flagged.phase).or_else(sampled).or_else(held)
         });
-        let is_calm = proposals.is_empty() && withheld.iter().all(|(_, held)| held.lasts());
-        let is_calm = is_calm && !gathered.is_judging() && !paired.is_judging();
+        let is_judging = gathered.is_judging() || paired.is_judging();
+        let is_calm =
+            !is_judging && proposals.is_empty() && withheld.iter().all(|(_, held)| held.lasts());
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         self.hold(withheld);
         proposals
@@ -209,11 +210,8 @@ impl Auto {
                 || memory_moves(asymsched, app.pid).is_some()
         };
         let above = sam.thresholds(topology).coherence;
-        match (over, epoch.so_far()) {
-            (Some(epoch), _) => paired.propose(epoch, topology, above, is_left),
-            (None, Some(part)) => paired.propose_early(part, topology, above, is_left),
-            (None, None) => Vec::new(),
-        }
+        let Some(shown) = over.or_else(|| epoch.so_far()) else { return Vec::new() };
+        paired.propose(shown, over.is_some(), topology, above, is_left)
     }
 
     /// N-MASS, once an epoch. `claimed` = what SAM does in this step.

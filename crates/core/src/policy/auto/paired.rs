@@ -23,7 +23,6 @@ use alloc::vec::Vec;
 const FRUITLESS_FOR: Nanos = Nanos::from_secs(10);
 /// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and a whole one.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
-
 /// What is collected for so long may do (our choice): SAM's flags are steady then, had it not to wait.
 const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
 
@@ -128,32 +127,43 @@ impl Paired {
         self.processes.get(&pid)?.joined.contains(&tid).then_some(Held::Together)
     }
 
-    /// At the end of an epoch: threads of processes that exchanged data in it. `is_left` = those that others have something to do with.
+    /// Threads of processes that exchanged data in what `model` shows: a whole epoch if it `is_over`, else what there is of it, which says
+    /// enough of those for whom samples name everybody who is seen. `is_left` = those that others have something to do with.
     pub(super) fn propose(
         &mut self,
         model: &Model,
+        is_over: bool,
         topology: &Topology,
         above: f64,
         is_left: impl Fn(&App) -> bool,
     ) -> Vec<Proposal> {
-        let asked = self.asked(model, above, is_left);
-        let proposals = self.ask(model, topology, &asked);
-        let is_unnamed = |pid: &&Pid| proposals.iter().all(|one| one.action.pid() != Some(**pid));
-        for pid in asked.iter().filter(is_unnamed) {
-            let process = self.processes.get_mut(pid);
-            process.into_iter().for_each(|process| process.give_up(self.now));
+        let asked = match is_over {
+            true => self.due(model, above, is_left),
+            false => self.ripe(model, topology, above, is_left),
+        };
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        let proposals = self.sharing.propose_for(model, topology, |app| asked.contains(&app.pid));
+        for pid in asked {
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            if proposals.iter().any(|one| one.action.pid() == Some(pid)) {
+                process.exchanging_since = None;
+            } else if is_over {
+                process.give_up(self.now);
+            }
         }
         proposals
     }
 
-    /// The same before the epoch is over, for those of whom samples name everybody who is seen to exchange data.
-    pub(super) fn propose_early(
-        &mut self,
+    /// Who is asked about before the epoch is over.
+    fn ripe(
+        &self,
         model: &Model,
         topology: &Topology,
         above: f64,
         is_left: impl Fn(&App) -> bool,
-    ) -> Vec<Proposal> {
+    ) -> BTreeSet<Pid> {
         let is_ripe = |app: &&App| {
             let since = self.processes.get(&app.pid).and_then(|process| process.exchanging_since);
             let seen: Vec<usize> = exchanging(model, app, above).collect();
@@ -162,30 +172,11 @@ impl Paired {
                 && !is_left(app)
                 && self.sharing.names_all(model, topology, &seen)
         };
-        let asked = model.apps.iter().filter(is_ripe).map(|app| app.pid).collect();
-        self.ask(model, topology, &asked)
+        model.apps.iter().filter(is_ripe).map(|app| app.pid).collect()
     }
 
-    /// Who got an answer is not waited for any more.
-    fn ask(&mut self, model: &Model, topology: &Topology, asked: &BTreeSet<Pid>) -> Vec<Proposal> {
-        if asked.is_empty() {
-            return Vec::new();
-        }
-        let proposals = self.sharing.propose_for(model, topology, |app| asked.contains(&app.pid));
-        for pid in proposals.iter().filter_map(|one| one.action.pid()) {
-            let process = self.processes.get_mut(&pid);
-            process.into_iter().for_each(|process| process.exchanging_since = None);
-        }
-        proposals
-    }
-
-    /// Who is asked about; who exchanged less in the whole epoch than in a part of it is not any more.
-    fn asked(
-        &mut self,
-        model: &Model,
-        above: f64,
-        is_left: impl Fn(&App) -> bool,
-    ) -> BTreeSet<Pid> {
+    /// Who is asked about when it is; who exchanged less in the whole epoch than in a part of it is not any more.
+    fn due(&mut self, model: &Model, above: f64, is_left: impl Fn(&App) -> bool) -> BTreeSet<Pid> {
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
         let seen: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
         let mut asked = BTreeSet::new();
