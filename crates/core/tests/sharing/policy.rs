@@ -56,6 +56,31 @@ fn five_common_samples_bring_threads_together_and_four_do_not() {
 }
 
 #[test]
+fn threads_of_processes_that_are_not_asked_for_neither_join_nor_make_room() {
+    // Threads 0 and 1 share a page, and 2 and 3 another. Those from 2 on are another process, which fills node 1.
+    let topology = synthetic::parse("node:2 core:2").expect("a machine");
+    let second = FIVE_COMMON.map(|(_, thread)| (1, thread + 2));
+    let touches: Vec<(u32, u32)> = FIVE_COMMON.into_iter().chain(second).collect();
+    let mut model = model(&topology, &[0, 2, 1, 3], &touches);
+    model.apps[0].threads = 0..2;
+    model.apps.push(App::new(Pid(8), 2..4));
+    model.threads[2..].iter_mut().for_each(|thread| thread.app = 1);
+    let moved = |asked: &[u32]| {
+        let is_asked = |app: &App| asked.contains(&app.pid.0);
+        let proposals = Sharing::new(Preset::KAMALI).propose_for(&model, &topology, is_asked);
+        proposals.iter().map(|one| format!("{}\n", one.action)).collect::<String>()
+    };
+    expect![[""]].assert_eq(&moved(&[7]));
+    expect![[r#"
+        thread 1 of 7 to CPU 1, then CPUs 0-1
+        thread 2 of 8 to CPU 2, then CPUs 2-3
+        thread 0 of 7 to CPUs 0-1
+        thread 3 of 8 to CPUs 2-3
+    "#]]
+    .assert_eq(&moved(&[7, 8]));
+}
+
+#[test]
 fn the_authors_code_releases_the_mask_and_leaves_the_next_round_to_pages() {
     let topology = synthetic::parse("node:2 core:2 pu:2").expect("a machine");
     let apart = model(&topology, &[0, 4, 1], &FIVE_COMMON);
