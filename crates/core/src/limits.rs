@@ -21,6 +21,8 @@ const _: () = assert!(DENSE_NODES <= MAX_NODES);
 const _: () = assert!(MAX_TRACKED_PAGES < u32::MAX as usize, "pages are indexed with 32 bits");
 /// Treated pages that Carrefour remembers for one application: as many as it can treat in 17 s at 30,000 a second.
 pub const MAX_REMEMBERED_PAGES: usize = 1 << 19;
+/// Co-located pages that Carrefour follows for one application to see who uses them: as many as one round fills between samples.
+pub const MAX_FOLLOWED_PAGES: usize = 1 << 16;
 /// Moves of pages and threads that the guard remembers: more than the byte budget of eight nodes allows in half a window.
 pub const MAX_REMEMBERED_MOVES: usize = 1 << 20;
 /// Entries of the ledger that hold pages to be put back; the oldest are settled first.

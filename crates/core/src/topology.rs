@@ -162,6 +162,16 @@ impl Topology {
         self.description.distances[(accessing, holding)]
     }
 
+    /// The node itself, or the nearest with memory (the lowest on a tie) if it has none.
+    #[must_use]
+    pub fn nearest_memory(&self, node: usize) -> usize {
+        let memory = self.memory_nodes();
+        match self.has_memory(node) {
+            true => node,
+            false => memory.iter().min_by_key(|&held| self.distance(node, held)).unwrap_or(node),
+        }
+    }
+
     /// What was found on this machine in place of the published thresholds.
     #[must_use]
     pub fn calibrated(&self) -> &Calibrated {

@@ -258,12 +258,22 @@ impl Pages {
         Some(id)
     }
 
-    fn find_or_add(&mut self, app: u32, address: u64, shift: u8) -> Option<PageId> {
+    /// The page of a process (its index) that begins at an address, if it was sampled.
+    #[must_use]
+    pub fn find(&self, app: usize, address: u64) -> Option<Page<'_>> {
+        self.id_of(app as u32, address).map(|id| self.get(id))
+    }
+
+    fn id_of(&self, app: u32, address: u64) -> Option<PageId> {
         let records = &self.records;
         let same =
             |&i: &u32| records[i as usize].address == address && records[i as usize].app == app;
-        if let Some(&id) = self.index.find(hash(app, address), same) {
-            return Some(PageId(id));
+        self.index.find(hash(app, address), same).copied().map(PageId)
+    }
+
+    fn find_or_add(&mut self, app: u32, address: u64, shift: u8) -> Option<PageId> {
+        if let Some(id) = self.id_of(app, address) {
+            return Some(id);
         }
         if self.records.len() >= self.capacity {
             self.ignored += 1;

@@ -16,9 +16,11 @@ pub mod pages;
 pub mod preset;
 mod reason;
 mod state;
+mod tenure;
 
 pub use reason::{CarrefourReason, SamplingCause};
 pub use state::{AppState, Verdict};
+pub use tenure::{InVain, Tenure};
 
 use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms, needed_free_percent};
@@ -134,8 +136,9 @@ impl Carrefour {
         &mut self,
         model: &Model,
         topology: &Topology,
-        app: &App,
+        index: usize,
     ) -> Result<Gates, SamplingCause> {
+        let app = &model.apps[index];
         let preset = self.preset_for(app.pid);
         let mut gates = Gates::judge(&preset, model, topology, app)?;
         let Some(state) = self.apps.get_mut(&app.pid) else { return Ok(gates) };
@@ -152,11 +155,15 @@ impl Carrefour {
                 self.idle = true;
             }
         }
+        let tenure = self.preset.pages.tenure.as_ref();
+        let in_vain = tenure.and_then(|rule| state.colocated.look(rule, model, topology, index));
+        gates.mechanisms.colocation &= in_vain.is_none();
         let (local_percent, imbalance_percent) = (gates.local_percent, gates.imbalance_percent);
         state.last = Some(Round { used: gates.mechanisms, local_percent, imbalance_percent });
-        match gates.mechanisms.any() {
-            true => Ok(gates),
-            false => Err(SamplingCause::NoMechanism { local_percent, imbalance_percent }),
+        match in_vain {
+            _ if gates.mechanisms.any() => Ok(gates),
+            Some(in_vain) => Err(SamplingCause::UsersChange(in_vain)),
+            None => Err(SamplingCause::NoMechanism { local_percent, imbalance_percent }),
         }
     }
 
@@ -359,7 +366,7 @@ impl Policy for Carrefour {
         self.follow_processes(model);
         self.idle = false;
         let verdicts: Vec<_> =
-            model.apps.iter().map(|app| self.judge(model, topology, app)).collect();
+            (0..model.apps.len()).map(|app| self.judge(model, topology, app)).collect();
         let is_quiet = verdicts.iter().all(Result::is_err);
         self.quiet_rounds = if is_quiet { self.quiet_rounds.saturating_add(1) } else { 0 };
         let unreplicate: Vec<_> =
@@ -419,9 +426,12 @@ impl Policy for Carrefour {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
                     state.note_treated(&self.preset, pages);
                 }
-                (Action::MovePages { pages, .. }, StepResult::Pages(counts)) => {
+                (Action::MovePages { pages, mechanism, .. }, StepResult::Pages(counts)) => {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
                     state.note_treated(&self.preset, pages);
+                    if *mechanism == Mechanism::CoLocation && self.preset.pages.tenure.is_some() {
+                        state.colocated.note(pages);
+                    }
                 }
                 _ => {}
             }

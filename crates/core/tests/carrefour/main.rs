@@ -8,3 +8,4 @@ mod pages;
 mod properties;
 mod rounds;
 mod rules;
+mod tenure;

@@ -110,7 +110,7 @@ impl Marker<'_> {
         if accessors.is_shared {
             self.mark_shared(page, source, random, marks);
         } else if self.colocates() && accessors.total >= self.needed_private {
-            let target = nearest_memory(self.topology, accessors.first);
+            let target = self.topology.nearest_memory(accessors.first);
             let may_go = target != source && self.app.may_use_node(target);
             if may_go && self.may_move(page.address, page.shift) {
                 marks.colocate.push(page_move(page, source, target));
@@ -148,7 +148,7 @@ impl Marker<'_> {
     }
 
     fn colocate_gap(&self, gap: &Gap, node: usize, most: usize) -> Vec<PageMove> {
-        let to = nearest_memory(self.topology, node);
+        let to = self.topology.nearest_memory(node);
         let elsewhere = gap.homes.iter().filter(|(home, _)| *home != to);
         let guess = first_max(elsewhere, |(_, count)| *count as f64);
         let Some((guess, _)) = guess.filter(|_| self.app.may_use_node(to)) else {
@@ -182,7 +182,9 @@ impl Marker<'_> {
 
     fn colocates(&self) -> bool {
         let with_interleaving = self.preset.pages.colocate_while_interleaving;
-        self.mechanisms.colocation || (with_interleaving && self.mechanisms.interleaving)
+        let is_on =
+            self.mechanisms.colocation || (with_interleaving && self.mechanisms.interleaving);
+        is_on && !self.state.colocated.is_held()
     }
 
     fn mark_shared(&self, page: &Page<'_>, source: usize, random: &mut Random, marks: &mut Marks) {
@@ -236,16 +238,6 @@ impl Marker<'_> {
         let replicated = replicas.is_some_and(|replicas| is_replicated(replicas, address));
         !replicated && (most == 0 || self.state.moves(address) < most)
     }
-}
-
-/// The node itself, or the nearest with memory (the lowest on a tie) if it has none.
-fn nearest_memory(topology: &Topology, node: usize) -> usize {
-    if topology.has_memory(node) {
-        return node;
-    }
-    let nearest =
-        topology.memory_nodes().iter().min_by_key(|&memory| topology.distance(node, memory));
-    nearest.unwrap_or(node)
 }
 
 /// The first of those with the most of something: which it is does not depend on how nodes are numbered.

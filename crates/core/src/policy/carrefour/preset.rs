@@ -1,6 +1,7 @@
 //! Carrefour's published variants, and one of ours, as data (ALGORITHMS 0.3). Percentages are 0..=100; rates are those of machine A and are scaled.
 
 use super::between::Between;
+use super::tenure::Tenure;
 use crate::model::Deviation;
 use crate::plan::Sampling;
 use crate::units::Nanos;
@@ -120,6 +121,8 @@ pub struct PageRules {
     pub least_share: Option<f64>,
     /// Whether pages between sampled ones are taken to be used alike.
     pub between: Option<Between>,
+    /// Whether co-location pauses where co-located pages are used from elsewhere.
+    pub tenure: Option<Tenure>,
 }
 
 /// Where interleaved pages go.
@@ -222,6 +225,7 @@ pub const FINAL: Preset = Preset {
         max_moves_per_huge_page: 0,
         least_share: None,
         between: None,
+        tenure: None,
     },
     sampling: SamplingRates {
         accurate: every(65_000, 30_000),
@@ -343,11 +347,19 @@ const ALIKE: Between = Between {
     most: 1 << 16,
 };
 
+/// When [`STEADY`] takes co-location to be in vain, all of it our choice. Samples of a page that one node uses all come from that node:
+/// where a third of them do not, parts change hands about as often as a round looks, or many threads have been moved. Eight accesses
+/// are enough to tell that from one thread of many that went elsewhere. A pause of two rounds lasts longer than a part that changes
+/// hands each second stays with anybody; the sixth in a row is a minute.
+const BROUGHT: Tenure =
+    Tenure { least_accesses: 8, elsewhere_percent: 33.0, first_rounds: 2, most_rounds: 60 };
+
 /// Ours. The published draw shuffles pages among even nodes too, and its limit leaves one controller a third above the others. This one
 /// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), with
 /// pages of one node too as the author code does, and keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a
 /// round finds less than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two such rounds a sixteenth. Small pages between sampled ones go with those: where
-/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds. What is found last, a page
+/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds. Where what was brought to its users is used by others in the
+/// next round, none is brought for a while. What is found last, a page
 /// or two in each round, is left. A machine on which nothing
 /// is to be done is looked at every other second: a look at 64 CPUs costs most of what watching them may (docs/BENCHMARKS.md).
 pub const STEADY: Preset = Preset {
@@ -361,6 +373,7 @@ pub const STEADY: Preset = Preset {
         colocate_while_interleaving: true,
         least_share: Some(0.02),
         between: Some(ALIKE),
+        tenure: Some(BROUGHT),
         ..FINAL.pages
     },
     sampling: SamplingRates {

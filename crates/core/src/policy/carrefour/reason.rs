@@ -1,5 +1,6 @@
 //! Why Carrefour proposes something, with the numbers that led to it.
 
+use super::tenure::InVain;
 use crate::model::Deviation;
 use alloc::vec::Vec;
 use core::fmt;
@@ -121,6 +122,8 @@ pub enum SamplingCause {
         /// Needed for the accurate rate.
         needed: u64,
     },
+    /// Pages that were brought to their users are used by others now.
+    UsersChange(InVain),
     /// Rounds in a row treated other pages than those that are accessed now.
     GivenUp {
         /// Rounds.
@@ -229,6 +232,10 @@ impl fmt::Display for SamplingCause {
             Self::Actions { actions, needed } => {
                 write!(f, "{actions} placements changed, {needed} keep the accurate rate")
             }
+            Self::UsersChange(InVain { accesses, elsewhere, rounds }) => write!(
+                f,
+                "{elsewhere} of {accesses} accesses of co-located pages come from elsewhere; none is co-located, rounds: {rounds}"
+            ),
             Self::GivenUp { rounds } => {
                 write!(f, "{rounds} rounds treated other pages than those accessed")
             }

@@ -2,6 +2,7 @@
 
 use super::gates::{Gates, Mechanisms};
 use super::preset::{Feedback, Preset, Stabiliser};
+use super::tenure::Colocated;
 use crate::limits::MAX_REMEMBERED_PAGES;
 use crate::model::{Deviation, Page, imbalance_percent};
 use crate::observation::Replica;
@@ -28,6 +29,8 @@ pub struct AppState {
     pub(super) last: Option<Round>,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
+    /// What was brought to its users.
+    pub(super) colocated: Colocated,
     untreated_rounds: u32,
     never_replicate: BTreeSet<u64>,
     moves: BTreeMap<u64, u16>,

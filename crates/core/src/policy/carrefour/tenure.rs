@@ -1,0 +1,113 @@
+//! Whether co-located pages stay with those to whom they were brought (ours, no paper's).
+//!
+//! Carrefour brings a page to the node that used it in the last round. Where threads hand their parts round, or the kernel sends them
+//! to and fro, another node uses it in the next: the move cost time and helped nobody, and no check window need find that worse, for
+//! the program was as far from its pages before. But the samples say it: a page that was brought to one node is used from another.
+//! Then nothing is co-located for a while, and for twice as long each time that it is in vain again. In the meantime these pages tell
+//! by themselves whether each stays with whoever has it now, so that nothing need be moved to find out, and parts that changed hands
+//! once wait for one pause only.
+
+use crate::limits::MAX_FOLLOWED_PAGES;
+use crate::model::Model;
+use crate::plan::PageMove;
+use crate::topology::Topology;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// When co-location is taken to be in vain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tenure {
+    /// Sampled accesses of co-located pages that a round needs to tell.
+    pub least_accesses: u32,
+    /// Percent of them that come from other nodes than in the round before, above which it is in vain.
+    pub elsewhere_percent: f64,
+    /// Rounds without co-location, the first time.
+    pub first_rounds: u32,
+    /// The same at most.
+    pub most_rounds: u32,
+}
+
+/// Why an application's pages are not co-located in this round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct InVain {
+    /// Sampled accesses of pages that had been brought to their users …
+    pub accesses: u32,
+    /// … and those of them that came from elsewhere than in the round before.
+    pub elsewhere: u32,
+    /// Rounds without co-location that begin with this one.
+    pub rounds: u32,
+}
+
+/// What was co-located of one application lately.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Colocated {
+    /// Address, and the node whose memory is nearest to its user: that to which it was brought, then that of most samples. The latest
+    /// last, each page once.
+    pages: Vec<(u64, u16)>,
+    /// How often it was in vain, less how often it was not.
+    times: u32,
+    held: Option<InVain>,
+}
+
+impl Colocated {
+    /// Remembers pages that were brought to their users.
+    pub(super) fn note(&mut self, pages: &[PageMove]) {
+        let brought: BTreeSet<u64> = pages.iter().map(|page| page.address).collect();
+        self.pages.retain(|(address, _)| !brought.contains(address));
+        self.pages.extend(pages.iter().map(|page| (page.address, page.to)));
+        let over = self.pages.len().saturating_sub(MAX_FOLLOWED_PAGES);
+        self.pages.drain(..over);
+    }
+
+    /// Begins a round: whether nothing of this application shall be co-located in it.
+    pub(super) fn look(
+        &mut self,
+        rule: &Tenure,
+        model: &Model,
+        topology: &Topology,
+        app: usize,
+    ) -> Option<InVain> {
+        let used = self.used(model, topology, app);
+        self.held = match self.held {
+            Some(held) if held.rounds > 1 => Some(InVain { rounds: held.rounds - 1, ..held }),
+            _ => self.judge(rule, used),
+        };
+        self.held
+    }
+
+    /// Whether nothing is co-located in this round.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Sampled accesses of these pages, and those of them that came from elsewhere than before. From now on a page is of whoever has
+    /// more than half of its accesses.
+    fn used(&mut self, model: &Model, topology: &Topology, app: usize) -> (u32, u32) {
+        let mut used = (0, 0);
+        for (address, user) in &mut self.pages {
+            let Some(page) = model.pages.find(app, *address) else { continue };
+            let before = *user;
+            for (node, count) in page.accesses() {
+                let memory = topology.nearest_memory(node) as u16;
+                used.0 += count;
+                used.1 += if memory == before { 0 } else { count };
+                *user = if 2 * count > page.total() { memory } else { *user };
+            }
+        }
+        used
+    }
+
+    fn judge(&mut self, rule: &Tenure, (accesses, elsewhere): (u32, u32)) -> Option<InVain> {
+        if accesses < rule.least_accesses {
+            return None;
+        }
+        if 100.0 * f64::from(elsewhere) <= rule.elsewhere_percent * f64::from(accesses) {
+            self.times = self.times.saturating_sub(1);
+            return None;
+        }
+        let longer = rule.first_rounds.checked_shl(self.times).unwrap_or(rule.most_rounds);
+        self.times = self.times.saturating_add(1);
+        Some(InVain { accesses, elsewhere, rounds: longer.min(rule.most_rounds) })
+    }
+}
