@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
@@ -52,26 +53,55 @@ unsafe impl<T: Plain> Send for Pages<T> {}
 // SAFETY: shared access gives &[T] only, and T may be shared between threads.
 unsafe impl<T: Plain> Sync for Pages<T> {}
 
+/// Words of a file that other processes may have mapped too. They change under a shared reference, which atomic ones bear; an
+/// exclusive one is given to nobody.
+pub(crate) struct Shared(Pages<AtomicU64>);
+
+impl Shared {
+    /// Maps the beginning of a file that is at least as long.
+    pub(crate) fn map(file: &File, bytes: usize) -> Result<Self, Failure> {
+        Pages::map_from(Some(file), bytes).map(Self)
+    }
+}
+
+impl Deref for Shared {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
+
 impl<T: Plain> Pages<T> {
     /// Maps as many whole values as fit into `bytes`, at least one.
     pub(crate) fn map(bytes: usize, small_pages_only: bool) -> Result<Self, Failure> {
+        let pages = Self::map_from(None, bytes)?;
+        if small_pages_only {
+            // SAFETY: the range is this mapping; the advice changes no content. A kernel without
+            // huge pages refuses it, which is just as well.
+            unsafe {
+                libc::madvise(pages.start.as_ptr().cast(), pages.bytes, libc::MADV_NOHUGEPAGE);
+            }
+        }
+        Ok(pages)
+    }
+
+    fn map_from(file: Option<&File>, bytes: usize) -> Result<Self, Failure> {
         let length = (bytes / size_of::<T>()).max(1);
         let bytes = (length * size_of::<T>()).next_multiple_of(page_bytes());
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other memory.
-        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        let flags = match file {
+            Some(_) => libc::MAP_SHARED,
+            None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let source = file.map_or(-1, AsRawFd::as_raw_fd);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, source, 0) };
         if start == libc::MAP_FAILED {
             return Err(last_error(&format!("cannot map {bytes} bytes")));
         }
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns null");
-        let pages = Self { start, length, bytes, owned: PhantomData };
-        if small_pages_only {
-            // SAFETY: the range is this mapping; the advice changes no content. A kernel without
-            // huge pages refuses it, which is just as well.
-            unsafe { libc::madvise(pages.start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
-        }
-        Ok(pages)
+        Ok(Self { start, length, bytes, owned: PhantomData })
     }
 
     /// Binds the pages to a node: from now on they are allocated there or not at all.

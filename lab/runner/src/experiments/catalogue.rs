@@ -70,7 +70,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 17] = [
+pub(super) const EXPERIMENTS: [Experiment; 18] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -198,6 +198,14 @@ pub(super) const EXPERIMENTS: [Experiment; 17] = [
         "lookup",
         "random look-ups by all CPUs in one table that the main thread fills; every tenth changes what it finds",
         &[("look-ups", "lookup --threads 8 --size 32M")],
+    ),
+    odd(
+        "lookup-shared",
+        "the same by two programs that share the table, as the processes of a data base do",
+        &[
+            ("one", "lookup --threads 4 --size 32M --table /dev/shm/table"),
+            ("other", "lookup --threads 4 --size 32M --table /dev/shm/table --seed 2"),
+        ],
     ),
     odd(
         "pipeline",
