@@ -6,12 +6,14 @@
 
 mod check;
 mod pages;
+mod shared;
 mod thread;
 mod traffic;
 mod update;
 
 pub use check::ModelError;
 pub use pages::{Accesses, Accessors, Page, PageId, Pages};
+pub use shared::SharedMemory;
 pub(crate) use thread::RUNNING_SHARE;
 pub use thread::{MIN_HOME_SHARE, SampledHome, Thread, ThreadRates};
 pub use traffic::{Deviation, Traffic, imbalance_percent};
@@ -44,7 +46,9 @@ pub struct Model {
     pub apps: Vec<App>,
     /// Their threads: ascending by app, then tid. [`App::threads`] is a range of it.
     pub threads: Vec<Thread>,
-    /// Sampled pages.
+    /// What the processes have mapped together.
+    pub shared: SharedMemory,
+    /// Sampled pages; those of shared memory are their owner's.
     pub pages: Pages,
     /// Which thread touched which sampled page, in sample order: the input of sharing signatures.
     pub touches: Vec<Touch>,
@@ -162,6 +166,7 @@ impl Model {
             free_memory: None,
             apps: Vec::new(),
             threads: Vec::new(),
+            shared: SharedMemory::default(),
             pages: Pages::new(node_count, crate::limits::MAX_TRACKED_PAGES),
             touches: Vec::new(),
         }

@@ -58,6 +58,8 @@ pub struct ProcessObservation {
     pub faults: Option<u64>,
     /// Mappings now, ascending by address.
     pub mappings: Option<Vec<Mapping>>,
+    /// Memory that other processes may have mapped too, ascending by address; what is not readable is left out.
+    pub shared: Vec<SharedMapping>,
     /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
     pub replicas: Option<Vec<Replica>>,
     /// The application's own count of work done, where it tells one.
@@ -128,6 +130,28 @@ pub struct Mapping {
     pub end: u64,
     /// What is there.
     pub kind: MappingKind,
+}
+
+/// A range of addresses and the part of shared memory that it maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// What is mapped.
+    pub object: SharedObject,
+    /// Where in it the range begins, in bytes.
+    pub offset: u64,
+}
+
+/// A file or a piece of shared memory, whoever has it mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SharedObject {
+    /// Number of its device.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
 }
 
 /// What a mapping is, as far as moving or replicating its pages is concerned.

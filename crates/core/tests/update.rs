@@ -2,8 +2,8 @@
 
 use rondpoint_core::model::{Rung, TrafficSource, UpdateSettings};
 use rondpoint_core::observation::{
-    AddressSample, Counter, Counters, Event, Observation, ProcessObservation, Samples, Source,
-    ThreadObservation, UNKNOWN_NODE,
+    AddressSample, Counter, Counters, Event, Observation, ProcessObservation, Samples,
+    SharedMapping, SharedObject, Source, ThreadObservation, UNKNOWN_NODE,
 };
 use rondpoint_core::topology::{Description, Link, Route, synthetic};
 use rondpoint_core::{CpuSet, Matrix, Model, Nanos, Pid, Tid, Topology};
@@ -327,4 +327,39 @@ fn link_use_follows_the_declared_routes() {
     let model = update(&topology, &before, &after);
     assert_eq!(model.link_use, Some(vec![0.0, 0.2]));
     assert_eq!(model.link_use_and_imbalance_percent(), Some((10.0, 100.0)));
+}
+
+#[test]
+fn a_page_that_several_processes_have_mapped_is_one_page_with_the_accesses_of_all() {
+    let shared = |start| {
+        let object = SharedObject { device: 1, inode: 7 };
+        vec![SharedMapping { start, end: start + 0x10_000, object, offset: 0x2000 }]
+    };
+    let processes = |cpu_ms| {
+        let of = |pid, start| ProcessObservation {
+            shared: shared(start),
+            ..process(pid, vec![thread(pid, cpu_ms, &[])])
+        };
+        vec![of(1, 0x10_0000), of(2, 0x50_0000)]
+    };
+    let seen = |pid, cpu, page| sample(pid, cpu, 0, page, Source::Dram);
+    // The last is nobody else's.
+    let list = vec![seen(1, 0, 0x103), seen(2, 3, 0x503), seen(2, 3, 0x50f), seen(2, 3, 0x600)];
+    let samples = Some(Samples { list, ..Samples::default() });
+    let before = observation(1_000, processes(0));
+    let after = Observation { samples, ..observation(2_000, processes(500)) };
+    let model = update(&machine(), &before, &after);
+    let pages: Vec<_> = model
+        .pages
+        .iter()
+        .map(|page| (page.app, page.address, page.accesses().collect::<Vec<_>>()))
+        .collect();
+    let expected = [
+        (0, 0x10_3000, vec![(0, 1), (1, 1)]),
+        (0, 0x10_f000, vec![(1, 1)]),
+        (1, 0x60_0000, vec![(1, 1)]),
+    ];
+    assert_eq!(pages, expected);
+    let own = |thread: usize| model.threads[thread].accesses_by_node.clone();
+    assert_eq!((own(0), own(1)), (Some(vec![1, 0]), Some(vec![3, 0])));
 }

@@ -1,7 +1,7 @@
 //! Whether what was read fits the machine of its trace, and is of a size that a machine can have:
 //! what a host never gives and the core therefore does not check.
 
-use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
+use rondpoint_core::observation::{ProcessObservation, SharedMapping, ThreadObservation};
 use rondpoint_core::plan::StepResult;
 use rondpoint_core::units::PAGE_SHIFT;
 use rondpoint_core::{Bytes, IndexSet, Observation, Outcome, Topology};
@@ -79,6 +79,12 @@ fn process(read: &ProcessObservation, topology: &Topology) -> Result<(), String>
         if !disjoint || mappings.iter().any(|mapping| mapping.end <= mapping.start) {
             return Err("mappings: expected ascending ranges that do not overlap".to_string());
         }
+    }
+    let is_range = |mapping: &SharedMapping| mapping.start < mapping.end;
+    if !read.shared.is_sorted_by(|one, next| one.end <= next.start)
+        || !read.shared.iter().all(is_range)
+    {
+        return Err("shared: expected ascending ranges that do not overlap".to_string());
     }
     if let Some(replicas) = &read.replicas
         && !replicas.is_sorted_by(|one, next| one.address < next.address)

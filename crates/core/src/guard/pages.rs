@@ -2,7 +2,7 @@
 
 use super::history::Subject;
 use super::{Guard, Scene, Verdicts};
-use crate::model::App;
+use crate::model::{App, Model};
 use crate::plan::{Action, PageMove, Proposal, Refusal};
 use crate::units::{Bytes, Pid};
 use alloc::vec::Vec;
@@ -66,6 +66,7 @@ impl Guard {
         if !app.may_use_node(to) {
             return Err(Refusal::NodeNotAllowed { node: to });
         }
+        self.check_sharers(app, page, scene.model)?;
         let promised = verdicts.promised.get(&to).copied().unwrap_or(0);
         let free = self.free(scene, to) - Bytes(promised);
         if page.bytes() > free {
@@ -75,6 +76,20 @@ impl Guard {
             let left = self.bytes[node].left();
             if left < page.bytes().0 as f64 {
                 return Err(Refusal::ByteBudget { node, left: Bytes(left.max(0.0) as u64) });
+            }
+        }
+        Ok(())
+    }
+
+    /// What others have mapped too is moved for all of them: whoever is not to be touched keeps it where it is, and where a process
+    /// may not have memory, none comes that it uses.
+    fn check_sharers(&self, app: &App, page: &PageMove, model: &Model) -> Result<(), Refusal> {
+        let index = model.apps.partition_point(|other| other.pid < app.pid);
+        for &sharer in model.shared.sharers(index, page.address) {
+            let sharer = &model.apps[sharer];
+            self.check_exempt(sharer)?;
+            if !sharer.may_use_node(usize::from(page.to)) {
+                return Err(Refusal::NodeNotAllowed { node: usize::from(page.to) });
             }
         }
         Ok(())

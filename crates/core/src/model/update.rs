@@ -7,7 +7,7 @@ mod samples;
 use self::ingest::Ingest;
 use self::rates::{Counts, Ratio};
 use self::samples::{SampleSums, finish_traffic};
-use super::{App, Model, Pages, Rung, Sensing, Thread, Traffic};
+use super::{App, Model, Pages, Rung, Sensing, SharedMemory, Thread, Traffic};
 use crate::limits::{MAX_TRACKED_PAGES, MIN_RUNNING_SHARE};
 use crate::matrix::Matrix;
 use crate::observation::{
@@ -72,6 +72,7 @@ impl Model {
             let earlier = find_process(previous, process);
             add_process(&mut model, topology, earlier, process, elapsed, &mut quality);
         }
+        model.shared = SharedMemory::of(&model.apps, &current.processes);
         let mut sampled = SampleSums::new(model.apps.len(), topology.node_count());
         let count = sources.iter().map(|source| source.list.len()).sum();
         let mut ingest = Ingest::new(&mut model, topology, count, settings.touches);

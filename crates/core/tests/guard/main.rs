@@ -5,7 +5,8 @@ mod scene;
 
 use expect_test::{Expect, expect};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::observation::Exemption;
+use rondpoint_core::model::SharedMemory;
+use rondpoint_core::observation::{Exemption, ProcessObservation, SharedMapping, SharedObject};
 use rondpoint_core::plan::{Kind, Mechanism, Undo};
 use rondpoint_core::policy::sam::Phase;
 use rondpoint_core::{Action, Bytes, Nanos, NodeSet, Reason};
@@ -271,6 +272,36 @@ fn pages_go_only_where_the_process_may_have_memory_and_there_is_room() {
             refuse move 2 pages of 1 (co-location): 1 × 0→9, 1 × 1→1: no such CPU or node, or nothing to do
         "#]],
     );
+}
+
+#[test]
+fn what_others_have_mapped_too_moves_only_if_each_of_them_may_be_touched() {
+    let mut stage = Stage::new();
+    let object = SharedObject { device: 1, inode: 7 };
+    let shared = vec![SharedMapping { start: 0x1000, end: 0x9000, object, offset: 0 }];
+    let map = |app: usize| ProcessObservation {
+        shared: if app < 2 { shared.clone() } else { Vec::new() },
+        ..ProcessObservation::default()
+    };
+    let processes: Vec<_> = (0..3).map(map).collect();
+    stage.model.shared = SharedMemory::of(&stage.model.apps, &processes);
+    check(
+        &mut stage,
+        vec![move_pages(1, &[(0x1000, 0, 1)])],
+        expect![[r#"
+            admit move 1 page of 1 (co-location): 1 × 0→1
+        "#]],
+    );
+    stage.model.apps[1].allowed_nodes = Some(NodeSet::first(2));
+    check(&mut stage, vec![move_pages(1, &[(0x2000, 0, 2)])], expect![[r#"
+        refuse move 1 page of 1 (co-location): 1 × 0→2: node 2 is not allowed to the process
+    "#]]);
+    stage.model.apps[1].exempt = Some(Exemption::OwnMemoryPolicy);
+    let pages = move_pages(1, &[(0x3000, 0, 1), (0x9000, 0, 1)]);
+    check(&mut stage, vec![pages], expect![[r#"
+        admit move 1 page of 1 (co-location): 1 × 0→1
+        refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: OwnMemoryPolicy
+    "#]]);
 }
 
 #[test]

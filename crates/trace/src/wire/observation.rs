@@ -53,6 +53,9 @@ struct Process {
     /// `[start, end, kind]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     mappings: Option<Vec<(u64, u64, MappingKind)>>,
+    /// `[start, end, device, inode, offset]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shared: Vec<(u64, u64, u64, u64, u64)>,
     /// `[address, collapses]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<Vec<(u64, u32)>>,
@@ -167,6 +170,10 @@ impl From<&observation::ProcessObservation> for Process {
         let mapping =
             |one: &observation::Mapping| (one.start, one.end, MappingKind::from(one.kind));
         let replica = |one: &observation::Replica| (one.address, one.collapses);
+        let shared = |mapping: &observation::SharedMapping| {
+            let observation::SharedMapping { start, end, object, offset } = *mapping;
+            (start, end, object.device, object.inode, offset)
+        };
         Self {
             pid: read.pid.0,
             started_ns: read.started.0,
@@ -177,6 +184,7 @@ impl From<&observation::ProcessObservation> for Process {
             memory_bytes: bytes(&read.memory),
             faults: read.faults,
             mappings: read.mappings.as_ref().map(|all| all.iter().map(mapping).collect()),
+            shared: read.shared.iter().map(shared).collect(),
             replicas: read.replicas.as_ref().map(|all| all.iter().map(replica).collect()),
             progress: read.progress.map(Float),
             allowed_nodes: read.allowed_nodes.clone().map(Set),
@@ -194,6 +202,12 @@ impl From<Process> for observation::ProcessObservation {
             kind: kind.into(),
         };
         let replica = |(address, collapses)| observation::Replica { address, collapses };
+        let shared = |(start, end, device, inode, offset)| observation::SharedMapping {
+            start,
+            end,
+            object: observation::SharedObject { device, inode },
+            offset,
+        };
         Self {
             pid: Pid(read.pid),
             started: Nanos(read.started_ns),
@@ -204,6 +218,7 @@ impl From<Process> for observation::ProcessObservation {
             memory: core_bytes(read.memory_bytes),
             faults: read.faults,
             mappings: read.mappings.map(|all| all.into_iter().map(mapping).collect()),
+            shared: read.shared.into_iter().map(shared).collect(),
             replicas: read.replicas.map(|all| all.into_iter().map(replica).collect()),
             progress: read.progress.map(|progress| progress.0),
             allowed_nodes: read.allowed_nodes.map(|nodes| nodes.0),

@@ -13,7 +13,7 @@ use rondpoint_core::controller::Input;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Exemption, Mapping, MappingKind, ProcessObservation, Replica,
-    Samples, Source, ThreadObservation, UNKNOWN_NODE,
+    Samples, SharedMapping, SharedObject, Source, ThreadObservation, UNKNOWN_NODE,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::topology::{
@@ -289,6 +289,20 @@ fn mappings() -> impl Strategy<Value = Vec<Mapping>> {
     })
 }
 
+fn shared() -> impl Strategy<Value = Vec<SharedMapping>> {
+    let object =
+        || (any::<u64>(), any::<u64>()).prop_map(|(device, inode)| SharedObject { device, inode });
+    let of = move |Mapping { start, end, .. }: Mapping| {
+        (object(), any::<u64>()).prop_map(move |(object, offset)| SharedMapping {
+            start,
+            end,
+            object,
+            offset,
+        })
+    };
+    mappings().prop_flat_map(move |all| all.into_iter().map(of.clone()).collect::<Vec<_>>())
+}
+
 fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservation> {
     let threads = btree_map(any::<u32>(), thread(cpus), 0..4);
     let traffic = || option::of(square(nodes, counter()));
@@ -296,7 +310,7 @@ fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservatio
     let replicas = btree_map(any::<u64>(), any::<u32>(), 0..4);
     let rest = (
         option::of(any::<u64>()),
-        option::of(mappings()),
+        (option::of(mappings()), shared()),
         option::of(replicas),
         option::of(float()),
         option::of(set(nodes)),
@@ -305,7 +319,8 @@ fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservatio
     );
     (nanos(), threads, traffic(), counters(), traffic(), memory, rest).prop_map(
         |(started, threads, node_traffic, counters, cache_traffic, memory, rest)| {
-            let (faults, mappings, replicas, progress, allowed_nodes, exempt, others) = rest;
+            let (faults, (mappings, shared), replicas, progress, allowed_nodes, exempt, others) =
+                rest;
             let threads = threads.into_iter();
             let replica = |(address, collapses)| Replica { address, collapses };
             ProcessObservation {
@@ -320,6 +335,7 @@ fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservatio
                 memory,
                 faults,
                 mappings,
+                shared,
                 replicas: replicas.map(|all| all.into_iter().map(replica).collect()),
                 progress,
                 allowed_nodes,

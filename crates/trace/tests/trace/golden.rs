@@ -213,6 +213,7 @@ fn process(traffic: Matrix<Counter>) -> ProcessObservation {
         memory: Some(vec![Bytes(1 << 20), Bytes(0), Bytes(0)]),
         faults: Some(42),
         mappings: Some(kinds.iter().enumerate().map(mapping).collect()),
+        shared: Vec::new(),
         replicas: Some(vec![Replica { address: 0x7f00_0000_0000, collapses: 2 }]),
         progress: Some(1.0 / 3.0),
         allowed_nodes: Some([0, 2].into_iter().collect()),

@@ -140,7 +140,8 @@ impl<'a> Ingest<'a> {
             if self.parts.is_empty() {
                 self.record(model, &seen);
             } else {
-                let part = model.pages.part(self.app(&seen), seen.page(), PARTS);
+                let (app, page) = self.page(model, &seen);
+                let part = model.pages.part(app, page, PARTS);
                 self.parts[part].push(seen);
             }
         }
@@ -177,20 +178,18 @@ impl<'a> Ingest<'a> {
         })
     }
 
-    fn app(&self, seen: &Seen) -> u32 {
-        self.finder.places[seen.thread as usize].app
+    /// Whose page was accessed (the index), and where it begins there.
+    fn page(&self, model: &Model, seen: &Seen) -> (u32, u64) {
+        let app = self.finder.places[seen.thread as usize].app;
+        let (owner, address) = model.shared.owner(app as usize, seen.page());
+        // A huge page that two have mapped lies on such a boundary in both.
+        (owner as u32, address >> seen.shift() << seen.shift())
     }
 
     fn record(&self, model: &mut Model, seen: &Seen) {
         let store = seen.is(Seen::STORE);
-        let page = model.pages.record(
-            self.app(seen),
-            seen.page(),
-            seen.shift(),
-            seen.home,
-            seen.node,
-            store,
-        );
+        let (app, page) = self.page(model, seen);
+        let page = model.pages.record(app, page, seen.shift(), seen.home, seen.node, store);
         if let Some(page) = page.filter(|_| self.touches) {
             model.touches.push(Touch { page, thread: seen.thread, remote: seen.is(Seen::REMOTE) });
         }

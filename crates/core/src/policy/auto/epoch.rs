@@ -105,6 +105,7 @@ fn joined(before: Model, now: &Model) -> Model {
         free_memory: now.free_memory.clone().or(before.free_memory),
         apps,
         threads,
+        shared: now.shared.clone(),
         pages,
         touches,
     }

@@ -1,0 +1,175 @@
+//! Memory that several processes have mapped: whose pages those are.
+//!
+//! A page of shared memory has an address in each process that maps it. Kept for each of them, it would look like a page that only that
+//! process's threads use: each would have it brought to itself, and take it away from the others. So in a model it is a page of one
+//! of them, its owner, with the accesses of all.
+
+use super::App;
+use crate::observation::{ProcessObservation, SharedMapping, SharedObject};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// An owner runs for at least so many percent of one CPU, if any of the processes does (our choice): policies leave alone who hardly
+/// runs, as the process often does that started the others.
+const OWNER_CPU_PERCENT: f64 = 10.0;
+
+/// Where the processes of a model have mapped what others have mapped too.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SharedMemory {
+    /// By process (its index), ascending by address; empty where nothing is shared.
+    parts: Vec<Vec<Part>>,
+    /// The processes that share something, once for each object.
+    sharers: Vec<Vec<usize>>,
+}
+
+/// A range of one process's addresses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Part {
+    start: u64,
+    end: u64,
+    owner: usize,
+    /// Where it begins in the owner.
+    in_owner: u64,
+    /// Index of [`SharedMemory::sharers`].
+    sharers: usize,
+}
+
+impl SharedMemory {
+    /// What these processes share with each other. Both lists are in the same order.
+    #[must_use]
+    pub fn of(apps: &[App], processes: &[ProcessObservation]) -> Self {
+        let mut objects: BTreeMap<SharedObject, Vec<(usize, &SharedMapping)>> = BTreeMap::new();
+        for (app, process) in processes.iter().enumerate() {
+            for mapping in &process.shared {
+                objects.entry(mapping.object).or_default().push((app, mapping));
+            }
+        }
+        let mut memory = Self::default();
+        for mapped in objects.into_values() {
+            memory.add(apps, &mapped);
+        }
+        for parts in &mut memory.parts {
+            parts.sort_by_key(|part| part.start);
+            // Who has mapped something twice has it at the lower address.
+            let mut end = 0;
+            parts.retain(|part| {
+                let is_next = part.start >= end;
+                end = end.max(part.end);
+                is_next
+            });
+        }
+        memory
+    }
+
+    /// Adds an object, with the processes that map it in ascending order.
+    fn add(&mut self, apps: &[App], mapped: &[(usize, &SharedMapping)]) {
+        let mut sharers: Vec<usize> = mapped.iter().map(|(app, _)| *app).collect();
+        sharers.dedup();
+        if sharers.len() < 2 {
+            return;
+        }
+        let runs = |app: &&usize| apps[**app].cpu_percent >= OWNER_CPU_PERCENT;
+        let owner = sharers.iter().find(runs).copied().unwrap_or(sharers[0]);
+        self.parts.resize(apps.len(), vec![]);
+        for (app, mapping) in mapped {
+            for (_, owned) in mapped.iter().filter(|(app, _)| *app == owner) {
+                let first = mapping.offset.max(owned.offset);
+                let last = range_end(mapping).min(range_end(owned));
+                if first < last {
+                    self.parts[*app].push(Part {
+                        start: mapping.start + (first - mapping.offset),
+                        end: mapping.start + (last - mapping.offset),
+                        owner,
+                        in_owner: owned.start + (first - owned.offset),
+                        sharers: self.sharers.len(),
+                    });
+                }
+            }
+        }
+        self.sharers.push(sharers);
+    }
+
+    fn part(&self, app: usize, address: u64) -> Option<&Part> {
+        let parts = self.parts.get(app)?;
+        let behind = parts.partition_point(|part| part.start <= address);
+        parts[..behind].last().filter(|part| address < part.end)
+    }
+
+    /// The process (its index) whose page this is, and the page's address there.
+    #[must_use]
+    pub fn owner(&self, app: usize, address: u64) -> (usize, u64) {
+        match self.part(app, address) {
+            Some(part) => (part.owner, part.in_owner + (address - part.start)),
+            None => (app, address),
+        }
+    }
+
+    /// The processes (their indices) that have mapped the object of a page, if not this very page; nobody where that is no shared memory.
+    #[must_use]
+    pub fn sharers(&self, app: usize, address: u64) -> &[usize] {
+        self.part(app, address).map_or(&[], |part| &self.sharers[part.sharers])
+    }
+}
+
+/// One past the last byte of the object that is mapped.
+fn range_end(mapping: &SharedMapping) -> u64 {
+    mapping.offset.saturating_add(mapping.end - mapping.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Pid;
+
+    /// Processes with mappings `(start, end, inode, offset)` and so many percent of a CPU each.
+    fn memory(processes: &[(f64, &[(u64, u64, u64, u64)])]) -> SharedMemory {
+        let app = |(at, (cpu_percent, _)): (usize, &(f64, _))| App {
+            cpu_percent: *cpu_percent,
+            ..App::new(Pid(at as u32 + 1), 0..0)
+        };
+        let apps: Vec<App> = processes.iter().enumerate().map(app).collect();
+        let mapping = |&(start, end, inode, offset): &(u64, u64, u64, u64)| {
+            let object = SharedObject { device: 1, inode };
+            SharedMapping { start, end, object, offset }
+        };
+        let process = |(_, mappings): &(f64, &[_])| ProcessObservation {
+            shared: mappings.iter().map(mapping).collect(),
+            ..ProcessObservation::default()
+        };
+        let processes: Vec<_> = processes.iter().map(process).collect();
+        SharedMemory::of(&apps, &processes)
+    }
+
+    #[test]
+    fn a_page_is_the_owners_at_the_owners_address() {
+        let memory = memory(&[
+            (90.0, &[(0x1000, 0x5000, 7, 0)]),
+            (90.0, &[(0x1000, 0x2000, 8, 0), (0x9000, 0xb000, 7, 0x2000)]),
+        ]);
+        assert_eq!(memory.owner(1, 0xa000), (0, 0x4000));
+        assert_eq!(memory.owner(0, 0x4000), (0, 0x4000));
+        assert_eq!(memory.sharers(0, 0x4000), [0, 1]);
+        // An object of one process, and what lies behind.
+        for (app, address) in [(1, 0x1000), (1, 0xb000), (0, 0x5000)] {
+            assert_eq!(memory.owner(app, address), (app, address));
+            assert!(memory.sharers(app, address).is_empty());
+        }
+    }
+
+    #[test]
+    fn whoever_started_the_others_and_waits_owns_nothing() {
+        let all: &[_] = &[(0x1000, 0x3000, 7, 0)];
+        let there: &[_] = &[(0x8000, 0xa000, 7, 0)];
+        assert_eq!(memory(&[(0.0, all), (40.0, there), (50.0, all)]).owner(0, 0x2000), (1, 0x9000));
+        assert_eq!(memory(&[(0.0, all), (2.0, there)]).owner(1, 0x9000), (0, 0x2000));
+    }
+
+    #[test]
+    fn what_is_mapped_twice_has_one_address() {
+        let twice: &[_] = &[(0x1000, 0x3000, 7, 0), (0x5000, 0x7000, 7, 0)];
+        let memory = memory(&[(50.0, twice), (50.0, &[(0x8000, 0xa000, 7, 0)])]);
+        assert_eq!(memory.owner(1, 0x9000), (0, 0x2000));
+        assert_eq!(memory.owner(0, 0x6000), (0, 0x2000));
+    }
+}
