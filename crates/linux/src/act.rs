@@ -5,24 +5,27 @@
 mod follow;
 pub mod masks;
 pub mod pages;
+mod sharers;
 pub mod threads;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rondpoint_core::plan::{Action, NodeMove, Outcome, Plan, Proposal, StepResult};
+use rondpoint_core::plan::{Action, NodeMove, Outcome, PageMove, Plan, Proposal, StepResult};
 use rondpoint_core::{CpuSet, Nanos, Observation, Pid, Tid, Topology};
 
 pub use self::follow::Followed;
 use self::follow::{Home, Look};
 use self::masks::{Change, Masks, Task};
-use self::pages::Origin;
+use self::pages::{InRanges, Origin};
+use self::sharers::Sharers;
 use self::threads::Wanted;
 use crate::bulk;
 use crate::cpuset::Cpusets;
 use crate::ledger_file::{Entry, LedgerFile};
 use crate::observe::tasks::started;
 use crate::parse::stat;
+use crate::probe::{Capability, has_capability};
 use crate::root::{self, Root};
 use crate::syscall::pages::Reach;
 
@@ -59,6 +62,8 @@ pub struct Actor {
     masks: Masks,
     home: Home,
     cpusets: Cpusets,
+    /// Where somebody may move pages for all who have mapped them.
+    sharers: Option<Sharers>,
     /// Changes of masks that are ready to be made, by plan and step.
     prepared: BTreeMap<(u64, usize), Result<Change, StepResult>>,
     /// When the last observation was made, and when each process of it started: with the number, who it is.
@@ -73,7 +78,9 @@ impl Actor {
     #[must_use]
     pub fn new(root: Root, topology: Topology, first: Pid) -> Self {
         let mut cpusets = Cpusets::default();
+        let may_share = has_capability(&root, Capability::SysNice).unwrap_or(false);
         Self {
+            sharers: may_share.then(Sharers::default),
             home: Home::of(&root, first, &mut cpusets),
             cpusets,
             root,
@@ -98,6 +105,7 @@ impl Actor {
         let look = Look { root, topology, masks, home, cpusets, found: Followed::default() };
         let mut found = look.over(observation);
         self.bound = std::mem::take(&mut found.bound);
+        self.sharers.iter_mut().for_each(|sharers| sharers.follow(observation));
         found
     }
 
@@ -174,14 +182,21 @@ impl Actor {
         bulk::step(&self.root, process, ways, freeze)
     }
 
-    fn act(&self, proposal: &Proposal) -> StepResult {
+    fn move_pages(&mut self, pid: Pid, pages: &[PageMove]) -> StepResult {
+        let ranges = self.sharers.as_mut().map(|sharers| sharers.ranges(&self.root, pid, pages));
+        let kernel = InRanges {
+            own: &pages::Live(Reach::Own),
+            shared: &pages::Live(Reach::Shared),
+            ranges: &ranges.unwrap_or_default(),
+        };
+        pages::relocate(&kernel, pid, pages, Origin::Planned, &self.topology)
+    }
+
+    fn act(&mut self, proposal: &Proposal) -> StepResult {
         let there = |pid| self.identity(pid).is_some_and(|identity| identity.is_there(&self.root));
         match &proposal.action {
             Action::MovePages { pid, .. } if !there(*pid) => StepResult::Gone,
-            Action::MovePages { pid, pages, .. } => {
-                let kernel = pages::Live(Reach::Own);
-                pages::relocate(&kernel, *pid, pages, Origin::Planned, &self.topology)
-            }
+            Action::MovePages { pid, pages, .. } => self.move_pages(*pid, pages),
             // Linux has no page replication without a patch; masks are set and whole processes moved above, the
             // rate is set where the sensors are.
             Action::Replicate { .. }

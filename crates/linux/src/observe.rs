@@ -11,6 +11,7 @@ mod maps;
 mod pause;
 pub mod sampler;
 pub mod sensors;
+mod shared;
 pub mod subject;
 pub mod tasks;
 pub mod threads;

@@ -122,8 +122,11 @@ mod tests {
     use super::*;
     use crate::units::Pid;
 
-    /// Processes with mappings `(start, end, inode, offset)` and so many percent of a CPU each.
-    fn memory(processes: &[(f64, &[(u64, u64, u64, u64)])]) -> SharedMemory {
+    /// Start, end, inode, offset.
+    type Mapped<'a> = &'a [(u64, u64, u64, u64)];
+
+    /// Processes with so many percent of a CPU and mappings each.
+    fn memory(processes: &[(f64, Mapped<'_>)]) -> SharedMemory {
         let app = |(at, (cpu_percent, _)): (usize, &(f64, _))| App {
             cpu_percent: *cpu_percent,
             ..App::new(Pid(at as u32 + 1), 0..0)
@@ -133,7 +136,7 @@ mod tests {
             let object = SharedObject { device: 1, inode };
             SharedMapping { start, end, object, offset }
         };
-        let process = |(_, mappings): &(f64, &[_])| ProcessObservation {
+        let process = |(_, mappings): &(f64, Mapped<'_>)| ProcessObservation {
             shared: mappings.iter().map(mapping).collect(),
             ..ProcessObservation::default()
         };
@@ -159,15 +162,15 @@ mod tests {
 
     #[test]
     fn whoever_started_the_others_and_waits_owns_nothing() {
-        let all: &[_] = &[(0x1000, 0x3000, 7, 0)];
-        let there: &[_] = &[(0x8000, 0xa000, 7, 0)];
+        let all: Mapped<'_> = &[(0x1000, 0x3000, 7, 0)];
+        let there: Mapped<'_> = &[(0x8000, 0xa000, 7, 0)];
         assert_eq!(memory(&[(0.0, all), (40.0, there), (50.0, all)]).owner(0, 0x2000), (1, 0x9000));
         assert_eq!(memory(&[(0.0, all), (2.0, there)]).owner(1, 0x9000), (0, 0x2000));
     }
 
     #[test]
     fn what_is_mapped_twice_has_one_address() {
-        let twice: &[_] = &[(0x1000, 0x3000, 7, 0), (0x5000, 0x7000, 7, 0)];
+        let twice: Mapped<'_> = &[(0x1000, 0x3000, 7, 0), (0x5000, 0x7000, 7, 0)];
         let memory = memory(&[(50.0, twice), (50.0, &[(0x8000, 0xa000, 7, 0)])]);
         assert_eq!(memory.owner(1, 0x9000), (0, 0x2000));
         assert_eq!(memory.owner(0, 0x6000), (0, 0x2000));

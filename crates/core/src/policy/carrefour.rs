@@ -429,7 +429,8 @@ impl Policy for Carrefour {
                 (Action::MovePages { pages, mechanism, .. }, StepResult::Pages(counts)) => {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
                     state.note_treated(&self.preset, pages);
-                    if *mechanism == Mechanism::CoLocation && self.preset.pages.tenure.is_some() {
+                    let brought = *mechanism == Mechanism::CoLocation && counts.moved > 0;
+                    if brought && self.preset.pages.tenure.is_some() {
                         state.colocated.note(pages);
                     }
                 }

@@ -8,6 +8,10 @@ use rondpoint_core::policy::carrefour::Carrefour;
 /// A round on two nodes in which half of the accesses are remote; every co-located page moves. How many those are, and why
 /// the rate of sampling changes, if it does. The first part is what was brought before, the second lies where it was touched first.
 fn round(policy: &mut Carrefour, pages: &[&str]) -> (usize, String) {
+    round_in_which(policy, pages, true)
+}
+
+fn round_in_which(policy: &mut Carrefour, pages: &[&str], they_move: bool) -> (usize, String) {
     let lines: String = pages.iter().map(|line| format!("\npages {line}")).collect();
     let text = format!("node:2 core:4\nmatrix 40 40 / 40 40\napp 1{lines}");
     let steps = proposals(policy, &text, 1);
@@ -18,7 +22,7 @@ fn round(policy: &mut Carrefour, pages: &[&str]) -> (usize, String) {
     let (sampling, moves): (Vec<_>, Vec<_>) =
         steps.iter().cloned().partition(|step| matches!(step.action, Action::SetSampling { .. }));
     let pages = moves.iter().map(moved).sum();
-    learn(policy, steps, pages as u64);
+    learn(policy, steps, if they_move { pages as u64 } else { 0 });
     (pages, render(&sampling))
 }
 
@@ -77,6 +81,13 @@ fn pages_that_somebody_took_back_are_not_in_vain_while_their_user_stays() {
     let mut policy = carrefour("steady");
     round(&mut policy, &["20 home 0: 1x4", "20 home 0: 0x4"]);
     assert_eq!(round(&mut policy, &["20 home 0: 1x4", "20 home 0: 0x4"]).0, 20);
+}
+
+#[test]
+fn pages_that_nobody_could_move_were_not_brought() {
+    let mut policy = carrefour("steady");
+    round_in_which(&mut policy, &["20 home 0: 1x4", "20 home 0: 0x4"], false);
+    assert_eq!(round(&mut policy, &["20 home 0: 0x4", "20 home 0: 1x4"]).0, 20);
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! The guard: each refusal by a test that fails without it; text out.
 
+mod pages;
 mod properties;
 mod scene;
 
 use expect_test::{Expect, expect};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::model::SharedMemory;
-use rondpoint_core::observation::{Exemption, ProcessObservation, SharedMapping, SharedObject};
+use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Kind, Mechanism, Undo};
 use rondpoint_core::policy::sam::Phase;
-use rondpoint_core::{Action, Bytes, Nanos, NodeSet, Reason};
+use rondpoint_core::{Action, Bytes, Nanos, Reason};
 use scene::{Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
@@ -203,121 +203,6 @@ fn one_step_moves_a_thread_or_page_once_and_the_first_policy_wins() {
             admit move 1 page of 1 (co-location): 1 × 0→2
             refuse thread 10 of 1 to CPUs 4-7: a policy of higher priority moved it
             refuse move 1 page of 1 (co-location): 1 × 0→2: a policy of higher priority moved it
-        "#]],
-    );
-}
-
-#[test]
-fn pages_beyond_the_budget_of_a_node_wait() {
-    let mut stage =
-        Stage::with(GuardSettings { bytes_per_s_per_node: 10 * 4096, ..GuardSettings::acting() });
-    let pages: Vec<(u64, u16, u16)> = (0..20)
-        .map(|page| (page << 12, if page < 12 { 0 } else { 3 }, if page < 12 { 1 } else { 2 }))
-        .collect();
-    check(
-        &mut stage,
-        vec![move_pages(1, &pages)],
-        expect![[r#"
-            admit move 18 pages of 1 (co-location): 10 × 0→1, 8 × 3→2
-            refuse move 2 pages of 1 (co-location): 2 × 0→1: budget of node 0: 0 B left
-        "#]],
-    );
-    stage.model.at += Nanos::from_millis(200);
-    check(
-        &mut stage,
-        vec![move_pages(2, &pages)],
-        expect![[r#"
-            admit move 6 pages of 2 (co-location): 2 × 0→1, 4 × 3→2
-            refuse move 14 pages of 2 (co-location): 10 × 0→1, 4 × 3→2: budget of node 0: 0 B left
-        "#]],
-    );
-}
-
-#[test]
-fn a_page_moves_once_in_five_seconds() {
-    let mut stage = Stage::new();
-    let mut at = |seconds: u64, from, to| {
-        stage.model.at = Nanos::from_secs(100 + seconds);
-        stage.admit(vec![move_pages(1, &[(0x1000, from, to)])])
-    };
-    assert!(at(0, 0, 1).starts_with("admit"));
-    assert!(at(4, 1, 0).ends_with("stays 1000.0 ms more\n"));
-    assert!(at(5, 1, 0).starts_with("admit"));
-    assert!(at(10, 0, 1).starts_with("admit"));
-    assert!(at(15, 1, 0).ends_with("moved 3 times in the window\n"));
-}
-
-#[test]
-fn pages_go_only_where_the_process_may_have_memory_and_there_is_room() {
-    let mut stage = Stage::new();
-    stage.model.apps[0].allowed_nodes = Some([0, 1].into_iter().collect::<NodeSet>());
-    stage.set_free(&[1 << 30, (16 << 30) / 50 + 8192, 0, 1 << 30]);
-    check(
-        &mut stage,
-        vec![move_pages(
-            1,
-            &[
-                (0x1000, 0, 3),
-                (0x2000, 0, 1),
-                (0x3000, 0, 1),
-                (0x4000, 0, 1),
-                (0x5000, 0, 9),
-                (0x6000, 1, 1),
-            ],
-        )],
-        expect![[r#"
-            admit move 2 pages of 1 (co-location): 2 × 0→1
-            refuse move 1 page of 1 (co-location): 1 × 0→3: node 3 is not allowed to the process
-            refuse move 1 page of 1 (co-location): 1 × 0→1: node 1 has 0 B free
-            refuse move 2 pages of 1 (co-location): 1 × 0→9, 1 × 1→1: no such CPU or node, or nothing to do
-        "#]],
-    );
-}
-
-#[test]
-fn what_others_have_mapped_too_moves_only_if_each_of_them_may_be_touched() {
-    let mut stage = Stage::new();
-    let object = SharedObject { device: 1, inode: 7 };
-    let shared = vec![SharedMapping { start: 0x1000, end: 0x9000, object, offset: 0 }];
-    let map = |app: usize| ProcessObservation {
-        shared: if app < 2 { shared.clone() } else { Vec::new() },
-        ..ProcessObservation::default()
-    };
-    let processes: Vec<_> = (0..3).map(map).collect();
-    stage.model.shared = SharedMemory::of(&stage.model.apps, &processes);
-    check(
-        &mut stage,
-        vec![move_pages(1, &[(0x1000, 0, 1)])],
-        expect![[r#"
-            admit move 1 page of 1 (co-location): 1 × 0→1
-        "#]],
-    );
-    stage.model.apps[1].allowed_nodes = Some(NodeSet::first(2));
-    check(&mut stage, vec![move_pages(1, &[(0x2000, 0, 2)])], expect![[r#"
-        refuse move 1 page of 1 (co-location): 1 × 0→2: node 2 is not allowed to the process
-    "#]]);
-    stage.model.apps[1].exempt = Some(Exemption::OwnMemoryPolicy);
-    let pages = move_pages(1, &[(0x3000, 0, 1), (0x9000, 0, 1)]);
-    check(&mut stage, vec![pages], expect![[r#"
-        admit move 1 page of 1 (co-location): 1 × 0→1
-        refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: OwnMemoryPolicy
-    "#]]);
-}
-
-#[test]
-fn replication_charges_every_node() {
-    let mut stage =
-        Stage::with(GuardSettings { bytes_per_s_per_node: 2 * 4096, ..GuardSettings::acting() });
-    check(
-        &mut stage,
-        vec![
-            replicate(1, &[(0x1000, 0), (0x2000, 0), (0x3000, 0)]),
-            move_pages(1, &[(0x9000, 1, 2)]),
-        ],
-        expect![[r#"
-            admit replicate 2 pages of 1
-            refuse replicate 1 page of 1: budget of node 0: 0 B left
-            refuse move 1 page of 1 (co-location): 1 × 1→2: budget of node 1: 0 B left
         "#]],
     );
 }

@@ -57,6 +57,42 @@ impl Pages for Live {
     }
 }
 
+/// Moves pages for everybody who has mapped them in some ranges of addresses, elsewhere only those that nobody else has mapped.
+#[derive(Debug)]
+pub struct InRanges<'a, K> {
+    /// What moves pages of the process alone.
+    pub own: &'a K,
+    /// What moves pages for everybody.
+    pub shared: &'a K,
+    /// First address and the one behind the last.
+    pub ranges: &'a [(u64, u64)],
+}
+
+impl<K: Pages> Pages for InRanges<'_, K> {
+    fn locate(&self, pid: Pid, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
+        self.own.locate(pid, addresses)
+    }
+
+    fn relocate(
+        &self,
+        pid: Pid,
+        addresses: &[u64],
+        node: u32,
+    ) -> io::Result<Vec<Option<PageStatus>>> {
+        let is_shared =
+            |at: &u64| self.ranges.iter().any(|(start, end)| (start..end).contains(&at));
+        let (shared, own): (Vec<u64>, Vec<u64>) = addresses.iter().partition(|at| is_shared(at));
+        let ask = |kernel: &K, some: &[u64]| match some {
+            [] => Ok(Vec::new()),
+            some => kernel.relocate(pid, some, node),
+        };
+        let mut of_shared = ask(self.shared, &shared)?.into_iter();
+        let mut of_own = ask(self.own, &own)?.into_iter();
+        let status = |at| if is_shared(at) { of_shared.next() } else { of_own.next() };
+        Ok(addresses.iter().map(status).map(Option::flatten).collect())
+    }
+}
+
 /// From where a page is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -320,6 +356,20 @@ mod tests {
         let counts = PageCounts { moved: 9_999, in_place: 1, absent: 1, ..PageCounts::default() };
         assert_eq!(result, StepResult::Pages(counts));
         assert_eq!(*stand.calls.borrow(), [(1, 4096), (1, 903), (2, 4096), (2, 904)]);
+    }
+
+    #[test]
+    fn pages_that_others_have_mapped_are_moved_where_that_is_allowed_only() {
+        let refused = (0..6).map(|page| (page << 12, libc::EACCES)).collect();
+        let alone = Stand { stuck: refused, ..Stand::on_node_0(6) };
+        let everybody = Stand::on_node_0(6);
+        let ranges = [(0x1000, 0x3000)];
+        let kernel = InRanges { own: &alone, shared: &everybody, ranges: &ranges };
+        let addresses: Vec<u64> = [0, 1, 2, 3].map(|page| page << 12).to_vec();
+        let statuses = kernel.relocate(Pid(1), &addresses, 2).unwrap();
+        let no = Some(Err(libc::EACCES));
+        assert_eq!(statuses, [no, Some(Ok(2)), Some(Ok(2)), no]);
+        assert_eq!(*everybody.calls.borrow(), [(2, 2)]);
     }
 
     #[test]

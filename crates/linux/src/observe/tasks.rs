@@ -15,6 +15,7 @@ use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 use self::newborn::Newborn;
 use super::maps::Maps;
 use super::pause::Paused;
+use super::shared::Shared;
 use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
 use crate::kept::Kept;
@@ -63,6 +64,7 @@ struct Process {
     resident: Bytes,
     is_kernel_thread: bool,
     maps: Maps,
+    shared: Shared,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
     last: ProcessObservation,
@@ -339,6 +341,7 @@ impl Tasks {
                 resident: Bytes(0),
                 is_kernel_thread: found.is_kernel_thread,
                 maps: Maps::default(),
+                shared: Shared::default(),
                 threads: BTreeMap::new(),
                 allowed_nodes,
                 last,
@@ -374,12 +377,18 @@ impl Tasks {
     /// Where its memory is, if that is due; somebody else may have moved it.
     fn look_at_memory(&mut self, topology: &Topology, pid: Pid) -> Result<(), LinuxError> {
         let maps = self.path(pid, "numa_maps");
+        let plain_maps = self.path(pid, "maps");
+        // One process shares with nobody that is watched.
+        let alone = self.processes.len() == 1 || topology.node_count() == 1;
         let root = &self.root;
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
         let scheds = process.threads.keys().map(sched);
         let memory = process.maps.read(&maps, topology, process.resident, scheds)?;
         process.last.memory = memory.or(process.last.memory.take());
+        if !alone && let Some(shared) = process.shared.read(&plain_maps)? {
+            process.last.shared = shared;
+        }
         process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
             (true, _) => Some(Exemption::KernelThread),
             (_, true) => Some(Exemption::OwnMemoryPolicy),

@@ -1,7 +1,9 @@
 //! `/proc/PID/maps`: where a process has mapped something (proc_pid_maps(5)).
 
+use rondpoint_core::observation::{SharedMapping, SharedObject};
+
 use super::ParseError;
-use super::fields::{hexadecimal, lines};
+use super::fields::{decimal, hexadecimal, lines, words};
 
 /// One mapping: addresses from `start` up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +35,45 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
     Ok(mappings)
 }
 
+/// What is mapped so that others see what is written: files and shared memory, writable here. Not what has a driver behind it
+/// (`anon_inode:[io_uring]`, `/dev/kvm`): there one number stands for something else in each process.
+///
+/// # Errors
+/// A line that does not begin as one of a shared mapping does.
+pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
+    let mut mappings = Vec::new();
+    for (number, line) in lines(bytes) {
+        let permissions = words(line).nth(1).unwrap_or_default();
+        if permissions.starts_with(b"rw") && permissions.ends_with(b"s") && is_memory(line) {
+            let fail =
+                || ParseError::new(number, "START-END PERMISSIONS OFFSET DEVICE INODE", line);
+            mappings.push(shared_mapping(line).ok_or_else(fail)?);
+        }
+    }
+    Ok(mappings)
+}
+
+/// By its name, as `/proc` shows it: what lies under `/dev` is a device, but for shared memory (`/dev/zero` is what an anonymous
+/// shared mapping is called).
+fn is_memory(line: &[u8]) -> bool {
+    const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/zero", b"/dev/hugepages/"];
+    let name = words(line).nth(5).unwrap_or_default();
+    let is_device = name.starts_with(b"/dev/") && !MEMORY.iter().any(|one| name.starts_with(one));
+    name.starts_with(b"/") && !is_device
+}
+
+fn shared_mapping(line: &[u8]) -> Option<SharedMapping> {
+    let Mapping { start, end, .. } = mapping(line)?;
+    let mut rest = words(line).skip(2);
+    let offset = hexadecimal(rest.next()?)?;
+    let device = rest.next()?;
+    let colon = device.iter().position(|&byte| byte == b':')?;
+    // A major number has 12 bits, a minor one 20 (include/linux/kdev_t.h).
+    let device = hexadecimal(&device[..colon])? << 20 | hexadecimal(&device[colon + 1..])?;
+    let object = SharedObject { device, inode: decimal(rest.next()?)? };
+    Some(SharedMapping { start, end, object, offset })
+}
+
 fn mapping(line: &[u8]) -> Option<Mapping> {
     let mut words = line.split(|&byte| byte == b' ');
     let range = words.next()?;
@@ -45,8 +86,9 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn ranges_are_read_and_the_kernels_own_left_out() {
@@ -60,6 +102,25 @@ mod tests {
         ];
         assert_eq!(parse(text).unwrap(), expected);
         assert_eq!(parse(b"").unwrap(), []);
+    }
+
+    #[test]
+    fn shared_memory_is_known_by_device_and_number() {
+        let text = b"7f00-7f01 rw-s 00001000 00:19 42 /dev/shm/a name\n\
+            7f02-7f03 rw-p 00000000 08:01 123 /usr/lib/a\n\
+            7f04-7f05 r--s 00000000 08:01 124 /usr/share/a\n\
+            7f06-7f07 rw-s 00000000 00:0e 1055 anon_inode:[io_uring]\n\
+            7f08-7f09 rw-s 00000000 00:05 99 /dev/dri/card0\n\
+            7f0a-7f0b rw-s 00000000 00:01 7 /SYSV00000000 (deleted)\n";
+        let object = SharedObject { device: 0x19, inode: 42 };
+        let expected = SharedMapping { start: 0x7f00, end: 0x7f01, object, offset: 0x1000 };
+        let found = parse_shared(text).unwrap();
+        assert_eq!((found.len(), found[0], found[1].object.inode), (2, expected, 7));
+        let error = parse_shared(b"1000-2000 rw-s 0 0019 42 /a").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "line 1: expected START-END PERMISSIONS OFFSET DEVICE INODE, found `1000-2000 rw-s 0 0019 42 /a`"
+        );
     }
 
     #[test]

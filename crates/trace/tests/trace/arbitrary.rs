@@ -300,7 +300,7 @@ fn shared() -> impl Strategy<Value = Vec<SharedMapping>> {
             offset,
         })
     };
-    mappings().prop_flat_map(move |all| all.into_iter().map(of.clone()).collect::<Vec<_>>())
+    mappings().prop_flat_map(move |all| all.into_iter().map(of).collect::<Vec<_>>())
 }
 
 fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservation> {

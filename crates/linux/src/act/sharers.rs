@@ -1,0 +1,132 @@
+//! Which pages may be moved although several processes have mapped them: those that only processes have mapped that are managed
+//! and may be touched. To find that out, `maps` of all others are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rondpoint_core::Pid;
+use rondpoint_core::observation::{Observation, SharedMapping, SharedObject};
+use rondpoint_core::plan::PageMove;
+
+use crate::LinuxError;
+use crate::parse::maps;
+use crate::root::{self, Root};
+
+/// How long an answer holds. Reading the maps of some hundred processes takes tens of milliseconds, and who joins later has
+/// pages moved that serve those well who use them most.
+const HOLDS: Duration = Duration::from_secs(10);
+
+/// Who has mapped what.
+#[derive(Debug, Default)]
+pub(super) struct Sharers {
+    /// Managed processes that may be touched, and what they have mapped so that others may too.
+    managed: BTreeMap<Pid, Vec<SharedMapping>>,
+    /// What was asked about, and when.
+    asked: BTreeSet<SharedObject>,
+    asked_at: Option<Instant>,
+    /// What of that somebody else may have mapped.
+    foreign: BTreeSet<SharedObject>,
+}
+
+impl Sharers {
+    /// Takes in a look at the tree.
+    pub(super) fn follow(&mut self, observation: &Observation) {
+        let is_ours = |one: &&rondpoint_core::observation::ProcessObservation| one.exempt.is_none();
+        self.managed = observation
+            .processes
+            .iter()
+            .filter(is_ours)
+            .map(|process| (process.pid, process.shared.clone()))
+            .collect();
+    }
+
+    /// The ranges of a process's addresses in which pages may be moved for everybody who has mapped them, as far as these pages
+    /// lie there.
+    pub(super) fn ranges(&mut self, root: &Root, pid: Pid, pages: &[PageMove]) -> Vec<(u64, u64)> {
+        let Some(mappings) = self.managed.get(&pid) else { return Vec::new() };
+        let is_wanted = |mapping: &&SharedMapping| {
+            pages.iter().any(|page| (mapping.start..mapping.end).contains(&page.address))
+        };
+        let wanted: Vec<SharedMapping> = mappings.iter().filter(is_wanted).copied().collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let is_stale = self.asked_at.is_none_or(|asked| asked.elapsed() >= HOLDS);
+        if is_stale || wanted.iter().any(|mapping| !self.asked.contains(&mapping.object)) {
+            self.ask(root);
+        }
+        let is_ours = |mapping: &&SharedMapping| !self.foreign.contains(&mapping.object);
+        wanted.iter().filter(is_ours).map(|mapping| (mapping.start, mapping.end)).collect()
+    }
+
+    /// Looks for processes that are not managed and have mapped what those have that are. Where one may not be looked into, it may
+    /// have mapped anything.
+    fn ask(&mut self, root: &Root) {
+        self.asked = self.managed.values().flatten().map(|mapping| mapping.object).collect();
+        self.asked_at = Some(Instant::now());
+        self.foreign = self.foreign_objects(root).unwrap_or_else(|_| self.asked.clone());
+    }
+
+    fn foreign_objects(&self, root: &Root) -> Result<BTreeSet<SharedObject>, LinuxError> {
+        let mut objects = BTreeSet::new();
+        let processes = root::list(&root.proc)?;
+        let numbers = processes.iter().filter_map(|name| name.parse().ok().map(Pid));
+        for pid in numbers.filter(|pid| !self.managed.contains_key(pid)) {
+            let path = root.in_proc(format!("{pid}/maps"));
+            let bytes = root::read_optional(&path)?.unwrap_or_default();
+            let mappings =
+                maps::parse_shared(&bytes).map_err(|source| LinuxError::Format { path, source })?;
+            objects.extend(mappings.into_iter().map(|mapping| mapping.object));
+        }
+        Ok(objects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::observation::{Exemption, ProcessObservation};
+
+    use super::*;
+
+    /// Two managed processes that have something mapped, and one that is not.
+    fn ranges(exempt: Option<Exemption>, maps_of_other: Option<&str>) -> Vec<(u64, u64)> {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::captured(folder.path());
+        let maps = |pid: &str, text: &str| {
+            std::fs::create_dir_all(root.in_proc(pid)).unwrap();
+            std::fs::write(root.in_proc(format!("{pid}/maps")), text).unwrap();
+        };
+        let line = "7000-9000 rw-s 00000000 00:19 42 /dev/shm/a\n";
+        maps("10", line);
+        maps("11", line);
+        maps_of_other.into_iter().for_each(|text| maps("12", text));
+        let process = |pid, exempt| ProcessObservation {
+            pid: Pid(pid),
+            shared: maps::parse_shared(line.as_bytes()).unwrap(),
+            exempt,
+            ..ProcessObservation::default()
+        };
+        let processes = vec![process(10, None), process(11, exempt)];
+        let mut sharers = Sharers::default();
+        sharers.follow(&Observation { processes, ..Observation::default() });
+        let page = |address| PageMove { address, shift: 12, from: 0, to: 1 };
+        assert!(sharers.ranges(&root, Pid(10), &[page(0x9000)]).is_empty(), "its own memory");
+        assert!(sharers.ranges(&root, Pid(12), &[page(0x7000)]).is_empty(), "not managed");
+        sharers.ranges(&root, Pid(10), &[page(0x1000), page(0x8000)])
+    }
+
+    #[test]
+    fn what_only_the_managed_have_mapped_may_be_moved_for_all_of_them() {
+        assert_eq!(ranges(None, None), [(0x7000, 0x9000)]);
+        let another = "7000-9000 rw-s 00000000 00:19 43 /dev/shm/b\n";
+        assert_eq!(ranges(None, Some(another)), [(0x7000, 0x9000)]);
+    }
+
+    #[test]
+    fn what_anybody_else_has_mapped_stays() {
+        let somewhere = "1000-2000 rw-s 00001000 00:19 42 /dev/shm/a\n";
+        assert!(ranges(None, Some(somewhere)).is_empty(), "a process that is not managed");
+        assert!(ranges(Some(Exemption::OwnMemoryPolicy), None).is_empty(), "one that is exempt");
+        assert!(ranges(None, Some("rw-s rw-s 1 2 3 /a")).is_empty(), "one that cannot be read");
+    }
+}
