@@ -15,6 +15,7 @@ mod pairs;
 mod phases;
 mod rests;
 mod session;
+mod shared;
 mod threads;
 mod without_pmu;
 
@@ -54,7 +55,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -66,6 +67,7 @@ const CHECKS: [Check; 16] = [
     Check { name: "nmass", run: threads::check_nmass },
     Check { name: "phases", run: phases::check },
     Check { name: "births", run: births::check },
+    Check { name: "shared", run: shared::check },
     Check { name: "pairs", run: pairs::check },
     Check { name: "rests", run: rests::check },
     Check { name: "sam", run: threads::check_sam },

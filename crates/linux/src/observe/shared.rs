@@ -12,8 +12,8 @@ use crate::parse::maps;
 /// The next reading waits so many times as long as the last one took: two thousandths of the time. One takes 0.1 ms for some
 /// hundred mappings (inferred from `numa_maps`, which also walks the pages).
 const REST: u32 = 500;
-/// Programs map what they share when they start.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Programs map what they share when they start, but one after the other.
+const INTERVAL: Duration = Duration::from_millis(250);
 /// The readings of a process become rarer, each interval twice the one before, up to this.
 const LONGEST: Duration = Duration::from_secs(16);
 
