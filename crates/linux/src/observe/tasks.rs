@@ -213,12 +213,17 @@ impl Tasks {
         };
         self.newborn.hold_back(&mut members, is_known);
         let mut budget = MAX_THREADS;
+        // One process shares with nobody that is watched.
+        let may_share = members.len() > 1 && topology.node_count() > 1;
         for (pid, threads) in &members {
             match still.contains(pid) {
                 true => budget = budget.saturating_sub(threads.len()),
                 false => self.look_at(topology, *pid, threads, &mut budget)?,
             }
             self.look_at_memory(topology, *pid)?;
+            if may_share {
+                self.look_at_shared(*pid)?;
+            }
         }
         let first = self.first;
         for (pid, process) in &mut self.processes {
@@ -377,23 +382,27 @@ impl Tasks {
     /// Where its memory is, if that is due; somebody else may have moved it.
     fn look_at_memory(&mut self, topology: &Topology, pid: Pid) -> Result<(), LinuxError> {
         let maps = self.path(pid, "numa_maps");
-        let plain_maps = self.path(pid, "maps");
-        // One process shares with nobody that is watched.
-        let alone = self.processes.len() == 1 || topology.node_count() == 1;
         let root = &self.root;
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
         let scheds = process.threads.keys().map(sched);
         let memory = process.maps.read(&maps, topology, process.resident, scheds)?;
         process.last.memory = memory.or(process.last.memory.take());
-        if !alone && let Some(shared) = process.shared.read(&plain_maps)? {
-            process.last.shared = shared;
-        }
         process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
             (true, _) => Some(Exemption::KernelThread),
             (_, true) => Some(Exemption::OwnMemoryPolicy),
             _ => None,
         };
+        Ok(())
+    }
+
+    /// What it has mapped that others may have mapped too, if that is due.
+    fn look_at_shared(&mut self, pid: Pid) -> Result<(), LinuxError> {
+        let maps = self.path(pid, "maps");
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        if let Some(shared) = process.shared.read(&maps)? {
+            process.last.shared = shared;
+        }
         Ok(())
     }
 

@@ -85,6 +85,27 @@ fn children_and_their_threads_are_found_and_leave() {
 }
 
 #[test]
+fn what_processes_have_mapped_together_is_read_where_there_are_several() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    let maps = |pid: u32| {
+        let path = fixture.root().in_proc(format!("{pid}/maps"));
+        fs::write(path, "7000-9000 rw-s 00001000 00:19 42 /dev/shm/a\n").unwrap();
+    };
+    fixture.process(10, &[(10, 0)], "");
+    maps(10);
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    assert_eq!(tasks.observe(&machine, Births::default()).unwrap()[0].shared, []);
+    fixture.process(10, &[(10, 0)], "20 ");
+    fixture.process(20, &[(20, 1)], "");
+    maps(20);
+    let mut both = Tasks::new(fixture.root(), Pid(10), None);
+    let found = both.observe(&machine, Births::default()).unwrap();
+    let objects = found.iter().flat_map(|process| &process.shared).map(|one| one.object.inode);
+    assert_eq!(objects.collect::<Vec<_>>(), [42, 42]);
+}
+
+#[test]
 fn the_first_process_is_told_of_even_after_its_end_and_orphans_stay() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:1 core:4").unwrap();
