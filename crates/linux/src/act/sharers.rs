@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rondpoint_core::Pid;
-use rondpoint_core::observation::{Observation, SharedMapping, SharedObject};
+use rondpoint_core::observation::{Observation, ProcessObservation, SharedMapping, SharedObject};
 use rondpoint_core::plan::PageMove;
 
 use crate::LinuxError;
@@ -31,7 +31,7 @@ pub(super) struct Sharers {
 impl Sharers {
     /// Takes in a look at the tree.
     pub(super) fn follow(&mut self, observation: &Observation) {
-        let is_ours = |one: &&rondpoint_core::observation::ProcessObservation| one.exempt.is_none();
+        let is_ours = |process: &&ProcessObservation| process.exempt.is_none();
         self.managed = observation
             .processes
             .iter()
@@ -74,9 +74,8 @@ impl Sharers {
         for pid in numbers.filter(|pid| !self.managed.contains_key(pid)) {
             let path = root.in_proc(format!("{pid}/maps"));
             let bytes = root::read_optional(&path)?.unwrap_or_default();
-            let mappings =
-                maps::parse_shared(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-            objects.extend(mappings.into_iter().map(|mapping| mapping.object));
+            let found = maps::parse_objects(&bytes);
+            objects.extend(found.map_err(|source| LinuxError::Format { path, source })?);
         }
         Ok(objects)
     }
@@ -84,7 +83,7 @@ impl Sharers {
 
 #[cfg(test)]
 mod tests {
-    use rondpoint_core::observation::{Exemption, ProcessObservation};
+    use rondpoint_core::observation::Exemption;
 
     use super::*;
 
@@ -126,6 +125,8 @@ mod tests {
     fn what_anybody_else_has_mapped_stays() {
         let somewhere = "1000-2000 rw-s 00001000 00:19 42 /dev/shm/a\n";
         assert!(ranges(None, Some(somewhere)).is_empty(), "a process that is not managed");
+        let reads = "1000-2000 r--p 00001000 00:19 42 /dev/shm/a\n";
+        assert!(ranges(None, Some(reads)).is_empty(), "one that only reads it");
         assert!(ranges(Some(Exemption::OwnMemoryPolicy), None).is_empty(), "one that is exempt");
         assert!(ranges(None, Some("rw-s rw-s 1 2 3 /a")).is_empty(), "one that cannot be read");
     }

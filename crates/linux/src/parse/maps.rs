@@ -1,5 +1,7 @@
 //! `/proc/PID/maps`: where a process has mapped something (proc_pid_maps(5)).
 
+use std::collections::BTreeSet;
+
 use rondpoint_core::observation::{SharedMapping, SharedObject};
 
 use super::ParseError;
@@ -35,22 +37,27 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
     Ok(mappings)
 }
 
-/// What is mapped so that others see what is written: files and shared memory, writable here. Not what has a driver behind it
-/// (`anon_inode:[io_uring]`, `/dev/kvm`): there one number stands for something else in each process.
+/// What is mapped shared: files, and memory that others see written. Not what has a driver behind it (`anon_inode:[io_uring]`,
+/// `/dev/kvm`): there one number stands for something else in each process.
 ///
 /// # Errors
-/// A line that does not begin as one of a shared mapping does.
+/// A line that does not begin as one of a mapped file does.
 pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
-    let mut mappings = Vec::new();
-    for (number, line) in lines(bytes) {
-        let permissions = words(line).nth(1).unwrap_or_default();
-        if permissions.starts_with(b"rw") && permissions.ends_with(b"s") && is_memory(line) {
-            let fail =
-                || ParseError::new(number, "START-END PERMISSIONS OFFSET DEVICE INODE", line);
-            mappings.push(shared_mapping(line).ok_or_else(fail)?);
-        }
-    }
-    Ok(mappings)
+    let is_shared = |line: &[u8]| words(line).nth(1).is_some_and(|word| word.ends_with(b"s"));
+    of_memory(bytes).filter(|(_, line)| is_shared(line)).map(shared_mapping).collect()
+}
+
+/// Every file and piece of shared memory that is mapped: whose pages others may have mapped too. Those of a private mapping are
+/// common as long as nobody has written to them.
+///
+/// # Errors
+/// As [`parse_shared`].
+pub fn parse_objects(bytes: &[u8]) -> Result<BTreeSet<SharedObject>, ParseError> {
+    of_memory(bytes).map(|line| Ok(shared_mapping(line)?.object)).collect()
+}
+
+fn of_memory(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    lines(bytes).filter(|(_, line)| is_memory(line))
 }
 
 /// By its name, as `/proc` shows it: what lies under `/dev` is a device, but for shared memory (`/dev/zero` is what an anonymous
@@ -62,7 +69,12 @@ fn is_memory(line: &[u8]) -> bool {
     name.starts_with(b"/") && !is_device
 }
 
-fn shared_mapping(line: &[u8]) -> Option<SharedMapping> {
+fn shared_mapping((number, line): (usize, &[u8])) -> Result<SharedMapping, ParseError> {
+    let fail = || ParseError::new(number, "START-END PERMISSIONS OFFSET DEVICE INODE", line);
+    part_of_object(line).ok_or_else(fail)
+}
+
+fn part_of_object(line: &[u8]) -> Option<SharedMapping> {
     let Mapping { start, end, .. } = mapping(line)?;
     let mut rest = words(line).skip(2);
     let offset = hexadecimal(rest.next()?)?;
@@ -115,7 +127,11 @@ mod tests {
         let object = SharedObject { device: 0x19, inode: 42 };
         let expected = SharedMapping { start: 0x7f00, end: 0x7f01, object, offset: 0x1000 };
         let found = parse_shared(text).unwrap();
-        assert_eq!((found.len(), found[0], found[1].object.inode), (2, expected, 7));
+        assert_eq!(found[0], expected);
+        let numbers = |all: Vec<SharedObject>| all.iter().map(|one| one.inode).collect::<Vec<_>>();
+        assert_eq!(numbers(found.iter().map(|one| one.object).collect()), [42, 124, 7]);
+        let objects = parse_objects(text).unwrap();
+        assert_eq!(numbers(objects.into_iter().collect()), [7, 42, 123, 124]);
         let error = parse_shared(b"1000-2000 rw-s 0 0019 42 /a").unwrap_err().to_string();
         assert_eq!(
             error,
@@ -134,6 +150,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_mappings_or_an_error(bytes: Vec<u8>) {
+            let _ = (parse_shared(&bytes), parse_objects(&bytes));
             let _ = parse(&bytes);
         }
     }
