@@ -221,7 +221,8 @@ impl Tasks {
                 false => self.look_at(topology, *pid, threads, &mut budget)?,
             }
             self.look_at_memory(topology, *pid)?;
-            if may_share {
+            // Only who runs maps something.
+            if may_share && !still.contains(pid) {
                 self.look_at_shared(*pid)?;
             }
         }

@@ -11,7 +11,6 @@ use crate::limits::MAX_FOLLOWED_PAGES;
 use crate::model::Model;
 use crate::plan::PageMove;
 use crate::topology::Topology;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// When co-location is taken to be in vain.
@@ -53,8 +52,11 @@ pub(super) struct Colocated {
 impl Colocated {
     /// Remembers pages that were brought to their users.
     pub(super) fn note(&mut self, pages: &[PageMove]) {
-        let brought: BTreeSet<u64> = pages.iter().map(|page| page.address).collect();
-        self.pages.retain(|(address, _)| !brought.contains(address));
+        if !self.pages.is_empty() {
+            let mut brought: Vec<u64> = pages.iter().map(|page| page.address).collect();
+            brought.sort_unstable();
+            self.pages.retain(|(address, _)| brought.binary_search(address).is_err());
+        }
         self.pages.extend(pages.iter().map(|page| (page.address, page.to)));
         let over = self.pages.len().saturating_sub(MAX_FOLLOWED_PAGES);
         self.pages.drain(..over);
