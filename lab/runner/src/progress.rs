@@ -5,7 +5,8 @@
 //! placement is timed over the same piece of work, also where rounds differ from each other.
 //!
 //! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: when each round ended,
-//! seconds from the first one's start. Other programs are taken at their instructions, those of all
+//! seconds from the first one's start. Short rounds may be told in steps: a line `rounds_each=4` says
+//! that each end stands for four of them. Other programs are taken at their instructions, those of all
 //! vCPUs. Instructions are no progress (a thread that spins retires them too, and so does a manager
 //! beside the program), so such a figure says so.
 
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 const FEWEST_ROUNDS: usize = 3;
 /// How the line of round ends begins.
 const ROUND_ENDS: &str = "round_ends_s=";
+/// How the line begins that says how many rounds each of these ends stands for; without it, one.
+const ROUNDS_EACH: &str = "rounds_each=";
 
 /// What work is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,9 +41,9 @@ impl LastThird {
     /// From what the program printed, else from what the plugin measured.
     pub(crate) fn of(stdout: &str, measurement: &Measurement) -> Option<Self> {
         let rounds = round_ends(stdout).filter(|ends| ends.len() >= FEWEST_ROUNDS);
-        let (unit, points) = match rounds {
-            Some(ends) => {
-                let point = |(index, end)| ((index + 1) as f64, end);
+        let (unit, points) = match rounds.zip(rounds_each(stdout)) {
+            Some((ends, each)) => {
+                let point = |(index, end)| ((index + 1) as f64 * each, end);
                 (WorkUnit::Rounds, ends.into_iter().enumerate().map(point).collect())
             }
             None => (WorkUnit::Instructions, instructions(measurement)),
@@ -54,13 +57,25 @@ impl LastThird {
     }
 }
 
-/// The numbers of the last line of round ends, if they rise.
+/// The numbers of the last line of round ends, if they rise. Rounds of two threads may end in the same
+/// microsecond.
 pub(crate) fn round_ends(stdout: &str) -> Option<Vec<f64>> {
-    let line = stdout.lines().rev().find_map(|line| line.strip_prefix(ROUND_ENDS))?;
+    let line = last(stdout, ROUND_ENDS)?;
     let ends: Vec<f64> =
         line.trim().split(',').map(|end| end.parse().ok()).collect::<Option<_>>()?;
-    let rise = ends.windows(2).all(|pair| pair[0] < pair[1]) && ends.first() > Some(&0.0);
+    let rise = ends.windows(2).all(|pair| pair[0] <= pair[1]) && ends.first() > Some(&0.0);
     rise.then_some(ends)
+}
+
+/// How many rounds each end stands for, unless that is no number.
+fn rounds_each(stdout: &str) -> Option<f64> {
+    let Some(number) = last(stdout, ROUNDS_EACH) else { return Some(1.0) };
+    number.trim().parse::<u32>().ok().filter(|each| *each > 0).map(f64::from)
+}
+
+/// What the last line says that begins so.
+fn last<'a>(stdout: &'a str, head: &str) -> Option<&'a str> {
+    stdout.lines().rev().find_map(|line| line.strip_prefix(head))
 }
 
 /// Rounds a second between two times, by the ends of the rounds.
@@ -114,12 +129,17 @@ mod tests {
         // Four rounds: the third begins a third before the third round's end, at 3 - 1/3.
         let per_s = of("round_ends_s=1,2,3,5\n");
         assert!((per_s - (4.0 / 3.0) / (2.0 + 1.0 / 3.0)).abs() < 1e-12, "{per_s}");
+        // The same pace, told in steps, and two ends in one microsecond.
+        assert_eq!(of("rounds_each=4\nround_ends_s=1,2,3\nrounds_each=4\n"), 4.0);
+        assert_eq!(of("round_ends_s=1,1,2,2,3,3"), 2.0);
     }
 
     #[test]
     fn without_rounds_it_is_instructions_and_says_so() {
         let slices = [(2_000_000_000, 200), (3_000_000_000, 50), (4_000_000_000, 50)];
-        for stdout in ["", "round_ends_s=1,2\n", "round_ends_s=2,1,3\n", "round_ends_s=now\n"] {
+        let unclear = ["1,2", "2,1,3", "now", "1,2,3\nrounds_each=0", "1,2,3\nrounds_each=few"];
+        let unclear = unclear.map(|ends| format!("round_ends_s={ends}\n"));
+        for stdout in unclear.iter().map(String::as_str).chain([""]) {
             let third = LastThird::of(stdout, &measured(&slices)).expect("instructions");
             assert_eq!(third, LastThird { unit: WorkUnit::Instructions, per_s: 50.0 });
         }

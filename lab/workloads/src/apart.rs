@@ -59,12 +59,12 @@ impl Clock {
         let is_right = !of_threads.iter().any(|rounds| rounds.is_wrong);
         let mut ends: Vec<f64> = of_threads.into_iter().flat_map(|rounds| rounds.ends).collect();
         ends.sort_by(f64::total_cmp);
-        Ok(Report::new(workload)
+        let report = Report::new(workload)
             .pair("threads", threads)
             .pair("iterations", ends.len())
             .pair("seconds", format!("{:.6}", self.elapsed()))
-            .round_ends(thinned(&ends))
-            .check("read", is_right))
+            .check("read", is_right);
+        Ok(with_ends(report, &ends))
     }
 }
 
@@ -83,10 +83,10 @@ impl Rounds {
     }
 }
 
-/// Each of so many ends, where there are too many.
-fn thinned(ends: &[f64]) -> Vec<f64> {
-    let every = ends.len().div_ceil(MOST_ENDS).max(1);
-    ends.iter().skip(every - 1).step_by(every).copied().collect()
+/// Tells these ends, in steps of several where there are too many.
+fn with_ends(report: Report, ends: &[f64]) -> Report {
+    let each = ends.len().div_ceil(MOST_ENDS).max(1);
+    report.round_ends(ends.iter().skip(each - 1).step_by(each).copied().collect()).rounds_each(each)
 }
 
 #[cfg(test)]
@@ -95,11 +95,16 @@ mod tests {
 
     #[test]
     fn many_ends_are_told_in_steps_of_several() {
-        let ends: Vec<f64> = (1..=3000).map(f64::from).collect();
-        assert_eq!(thinned(&ends[..1024]).len(), 1024);
-        let told = thinned(&ends);
-        assert_eq!((told.len(), &told[..2]), (1000, &[3.0, 6.0][..]));
-        assert!(thinned(&[]).is_empty());
+        let told = |rounds: u32| {
+            with_ends(Report::new("test"), &(1..=rounds).map(f64::from).collect::<Vec<_>>())
+                .to_string()
+        };
+        assert_eq!(told(0), "workload=test result=ok");
+        let few = told(1024);
+        assert!(!few.contains("rounds_each") && few.contains(",1024.000000\n"), "{few}");
+        let many = told(3000);
+        assert!(many.starts_with("round_ends_s=3.000000,6.000000,"), "{many}");
+        assert!(many.ends_with(",3000.000000\nrounds_each=3\nworkload=test result=ok"), "{many}");
     }
 
     #[test]

@@ -11,12 +11,14 @@ pub(crate) struct Failure(pub(crate) String);
 pub(crate) struct Report {
     pairs: Vec<(&'static str, String)>,
     round_ends: Vec<f64>,
+    rounds_each: usize,
     wrong: Option<String>,
 }
 
 impl Report {
     pub(crate) fn new(workload: &str) -> Self {
-        Self { pairs: vec![("workload", workload.to_owned())], round_ends: Vec::new(), wrong: None }
+        let pairs = vec![("workload", workload.to_owned())];
+        Self { pairs, round_ends: Vec::new(), rounds_each: 1, wrong: None }
     }
 
     /// Adds a pair. Values are single words, so that the line splits at spaces.
@@ -31,6 +33,12 @@ impl Report {
     /// change.
     pub(crate) fn round_ends(mut self, ends: Vec<f64>) -> Self {
         self.round_ends = ends;
+        self
+    }
+
+    /// Says how many rounds each of these ends stands for, where not one.
+    pub(crate) fn rounds_each(mut self, rounds: usize) -> Self {
+        self.rounds_each = rounds;
         self
     }
 
@@ -53,6 +61,9 @@ impl fmt::Display for Report {
         if !self.round_ends.is_empty() {
             let ends: Vec<String> = self.round_ends.iter().map(|end| format!("{end:.6}")).collect();
             writeln!(f, "round_ends_s={}", ends.join(","))?;
+            if self.rounds_each != 1 {
+                writeln!(f, "rounds_each={}", self.rounds_each)?;
+            }
         }
         for (key, value) in &self.pairs {
             write!(f, "{key}={value} ")?;
