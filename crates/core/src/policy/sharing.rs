@@ -22,14 +22,18 @@ use crate::model::{App, Model, Thread};
 use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
+use crate::units::Tid;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+/// Its name on the command line and in plans.
+pub(super) const NAME: &str = "sharing";
+
 /// Its line in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
-    name: "sharing",
+    name: NAME,
     about: "threads that share data onto one node, unless they would fight for its resources",
     presets: &["kamali", "author", "tam"],
     make: |name| {
@@ -66,7 +70,7 @@ pub enum SharingReason {
         /// Node of the group.
         to: usize,
     },
-    /// The thread stays where others come with which it shares data.
+    /// The thread stays where those are, or come, with which it shares data.
     Stay {
         /// Threads in the group.
         threads: usize,
@@ -79,6 +83,11 @@ pub enum SharingReason {
         from: usize,
         /// Node that has room.
         to: usize,
+    },
+    /// Samples are, or are no longer, to name who shares data with whom.
+    Sampling {
+        /// They are.
+        names: bool,
     },
 }
 
@@ -101,19 +110,20 @@ impl Sharing {
         threads.iter().all(is_named)
     }
 
-    /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.
+    /// [`Policy::propose`] for some of the processes: threads of the others stay where they are. `is_held` = by an earlier round.
     pub fn propose_for(
         &mut self,
         model: &Model,
         topology: &Topology,
         is_asked: impl Fn(&App) -> bool,
+        is_held: impl Fn(Tid) -> bool,
     ) -> Vec<Proposal> {
         if core::mem::take(&mut self.is_page_round) {
             return Vec::new();
         }
         let asked: Vec<bool> = model.apps.iter().map(is_asked).collect();
         let groups = observe::groups(model, topology, &asked, &self.preset);
-        let threads = observe::sharers(model, topology, &asked);
+        let threads = observe::sharers(model, topology, &asked, is_held);
         let placed = place(&threads, &observe::cores(topology), groups, &self.preset);
         let mut exact = observe::ExactCpus::new(model, topology, &placed.shifts);
         let shift = |shift: Shift| Some(self.shift(shift, exact.take(shift)?, model, topology));
@@ -165,7 +175,7 @@ fn affinity(
 ) -> Proposal {
     let pid = model.apps[thread.app].pid;
     Proposal {
-        policy: REGISTERED.name,
+        policy: NAME,
         action: Action::SetAffinity { pid, tid: thread.tid, cpus, via },
         reason: Reason::Sharing(reason),
     }
@@ -177,7 +187,7 @@ impl Policy for Sharing {
     }
 
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        self.propose_for(model, topology, |_| true)
+        self.propose_for(model, topology, |_| true, |_| false)
     }
 }
 
@@ -191,9 +201,15 @@ impl fmt::Display for SharingReason {
                 )
             }
             Self::Stay { threads, node } => {
-                write!(f, "stays on node {node}, where its group of {threads} comes together")
+                write!(f, "stays on node {node} with its group of {threads}")
             }
             Self::MakeRoom { from, to } => write!(f, "makes room for a group, {from}→{to}"),
+            Self::Sampling { names: true } => {
+                f.write_str("samples are to name who exchanges data with whom")
+            }
+            Self::Sampling { names: false } => {
+                f.write_str("nobody is to be named who exchanges data")
+            }
         }
     }
 }

@@ -49,10 +49,30 @@ fn five_common_samples_bring_threads_together_and_four_do_not() {
         &FIVE_COMMON,
         expect![[r#"
             thread 0 of 7 to CPU 6, then CPUs 4-7: shares data in a group of 2 (at least 5 in common), 0→1
-            thread 1 of 7 to CPUs 4-7: stays on node 1, where its group of 2 comes together
+            thread 1 of 7 to CPUs 4-7: stays on node 1 with its group of 2
         "#]],
     );
     check(Preset::KAMALI, &FIVE_COMMON[1..], expect![]);
+}
+
+#[test]
+fn who_is_together_by_chance_is_held_once_others_come_together() {
+    // Threads 0 and 1 share a page, and so do 2 and 3, which are on node 1 both.
+    let topology = synthetic::parse("node:2 core:4").expect("a machine");
+    let second = FIVE_COMMON.map(|(_, thread)| (1, thread + 2));
+    let touches: Vec<(u32, u32)> = FIVE_COMMON.into_iter().chain(second).collect();
+    let told = |cpus: &[usize]| {
+        let model = model(&topology, cpus, &touches);
+        step(&mut Sharing::new(Preset::KAMALI), &topology, &model)
+    };
+    expect![[r#"
+        thread 1 of 7 to CPU 1, then CPUs 0-3: shares data in a group of 2 (at least 5 in common), 1→0
+        thread 0 of 7 to CPUs 0-3: stays on node 0 with its group of 2
+        thread 2 of 7 to CPUs 4-7: stays on node 1 with its group of 2
+        thread 3 of 7 to CPUs 4-7: stays on node 1 with its group of 2
+    "#]]
+    .assert_eq(&told(&[0, 4, 5, 6]));
+    assert_eq!(told(&[0, 1, 5, 6]), "", "nobody has to move, so nobody is held");
 }
 
 #[test]
@@ -67,7 +87,8 @@ fn threads_of_processes_that_are_not_asked_for_neither_join_nor_make_room() {
     model.threads[2..].iter_mut().for_each(|thread| thread.app = 1);
     let moved = |asked: &[u32]| {
         let is_asked = |app: &App| asked.contains(&app.pid.0);
-        let proposals = Sharing::new(Preset::KAMALI).propose_for(&model, &topology, is_asked);
+        let proposals =
+            Sharing::new(Preset::KAMALI).propose_for(&model, &topology, is_asked, |_| false);
         proposals.iter().map(|one| format!("{}\n", one.action)).collect::<String>()
     };
     expect![[""]].assert_eq(&moved(&[7]));
@@ -103,7 +124,7 @@ fn signatures_need_many_remote_accesses_in_common() {
         &touches,
         expect![[r#"
             thread 0 of 7 to CPU 6, then CPUs 4-7: shares data in a group of 2 (at least 44100 in common), 0→1
-            thread 1 of 7 to CPUs 4-7: stays on node 1, where its group of 2 comes together
+            thread 1 of 7 to CPUs 4-7: stays on node 1 with its group of 2
         "#]],
     );
     check(Preset::TAM, &touches[..2000], expect![]);

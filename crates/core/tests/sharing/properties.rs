@@ -9,16 +9,23 @@ fn sharer(nodes: usize) -> impl Strategy<Value = Sharer> {
         prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec(any::<bool>(), nodes)];
     let accesses = prop_oneof![Just(vec![]), proptest::collection::vec(0_u32..50, nodes)];
     let demand = prop_oneof![3 => Just(1.0), 1 => 0.0..1.0];
-    (0..nodes, demand, 0.0..0.6, accesses, may_use, proptest::bool::weighted(0.1)).prop_map(
-        |(node, demand, pressure, accesses, may_use, is_fixed)| Sharer {
+    (
+        0..nodes,
+        demand,
+        0.0..0.6,
+        accesses,
+        may_use,
+        (proptest::bool::weighted(0.1), proptest::bool::weighted(0.1)),
+    )
+        .prop_map(|(node, demand, pressure, accesses, may_use, (is_fixed, is_held))| Sharer {
             node,
             demand,
             pressure,
             accesses,
             may_use,
             is_fixed,
-        },
-    )
+            is_held,
+        })
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -115,16 +122,23 @@ proptest! {
     }
 
     #[test]
-    fn who_is_joined_is_held_where_it_is_and_nobody_else(case in case(), preset in presets()) {
+    fn once_somebody_moves_who_is_with_its_group_is_held_there(case in case(), preset in presets()) {
         let placed = case.placed(&preset);
+        let shift_of = |thread: u32| placed.shifts.iter().find(|shift| shift.thread == thread);
+        let node = |thread: u32| {
+            shift_of(thread).map_or(case.threads[thread as usize].node, |shift| shift.to)
+        };
         for stay in &placed.stays {
             let thread = &case.threads[stay.thread as usize];
             prop_assert!(thread.node == stay.node && !thread.is_fixed);
-            prop_assert!(placed.shifts.iter().all(|shift| shift.thread != stay.thread));
-            let joins = |shift: &Shift| {
-                shift.to == stay.node && matches!(shift.role, Role::Member { .. })
+            prop_assert!(shift_of(stay.thread).is_none());
+            let is_held = case.threads.iter().any(|other| other.is_held && other.node == stay.node);
+            prop_assert!(is_held || !placed.shifts.is_empty());
+            let is_with_it = |pair: &Pair| {
+                let ends = [pair.lower, pair.upper];
+                ends.contains(&stay.thread) && ends.map(node) == [stay.node; 2]
             };
-            prop_assert!(placed.shifts.iter().any(joins));
+            prop_assert!(case.pairs.iter().any(is_with_it));
         }
         prop_assert!(preset.hold == Hold::Node || placed.stays.is_empty());
     }

@@ -9,6 +9,7 @@ use crate::index_set::CpuSet;
 use crate::model::{Model, Thread, Touch};
 use crate::policy::{nmass, sam};
 use crate::topology::Topology;
+use crate::units::Tid;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -16,7 +17,13 @@ use alloc::vec::Vec;
 const TAM_STALL_SHARE: f64 = 0.20;
 
 /// All threads of the model, in its order; those of processes that are not `asked` (by place in the model) stay.
-pub(super) fn sharers(model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Sharer> {
+/// `is_held` = by an earlier round.
+pub(super) fn sharers(
+    model: &Model,
+    topology: &Topology,
+    asked: &[bool],
+    is_held: impl Fn(Tid) -> bool,
+) -> Vec<Sharer> {
     let limits = Limits::new(topology);
     let isolated = (0..topology.cpu_count()).filter(|&cpu| topology.cpu(cpu).isolated).collect();
     let usable: Vec<CpuSet> = (0..topology.node_count())
@@ -39,6 +46,7 @@ pub(super) fn sharers(model: &Model, topology: &Topology, asked: &[bool]) -> Vec
             may_use,
             is_fixed: !asked[thread.app]
                 || model.apps[thread.app].exempt.or(thread.exempt).is_some(),
+            is_held: is_held(thread.tid),
         });
     }
     sharers

@@ -31,6 +31,8 @@ pub struct Sharer {
     pub may_use: Vec<bool>,
     /// Its CPU and memory count, but it stays.
     pub is_fixed: bool,
+    /// An earlier round holds it on its node.
+    pub is_held: bool,
 }
 
 impl Sharer {
@@ -70,7 +72,7 @@ pub struct Shift {
     pub role: Role,
 }
 
-/// A thread that others of its group join where it runs.
+/// A thread that stays with its group where it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stay {
     /// Index of the thread.
@@ -86,7 +88,8 @@ pub struct Stay {
 pub struct Placed {
     /// Those that change their node.
     pub shifts: Vec<Shift>,
-    /// Those that are to stay for the sake of a shift: the kernel would take them away from who comes.
+    /// Those that are to stay once there is a shift, or somebody of their group is held: the kernel would take them away from it, the
+    /// sooner the more of the others are held.
     pub stays: Vec<Stay>,
 }
 
@@ -347,15 +350,20 @@ impl<'a> Floor<'a> {
         pressure < 1.0 || self.preset.bears_most_pressed && pressure <= self.most_pressed
     }
 
-    /// Of groups that somebody joins, those who are there already.
+    /// Once somebody changes nodes, those of all groups who are where they belong: also of groups that happen to be together. Else those
+    /// of groups of which only a part is held.
     fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
         if self.preset.hold == Hold::Release {
             return Vec::new();
         }
         let sharer = |thread: u32| &self.threads[thread as usize];
         let is_there = |thread: u32| self.node[thread as usize] == sharer(thread).node;
-        let is_joined = |threads: &&Vec<u32>| threads.iter().any(|&thread| !is_there(thread));
-        let stays = placed.iter().filter(is_joined).flat_map(|threads| {
+        let somebody_moves = !(0..self.threads.len() as u32).all(is_there);
+        let is_loose = |threads: &&Vec<u32>| {
+            let held = threads.iter().filter(|&&thread| sharer(thread).is_held).count();
+            somebody_moves || held > 0 && held < threads.len()
+        };
+        let stays = placed.iter().filter(is_loose).flat_map(|threads| {
             let stay = |thread| Stay { thread, node: sharer(thread).node, group: threads.len() };
             let there = threads.iter().copied().filter(|&thread| is_there(thread));
             there.filter(|&thread| sharer(thread).may_go(sharer(thread).node)).map(stay)
