@@ -24,7 +24,7 @@
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
 //! | memory that is on its way is not free for copies | here |
-//! | samples are as many as Carrefour wants, and while memory follows threads as many as AsymSched does | `rates` |
+//! | samples are as many as Carrefour wants, and while memory follows threads or threads are to be named as many as there may be | `rates` |
 //!
 //! Whom N-MASS may not move it takes to stay, with its core and its share of the cache.
 //!
@@ -196,7 +196,7 @@ impl Auto {
         proposals
     }
 
-    /// What samples name, of processes with which nobody else has to do. `over` = the epoch, if it ends.
+    /// What samples name, and the samples for it, of processes with which nobody else has to do. `over` = the epoch, if it ends.
     fn pair(
         &mut self,
         over: Option<&Model>,
@@ -210,8 +210,11 @@ impl Auto {
                 || memory_moves(asymsched, app.pid).is_some()
         };
         let above = sam.thresholds(topology).coherence;
-        let Some(shown) = over.or_else(|| epoch.so_far()) else { return Vec::new() };
-        paired.propose(shown, over.is_some(), topology, above, is_left)
+        let shown = over.or_else(|| epoch.so_far());
+        let propose = |shown| paired.propose(shown, over.is_some(), topology, above, is_left);
+        let mut proposals = shown.map(propose).unwrap_or_default();
+        proposals.extend(paired.sample());
+        proposals
     }
 
     /// N-MASS, once an epoch. `claimed` = what SAM does in this step.
@@ -417,6 +420,7 @@ impl Policy for Auto {
             None => {
                 let pairs = self.pair(None, topology, &claims(&proposals));
                 proposals.extend(pairs);
+                self.rates.merge(&mut proposals);
             }
         }
         proposals

@@ -17,6 +17,8 @@ struct Pairs {
     rung: Rung,
     /// The readers are there.
     read: bool,
+    /// So many of them, the last first, fetch anything.
+    begun: usize,
 }
 
 const APART: Pairs = Pairs {
@@ -25,6 +27,7 @@ const APART: Pairs = Pairs {
     touch: &[[0, 3], [1, 2]],
     rung: Rung::Samples,
     read: true,
+    begun: 2,
 };
 /// The readers have changed places.
 const TOGETHER: Pairs = Pairs { cpus: [0, 2, 3, 1], ..APART };
@@ -40,7 +43,8 @@ impl Pairs {
         let threads = process(&mut model, topology, 1, &[0, 1, 2, 3][..count], &[0.1, 0.1], "");
         for (index, thread) in threads.iter_mut().enumerate() {
             thread.cpu = self.cpus[index];
-            thread.rates.coherence_remote_per_s = Some(if index < 2 { 0.0 } else { self.fetched });
+            thread.rates.coherence_remote_per_s =
+                Some(if index + self.begun < 4 { 0.0 } else { self.fetched });
             thread.rates.memory_per_s = Some(0.0);
         }
         for (place, pair) in self.touch.iter().enumerate() {
@@ -56,7 +60,7 @@ impl Pairs {
 }
 
 /// The first line of each kind that a step tells, with its time, over so many seconds.
-fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) {
+fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) -> World {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let (mut text, mut last) = (String::new(), String::new());
     for number in 1..=10 * seconds {
@@ -71,6 +75,7 @@ fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) {
         last = kind;
     }
     expected.assert_eq(&text);
+    world
 }
 
 #[test]
@@ -169,6 +174,75 @@ fn without_samples_of_addresses_sam_gathers_who_is_seen() {
           sam: thread 100 of 1 to CPU 3, then CPUs 2-3
           sam: thread 102 of 1 to CPUs 0-1
     "#]],
+    );
+}
+
+#[test]
+fn samples_are_on_again_for_pairs_that_come_apart_when_carrefour_has_switched_them_off() {
+    let told = check(
+        4,
+        |number| match number {
+            // Carrefour finds little traffic to memory.
+            ..=14 => Pairs { fetched: 0.0, touch: &[], ..TOGETHER },
+            15..=17 => Pairs { rung: Rung::Counters, touch: &[], ..APART },
+            18..=20 => APART,
+            21.. => Pairs { fetched: 0.0, rung: Rung::Counters, ..TOGETHER },
+        },
+        expect![[r#"
+            1.8 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+            2.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              sharing: thread 101 of 1 to CPUs 2-3
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+        "#]],
+    );
+    expect![[r#"
+        1 s: sample 1: off
+        1 s: sample 1: every 65000 cycles, 30000 pages tracked
+        2 s: sample 1: off"#]]
+    .assert_eq(&told.rates.join("\n"));
+}
+
+#[test]
+fn who_was_not_seen_is_named_too_before_others_push_it_away() {
+    // The reader 102 has not begun yet.
+    const HALF: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };
+    check(
+        1,
+        |number| match number {
+            ..=3 => HALF,
+            _ => Pairs { touch: APART.touch, ..HALF },
+        },
+        expect![[r#"
+            0.6 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              sharing: thread 101 of 1 to CPUs 2-3
+        "#]],
+    );
+}
+
+#[test]
+fn who_made_room_before_it_was_named_is_held_with_its_partner_later() {
+    // Samples name 101 and 102 when the others have been together for a second; then they exchange nothing any more.
+    const LATE: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };
+    check(
+        5,
+        |number| match number {
+            ..=7 => LATE,
+            8..=17 => Pairs { fetched: 0.0, cpus: TOGETHER.cpus, ..LATE },
+            _ => Pairs { fetched: 0.0, ..TOGETHER },
+        },
+        expect![[r#"
+            0.7 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+            2.0 s: sharing: thread 101 of 1 to CPUs 2-3
+              sharing: thread 102 of 1 to CPUs 2-3
+        "#]],
     );
 }
 

@@ -150,10 +150,9 @@ pub(super) fn by_counters(step: &Proposal) -> bool {
     *side == Side::Mover
 }
 
-/// A step of the `sharing` policy that brings a thread to another, or holds it for one that comes.
+/// A step of the `sharing` policy that brings a thread to others.
 pub(super) fn by_samples(step: &Proposal) -> bool {
-    let Reason::Sharing(reason) = &step.reason else { return false };
-    matches!(reason, SharingReason::Join { .. } | SharingReason::Stay { .. })
+    matches!(step.reason, Reason::Sharing(SharingReason::Join { .. }))
 }
 
 /// What a running thread of a process fetches from caches of other nodes per second of its CPU time, mean over those that were counted.

@@ -4,16 +4,20 @@
 //! SAM takes all threads of a process that are seen for one group, and brings readers together, each away from the one that fills its
 //! buffers. Pages that both touched name the other ([`Sharing`]). So where there are samples, a process that exchanges data has who
 //! touched what collected, and the `sharing` policy is asked: once samples name somebody for each thread that is seen, at the end of the
-//! epoch in any case. Its own rules hold: nobody is brought where there is no core or memory would suffer. Threads of other processes are
-//! not moved for it. Where it has nothing to say, SAM acts.
+//! epoch in any case. Samples are on for it, whatever Carrefour has to do with them. Its own rules hold: nobody is brought where there is
+//! no core or memory would suffer. Threads of other processes are not moved for it. Where it has nothing to say, SAM acts.
+//!
+//! Whoever made room for others before it was named itself is asked about once more, when it is known what became of those: held alone,
+//! it is half of a pair that comes apart again.
 
 use super::gathered::{Gathered, by_samples};
 use super::held::Held;
 use super::past::EPOCH;
 use crate::model::{App, Model, Rung, Touch};
-use crate::plan::{Action, Outcome, Plan, Proposal, StepResult};
+use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Sampling, StepResult};
+use crate::policy::carrefour::preset::FINAL;
 use crate::policy::sam::STEADY_ABOVE;
-use crate::policy::sharing::{Preset, Sharing};
+use crate::policy::sharing::{self, Preset, Sharing, SharingReason};
 use crate::topology::Topology;
 use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -23,17 +27,28 @@ use alloc::vec::Vec;
 const FRUITLESS_FOR: Nanos = Nanos::from_secs(10);
 /// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and a whole one.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
-/// What is collected for so long may do (our choice): SAM's flags are steady then, had it not to wait.
+/// What is collected for so long may do if it names everybody (our choice): SAM's flags are steady then, had it not to wait.
 const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
+/// For so long it is left to name those who were not seen: who is with its partner by chance fetches nothing from afar, and not named
+/// is sent away from it to make room (our choice).
+const RIPE_WITHOUT_UNSEEN: Nanos = Nanos(2 * RIPE.0);
+/// Samples that are to name threads: Carrefour's accurate rate, as there are from the start.
+const ACCURATE: Sampling = FINAL.sampling.accurate;
 
 /// One process.
 #[derive(Debug, Clone, Default)]
 struct Process {
     started: Nanos,
-    /// Since when it exchanges data between nodes and samples were not asked: what it touches is collected.
+    /// Since when what it touches is collected and was not asked about: it exchanges data between nodes, or it `finishes`.
     exchanging_since: Option<Nanos>,
-    /// Threads that were brought to others.
+    /// Samples were asked for.
+    is_sampled: bool,
+    /// Threads that were brought to others, or are held with them.
     joined: BTreeSet<Tid>,
+    /// Threads that made room for others and are held where they went: nobody was named with whom they share data.
+    displaced: BTreeSet<Tid>,
+    /// What it touches is collected for their sake.
+    finishes: bool,
     /// Until then SAM has it for itself.
     left_until: Nanos,
 }
@@ -42,6 +57,8 @@ struct Process {
 #[derive(Debug, Clone)]
 pub(super) struct Paired {
     now: Nanos,
+    /// There were samples once, so there are some if they are on.
+    has_samples: bool,
     sharing: Sharing,
     gathered: Gathered,
     processes: BTreeMap<Pid, Process>,
@@ -51,6 +68,7 @@ impl Default for Paired {
     fn default() -> Self {
         Self {
             now: Nanos(0),
+            has_samples: false,
             sharing: Sharing::new(Preset::EXCHANGING),
             gathered: Gathered::of(by_samples),
             processes: BTreeMap::new(),
@@ -67,20 +85,25 @@ impl Paired {
         self.processes.retain(|pid, process| {
             model.app(*pid).is_some_and(|app| app.started == process.started)
         });
-        let has_samples = model.sensing.rung == Rung::Samples;
+        self.has_samples |= model.sensing.rung == Rung::Samples;
         for app in &model.apps {
             let fresh = || Process { started: app.started, ..Process::default() };
             let process = self.processes.entry(app.pid).or_insert_with(fresh);
             // A thread that ended leaves its number to another, which nobody brought anywhere.
             let threads = model.threads_of(app);
-            process.joined.retain(|tid| threads.binary_search_by_key(tid, |one| one.tid).is_ok());
+            let is_there = |tid: &Tid| threads.binary_search_by_key(tid, |one| one.tid).is_ok();
+            process.joined.retain(is_there);
+            process.displaced.retain(is_there);
+            let may_be_named = self.has_samples
+                && process.left_until <= self.now
+                && !self.gathered.is_judged(app.pid);
             if self.gathered.in_vain(app.pid).is_some() {
                 process.joined.clear();
-            } else if has_samples
-                && process.left_until <= self.now
-                && !self.gathered.is_judged(app.pid)
-                && exchanges(model, app, above)
-            {
+                process.displaced.clear();
+            } else if may_be_named && !process.displaced.is_empty() {
+                process.finishes = true;
+                process.exchanging_since.get_or_insert(self.now);
+            } else if may_be_named && exchanges(model, app, above) {
                 process.exchanging_since.get_or_insert(self.now);
             }
         }
@@ -96,17 +119,38 @@ impl Paired {
             if outcome.result != StepResult::Done {
                 continue;
             }
-            if by_samples(step) {
-                process.joined.insert(*tid);
-            } else if !step.reason.is_indivisible() {
-                process.joined.remove(tid);
+            if step.reason.is_indivisible() {
+                continue;
             }
+            process.joined.remove(tid);
+            process.displaced.remove(tid);
+            match step.reason {
+                Reason::Sharing(SharingReason::MakeRoom { .. }) => process.displaced.insert(*tid),
+                Reason::Sharing(_) => process.joined.insert(*tid),
+                _ => continue,
+            };
         }
     }
 
     /// Whether what threads touch is to be collected.
     pub(super) fn wants_touches(&self) -> bool {
         self.processes.values().any(|process| process.exchanging_since.is_some())
+    }
+
+    /// Samples for whom they are to name somebody, and as many as others want where that is over.
+    pub(super) fn sample(&mut self) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        for (&pid, process) in &mut self.processes {
+            let names = process.exchanging_since.is_some();
+            if core::mem::replace(&mut process.is_sampled, names) != names {
+                proposals.push(Proposal {
+                    policy: sharing::NAME,
+                    action: Action::SetSampling { pid: Some(pid), sampling: ACCURATE },
+                    reason: Reason::Sharing(SharingReason::Sampling { names }),
+                });
+            }
+        }
+        proposals
     }
 
     /// Whether some process was brought together a moment ago: what became of it is seen sooner by ten looks a second.
@@ -144,11 +188,17 @@ impl Paired {
         if asked.is_empty() {
             return Vec::new();
         }
-        let proposals = self.sharing.propose_for(model, topology, |app| asked.contains(&app.pid));
+        let held: BTreeSet<Tid> = self.processes.values().flat_map(Process::held).collect();
+        let is_asked = |app: &App| asked.contains(&app.pid);
+        let is_held = |tid| held.contains(&tid);
+        let proposals = self.sharing.propose_for(model, topology, is_asked, is_held);
         for pid in asked {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            if proposals.iter().any(|one| one.action.pid() == Some(pid)) {
-                process.exchanging_since = None;
+            let of_process = proposals.iter().filter(|one| one.action.pid() == Some(pid));
+            if of_process.clone().next().is_some() {
+                // Nothing is to be done for those who are held there already.
+                process.joined.extend(of_process.filter_map(stays).filter(|&tid| is_held(tid)));
+                process.end();
             } else if is_over {
                 process.give_up(self.now);
             }
@@ -165,12 +215,21 @@ impl Paired {
         is_left: impl Fn(&App) -> bool,
     ) -> BTreeSet<Pid> {
         let is_ripe = |app: &&App| {
-            let since = self.processes.get(&app.pid).and_then(|process| process.exchanging_since);
-            let seen: Vec<usize> = exchanging(model, app, above).collect();
-            since.is_some_and(|since| self.now >= since + RIPE)
-                && !seen.is_empty()
+            let Some(process) = self.processes.get(&app.pid) else { return false };
+            let Some(collected) = process.exchanging_since.map(|since| self.now.since(since))
+            else {
+                return false;
+            };
+            // Those who made room are not seen.
+            let waits_for_unseen = process.finishes || collected < RIPE_WITHOUT_UNSEEN;
+            let needed: Vec<usize> = match waits_for_unseen {
+                true => running(model, app).collect(),
+                false => exchanging(model, app, above).collect(),
+            };
+            collected >= RIPE
+                && (process.finishes || exchanges(model, app, above))
                 && !is_left(app)
-                && self.sharing.names_all(model, topology, &seen)
+                && self.sharing.names_all(model, topology, &needed)
         };
         model.apps.iter().filter(is_ripe).map(|app| app.pid).collect()
     }
@@ -183,8 +242,8 @@ impl Paired {
         for (index, app) in model.apps.iter().enumerate() {
             let Some(process) = self.processes.get_mut(&app.pid) else { continue };
             let Some(since) = process.exchanging_since else { continue };
-            if !exchanges(model, app, above) {
-                process.exchanging_since = None;
+            if !process.finishes && !exchanges(model, app, above) {
+                process.end();
             } else if seen.contains(&index) && !is_left(app) {
                 asked.insert(app.pid);
             } else if self.now >= since + PATIENCE {
@@ -196,24 +255,52 @@ impl Paired {
 }
 
 impl Process {
-    /// Samples say nothing of it.
+    /// Samples say nothing of it; or nothing of those who made room, who are asked about once.
     fn give_up(&mut self, now: Nanos) {
+        if !self.finishes {
+            self.left_until = now + FRUITLESS_FOR;
+        }
+        self.end();
+    }
+
+    /// What it touches was asked.
+    fn end(&mut self) {
         self.exchanging_since = None;
-        self.left_until = now + FRUITLESS_FOR;
+        if core::mem::take(&mut self.finishes) {
+            self.displaced.clear();
+        }
+    }
+
+    /// Whom a mask holds on a node.
+    fn held(&self) -> impl Iterator<Item = Tid> {
+        self.joined.union(&self.displaced).copied()
+    }
+}
+
+/// The thread that a step holds where it is.
+fn stays(step: &Proposal) -> Option<Tid> {
+    match (&step.reason, &step.action) {
+        (Reason::Sharing(SharingReason::Stay { .. }), Action::SetAffinity { tid, .. }) => {
+            Some(*tid)
+        }
+        _ => None,
     }
 }
 
 /// Whether several threads of a process run and one of them fetches many lines from caches of other nodes.
 fn exchanges(model: &Model, app: &App, above: f64) -> bool {
-    let running = model.threads_of(app).iter().filter(|thread| thread.is_running());
-    running.count() > 1 && exchanging(model, app, above).next().is_some()
+    running(model, app).count() > 1 && exchanging(model, app, above).next().is_some()
 }
 
-/// The running threads that do (by place in the model).
+/// The running threads of a process (by place in the model).
+fn running<'a>(model: &'a Model, app: &App) -> impl Iterator<Item = usize> + 'a {
+    app.threads.clone().filter(|&place| model.threads[place].is_running())
+}
+
+/// Those of them that do.
 fn exchanging<'a>(model: &'a Model, app: &'a App, above: f64) -> impl Iterator<Item = usize> + 'a {
-    app.threads.clone().filter(move |&place| {
-        let thread = &model.threads[place];
-        let fetched = thread.rates.coherence_remote_per_s;
-        thread.is_running() && fetched.is_some_and(|rate| rate > above)
+    running(model, app).filter(move |&place| {
+        let fetched = model.threads[place].rates.coherence_remote_per_s;
+        fetched.is_some_and(|rate| rate > above)
     })
 }

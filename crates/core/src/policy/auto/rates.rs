@@ -1,9 +1,12 @@
-//! One rate of samples for each process: Carrefour's, which goes by what it finds, except while memory follows threads. Then AsymSched
-//! wants each page to be seen, whatever there is to be done for Carrefour, and the faster of the two rates holds.
+//! One rate of samples for each process: Carrefour's, which goes by what it finds, except while memory follows threads or samples are to
+//! name who exchanges data with whom. Then AsymSched wants each page to be seen, and `paired` whoever touches it, whatever there is to be
+//! done for Carrefour: the fastest of the rates holds. Where data goes from cache to cache there is little traffic to memory, and Carrefour
+//! switches samples off.
 
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
 use crate::policy::asymsched::AsymSchedReason;
+use crate::policy::sharing::SharingReason;
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,6 +18,8 @@ pub(super) struct Rates {
     placing: BTreeMap<Pid, Sampling>,
     /// By AsymSched, while memory follows.
     following: BTreeMap<Pid, Sampling>,
+    /// By `paired`, while samples are to name threads.
+    naming: BTreeMap<Pid, Sampling>,
 }
 
 impl Rates {
@@ -25,18 +30,23 @@ impl Rates {
                 return true;
             };
             let before = self.rate(*pid);
-            match proposal.reason {
-                Reason::AsymSched(AsymSchedReason::Sampling { follows: true }) => {
-                    self.following.insert(*pid, *sampling);
+            let is_nobodys = !self.placing.contains_key(pid) && !self.following.contains_key(pid);
+            let (wishes, holds) = match proposal.reason {
+                Reason::AsymSched(AsymSchedReason::Sampling { follows }) => {
+                    (&mut self.following, follows)
                 }
-                Reason::AsymSched(_) => {
-                    self.following.remove(pid);
-                }
-                _ => {
-                    self.placing.insert(*pid, *sampling);
-                }
+                Reason::Sharing(SharingReason::Sampling { names }) => (&mut self.naming, names),
+                _ => (&mut self.placing, true),
+            };
+            match holds {
+                true => wishes.insert(*pid, *sampling),
+                false => wishes.remove(pid),
+            };
+            // Until Carrefour has asked for a rate, samples are as many as there may be: enough to name threads.
+            if is_nobodys && matches!(proposal.reason, Reason::Sharing(_)) {
+                return false;
             }
-            // Where Carrefour has not asked for a rate yet, the one that holds is nobody's wish.
+            // The one that holds is nobody's wish until then.
             let Some(rate) = self.rate(*pid) else { return before.is_some() };
             *sampling = rate;
             before != Some(rate)
@@ -47,10 +57,11 @@ impl Rates {
     pub(super) fn forget_gone(&mut self, model: &Model) {
         self.placing.retain(|pid, _| model.app(*pid).is_some());
         self.following.retain(|pid, _| model.app(*pid).is_some());
+        self.naming.retain(|pid, _| model.app(*pid).is_some());
     }
 
     fn rate(&self, pid: Pid) -> Option<Sampling> {
-        let wishes = [self.placing.get(&pid), self.following.get(&pid)];
+        let wishes = [&self.placing, &self.following, &self.naming].map(|of| of.get(&pid));
         wishes.into_iter().flatten().copied().min_by_key(|wish| wish.cycles().unwrap_or(u64::MAX))
     }
 }
@@ -61,7 +72,8 @@ mod tests {
     use alloc::format;
     use alloc::string::{String, ToString as _};
 
-    /// What comes of wishes, one after the other, `placing:cycles`, `following:cycles` and `followed:cycles`.
+    /// What comes of wishes, one after the other, `placing:cycles`, `following:cycles` and `followed:cycles`, `naming:cycles` and
+    /// `named:cycles`.
     fn check(wishes: &str, expected: &str) {
         let mut rates = Rates::default();
         let told: Vec<String> = wishes.split(' ').map(|wish| told(&mut rates, wish)).collect();
@@ -76,6 +88,9 @@ mod tests {
         };
         let reason = match who {
             "placing" => Reason::Other(who.to_string()),
+            "naming" | "named" => {
+                Reason::Sharing(SharingReason::Sampling { names: who == "naming" })
+            }
             _ => Reason::AsymSched(AsymSchedReason::Sampling { follows: who == "following" }),
         };
         let action = Action::SetSampling { pid: Some(Pid(1)), sampling };
@@ -94,6 +109,14 @@ mod tests {
         check("placing:4 following:1 placing:8 followed:4", "4 1 - 8");
         check("placing:4 following:1 placing:off followed:4", "4 1 - off");
         check("placing:1 following:1 placing:4 followed:4", "1 - - 4");
+    }
+
+    #[test]
+    fn samples_go_on_while_they_are_to_name_threads() {
+        check("placing:off naming:1 placing:8 named:1", "off 1 - 8");
+        check("naming:1 placing:off placing:4 named:1", "- - - 4");
+        check("naming:1 named:1 placing:off", "- - off");
+        check("placing:off naming:1 following:1 named:1 followed:4", "off 1 - - off");
     }
 
     #[test]
