@@ -72,7 +72,7 @@ pub(super) fn steps(report: &Value, outcome: &str) -> u64 {
 
 /// What became of all pages, in words.
 pub(super) fn told(report: &Value) -> String {
-    let kinds = ["moved", "in_place", "absent", "busy", "no_memory", "failed"];
+    let kinds = ["moved", "in_place", "elsewhere", "absent", "busy", "no_memory", "failed"];
     let counts = kinds.map(|kind| (kind, pages(report, kind)));
     let steps = ["refused", "gone"].map(|kind| (kind, steps(report, kind)));
     let parts: Vec<String> = counts
