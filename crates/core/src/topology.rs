@@ -21,6 +21,7 @@ pub struct Topology {
     cpus_of_node: Vec<CpuSet>,
     cpus_of_domain: Vec<CpuSet>,
     cpus_of_package: Vec<CpuSet>,
+    isolated: CpuSet,
 }
 
 impl Topology {
@@ -43,7 +44,9 @@ impl Topology {
         let cpus_of_node = groups(description.nodes.len(), |cpu| cpu.node);
         let cpus_of_domain = groups(count(|cpu| cpu.cache_domain), |cpu| cpu.cache_domain);
         let cpus_of_package = groups(count(|cpu| cpu.package), |cpu| cpu.package);
-        Ok(Self { description, cpus_of_node, cpus_of_domain, cpus_of_package })
+        let is_isolated = |(index, cpu): (usize, &Cpu)| cpu.isolated.then_some(index);
+        let isolated = description.cpus.iter().enumerate().filter_map(is_isolated).collect();
+        Ok(Self { description, cpus_of_node, cpus_of_domain, cpus_of_package, isolated })
     }
 
     /// What it was made from.
@@ -122,6 +125,12 @@ impl Topology {
     #[must_use]
     pub fn all_cpus(&self) -> CpuSet {
         CpuSet::first(self.cpu_count())
+    }
+
+    /// Those of some CPUs that a manager may use: not the isolated ones.
+    #[must_use]
+    pub fn usable(&self, cpus: &CpuSet) -> CpuSet {
+        cpus.difference(&self.isolated)
     }
 
     /// Memory of a node.

@@ -40,7 +40,7 @@ use self::away::with_images;
 use self::decision::Cost;
 use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
-use self::reading::{Known, Reading, usable_cpus};
+use self::reading::{Known, Reading};
 use super::{Policy, Registered, carrefour};
 use crate::model::{App, Model, Thread};
 use crate::plan::{
@@ -416,7 +416,7 @@ fn move_threads(
             Some(step) => (step.to, AsymSchedReason::Placement(*step)),
             None => (node, AsymSchedReason::Staying { node }),
         };
-        let cpus = usable_cpus(topology, to).intersection(&thread.allowed);
+        let cpus = topology.usable(topology.cpus_of_node(to)).intersection(&thread.allowed);
         let action = Action::SetAffinity { pid: app.pid, tid: thread.tid, cpus, via: None };
         Proposal { policy: REGISTERED.name, action, reason: Reason::AsymSched(reason) }
     };

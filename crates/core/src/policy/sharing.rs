@@ -145,7 +145,7 @@ impl Sharing {
         let thread = &model.threads[shift.thread as usize];
         let cpus = match self.preset.hold {
             Hold::Node => usable_on(thread, to, topology),
-            Hold::Release => usable(&thread.allowed, topology),
+            Hold::Release => topology.usable(&thread.allowed),
         };
         affinity(thread, model, cpus, Some(cpu), reason)
     }
@@ -158,12 +158,8 @@ impl Sharing {
     }
 }
 
-fn usable(cpus: &CpuSet, topology: &Topology) -> CpuSet {
-    cpus.iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect()
-}
-
 fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
-    usable(&topology.cpus_of_node(node).intersection(&thread.allowed), topology)
+    topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
 }
 
 fn affinity(

@@ -31,11 +31,6 @@ pub(super) struct Known<'a> {
     pub(super) is_interleaved: &'a dyn Fn(Pid) -> bool,
 }
 
-/// CPUs of a node that a manager may use.
-pub(super) fn usable_cpus(topology: &Topology, node: usize) -> CpuSet {
-    topology.cpus_of_node(node).iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect()
-}
-
 /// Whether a thread may be moved together with its node.
 fn is_bound(app: &App, thread: &Thread) -> bool {
     app.exempt.is_some() || thread.exempt.is_some() || app.memory.is_none()
@@ -147,7 +142,8 @@ fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
             bound |= bit_of(topology.node_of_cpu(thread.cpu), nodes);
         }
     }
-    let usable: Vec<CpuSet> = nodes.iter().map(|&node| usable_cpus(topology, node)).collect();
+    let usable_cpus = |&node: &usize| topology.usable(topology.cpus_of_node(node));
+    let usable: Vec<CpuSet> = nodes.iter().map(usable_cpus).collect();
     let open: Vec<Mask> =
         model.apps.iter().map(|app| open_nodes(model, app, nodes, &usable)).collect();
     let key = |place: usize| {

@@ -31,7 +31,7 @@ impl Candidate {
         if is_exempt || !thread.is_running() {
             return None;
         }
-        let allowed = thread.allowed.iter().filter(|&cpu| !topology.cpu(cpu).isolated).collect();
+        let allowed = topology.usable(&thread.allowed);
         Some(Self {
             pid: app.pid,
             tid: thread.tid,

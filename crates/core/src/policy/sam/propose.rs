@@ -253,8 +253,7 @@ pub(super) fn placements(
 
 fn mask(view: &View<'_>, thread: &Thread, placement: &Placement, socket: Option<usize>) -> CpuSet {
     let Some(socket) = socket else {
-        let usable = |cpu: &usize| !view.topology.cpu(*cpu).isolated;
-        return thread.allowed.iter().filter(usable).collect();
+        return view.topology.usable(&thread.allowed);
     };
     let socket = &view.situation.layout.sockets[socket];
     let cpus = if placement.rule == Rule::OwnCores { &socket.core_mask } else { &socket.mask };

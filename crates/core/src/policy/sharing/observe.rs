@@ -25,9 +25,8 @@ pub(super) fn sharers(
     is_held: impl Fn(Tid) -> bool,
 ) -> Vec<Sharer> {
     let limits = Limits::new(topology);
-    let isolated = (0..topology.cpu_count()).filter(|&cpu| topology.cpu(cpu).isolated).collect();
     let usable: Vec<CpuSet> = (0..topology.node_count())
-        .map(|node| topology.cpus_of_node(node).difference(&isolated))
+        .map(|node| topology.usable(topology.cpus_of_node(node)))
         .collect();
     // Most threads have the mask of the one before.
     let mut last: Option<(&CpuSet, Vec<bool>)> = None;
@@ -161,9 +160,9 @@ impl<'a> ExactCpus<'a> {
             vec![0.0; topology.cpus().iter().map(|cpu| cpu.core + 1).max().unwrap_or(0)];
         topology.cpus().iter().zip(&load).for_each(|(cpu, load)| core_load[cpu.core] += load);
         let of_node = |node: usize| {
-            let cpus =
-                topology.cpus_of_node(node).iter().filter(|&cpu| !topology.cpu(cpu).isolated);
+            let cpus = topology.usable(topology.cpus_of_node(node));
             let mut ordered: Vec<(usize, f64, usize)> = cpus
+                .iter()
                 .map(|cpu| (place_in_core(topology, cpu), core_load[topology.cpu(cpu).core], cpu))
                 .collect();
             ordered.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
