@@ -58,9 +58,13 @@ fn step(criterion: &mut Criterion) {
         let machine = format!("node:{nodes} core:{cores} pu:2 mhz:2200");
         let topology = synthetic::parse(&machine).expect("a machine");
         let model = model(&topology, threads);
-        for (name, preset) in
-            [("nmass", None), ("sam", None), ("sam", Some("mph")), ("sharing", None)]
-        {
+        for (name, preset) in [
+            ("nmass", None),
+            ("sam", None),
+            ("sam", Some("mph")),
+            ("sharing", None),
+            ("home", None),
+        ] {
             let registered = by_name(name).expect("it is built in");
             let label = format!("{name} {}", preset.unwrap_or("default"));
             group.bench_function(BenchmarkId::new(label, threads), |bencher| {

@@ -5,6 +5,7 @@
 pub mod asymsched;
 pub mod auto;
 pub mod carrefour;
+pub mod home;
 pub mod nmass;
 pub mod observe;
 pub mod sam;
@@ -85,6 +86,7 @@ pub const POLICIES: &[Registered] = &[
     asymsched::REGISTERED,
     sam::REGISTERED,
     sharing::REGISTERED,
+    home::REGISTERED,
     auto::REGISTERED,
 ];
 

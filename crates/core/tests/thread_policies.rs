@@ -10,11 +10,13 @@ use rondpoint_core::{Action, Bytes, CpuSet, Nanos, Pid, Proposal, Random, Tid};
 use std::collections::BTreeSet;
 
 /// Every thread policy with every preset.
-fn policies() -> Vec<(&'static str, &'static str)> {
+fn policies() -> Vec<(&'static str, Option<&'static str>)> {
     let presets = |name| {
-        by_name(name).expect("it is built in").presets.iter().map(move |preset| (name, *preset))
+        let presets = by_name(name).expect("it is built in").presets;
+        presets.iter().map(move |preset| (name, Some(*preset)))
     };
-    ["nmass", "sam", "sharing"].into_iter().flat_map(presets).collect()
+    let without = ("home", None);
+    ["nmass", "sam", "sharing"].into_iter().flat_map(presets).chain([without]).collect()
 }
 
 fn topology() -> impl Strategy<Value = Topology> {
@@ -62,6 +64,8 @@ struct Drawn {
     is_exempt: bool,
     begins_app: bool,
     home: Option<usize>,
+    /// The node of its own data.
+    data: Option<usize>,
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -78,8 +82,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.6),
         proptest::option::of(0_usize..4),
+        proptest::option::of(0_usize..4),
     )
-        .prop_map(|(cpu, allowed, share, rates, is_exempt, begins_app, home)| Drawn {
+        .prop_map(|(cpu, allowed, share, rates, is_exempt, begins_app, home, data)| Drawn {
             cpu,
             allowed,
             share,
@@ -87,6 +92,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             is_exempt,
             begins_app,
             home,
+            data,
         })
 }
 
@@ -104,6 +110,9 @@ fn model(topology: &Topology, threads: &[Drawn], touches: &[(u32, usize)]) -> Mo
         let mut thread = Thread::new(Tid(index as u32), model.apps.len() - 1, cpu, allowed);
         thread.cpu_share = drawn.share;
         thread.rates = drawn.rates;
+        let accesses = |node| if Some(node) == drawn.data { 100 } else { 3 };
+        thread.accesses_by_node =
+            drawn.data.map(|_| (0..topology.node_count()).map(accesses).collect());
         thread.exempt = drawn.is_exempt.then_some(Exemption::OwnAffinity);
         model.threads.push(thread);
         model.apps.last_mut().expect("an app").threads.end = index + 1;
@@ -130,9 +139,14 @@ fn case() -> impl Strategy<Value = (Topology, Model)> {
 }
 
 /// Proposals of six intervals of a second each in the same state: the last is judged, the others fill histories.
-fn proposals(name: &str, preset: &str, topology: &Topology, model: &Model) -> Vec<Proposal> {
+fn proposals(
+    name: &str,
+    preset: Option<&str>,
+    topology: &Topology,
+    model: &Model,
+) -> Vec<Proposal> {
     let make = by_name(name).expect("it is built in").make;
-    let (mut policy, mut random) = (make(Some(preset)).expect("a preset"), Random::new(1));
+    let (mut policy, mut random) = (make(preset).expect("a preset"), Random::new(1));
     let mut model = model.clone();
     let mut all = Vec::new();
     for second in 1..=6 {
@@ -162,14 +176,15 @@ fn check_interval(proposals: &[Proposal], topology: &Topology, model: &Model) {
 }
 
 proptest! {
-    // Each case runs nine policies for twelve intervals.
+    // Each case runs ten policies for twelve intervals.
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn proposals_are_allowed_single_and_the_same_each_time((topology, model) in case()) {
         for (name, preset) in policies() {
             let first = proposals(name, preset, &topology, &model);
-            prop_assert_eq!(first, proposals(name, preset, &topology, &model), "{} {}", name, preset);
+            let again = proposals(name, preset, &topology, &model);
+            prop_assert_eq!(first, again, "{} {:?}", name, preset);
         }
     }
 
@@ -177,10 +192,12 @@ proptest! {
     fn what_could_not_be_sensed_moves_nobody((topology, mut model) in case()) {
         for thread in &mut model.threads {
             thread.rates = ThreadRates::default();
+            thread.accesses_by_node = None;
         }
         model.touches.clear();
         for (name, preset) in policies() {
-            prop_assert_eq!(proposals(name, preset, &topology, &model), vec![], "{} {}", name, preset);
+            let found = proposals(name, preset, &topology, &model);
+            prop_assert_eq!(found, vec![], "{} {:?}", name, preset);
         }
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn thread_metrics(policies: &[PolicyChoice]) -> Vec<Metric> {
             ("sam", Some("mph")) => [&SAM[..], &[StallCycles]].concat(),
             ("sam", _) => SAM.to_vec(),
             ("nmass", _) => vec![LlcMisses, LocalDram, RemoteDram],
+            ("home", _) => vec![LlcMisses],
             ("sharing", _) => vec![RemoteHitm, RemoteForward, StallCycles, LlcMisses],
             ("auto", _) => [&SAM[..], &[LocalDram]].concat(),
             _ => Vec::new(),

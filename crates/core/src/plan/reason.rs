@@ -6,6 +6,7 @@ use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
 use crate::policy::auto::Held;
 use crate::policy::carrefour::CarrefourReason;
+use crate::policy::home::HomeReason;
 use crate::policy::nmass::NMassReason;
 use crate::policy::sam::{Phase, SamReason, Side};
 use crate::policy::sharing::SharingReason;
@@ -26,6 +27,8 @@ pub enum Reason {
     Sam(SamReason),
     /// Threads that share data.
     Sharing(SharingReason),
+    /// The node of a thread's data, where threads take turns.
+    Home(HomeReason),
     /// The check window found it worse than before: back to what it was.
     Undo(Undo),
     /// Reason of a policy that is not built in, as text with its numbers.
@@ -173,6 +176,7 @@ impl fmt::Display for Reason {
             Self::AsymSched(reason) => reason.fmt(f),
             Self::Sam(reason) => reason.fmt(f),
             Self::Sharing(reason) => reason.fmt(f),
+            Self::Home(reason) => reason.fmt(f),
             Self::Undo(undo) => write!(
                 f,
                 "plan {} changed the measure by {:+.1} %, noise {:.1} %: undone",

@@ -12,13 +12,14 @@
 //! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
 //! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `private` |
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
-//! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | here |
+//! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | `nearer` |
 //! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
 //! | who was brought together and exchanges as much as before is left by phase C, for longer each time | `gathered` |
 //! | where there are samples, pages that two threads touched say who exchanges data with whom, before phase C; SAM leaves those together | `paired` |
 //! | N-MASS does not weigh caches in a step in which SAM changes who uses them | here |
 //! | whom N-MASS sent away from its data phase R does not take back | `past` |
+//! | where threads take turns on CPUs the policy `home` has them, and SAM, which reckons with one on each, none | here |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
@@ -40,6 +41,7 @@ mod epoch;
 mod flags;
 mod gathered;
 mod held;
+mod nearer;
 mod paired;
 mod past;
 mod private;
@@ -50,6 +52,7 @@ pub use held::Held;
 use self::epoch::Epoch;
 use self::flags::Flags;
 use self::gathered::{Gathered, by_counters};
+use self::nearer::no_nearer;
 use self::paired::Paired;
 use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
 use self::private::{Data, Private};
@@ -57,10 +60,11 @@ use self::rates::Rates;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
 use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
+use super::home::Home;
 use super::nmass::{self, NMass};
 use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
 use super::{Policy, Registered};
-use crate::model::{App, Model, SampledHome, Thread};
+use crate::model::{App, Model};
 use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
@@ -91,6 +95,7 @@ pub struct Auto {
     nmass: NMass,
     asymsched: AsymSched,
     carrefour: Carrefour,
+    home: Home,
     /// What the intervals since the last decision of the slower three showed.
     epoch: Epoch,
     carrefour_decided: Option<Nanos>,
@@ -127,6 +132,7 @@ impl Auto {
             // A stock kernel moves memory with its own call: what that takes is measured.
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
             carrefour: Carrefour::new(carrefour),
+            home: Home::default(),
             epoch: Epoch::default(),
             carrefour_decided: None,
             flags: Flags::default(),
@@ -160,7 +166,9 @@ impl Auto {
 
     /// SAM's step.
     fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
-        let Self { sam, flags, gathered, paired, past, private, asymsched, carrefour, .. } = self;
+        let Self {
+            sam, flags, gathered, paired, past, private, asymsched, carrefour, home, ..
+        } = self;
         let data = Data { model, topology, flags, past, private, asymsched, carrefour };
         let homeward = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
@@ -186,7 +194,9 @@ impl Auto {
                 let pid = flagged.pid?;
                 paired.samples_first(pid).or_else(|| paired.together(pid, flagged.tid))
             };
-            flags.not_steady(flagged.tid, flagged.phase).or_else(sampled).or_else(held)
+            let take_turns = || home.crowded(flagged.pid?).map(Held::TakeTurns);
+            let steady = flags.not_steady(flagged.tid, flagged.phase);
+            steady.or_else(take_turns).or_else(sampled).or_else(held)
         });
         let is_judging = gathered.is_judging() || paired.is_judging();
         let is_calm =
@@ -214,6 +224,31 @@ impl Auto {
         let propose = |shown| paired.propose(shown, over.is_some(), topology, above, is_left);
         let mut proposals = shown.map(propose).unwrap_or_default();
         proposals.extend(paired.sample());
+        proposals
+    }
+
+    /// Threads that take turns, to their data.
+    fn settle(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        claimed: &BTreeMap<Pid, Held>,
+    ) -> Vec<Proposal> {
+        let Self { home, paired, past, asymsched, .. } = self;
+        let (proposals, withheld) = home.propose_unless(model, topology, |app, thread| {
+            let chosen = || {
+                let chooses = asymsched.chooses_nodes_of(app, model, topology);
+                chooses.then_some(Held::NodesAreChosen)
+            };
+            claimed
+                .get(&app.pid)
+                .copied()
+                .or_else(|| memory_moves(asymsched, app.pid))
+                .or_else(|| paired.together(app.pid, thread.tid))
+                .or_else(|| past.interleaved(app))
+                .or_else(chosen)
+        });
+        self.hold(withheld);
         proposals
     }
 
@@ -314,6 +349,8 @@ impl Auto {
     ) {
         let pairs = self.pair(Some(&model), topology, &claims(proposals));
         proposals.extend(pairs);
+        let homeward = self.settle(&model, topology, &claims(proposals));
+        proposals.extend(homeward);
         let moves = self.balance(&model, topology, &claims(proposals));
         proposals.extend(moves);
         proposals.extend(self.permute(&model, topology, random));
@@ -348,34 +385,6 @@ fn claim_of(proposal: &Proposal) -> Option<Held> {
 /// The lock of AsymSched on a process whose memory follows its threads.
 fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Held> {
     (!asymsched.on_the_way(pid).is_empty()).then_some(Held::MemoryMoves)
-}
-
-/// Requests to the home of a thread's data, per request to its own node, from which it is sent there (ours: SAM asks for many remote
-/// accesses alone, and of two nodes that hold half of the memory each neither is nearer).
-const NEARER_ABOVE: f64 = 1.5;
-
-/// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on any of them. What a node asks for on
-/// behalf of one thread is that thread's; of several, the samples of each say more.
-fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -> Option<Held> {
-    let app = model.app(flagged.pid?)?;
-    let home = flagged.home?;
-    let threads = model.threads_of(app);
-    let is_here = |thread: &&Thread| topology.node_of_cpu(thread.cpu) == flagged.node;
-    let company = threads.iter().filter(is_here).filter(|thread| thread.tid != flagged.tid);
-    let sampled = || {
-        let thread = threads.iter().find(|thread| thread.tid == flagged.tid)?;
-        let is_known = thread.sampled_home() != SampledHome::Unknown;
-        let accesses = thread.accesses_by_node.as_ref().filter(|_| is_known)?;
-        Some(f64::from(accesses[home]) / f64::from(accesses[flagged.node]))
-    };
-    let requested = || {
-        let requests = &app.traffic.as_ref()?.requests_per_us;
-        Some(requests[(flagged.node, home)] / requests[(flagged.node, flagged.node)])
-    };
-    let is_alone = company.count() == 0;
-    let ratio = if is_alone { requested() } else { sampled().or_else(requested) }?;
-    let above = NEARER_ABOVE;
-    (ratio.is_finite() && ratio <= above).then_some(Held::NoNearer { ratio, above })
 }
 
 /// All copies of a process's pages back to one, for the sake of a proposal of another policy.
@@ -414,6 +423,7 @@ impl Policy for Auto {
         self.flags.observe(model, topology, &self.sam.thresholds(topology));
         self.gathered.observe(model);
         self.paired.observe(model, self.sam.thresholds(topology).coherence);
+        self.home.look(model, topology);
         let mut proposals = self.share(model, topology);
         match self.epoch.add(model, EPOCH) {
             Some(epoch) => self.end_epoch(epoch, topology, random, &mut proposals),
@@ -433,6 +443,7 @@ impl Policy for Auto {
         self.sam.learn(plan, outcomes);
         self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
+        self.home.learn(plan, outcomes);
         self.carrefour.learn(plan, outcomes);
     }
 

@@ -3,6 +3,7 @@
 
 mod scene;
 
+mod crowd;
 mod data;
 mod nodes;
 mod order;

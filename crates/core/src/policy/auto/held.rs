@@ -1,5 +1,6 @@
 //! The rules by which one policy gives way to another, with the numbers that led to it.
 
+use crate::policy::home::Crowded;
 use crate::units::Nanos;
 use core::fmt;
 
@@ -43,6 +44,8 @@ pub enum Held {
         /// CPUs of that node.
         cpus: usize,
     },
+    /// More threads than CPUs want to run, and SAM reckons with one on each.
+    TakeTurns(Crowded),
     /// N-MASS sent it away from its data so that caches have room.
     LeftRemote,
     /// SAM moves another single-threaded process in this step: how the caches are shared is not what N-MASS would reckon with.
@@ -95,6 +98,7 @@ impl Held {
         match self {
             Self::NodesAreChosen
             | Self::NoRoom { .. }
+            | Self::TakeTurns(_)
             | Self::LeftRemote
             | Self::InVain { .. }
             | Self::Together => true,
@@ -127,6 +131,7 @@ impl fmt::Display for Held {
             Self::NoRoom { threads, cpus } => {
                 write!(f, "{threads} threads have their data there, for {cpus} CPUs")
             }
+            Self::TakeTurns(crowded) => crowded.fmt(f),
             Self::LeftRemote => write!(f, "N-MASS sent it away to make room in a cache"),
             Self::CompanyChanges => write!(f, "who else uses the caches changes in this step"),
             Self::NodesAreChosen => {

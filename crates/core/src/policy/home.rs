@@ -1,0 +1,331 @@
+//! Threads that take turns on crowded CPUs stay on the node of their data.
+//!
+//! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more threads want to run, the kernel takes
+//! whoever waits to the CPU that is idle next, on another node as well, and its data stays behind: sixteen threads with barriers on the
+//! eight CPUs of carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.4 times as fast if each
+//! is kept where its data is (emulated). So each thread whose samples name one node is held on the CPUs of that node, where the kernel goes
+//! on balancing.
+//!
+//! No node takes more than its share of the threads. If half as many again have their data there, it takes none: then pages have to go,
+//! not threads. Whoever is held beyond that, or has its data elsewhere now, is let go. Ours: none of the four systems looks at more
+//! threads than CPUs.
+
+use super::sam::{Basis, Thresholds};
+use super::{Policy, Registered};
+use crate::index_set::CpuSet;
+use crate::model::{App, Model, SampledHome, Thread};
+use crate::plan::{Action, Outcome, Plan, Proposal, Reason, StepResult};
+use crate::random::Random;
+use crate::topology::Topology;
+use crate::units::{Pid, Tid};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+const NAME: &str = "home";
+
+/// Its line in the table of policies.
+pub(super) const REGISTERED: Registered = Registered {
+    name: NAME,
+    about: "more threads than CPUs: each stays on the node of its data",
+    presets: &[],
+    make: |preset| preset.is_none().then(|| Box::new(Home::default()) as Box<dyn Policy>),
+};
+
+/// So many running threads for four CPUs are a crowd (our choice): not a helper beside a thread on each CPU.
+const CROWD_OF_FOUR: usize = 5;
+
+/// State of the policy.
+#[derive(Debug, Clone, Default)]
+pub struct Home {
+    /// The node of each thread's data, as samples last told; not in it: on several nodes, or never seen.
+    homes: BTreeMap<Tid, usize>,
+    /// The node on which a mask of ours holds a thread.
+    held: BTreeMap<Tid, usize>,
+    crowded: BTreeMap<Pid, Crowded>,
+}
+
+/// Threads that take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Crowded {
+    /// Running threads.
+    pub threads: usize,
+    /// CPUs that they have.
+    pub cpus: usize,
+}
+
+/// Why it proposes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "reason", rename_all = "kebab-case")
+)]
+pub enum HomeReason {
+    /// The thread is held on the node of its data.
+    Hold {
+        /// Where it ran.
+        from: usize,
+        /// Its home.
+        node: usize,
+        /// The crowd.
+        crowded: Crowded,
+    },
+    /// The thread may run anywhere again: its data is not there any more, or too many have theirs there.
+    Release {
+        /// Where it was held.
+        node: usize,
+        /// Running threads with their data there.
+        threads: usize,
+        /// As many as that node takes.
+        share: usize,
+    },
+}
+
+/// Processes that may use the same CPUs.
+struct Group<'a> {
+    cpus: CpuSet,
+    apps: Vec<&'a App>,
+    /// Running threads on these CPUs, of whatever process.
+    threads: usize,
+}
+
+impl Group<'_> {
+    fn crowded(&self) -> Crowded {
+        Crowded { threads: self.threads, cpus: self.cpus.len() }
+    }
+
+    /// As many threads as this node takes.
+    fn share(&self, topology: &Topology, node: usize) -> usize {
+        let cpus = self.cpus.intersection(topology.cpus_of_node(node)).len();
+        (self.threads * cpus).div_ceil(self.cpus.len())
+    }
+}
+
+impl Crowded {
+    fn is_crowd(self) -> bool {
+        4 * self.threads >= CROWD_OF_FOUR * self.cpus
+    }
+}
+
+impl Home {
+    /// Looks who is in a crowd: for others, who ask before the epoch is over.
+    pub(super) fn look(&mut self, model: &Model, topology: &Topology) {
+        self.crowded.extend(crowds(&groups(model, topology)));
+    }
+
+    /// The crowd in which a process was in some interval since the last epoch began.
+    pub(super) fn crowded(&self, pid: Pid) -> Option<Crowded> {
+        self.crowded.get(&pid).copied()
+    }
+
+    /// What is proposed, and what would have been for whom something speaks against it.
+    pub(super) fn propose_unless<H>(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        hold: impl Fn(&App, &Thread) -> Option<H>,
+    ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
+        self.observe(model);
+        let groups = groups(model, topology);
+        self.crowded = crowds(&groups).collect();
+        let thresholds = Basis::Published.for_topology(topology);
+        let (mut proposals, mut withheld) = (Vec::new(), Vec::new());
+        for group in &groups {
+            for (proposal, app, thread) in self.of_group(group, model, topology, &thresholds) {
+                match hold(app, thread) {
+                    None => proposals.push(proposal),
+                    Some(cause) => withheld.push((proposal, cause)),
+                }
+            }
+        }
+        (proposals, withheld)
+    }
+
+    fn observe(&mut self, model: &Model) {
+        let alive: BTreeSet<Tid> = model.threads.iter().map(|thread| thread.tid).collect();
+        self.homes.retain(|tid, _| alive.contains(tid));
+        self.held.retain(|tid, _| alive.contains(tid));
+        for thread in &model.threads {
+            match thread.sampled_home() {
+                SampledHome::Node(home) => self.homes.insert(thread.tid, home),
+                SampledHome::Scattered => self.homes.remove(&thread.tid),
+                SampledHome::Unknown => continue,
+            };
+        }
+    }
+
+    fn of_group<'a>(
+        &self,
+        group: &Group<'a>,
+        model: &'a Model,
+        topology: &Topology,
+        thresholds: &Thresholds,
+    ) -> Vec<(Proposal, &'a App, &'a Thread)> {
+        let movable = || {
+            let apps = group.apps.iter().filter(|app| app.exempt.is_none());
+            apps.flat_map(|app| model.threads_of(app).iter().map(move |thread| (*app, thread)))
+                .filter(|(_, thread)| thread.exempt.is_none() && thread.is_running())
+        };
+        let mut homed = vec![Vec::new(); topology.node_count()];
+        for (app, thread) in movable() {
+            let is_held = self.held.contains_key(&thread.tid);
+            let home = self.homes.get(&thread.tid);
+            let home = home.filter(|_| is_held || uses_memory(thread, thresholds));
+            if let Some(&home) = home.filter(|home| !usable_on(thread, **home, topology).is_empty())
+            {
+                homed[home].push((app, thread));
+            }
+        }
+        let drifts = |app: &&&App| self.is_anybody_away(app, model, topology);
+        let drifting: BTreeSet<Pid> = match group.crowded().is_crowd() {
+            true => group.apps.iter().filter(drifts).map(|app| app.pid).collect(),
+            false => BTreeSet::new(),
+        };
+        let mut proposals = Vec::new();
+        let mut staying = BTreeSet::new();
+        for (node, threads) in homed.iter_mut().enumerate() {
+            let share = group.share(topology, node);
+            if threads.len() > share + share / 2 {
+                continue;
+            }
+            let is_here = |thread: &Thread| topology.node_of_cpu(thread.cpu) == node;
+            threads.sort_by_key(|(_, thread)| {
+                (self.held.get(&thread.tid) != Some(&node), !is_here(thread))
+            });
+            for &(app, thread) in threads.iter().take(share) {
+                staying.insert(thread.tid);
+                let is_held = self.held.get(&thread.tid) == Some(&node);
+                if !is_held && drifting.contains(&app.pid) {
+                    proposals.push((
+                        hold(app, thread, node, group.crowded(), topology),
+                        app,
+                        thread,
+                    ));
+                }
+            }
+        }
+        for (app, thread) in movable().filter(|(_, thread)| !staying.contains(&thread.tid)) {
+            if let Some(&node) = self.held.get(&thread.tid) {
+                let (threads, share) = (homed[node].len(), group.share(topology, node));
+                let reason = HomeReason::Release { node, threads, share };
+                let cpus = topology.usable(&thread.allowed);
+                proposals.push((affinity(app, thread, cpus, reason), app, thread));
+            }
+        }
+        proposals
+    }
+
+    /// Whether a running thread of a process is on another node than its data. While all are at home they may stay there by themselves.
+    fn is_anybody_away(&self, app: &App, model: &Model, topology: &Topology) -> bool {
+        let is_away = |thread: &Thread| {
+            let home = self.homes.get(&thread.tid);
+            home.is_some_and(|home| *home != topology.node_of_cpu(thread.cpu))
+        };
+        model.threads_of(app).iter().any(|thread| thread.is_running() && is_away(thread))
+    }
+}
+
+fn crowds<'a>(groups: &'a [Group<'_>]) -> impl Iterator<Item = (Pid, Crowded)> + 'a {
+    let crowds = groups.iter().filter(|group| group.crowded().is_crowd());
+    crowds.flat_map(|group| group.apps.iter().map(|app| (app.pid, group.crowded())))
+}
+
+/// Where nobody counts, samples say enough.
+fn uses_memory(thread: &Thread, thresholds: &Thresholds) -> bool {
+    thread.rates.memory_per_s.is_none_or(|rate| rate > thresholds.memory_thread)
+}
+
+/// Processes with running threads, by the CPUs that those may use.
+fn groups<'a>(model: &'a Model, topology: &Topology) -> Vec<Group<'a>> {
+    let mut by_cpus: BTreeMap<CpuSet, Vec<&App>> = BTreeMap::new();
+    for app in &model.apps {
+        let running = model.threads_of(app).iter().filter(|thread| thread.is_running());
+        let allowed = running.fold(CpuSet::new(), |all, thread| {
+            if thread.allowed.is_subset(&all) { all } else { all.union(&thread.allowed) }
+        });
+        let cpus = topology.usable(&allowed);
+        if !cpus.is_empty() {
+            by_cpus.entry(cpus).or_default().push(app);
+        }
+    }
+    let mut running = vec![0; topology.cpu_count()];
+    for thread in model.threads.iter().filter(|thread| thread.is_running()) {
+        running[thread.cpu] += 1;
+    }
+    let group = |(cpus, apps): (CpuSet, Vec<&'a App>)| {
+        let threads = cpus.iter().map(|cpu| running[cpu]).sum();
+        Group { cpus, apps, threads }
+    };
+    by_cpus.into_iter().map(group).collect()
+}
+
+fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
+    topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
+}
+
+fn hold(
+    app: &App,
+    thread: &Thread,
+    node: usize,
+    crowded: Crowded,
+    topology: &Topology,
+) -> Proposal {
+    let from = topology.node_of_cpu(thread.cpu);
+    let reason = HomeReason::Hold { from, node, crowded };
+    affinity(app, thread, usable_on(thread, node, topology), reason)
+}
+
+fn affinity(app: &App, thread: &Thread, cpus: CpuSet, reason: HomeReason) -> Proposal {
+    Proposal {
+        policy: NAME,
+        action: Action::SetAffinity { pid: app.pid, tid: thread.tid, cpus, via: None },
+        reason: Reason::Home(reason),
+    }
+}
+
+impl Policy for Home {
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        self.propose_unless(model, topology, |_, _| None::<()>).0
+    }
+
+    /// Whoever else gives a thread a mask has it from then on.
+    fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        let done = outcomes
+            .iter()
+            .filter(|outcome| outcome.plan == plan.number && outcome.result == StepResult::Done);
+        for step in done.filter_map(|outcome| plan.steps.get(outcome.step)) {
+            let Action::SetAffinity { tid, .. } = step.action else { continue };
+            match step.reason {
+                Reason::Home(HomeReason::Hold { node, .. }) => self.held.insert(tid, node),
+                _ => self.held.remove(&tid),
+            };
+        }
+    }
+}
+
+impl fmt::Display for HomeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hold { from, node, crowded } if from == node => {
+                write!(f, "stays on node {node}, where its data is: {crowded}")
+            }
+            Self::Hold { from, node, crowded } => {
+                write!(f, "goes to its data, {from}→{node}: {crowded}")
+            }
+            Self::Release { node, threads, share } => write!(
+                f,
+                "may leave node {node}: {threads} threads have their data there, its share is {share}"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Crowded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} threads take turns on {} CPUs", self.threads, self.cpus)
+    }
+}
