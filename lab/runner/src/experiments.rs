@@ -240,7 +240,7 @@ mod tests {
             [
                 "error: invalid value 'x' for '[NAME]...'",
                 "  [possible values: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
-                 demo-pairs, demo-pairs-2, lookup, lookup-shared, pipeline, swap, bursts, crowded, fleeting]"
+                 demo-pairs, demo-pairs-2, lookup, lookup-shared, pipeline, swap, bursts, crowded, crowded-barriers, fleeting]"
             ]
         );
     }

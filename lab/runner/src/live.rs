@@ -7,6 +7,7 @@
 mod attached;
 mod births;
 mod cost;
+mod crowd;
 mod encodings;
 mod killed;
 mod moving;
@@ -55,7 +56,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 18] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -69,6 +70,7 @@ const CHECKS: [Check; 17] = [
     Check { name: "births", run: births::check },
     Check { name: "shared", run: shared::check },
     Check { name: "pairs", run: pairs::check },
+    Check { name: "crowd", run: crowd::check },
     Check { name: "rests", run: rests::check },
     Check { name: "sam", run: threads::check_sam },
     Check { name: "moving", run: moving::check },

@@ -70,7 +70,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 18] = [
+pub(super) const EXPERIMENTS: [Experiment; 19] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -226,6 +226,11 @@ pub(super) const EXPERIMENTS: [Experiment; 18] = [
         "crowded",
         "two threads for each CPU, each with a part of its own",
         &[("crowded", "parts --threads 16 --size 16M")],
+    ),
+    odd(
+        "crowded-barriers",
+        "the same with a barrier after each round: whoever waits is taken to the CPU that is idle next",
+        &[("crowded", "wellplaced --threads 16 --size 16M")],
     ),
     odd(
         "fleeting",

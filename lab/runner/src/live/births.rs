@@ -5,7 +5,7 @@ use rondpoint_machine::Machine;
 use serde_json::Value;
 
 use super::name;
-use super::session::{report, run};
+use super::session::{report, round_ends, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 use crate::progress::pace;
@@ -35,7 +35,7 @@ struct Told {
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 1)?;
     let record = run(lab, &machine, "births", SCRIPT)?;
-    let [alone, managed] = [ends(&record, "alone")?, ends(&record, "managed")?];
+    let [alone, managed] = [round_ends(&record, "alone")?, round_ends(&record, "managed")?];
     let kept = pace(&managed, 3.0, 5.0) / pace(&alone, 3.0, 5.0);
     let machine_name = name(&machine);
     let mut findings = told(&machine, &record, &managed)?;
@@ -94,11 +94,4 @@ fn looks(record: &Record) -> Result<Vec<Told>> {
         }
     }
     Ok(looks)
-}
-
-/// When the rounds ended, in seconds. Rounds of two threads may end in the same microsecond.
-fn ends(record: &Record, tag: &str) -> Result<Vec<f64>> {
-    let line = script::lines(record, &format!("{tag} round_ends_s=")).next();
-    let line = line.with_context(|| format!("{tag}: no rounds were told"))?;
-    line.split(',').map(|end| end.parse().context("the end of a round")).collect()
 }

@@ -4,23 +4,19 @@ use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
 
 use super::name;
-use super::session::{report, run, verdicts};
+use super::session::{masks, node_of, report, run, verdicts};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 use crate::vm::Record;
 
-/// Four pairs, some times alone and once managed. A thread is told by the CPUs that it may use shortly before the end, the first of the
-/// process first: it waits for the others.
+/// Four pairs, some times alone and once managed. A thread is told by the CPUs that it may use shortly before the end.
 const SCRIPT: &str = r#"
 pairs='rondpoint-workloads pipeline --threads 8 --size 2M --no-huge-pages --seconds 4'
 for run in $(seq ALONE); do $pairs | sed "s/^/alone$run /"; done
 rondpoint run --quiet --policy auto --report /tmp/report -- $pairs > /tmp/out &
 manager=$!
 sleep 3.5
-comm=$(grep -ls rondpoint-workl /proc/[0-9]*/comm)
-for task in ${comm%/comm}/task/*; do
-    sed -n "s/Cpus_allowed_list:./may ${task##*/} /p" $task/status
-done | sort -n -k 2
+masks
 wait $manager
 sed 's/^/managed /' /tmp/out
 report pairs /tmp/report
@@ -51,12 +47,8 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
 
 /// Each pair is held on one node, and no trial finds that worse.
 fn together(machine: &Machine, record: &Record) -> Result<Finding> {
-    let masks: Vec<&str> = script::lines(record, "may ")
-        .map(|line| line.split_once(' ').map(|(_, mask)| mask).context("a mask after the thread"))
-        .collect::<Result<_>>()?;
-    // The first thread of the process started the others.
-    let pairs = masks.get(1..).unwrap_or_default();
-    let is_held = |pair: &[&str]| pair[0] == pair[1] && node(machine, pair[0]).is_some();
+    let pairs = masks(record)?;
+    let is_held = |pair: &[&str]| pair[0] == pair[1] && node_of(machine, pair[0]).is_some();
     let (verdicts, is_worse) = verdicts(&report(record, "pairs")?);
     Ok(Finding::fact(
         &name(machine),
@@ -65,13 +57,6 @@ fn together(machine: &Machine, record: &Record) -> Result<Finding> {
         format!("{}; {verdicts}", pairs.join(" ")),
         pairs.len() == 8 && pairs.chunks_exact(2).all(is_held) && !is_worse,
     ))
-}
-
-/// The node of which all these CPUs are, written `first-last`.
-fn node(machine: &Machine, cpus: &str) -> Option<usize> {
-    let (first, last) = cpus.split_once('-')?;
-    let node = |cpu: &str| Some(machine.node_of_cpu(cpu.parse().ok()?));
-    node(first).filter(|first| node(last) == Some(*first))
 }
 
 /// The buffers that were read in all.

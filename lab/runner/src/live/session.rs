@@ -9,8 +9,15 @@ use crate::lab::Lab;
 use crate::physics::script;
 use crate::vm::Record;
 
-/// `report TAG FILE` prints a report as one line behind a tag. The balancing is on, as everywhere.
+/// `report TAG FILE` prints a report as one line behind a tag, `masks` the CPUs that each thread of the workload may use, the first of the
+/// process first. The balancing is on, as everywhere.
 const HEAD: &str = r#"report() { echo "$1 $(tr -d '\n' < $2)"; }
+masks() {
+    comm=$(grep -ls rondpoint-workl /proc/[0-9]*/comm)
+    for task in ${comm%/comm}/task/*; do
+        sed -n "s/Cpus_allowed_list:./may ${task##*/} /p" $task/status
+    done | sort -n -k 2
+}
 echo 1 > /proc/sys/kernel/numa_balancing"#;
 
 /// Starts of which one has to show something: until the manager has looked, the kernel may bring threads or pages where they belong, or
@@ -43,6 +50,27 @@ pub(super) fn report(record: &Record, tag: &str) -> Result<Value> {
     let line = script::lines(record, &format!("{tag} ")).next();
     let line = line.with_context(|| format!("nothing was reported as {tag}"))?;
     serde_json::from_str(line).with_context(|| format!("the report {tag}"))
+}
+
+/// What `masks` printed, but for the first thread, which starts the others and waits for them.
+pub(super) fn masks(record: &Record) -> Result<Vec<&str>> {
+    let masks = script::lines(record, "may ")
+        .map(|line| line.split_once(' ').map(|(_, mask)| mask).context("a mask after the thread"));
+    masks.skip(1).collect()
+}
+
+/// The node of which all these CPUs are, written `first-last` or as one number.
+pub(super) fn node_of(machine: &Machine, cpus: &str) -> Option<usize> {
+    let (first, last) = cpus.split_once('-').unwrap_or((cpus, cpus));
+    let node = |cpu: &str| Some(machine.node_of_cpu(cpu.parse().ok()?));
+    node(first).filter(|first| node(last) == Some(*first))
+}
+
+/// When the rounds behind a tag ended, in seconds. Rounds of two threads may end in the same microsecond.
+pub(super) fn round_ends(record: &Record, tag: &str) -> Result<Vec<f64>> {
+    let line = script::lines(record, &format!("{tag} round_ends_s=")).next();
+    let line = line.with_context(|| format!("{tag}: no rounds were told"))?;
+    line.split(',').map(|end| end.parse().context("the end of a round")).collect()
 }
 
 /// The verdicts on all trials in words, and whether one of them is that it got worse.
