@@ -59,7 +59,7 @@ use self::private::{Data, Private};
 use self::rates::Rates;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
-use super::carrefour::preset::{FINAL, LP, Preset as CarrefourPreset, STEADY};
+use super::carrefour::preset::{FINAL, Feedback, LP, Preset as CarrefourPreset, STEADY};
 use super::home::Home;
 use super::nmass::{self, NMass};
 use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
@@ -117,12 +117,12 @@ const CALM: u32 = STEADY_ABOVE + 1;
 const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
 impl Auto {
-    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that did not help is off for the
-    /// next round, after a longer period [ALGORITHMS 5.6].
+    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that moved something and did not
+    /// help is off for the next round, after a longer period [ALGORITHMS 5.6].
     #[must_use]
     pub fn new(carrefour: &CarrefourPreset) -> Self {
         let carrefour = CarrefourPreset {
-            feedback: LP.feedback,
+            feedback: LP.feedback.map(|lp| Feedback { only_of_changes: true, ..lp }),
             idle_period: LP.idle_period,
             ..carrefour.clone()
         };

@@ -135,3 +135,19 @@ fn where_nobody_counts_for_the_machine_the_programs_own_requests_do() {
         400 ms: held: sam: thread 200 of 2 to CPU 0, then CPUs 0-3; its data comes to it, 0.01 of 0.02 s
     "#]].assert_eq(&told_with([1, 2, 3, 4], placed, uncounted));
 }
+
+#[test]
+fn a_round_that_had_no_samples_yet_is_no_reason_to_stop() {
+    let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
+    let round = |world: &mut World, number: u64, sampled: u64| {
+        let mut model = second(number, &world.topology);
+        process(&mut model, &world.topology, 1, &[0, 2], &[1.0, 0.0], "0>0:900 1>0:900");
+        pages(&mut model, 0, sampled, 0, &[0, 1]);
+        world.step(&model).lines().filter(|line| line.starts_with("carrefour: move")).count()
+    };
+    // Samples were off until now: there is traffic, and no page to move.
+    assert_eq!(round(&mut world, 1, 0), 0);
+    assert_eq!(round(&mut world, 2, 40), 1, "half of the pages go");
+    // That did not help: nothing fell, nothing rose.
+    assert_eq!(round(&mut world, 3, 40), 0);
+}

@@ -172,6 +172,9 @@ pub struct Feedback {
     pub imbalance_gain: f64,
     /// It harmed if the local ratio fell by more.
     pub local_loss: f64,
+    /// Only a round that changed a placement is judged (our choice): one that had no samples yet, or was refused, has tried nothing.
+    /// The author code judges each.
+    pub only_of_changes: bool,
 }
 
 /// Optional stabilisers of the author code.
@@ -331,7 +334,12 @@ pub const LP: Preset = Preset {
         min_share: None,
         disabled: every(0xF_FFF0, 10_000),
     },
-    feedback: Some(Feedback { local_gain: 10.0, imbalance_gain: 10.0, local_loss: 5.0 }),
+    feedback: Some(Feedback {
+        local_gain: 10.0,
+        imbalance_gain: 10.0,
+        local_loss: 5.0,
+        only_of_changes: false,
+    }),
     ..CODE
 };
 

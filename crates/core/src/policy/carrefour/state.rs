@@ -64,7 +64,9 @@ impl AppState {
     /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by too much is harm even if the
     /// imbalance fell as well [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates) -> Option<Verdict> {
-        let last = self.last.filter(|last| last.used.any())?;
+        let is_judged =
+            !feedback.only_of_changes || self.actions.is_some_and(|actions| actions > 0);
+        let last = self.last.filter(|last| is_judged && last.used.any())?;
         let rise = relative_percent(last.local_percent, now.local_percent).unwrap_or(0.0);
         let fall = -relative_percent(last.imbalance_percent, now.imbalance_percent).unwrap_or(0.0);
         Some(match () {
