@@ -117,12 +117,12 @@ const CALM: u32 = STEADY_ABOVE + 1;
 const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
 impl Auto {
-    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that moved something and did not
+    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that found pages to move and did not
     /// help is off for the next round, after a longer period [ALGORITHMS 5.6].
     #[must_use]
     pub fn new(carrefour: &CarrefourPreset) -> Self {
         let carrefour = CarrefourPreset {
-            feedback: LP.feedback.map(|lp| Feedback { only_of_changes: true, ..lp }),
+            feedback: LP.feedback.map(|lp| Feedback { only_where_asked: true, ..lp }),
             idle_period: LP.idle_period,
             ..carrefour.clone()
         };

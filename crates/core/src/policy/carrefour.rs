@@ -159,7 +159,8 @@ impl Carrefour {
         let in_vain = tenure.and_then(|rule| state.colocated.look(rule, model, topology, index));
         gates.mechanisms.colocation &= in_vain.is_none();
         let (local_percent, imbalance_percent) = (gates.local_percent, gates.imbalance_percent);
-        state.last = Some(Round { used: gates.mechanisms, local_percent, imbalance_percent });
+        let (used, has_asked) = (gates.mechanisms, false);
+        state.last = Some(Round { used, has_asked, local_percent, imbalance_percent });
         match in_vain {
             _ if gates.mechanisms.any() => Ok(gates),
             Some(in_vain) => Err(SamplingCause::UsersChange(in_vain)),
@@ -215,6 +216,7 @@ impl Carrefour {
     ) -> Option<Proposal> {
         let rates = &self.preset.sampling;
         let state = self.apps.get_mut(&app.pid)?;
+        state.last.iter_mut().for_each(|last| last.has_asked = marks.moves() > 0);
         let (changes, needed) = match rates.min_share {
             Some(share) => {
                 let needed = libm::ceil(share * marks.sampled as f64) as u64;

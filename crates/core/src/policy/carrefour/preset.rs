@@ -172,9 +172,9 @@ pub struct Feedback {
     pub imbalance_gain: f64,
     /// It harmed if the local ratio fell by more.
     pub local_loss: f64,
-    /// Only a round that changed a placement is judged (our choice): one that had no samples yet, or was refused, has tried nothing.
-    /// The author code judges each.
-    pub only_of_changes: bool,
+    /// Only a round that found pages to move is judged (our choice): one that had no samples yet has tried nothing. The author code
+    /// judges each.
+    pub only_where_asked: bool,
 }
 
 /// Optional stabilisers of the author code.
@@ -338,7 +338,7 @@ pub const LP: Preset = Preset {
         local_gain: 10.0,
         imbalance_gain: 10.0,
         local_loss: 5.0,
-        only_of_changes: false,
+        only_where_asked: false,
     }),
     ..CODE
 };

@@ -40,6 +40,8 @@ pub struct AppState {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Round {
     pub(super) used: Mechanisms,
+    /// It found pages to move.
+    pub(super) has_asked: bool,
     pub(super) local_percent: Option<f64>,
     pub(super) imbalance_percent: Option<f64>,
 }
@@ -64,9 +66,8 @@ impl AppState {
     /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by too much is harm even if the
     /// imbalance fell as well [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates) -> Option<Verdict> {
-        let is_judged =
-            !feedback.only_of_changes || self.actions.is_some_and(|actions| actions > 0);
-        let last = self.last.filter(|last| is_judged && last.used.any())?;
+        let is_judged = |last: &Round| last.has_asked || !feedback.only_where_asked;
+        let last = self.last.filter(|last| last.used.any() && is_judged(last))?;
         let rise = relative_percent(last.local_percent, now.local_percent).unwrap_or(0.0);
         let fall = -relative_percent(last.imbalance_percent, now.imbalance_percent).unwrap_or(0.0);
         Some(match () {
