@@ -44,6 +44,7 @@ impl World {
 
     fn model(&self, threads: &[Drawn]) -> Model {
         let mut model = Model::empty(2);
+        model.at = Nanos::from_secs(10);
         model.apps.push(App::new(Pid(7), 0..threads.len()));
         for (index, drawn) in threads.iter().enumerate() {
             let tid = Tid(index as u32);
@@ -233,6 +234,14 @@ fn only_what_was_done_counts_as_held_and_whoever_else_gives_a_mask_has_the_threa
         again.lines().count() == 1 && again.starts_with("thread 0 of 7 to CPUs 0-1"),
         "{again}"
     );
+}
+
+#[test]
+fn who_has_just_begun_is_no_crowd() {
+    let mut world = World::new();
+    let mut model = world.model(&drawn("2>0 0>0 1>0 1>0 0>1 2>1 3>1 3>1"));
+    model.apps[0].started = Nanos::from_millis(9_600);
+    assert_eq!(world.round(&model), "nothing\n");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, StepResult};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::{Pid, Tid};
+use crate::units::{Nanos, Pid, Tid};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -36,6 +36,9 @@ pub(super) const REGISTERED: Registered = Registered {
 
 /// So many running threads for four CPUs are a crowd (our choice): not a helper beside a thread on each CPU.
 const CROWD_OF_FOUR: usize = 5;
+
+/// A process that has begun so short a time ago may be gone as soon: it counts for nothing (our choice).
+const YOUNG: Nanos = Nanos::from_millis(500);
 
 /// State of the policy.
 #[derive(Debug, Clone, Default)]
@@ -242,7 +245,8 @@ fn uses_memory(thread: &Thread, thresholds: &Thresholds) -> bool {
 /// Processes with running threads, by the CPUs that those may use.
 fn groups<'a>(model: &'a Model, topology: &Topology) -> Vec<Group<'a>> {
     let mut by_cpus: BTreeMap<CpuSet, Vec<&App>> = BTreeMap::new();
-    for app in &model.apps {
+    let is_old = |app: &&App| app.run_time(model) >= YOUNG;
+    for app in model.apps.iter().filter(is_old) {
         let running = model.threads_of(app).iter().filter(|thread| thread.is_running());
         let allowed = running.fold(CpuSet::new(), |all, thread| {
             if thread.allowed.is_subset(&all) { all } else { all.union(&thread.allowed) }
@@ -253,7 +257,8 @@ fn groups<'a>(model: &'a Model, topology: &Topology) -> Vec<Group<'a>> {
         }
     }
     let mut running = vec![0; topology.cpu_count()];
-    for thread in model.threads.iter().filter(|thread| thread.is_running()) {
+    let of_old = model.apps.iter().filter(is_old).flat_map(|app| model.threads_of(app));
+    for thread in of_old.filter(|thread| thread.is_running()) {
         running[thread.cpu] += 1;
     }
     let group = |(cpus, apps): (CpuSet, Vec<&'a App>)| {

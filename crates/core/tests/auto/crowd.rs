@@ -8,7 +8,8 @@ use rondpoint_core::{Action, Model, Nanos, Pid, Tid, Topology};
 /// and samples.
 fn interval(number: u64, cpus: &[usize], topology: &Topology) -> Model {
     let mut model = second(0, topology);
-    (model.at, model.elapsed) = (Nanos::from_millis(100 * number), Nanos::from_millis(100));
+    (model.at, model.elapsed) =
+        (Nanos::from_millis(10_000 + 100 * number), Nanos::from_millis(100));
     // Threads are named after the CPU on which they are drawn.
     let names: Vec<usize> = (0..cpus.len()).map(|index| index % 4).collect();
     let threads = process(&mut model, topology, 1, &names, &[1.0, 1.0], "0>1:9 1>0:9");
