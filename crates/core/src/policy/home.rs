@@ -2,8 +2,8 @@
 //!
 //! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more threads want to run, the kernel takes
 //! whoever waits to the CPU that is idle next, on another node as well, and its data stays behind: sixteen threads with barriers on the
-//! eight CPUs of carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.4 times as fast if each
-//! is kept where its data is (emulated). So each thread whose samples name one node is held on the CPUs of that node, where the kernel goes
+//! eight CPUs of carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.5 times as fast if each
+//! is kept where its data is (emulated, crowded-barriers in docs/EVALUATION.md). So each thread whose samples name one node is held on the CPUs of that node, where the kernel goes
 //! on balancing.
 //!
 //! No node takes more than its share of the threads. If half as many again have their data there, it takes none: then pages have to go,
