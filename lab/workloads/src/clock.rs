@@ -1,9 +1,9 @@
 //! Reads the clock without pause on every thread and says the longest time between two readings.
 //!
-//! A machine whose clock only ever runs shows a timer interrupt there, or a page fault; one whose
-//! clock jumps shows the jump. How long a thread stands aside for another is the scheduler's affair:
-//! times in which it left its CPU are told apart. Between two readings a thread writes one line of
-//! its own part, and at the end of a round all threads wait for each other, as busy programs do.
+//! A machine whose clock only ever runs shows a timer interrupt there; one whose clock jumps shows
+//! the jump. How long a thread stands aside for another is the scheduler's affair: times in which it
+//! left its CPU are told apart. Between two readings a thread writes one line of its own part, and at
+//! the end of a round all threads wait for each other, as busy programs do.
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,9 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let team = Team::new(&flags.threads, Placement::default(), &flags.pace)?;
     let mut lines = Pages::<Line>::map(flags.memory.size, flags.memory.no_huge_pages)?;
     let work = |member: &mut Member<'_>, own: &mut [Line]| {
+        // Page faults of all threads at once wait for each other for two milliseconds, which is the
+        // kernel's affair: what is watched begins when every page is there.
+        own.fill([0.0; 8]);
         member.start();
         let mut watch = Watch::new(Instant::now(), switches());
         loop {
