@@ -183,11 +183,7 @@ impl Home {
                 homed[home].push((app, thread));
             }
         }
-        let drifts = |app: &&&App| self.is_anybody_away(app, model, topology);
-        let drifting: BTreeSet<Pid> = match group.crowded().is_crowd() {
-            true => group.apps.iter().filter(drifts).map(|app| app.pid).collect(),
-            false => BTreeSet::new(),
-        };
+        let is_drifting = group.crowded().is_crowd() && self.is_anybody_away(movable(), topology);
         let mut proposals = Vec::new();
         let mut staying = BTreeSet::new();
         for (node, threads) in homed.iter_mut().enumerate() {
@@ -202,7 +198,7 @@ impl Home {
             for &(app, thread) in threads.iter().take(share) {
                 staying.insert(thread.tid);
                 let is_held = self.held.get(&thread.tid) == Some(&node);
-                if !is_held && drifting.contains(&app.pid) {
+                if !is_held && is_drifting {
                     proposals.push((
                         hold(app, thread, node, group.crowded(), topology),
                         app,
@@ -222,13 +218,17 @@ impl Home {
         proposals
     }
 
-    /// Whether a running thread of a process is on another node than its data. While all are at home they may stay there by themselves.
-    fn is_anybody_away(&self, app: &App, model: &Model, topology: &Topology) -> bool {
-        let is_away = |thread: &Thread| {
+    /// Whether one of the threads is on another node than its data: whom the kernel takes next is chance. While all are at home
+    /// they may stay there by themselves.
+    fn is_anybody_away<'a>(
+        &self,
+        mut threads: impl Iterator<Item = (&'a App, &'a Thread)>,
+        topology: &Topology,
+    ) -> bool {
+        threads.any(|(_, thread)| {
             let home = self.homes.get(&thread.tid);
             home.is_some_and(|home| *home != topology.node_of_cpu(thread.cpu))
-        };
-        model.threads_of(app).iter().any(|thread| thread.is_running() && is_away(thread))
+        })
     }
 }
 
