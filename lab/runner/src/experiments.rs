@@ -1,6 +1,7 @@
 //! `rondpoint-lab experiments`: what the policies that move threads and processes bring, on the programs
 //! and machines of their papers, against every fixed placement; and what `auto` makes of programs that no policy was made for.
 
+mod case;
 mod catalogue;
 mod measure;
 mod render;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
 
-use self::catalogue::{Case, EXPERIMENTS, Experiment};
+use self::case::Case;
+use self::catalogue::{EXPERIMENTS, Experiment};
 use self::measure::{CaseReport, ExperimentReport, Report, Run, best_fixed, failure};
 use crate::batch::{Batch, Series, Task};
 use crate::built::WORKLOADS;
@@ -239,8 +241,8 @@ mod tests {
             error.lines().take(2).collect::<Vec<_>>(),
             [
                 "error: invalid value 'x' for '[NAME]...'",
-                "  [possible values: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, asymsched, asymsched-mean, asymsched-two, \
-                 demo-pairs, demo-pairs-2, lookup, lookup-shared, pipeline, swap, bursts, crowded, crowded-barriers, fleeting]"
+                "  [possible values: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, nmass-blocks, asymsched, asymsched-mean, \
+                 asymsched-two, demo-pairs, demo-pairs-2, lookup, lookup-shared, pipeline, swap, bursts, crowded, crowded-barriers, fleeting]"
             ]
         );
     }

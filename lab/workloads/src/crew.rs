@@ -16,6 +16,8 @@ use crate::team::{Member, Team, part};
 const WORDS_PER_LINE: usize = 8;
 /// Lines that sharers change in turn: more than a store buffer holds, fewer than any cache.
 const SHARED_LINES: usize = 64;
+/// A row of 64 numbers.
+const LINES_PER_BLOCK: u64 = 8;
 /// Accesses of a thread in a round: a few milliseconds, so that a run has hundreds of rounds.
 const ACCESSES: u64 = 4096;
 
@@ -48,6 +50,8 @@ enum Need {
     Own,
     /// The same of all threads' parts
     All,
+    /// The same by blocks of eight lines, each in turn: as sparse rows or records are read
+    Blocks,
     /// Loads the lines of its own part in turn, as a prefetcher follows them
     Stream,
     /// Adds to lines that all threads add to
@@ -59,6 +63,7 @@ impl Need {
         match self {
             Self::Own => "own",
             Self::All => "all",
+            Self::Blocks => "blocks",
             Self::Stream => "stream",
             Self::Share => "share",
         }
@@ -97,7 +102,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         system::run_on(&stay(index))?;
         let words = match flags.need {
             Need::All => &memory[..],
-            Need::Own | Need::Stream | Need::Share => own(index),
+            Need::Own | Need::Blocks | Need::Stream | Need::Share => own(index),
         };
         let mut sum = 0;
         let mut at = index as u64;
@@ -105,7 +110,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         loop {
             sum += match flags.need {
                 Need::Share => add(&shared, &mut at, flags.work),
-                Need::Own | Need::All => load(words, &mut at, flags.work),
+                Need::Own | Need::All => load::<1>(words, &mut at, flags.work),
+                Need::Blocks => load::<LINES_PER_BLOCK>(words, &mut at, flags.work),
                 Need::Stream => stream(words, &mut at, flags.work),
             };
             if !member.next_round() {
@@ -127,17 +133,19 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .check("sum", sums.iter().all(|sum| *sum == expected) && all_added))
 }
 
-/// Loads [`ACCESSES`] lines, each of which holds a one, and gives their sum. The order is that of a
-/// linear congruential generator (Knuth's MMIX, The Art of Computer Programming 2, 3.3.4) and does
-/// not wait for what is loaded.
-fn load(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
-    let lines = (words.len() / WORDS_PER_LINE) as u64;
+/// Loads [`ACCESSES`] lines, each of which holds a one, and gives their sum. The order of the blocks is
+/// that of a linear congruential generator (Knuth's MMIX, The Art of Computer Programming 2, 3.3.4) and
+/// does not wait for what is loaded.
+fn load<const BLOCK: u64>(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
+    let blocks = (words.len() / WORDS_PER_LINE) as u64 / BLOCK;
     let mut sum = 0;
-    for _ in 0..ACCESSES {
+    for _ in 0..ACCESSES / BLOCK {
         *at = step(*at);
-        let line = ((u128::from(*at) * u128::from(lines)) >> 64) as usize;
-        sum += words[line * WORDS_PER_LINE].load(Ordering::Relaxed);
-        busy(work);
+        let block = ((u128::from(*at) * u128::from(blocks)) >> 64) as u64;
+        for line in block * BLOCK..(block + 1) * BLOCK {
+            sum += words[line as usize * WORDS_PER_LINE].load(Ordering::Relaxed);
+            busy(work);
+        }
     }
     sum
 }
@@ -184,7 +192,8 @@ mod tests {
     #[test]
     fn a_round_loads_or_adds_as_often_as_it_says() {
         let words: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(1)).collect();
-        assert_eq!(load(&words, &mut 0, 0), ACCESSES);
+        assert_eq!(load::<1>(&words, &mut 0, 0), ACCESSES);
+        assert_eq!(load::<LINES_PER_BLOCK>(&words, &mut 0, 0), ACCESSES);
         let mut place = 0;
         assert_eq!(stream(&words, &mut place, 0), ACCESSES);
         assert_eq!(place, ACCESSES % 128, "it goes on from there");

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::catalogue::{EXPERIMENTS, LINUX};
+use super::case::LINUX;
+use super::catalogue::EXPERIMENTS;
 use super::measure::{AUTO, CaseReport, ExperimentReport, Report, Run};
 use crate::comparison::Speed;
 
