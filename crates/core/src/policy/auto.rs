@@ -153,6 +153,7 @@ impl Auto {
             self.flags.relabel(&permuted.tids, image);
             self.sam.relabel(topology, &permuted.tids, image);
             self.nmass.relabel(topology, pid, image);
+            self.home.relabel(&permuted.tids, image);
             self.private.forget(pid);
         }
     }

@@ -1,10 +1,10 @@
 //! Threads that take turns on crowded CPUs stay on the node of their data.
 //!
-//! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more threads want to run, the kernel takes
-//! whoever waits to the CPU that is idle next, on another node as well, and its data stays behind: sixteen threads with barriers on the
-//! eight CPUs of carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.5 times as fast if each
-//! is kept where its data is (emulated, crowded-barriers in docs/EVALUATION.md). So each thread whose samples name one node is held on the CPUs of that node, where the kernel goes
-//! on balancing.
+//! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more threads want to run, the
+//! kernel takes whoever waits to the CPU that is idle next, on another node as well, and its data stays behind: sixteen threads
+//! with barriers on the eight CPUs of carrefour-a have a fourth of their data on their own node, as chance would have it, and run
+//! 1.5 times as fast if each is kept where its data is (emulated, crowded-barriers in docs/EVALUATION.md). So each thread whose
+//! samples name one node is held on the CPUs of that node, where the kernel goes on balancing.
 //!
 //! No node takes more than its share of the threads. If half as many again have their data there, it takes none: then pages have to go,
 //! not threads. Whoever is held beyond that, or has its data elsewhere now, is let go. Ours: none of the four systems looks at more
@@ -123,6 +123,13 @@ impl Home {
     /// The crowd in which a process was in some interval since the last epoch began.
     pub(super) fn crowded(&self, pid: Pid) -> Option<Crowded> {
         self.crowded.get(&pid).copied()
+    }
+
+    /// These threads went to other nodes and their data goes there with them.
+    pub(super) fn relabel(&mut self, tids: &BTreeSet<Tid>, image: impl Fn(usize) -> usize) {
+        for (_, home) in self.homes.iter_mut().filter(|(tid, _)| tids.contains(tid)) {
+            *home = image(*home);
+        }
     }
 
     /// What is proposed, and what would have been for whom something speaks against it.
@@ -332,5 +339,41 @@ impl fmt::Display for HomeReason {
 impl fmt::Display for Crowded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} threads take turns on {} CPUs", self.threads, self.cpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Thread;
+    use crate::topology::synthetic;
+
+    /// Two threads on each of four CPUs, whose data samples name only in the first second.
+    fn model(topology: &Topology, nodes: Option<[usize; 8]>) -> Model {
+        let mut model = Model::empty(2);
+        model.at = Nanos::from_secs(10);
+        model.apps.push(App::new(Pid(7), 0..8));
+        for index in 0..8 {
+            let mut thread = Thread::new(Tid(index as u32), 0, index / 2, topology.all_cpus());
+            thread.cpu_share = 0.5;
+            let touches =
+                |node| nodes.map_or(0, |nodes| if nodes[index] == node { 100 } else { 0 });
+            thread.accesses_by_node = Some((0..2).map(touches).collect());
+            model.threads.push(thread);
+        }
+        model
+    }
+
+    #[test]
+    fn after_a_change_of_nodes_data_is_where_it_went() {
+        let topology = synthetic::parse("node:2 core:2 mhz:2200").expect("a machine");
+        let proposed = |changed: &[u32]| {
+            let mut home = Home::default();
+            home.observe(&model(&topology, Some([1, 1, 1, 1, 0, 0, 0, 0])));
+            home.relabel(&changed.iter().map(|tid| Tid(*tid)).collect(), |node| 1 - node);
+            home.propose(&model(&topology, None), &topology, &mut Random::new(0)).len()
+        };
+        assert_eq!(proposed(&[]), 8, "all are away from it");
+        assert_eq!(proposed(&[0, 1, 2, 3, 4, 5, 6, 7]), 0, "all are with it");
     }
 }
