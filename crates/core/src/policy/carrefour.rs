@@ -63,7 +63,8 @@ pub struct Carrefour {
     preset: Preset,
     replication_offered: bool,
     apps: BTreeMap<Pid, AppState>,
-    idle: bool,
+    /// For so long nobody needs another round: what was tried is of no use, and nobody else is looked at closely.
+    wait: Option<Nanos>,
     /// Rounds in a row in which no application needed anything.
     quiet_rounds: u32,
 }
@@ -76,7 +77,7 @@ impl Carrefour {
             preset,
             replication_offered: true,
             apps: BTreeMap::new(),
-            idle: false,
+            wait: None,
             quiet_rounds: 0,
         }
     }
@@ -152,7 +153,11 @@ impl Carrefour {
             if matches!(verdict, Some(Verdict::Ineffective | Verdict::Harmful)) {
                 let used = state.last.map(|last| last.used).unwrap_or_default();
                 gates.mechanisms = gates.mechanisms.without(used);
-                self.idle = true;
+                state.waits_until = model.at + self.preset.idle_period;
+            } else if state.wait(model.at).is_some()
+                && let Some(last) = state.last
+            {
+                gates.mechanisms = gates.mechanisms.among(last.used);
             }
         }
         let tenure = self.preset.pages.tenure.as_ref();
@@ -166,6 +171,14 @@ impl Carrefour {
             Some(in_vain) => Err(SamplingCause::UsersChange(in_vain)),
             None => Err(SamplingCause::NoMechanism { local_percent, imbalance_percent }),
         }
+    }
+
+    /// The shortest time for which an application waits, if all others are left alone until then.
+    fn shortest_wait<E>(&self, model: &Model, verdicts: &[Result<Gates, E>]) -> Option<Nanos> {
+        let wait = |app: &App| self.apps.get(&app.pid).and_then(|state| state.wait(model.at));
+        let mut others = model.apps.iter().zip(verdicts).filter(|(app, _)| wait(app).is_none());
+        let are_left = others.all(|(_, verdict)| verdict.is_err());
+        model.apps.iter().filter_map(wait).min().filter(|_| are_left)
     }
 
     /// The sampling rate that an application should have now, and why. `changes` of placement were made since the last round, or are
@@ -366,9 +379,9 @@ impl Policy for Carrefour {
         random: &mut Random,
     ) -> Vec<Proposal> {
         self.follow_processes(model);
-        self.idle = false;
         let verdicts: Vec<_> =
             (0..model.apps.len()).map(|app| self.judge(model, topology, app)).collect();
+        self.wait = self.shortest_wait(model, &verdicts);
         let is_quiet = verdicts.iter().all(Result::is_err);
         self.quiet_rounds = if is_quiet { self.quiet_rounds.saturating_add(1) } else { 0 };
         let unreplicate: Vec<_> =
@@ -450,10 +463,10 @@ impl Policy for Carrefour {
     }
 
     fn period(&self) -> Nanos {
-        match (self.idle, self.quiet_rounds) {
-            (true, _) => self.preset.idle_period,
-            (false, 0 | 1) => self.preset.period,
-            (false, _) => self.preset.quiet_period,
+        match (self.wait, self.quiet_rounds) {
+            (Some(wait), _) => wait,
+            (None, 0 | 1) => self.preset.period,
+            (None, _) => self.preset.quiet_period,
         }
     }
 }

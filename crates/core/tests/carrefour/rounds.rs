@@ -166,6 +166,20 @@ fn the_lp_feedback_drops_what_did_not_help_and_rests_five_seconds() {
 }
 
 #[test]
+fn it_does_not_rest_while_another_program_is_looked_at_closely() {
+    let jam = "node:4 core:4\nmatrix 40 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1";
+    let two = format!("{jam}\napp 2");
+    let mut policy = carrefour("lp");
+    let mut period = |text: &str| {
+        drop(proposals(&mut policy, text, 1));
+        policy.period()
+    };
+    // In the second round the first is of no use and the other begins, in the third neither is of use.
+    let [one, five] = [1, 5].map(Nanos::from_secs);
+    assert_eq!([jam, &two, &two].map(&mut period), [one, one, five]);
+}
+
+#[test]
 fn the_same_seed_and_model_give_the_same_proposals() {
     let run = |seed| render(&proposals(&mut carrefour("final"), SHARED, seed));
     assert_eq!(run(5), run(5));

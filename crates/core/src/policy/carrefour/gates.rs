@@ -28,6 +28,12 @@ impl Mechanisms {
         self.replication || self.interleaving || self.colocation
     }
 
+    /// Those of `self` that are in `other` too.
+    #[must_use]
+    pub fn among(self, other: Self) -> Self {
+        self.without(self.without(other))
+    }
+
     /// Those of `self` that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {

@@ -13,7 +13,7 @@ pub struct Preset {
     pub name: &'static str,
     /// Time between decisions.
     pub period: Nanos,
-    /// Time between decisions while nothing that was tried helped.
+    /// Time until a mechanism that did not help an application is tried on it again.
     pub idle_period: Nanos,
     /// The same after two rounds in a row in which nothing needed anything.
     pub quiet_period: Nanos,

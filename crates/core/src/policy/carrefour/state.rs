@@ -12,6 +12,9 @@ use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+/// A host may wake so much too early: a tenth of the shortest period.
+const EARLY: Nanos = Nanos::from_millis(100);
+
 /// Memory of one application.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AppState {
@@ -27,6 +30,8 @@ pub struct AppState {
     pub(super) idle_rounds: u32,
     /// Mechanisms of the last round and what was measured when it began.
     pub(super) last: Option<Round>,
+    /// A mechanism was of no use: until then none is tried again.
+    pub(super) waits_until: Nanos,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
     /// What was brought to its users.
@@ -61,6 +66,12 @@ impl AppState {
     /// Nothing known yet.
     pub(super) fn new(started: Nanos) -> Self {
         Self { started, ..Self::default() }
+    }
+
+    /// For how long it waits until what was of no use is tried again. A round that comes a little early is the one waited for.
+    pub(super) fn wait(&self, now: Nanos) -> Option<Nanos> {
+        let wait = self.waits_until.since(now);
+        (wait > EARLY).then_some(wait)
     }
 
     /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by too much is harm even if the
