@@ -11,7 +11,8 @@ use crate::tidy::root;
 /// What `./x bench` takes.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// `lab` for the speed of the emulated machine, `move` for that of moving a process's memory in it; else filters for the benchmarks' names; none runs them all
+    /// `lab` for the speed of the emulated machine, `move` for that of moving a process's memory in
+    /// it; else filters for the benchmarks' names; none runs them all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

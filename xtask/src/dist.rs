@@ -1,8 +1,8 @@
-//! `./x dist`: `rondpoint` as one static file for each server architecture, tried out as far as this
-//! machine can.
+//! `./x dist`: `rondpoint` as one static file for each server architecture, tried out as far as
+//! this machine can.
 //!
-//! The targets are musl's, whose C library comes with Rust's own target files, and the linker is the
-//! one that comes with the compiler: no C toolchain is needed for either, nor any of the other
+//! The targets are musl's, whose C library comes with Rust's own target files, and the linker is
+//! the one that comes with the compiler: no C toolchain is needed for either, nor any of the other
 //! architecture.
 
 mod smoke;

@@ -1,7 +1,9 @@
-//! `./x lab …`: builds the lab's parts into `target/lab`, then hands the rest of the line to `rondpoint-lab` there.
+//! `./x lab …`: builds the lab's parts into `target/lab`, then hands the rest of the line to
+//! `rondpoint-lab` there.
 //!
-//! What runs in the guest is linked statically, so that it needs nothing of the guest's file system. The guest driver
-//! is built by Debian's own kernel build system from the headers in the cache.
+//! What runs in the guest is linked statically, so that it needs nothing of the guest's file
+//! system. The guest driver is built by Debian's own kernel build system from the headers in the
+//! cache.
 
 #[path = "../../lab/runner/src/built.rs"]
 #[cfg_attr(not(test), expect(dead_code, reason = "only the runner looks for the parts"))]
@@ -19,7 +21,8 @@ use crate::setup::installed::{Installed, cache_folder};
 use crate::test::Tally;
 use crate::tidy::root;
 
-/// The target that guest programs are built for. Naming it keeps static linking away from build scripts.
+/// The target that guest programs are built for. Naming it keeps static linking away from build
+/// scripts.
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What `./x lab` takes.
@@ -36,14 +39,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     become_runner(arguments.arguments.iter().map(String::as_str))
 }
 
-/// Builds the parts, then replaces this process by `rondpoint-lab` with `arguments`; returns only when that fails.
+/// Builds the parts, then replaces this process by `rondpoint-lab` with `arguments`; returns only
+/// when that fails.
 pub(crate) fn become_runner<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<()> {
     let program = build()?.join(built::RUNNER);
     let error = Command::new(&program).args(arguments).exec();
     Err(error).with_context(|| format!("{}: cannot run", program.display()))
 }
 
-/// The lab's own checks, each printed with target, measured value and verdict; their exit status says the rest.
+/// The lab's own checks, each printed with target, measured value and verdict; their exit status
+/// says the rest.
 pub(crate) fn test() -> Result<Tally> {
     runner(&["physics"])
 }
@@ -53,7 +58,8 @@ pub(crate) fn live() -> Result<Tally> {
     runner(&["live"])
 }
 
-/// What `rondpoint calibrate` finds in the guest, on the machine that takes least time; the others by hand.
+/// What `rondpoint calibrate` finds in the guest, on the machine that takes least time; the others
+/// by hand.
 pub(crate) fn calibration() -> Result<Tally> {
     runner(&["calibration", "nmass-2"])
 }
@@ -67,7 +73,8 @@ fn runner(arguments: &[&str]) -> Result<Tally> {
 /// One machine of each encoding of a sample's data source.
 const PMU_MACHINES: [&str; 3] = ["carrefour-a", "nmass-2", "altra-2"];
 
-/// The guest driver's check of the PMU, run inside the guest, which prints a line for each thing it tries.
+/// The guest driver's check of the PMU, run inside the guest, which prints a line for each thing it
+/// tries.
 pub(crate) fn check_pmu() -> Result<Tally> {
     let parts = build()?;
     let program = parts.join("pmu_check");
@@ -166,7 +173,8 @@ fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
         provide(&entry.path(), &folder.join(entry.file_name()))?;
     }
     let text = |name| env::var(name).unwrap_or_default();
-    // Debian's headers come with type information that only pahole could extend; the driver needs none.
+    // Debian's headers come with type information that only pahole could extend; the driver needs
+    // none.
     let output = Command::new("make")
         .arg("-C")
         .arg(&installed.kernel.headers)
@@ -191,7 +199,8 @@ fn provide(source: &Path, copy: &Path) -> Result<()> {
     if fs::read(copy).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
-    // Beside and then renamed: a guest may be running from the old file, and another ./x be doing the same.
+    // Beside and then renamed: a guest may be running from the old file, and another ./x be doing
+    // the same.
     let partial = copy.with_extension(format!("partial-{}", std::process::id()));
     fs::copy(source, &partial).with_context(|| format!("{}: cannot write", partial.display()))?;
     fs::rename(&partial, copy).with_context(|| format!("{}: cannot rename", partial.display()))

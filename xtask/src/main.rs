@@ -1,6 +1,7 @@
 //! Developer commands: `./x setup`, `./x test`, … Never shipped.
 //!
-//! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check failed, 2 bad usage.
+//! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check
+//! failed, 2 bad usage.
 
 mod bench;
 mod demo;
@@ -25,7 +26,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Fetch what the lab needs (QEMU, a guest kernel, perf, numad …) into a cache folder; nothing else is altered
+    /// Fetch what the lab needs (QEMU, a guest kernel, perf, numad …) into a cache folder; nothing
+    /// else is altered
     Setup(setup::Arguments),
     /// Run every test: formatting, lints, unit tests, boundaries, and the lab end to end
     Test(test::Arguments),

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use crate::lab::{self, built};
 use crate::test::Tally;
 
-/// The demonstration's programs, for two to five guest seconds, and one that unmaps what is being moved, forks,
-/// stops and becomes itself anew; with each whether its record must hold actions.
+/// The demonstration's programs, for two to five guest seconds, and one that unmaps what is being
+/// moved, forks, stops and becomes itself anew; with each whether its record must hold actions.
 const PROGRAMS: [(&str, bool); 5] = [
     ("stencil --no-huge-pages --size 16M --iterations 32", true),
     ("kmeans --rotate --no-huge-pages --size 8M --iterations 48", true),
@@ -27,8 +27,8 @@ struct Replayed {
     steps_differing: u64,
 }
 
-/// For each program: it ran to its right end, left a record, with actions where it must, and replaying that decides
-/// the same.
+/// For each program: it ran to its right end, left a record, with actions where it must, and
+/// replaying that decides the same.
 pub(crate) fn test() -> Result<Tally> {
     let parts = lab::build()?;
     let mut tally = Tally::default();

@@ -1,7 +1,8 @@
 //! `./x setup`: fetches what the lab needs into the cache folder, and alters nothing else.
 //!
-//! The steps, each of which can be interrupted and is not repeated when it is done: check this machine, fetch the
-//! package lists, say what will be fetched, fetch, unpack, check what was unpacked, write `setup.toml`.
+//! The steps, each of which can be interrupted and is not repeated when it is done: check this
+//! machine, fetch the package lists, say what will be fetched, fetch, unpack, check what was
+//! unpacked, write `setup.toml`.
 
 mod apt;
 mod elf;
@@ -42,7 +43,8 @@ pub(crate) struct Arguments {
 /// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
 const UNPACKED_PER_PACKED: u64 = 3;
 
-/// Room for apt's lists and its cache of them (20 MB were seen); on a full disc apt hangs rather than fails.
+/// Room for apt's lists and its cache of them (20 MB were seen); on a full disc apt hangs rather
+/// than fails.
 const LISTS_BYTES: u64 = 100_000_000;
 
 /// Unpacking speed in packed bytes per second, from xz on a slow core; used for the forecast only.

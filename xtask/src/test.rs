@@ -1,7 +1,7 @@
 //! `./x test`: everything that continuous integration runs, stage by stage, with one closing line.
 //!
-//! A stage that fails does not keep the later ones from running; one that cannot run counts as failed, so that
-//! nothing is skipped silently.
+//! A stage that fails does not keep the later ones from running; one that cannot run counts as
+//! failed, so that nothing is skipped silently.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};

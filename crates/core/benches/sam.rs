@@ -1,7 +1,8 @@
-//! SAM's interval: consolidate and decide by number of CPUs. The published code takes 9.9 µs to consolidate 40 CPUs.
+//! SAM's interval: consolidate and decide by number of CPUs. The published code takes 9.9 µs to
+//! consolidate 40 CPUs.
 //!
-//! The machine is full and every problem is there: coherent, remote and memory-bound threads on both sides, so that all phases that
-//! an interval may run do run.
+//! The machine is full and every problem is there: coherent, remote and memory-bound threads on
+//! both sides, so that all phases that an interval may run do run.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rondpoint_core::policy::sam::{

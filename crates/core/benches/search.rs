@@ -1,7 +1,9 @@
-//! The placement search by nodes and cluster shape: promised below 1 ms at 8 nodes, 50 ms at 16, 1 s at 32.
+//! The placement search by nodes and cluster shape: promised below 1 ms at 8 nodes, 50 ms at 16, 1
+//! s at 32.
 //!
-//! Rates are drawn at random (`random`, the hard case for bounds) or fall with the distance in pairs, packages and halves (`layered`, as on
-//! real machines). Clusters start on shuffled nodes, each node holds up to 40 GB. Before the times it prints how good the answers are.
+//! Rates are drawn at random (`random`, the hard case for bounds) or fall with the distance in
+//! pairs, packages and halves (`layered`, as on real machines). Clusters start on shuffled nodes,
+//! each node holds up to 40 GB. Before the times it prints how good the answers are.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rondpoint_core::policy::asymsched::cluster::Cluster;

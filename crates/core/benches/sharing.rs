@@ -1,4 +1,5 @@
-//! Common samples of threads by number of samples: groups of four threads, each group with pages of its own.
+//! Common samples of threads by number of samples: groups of four threads, each group with pages of
+//! its own.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rondpoint_core::policy::sharing::{clusters, pairs};

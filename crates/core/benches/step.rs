@@ -1,6 +1,7 @@
-//! One decision step, from a model to an admitted plan: how it grows with nodes, threads and sampled pages, up to 64 nodes, 1024 CPUs,
-//! 20,000 threads and 10⁶ pages (goal: below 100 ms and linear). The same for the whole step of a controller, observation in and plan
-//! out, which takes in two samples a page first. And how fast observations with samples become a model with page
+//! One decision step, from a model to an admitted plan: how it grows with nodes, threads and
+//! sampled pages, up to 64 nodes, 1024 CPUs, 20,000 threads and 10⁶ pages (goal: below 100 ms and
+//! linear). The same for the whole step of a controller, observation in and plan out, which takes
+//! in two samples a page first. And how fast observations with samples become a model with page
 //! records (goal: 10⁷ samples a second on one core, at most 64 bytes a page).
 //!
 //! `cargo bench -p rondpoint-core --bench step`
@@ -114,7 +115,8 @@ fn samples(size: Size, random: &mut Random) -> Samples {
     }
 }
 
-/// Carrefour, guard and ledger on a model that is there; as published, and our preset, which also fills in pages between the sampled ones.
+/// Carrefour, guard and ledger on a model that is there; as published, and our preset, which also
+/// fills in pages between the sampled ones.
 fn decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     group
@@ -152,7 +154,8 @@ fn decide(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What a step does with a ready model; all of it is given back, so that dropping it is not measured.
+/// What a step does with a ready model; all of it is given back, so that dropping it is not
+/// measured.
 fn decide_once(
     (mut policy, mut guard, mut ledger): (Box<dyn Policy>, Guard, Ledger),
     model: &Model,
@@ -240,7 +243,8 @@ fn interval(size: Size) -> (Topology, Observation, Observation) {
     (machine(size), before, observation(size, 2, &mut random))
 }
 
-/// Samples to page records, on a machine with dense records and on a large one; prints bytes a page.
+/// Samples to page records, on a machine with dense records and on a large one; prints bytes a
+/// page.
 fn ingest(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ingest");
     group

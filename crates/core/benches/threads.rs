@@ -1,6 +1,8 @@
-//! A whole step of each thread policy, from the model to its proposals, by size of the machine: nodes, CPUs and threads grow together.
+//! A whole step of each thread policy, from the model to its proposals, by size of the machine:
+//! nodes, CPUs and threads grow together.
 //!
-//! The goal is one step of all policies in 100 ms at 64 nodes, 1024 CPUs and 20,000 threads, and time linear in the threads.
+//! The goal is one step of all policies in 100 ms at 64 nodes, 1024 CPUs and 20,000 threads, and
+//! time linear in the threads.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use rondpoint_core::model::{App, Model, PageId, Thread, Touch};

@@ -1,4 +1,5 @@
-//! What our actions cost and brought, by process: pages, refusals of the host, time spent and time frozen.
+//! What our actions cost and brought, by process: pages, refusals of the host, time spent and time
+//! frozen.
 
 use crate::model::Model;
 use crate::plan::{Action, Mechanism, Outcome, PageCounts, Plan, StepResult};
@@ -64,7 +65,8 @@ impl Accounts {
         self.apps.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Time that movers spent on a process, frozen time included, for changes that have yet to show what they are worth.
+    /// Time that movers spent on a process, frozen time included, for changes that have yet to show
+    /// what they are worth.
     #[must_use]
     pub fn unproven(&self, pid: Pid) -> Nanos {
         let account = self.of(pid);

@@ -1,6 +1,7 @@
 //! One step: observation in, plan out. The only place that puts the stages in order.
 //!
-//! Everything that varies enters through [`Input`]: the same inputs, settings and seed give the same plans, live, simulated or replayed.
+//! Everything that varies enters through [`Input`]: the same inputs, settings and seed give the
+//! same plans, live, simulated or replayed.
 
 use crate::accounts::Accounts;
 use crate::guard::{Guard, GuardSettings, Scene};
@@ -53,7 +54,8 @@ pub struct Step {
 /// A policy and what came since it last decided.
 struct Slot {
     policy: Box<dyn Policy>,
-    /// What it measures begins here: where it decided last, or, if something was done then, where that was over.
+    /// What it measures begins here: where it decided last, or, if something was done then, where
+    /// that was over.
     since: Arc<Observation>,
     /// When it decided last.
     decided_at: Nanos,
@@ -64,8 +66,9 @@ struct Slot {
     hint_faults: Vec<(Nanos, Samples)>,
     /// It decided in this step.
     decided: bool,
-    /// It decided in the last step and something was done: what is measured until the next observation is still the old placement in
-    /// part, and whoever took it for the new one would move too much.
+    /// It decided in the last step and something was done: what is measured until the next
+    /// observation is still the old placement in part, and whoever took it for the new one would
+    /// move too much.
     acted: bool,
 }
 
@@ -88,7 +91,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller that has seen nothing. Policies decide in the given order: the first has priority.
+    /// A controller that has seen nothing. Policies decide in the given order: the first has
+    /// priority.
     #[must_use]
     pub fn new(topology: Topology, policies: Vec<Box<dyn Policy>>, settings: Settings) -> Self {
         let slot = |policy| Slot {
@@ -152,7 +156,8 @@ impl Controller {
         &self.topology
     }
 
-    /// Cycles between samples at the highest rate that its policies will ask for, as admitted; `None` where they do not say.
+    /// Cycles between samples at the highest rate that its policies will ask for, as admitted;
+    /// `None` where they do not say.
     #[must_use]
     pub fn full_sampling(&self) -> Option<u64> {
         self.guard.full_sampling(&self.topology)
@@ -170,8 +175,9 @@ impl Controller {
         &self.ledger
     }
 
-    /// How long to wait for the next step: while all is quiet until the next policy wants to decide, so that watching costs little. A
-    /// window when something is going on: a trial needs some before and after an action.
+    /// How long to wait for the next step: while all is quiet until the next policy wants to
+    /// decide, so that watching costs little. A window when something is going on: a trial needs
+    /// some before and after an action.
     #[must_use]
     pub fn period(&self) -> Nanos {
         let shortest = self.slots.iter().map(|slot| slot.policy.period()).min();
@@ -190,7 +196,8 @@ impl Controller {
         self.rest.take()
     }
 
-    /// Who may only watch goes on watching: that is what he was started for. Where nobody runs there is nothing to spare.
+    /// Who may only watch goes on watching: that is what he was started for. Where nobody runs
+    /// there is nothing to spare.
     fn rest_after(&mut self, plan: &Plan, window: &Model, before: &Observation) -> Option<Rest> {
         let is_under_way = |app: &App| self.slots.iter().any(|s| s.policy.is_under_way(app.pid));
         let acts = plan.acts() || window.apps.iter().any(is_under_way);
@@ -198,7 +205,8 @@ impl Controller {
             self.quiet.disturb(window.at);
             return None;
         }
-        // A closer look that finds nothing to do is over when its policy says so, and then it was quiet all the while.
+        // A closer look that finds nothing to do is over when its policy says so, and then it was
+        // quiet all the while.
         let full = self.full_sampling();
         let is_full =
             |sampling: &Sampling| sampling.cycles().zip(full).is_some_and(|(c, f)| c <= f);
@@ -226,7 +234,8 @@ impl Controller {
         self.slots.iter_mut().for_each(|slot| slot.policy.learn(&plan, outcomes));
     }
 
-    /// An observation from which on there is something to compare with: the first, or the first after a rest.
+    /// An observation from which on there is something to compare with: the first, or the first
+    /// after a rest.
     fn begin_window(
         &mut self,
         mut observation: Observation,
@@ -240,7 +249,8 @@ impl Controller {
         Step::default()
     }
 
-    /// Asks each policy whose period is over. Also gives the model of the last window, if one was made for that.
+    /// Asks each policy whose period is over. Also gives the model of the last window, if one was
+    /// made for that.
     fn propose(
         &mut self,
         previous: &Observation,
@@ -292,7 +302,8 @@ impl Controller {
         self.previous = Some(bare);
     }
 
-    /// Turns bad verdicts into proposals that undo, as far as there is a way back, and settles the others.
+    /// Turns bad verdicts into proposals that undo, as far as there is a way back, and settles the
+    /// others.
     fn undo(&mut self, judged: &mut [Judged], window: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for trial in judged {
@@ -376,7 +387,8 @@ impl Slot {
         self.decided_at = here.at;
     }
 
-    /// Counting goes on here after a rest. It decides again when it has seen enough, however long its period is.
+    /// Counting goes on here after a rest. It decides again when it has seen enough, however long
+    /// its period is.
     fn resume(&mut self, here: &Arc<Observation>) {
         let period = self.policy.period();
         self.since = Arc::clone(here);
@@ -386,7 +398,8 @@ impl Slot {
         self.decided_at = Nanos(here.at.0.saturating_sub(early.0));
     }
 
-    /// Whether its period is over, give or take a tenth: a host that wakes a little early would else halve the rate of decisions.
+    /// Whether its period is over, give or take a tenth: a host that wakes a little early would
+    /// else halve the rate of decisions.
     fn is_due(&self, now: Nanos) -> bool {
         let period = self.policy.period();
         now.since(self.decided_at).0 >= period.0 - period.0 / 10
@@ -398,8 +411,9 @@ impl Slot {
         core::iter::once(&self.samples).chain(kept).collect()
     }
 
-    /// Keeps samples for a policy that has yet to decide. Hint faults are kept longer where they are the only sensor: the kernel makes
-    /// one for a page in a pass over the memory, which says nothing about who shares it.
+    /// Keeps samples for a policy that has yet to decide. Hint faults are kept longer where they
+    /// are the only sensor: the kernel makes one for a page in a pass over the memory, which says
+    /// nothing about who shares it.
     fn collect(&mut self, observation: &Observation) {
         if let Some(new) = &observation.samples {
             self.samples.list.extend_from_slice(&new.list);

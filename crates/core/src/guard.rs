@@ -1,8 +1,10 @@
-//! The guard admits proposals or refuses them with a typed reason. It alone knows budgets, cool-downs, what a task is allowed, who is
-//! not to be touched and what was undone; no policy can get around it.
+//! The guard admits proposals or refuses them with a typed reason. It alone knows budgets,
+//! cool-downs, what a task is allowed, who is not to be touched and what was undone; no policy can
+//! get around it.
 //!
-//! Order of a step: undoing first, then proposals as they came. A proposal may be admitted in part (pages over the budget, CPUs that
-//! the thread is not allowed); the refused part is reported. When in doubt it changes nothing.
+//! Order of a step: undoing first, then proposals as they came. A proposal may be admitted in part
+//! (pages over the budget, CPUs that the thread is not allowed); the refused part is reported. When
+//! in doubt it changes nothing.
 
 mod budget;
 mod history;
@@ -141,8 +143,8 @@ impl Guard {
         (verdicts.admitted, verdicts.refused)
     }
 
-    /// Remembers that a trial of a process failed, in which these kinds of action had a part: each is refused for a while that doubles
-    /// each time.
+    /// Remembers that a trial of a process failed, in which these kinds of action had a part: each
+    /// is refused for a while that doubles each time.
     pub fn note_failure(&mut self, pid: Pid, kinds: &[Kind], now: Nanos) {
         for kind in kinds {
             let fresh = Failure { times: 0, until: now };
@@ -178,7 +180,8 @@ impl Guard {
         self.history.forget_old(now, &self.settings);
     }
 
-    /// What concerns the whole proposal: permission, trust, exemptions, trials, locks, failures, time.
+    /// What concerns the whole proposal: permission, trust, exemptions, trials, locks, failures,
+    /// time.
     fn check_subject(
         &self,
         proposal: &Proposal,
@@ -269,8 +272,8 @@ impl Guard {
         }
     }
 
-    /// Undoing needs the subject to be there and nothing else: budgets and cool-downs were paid when it was done. A thread that has
-    /// chosen a mask of its own since keeps that one.
+    /// Undoing needs the subject to be there and nothing else: budgets and cool-downs were paid
+    /// when it was done. A thread that has chosen a mask of its own since keeps that one.
     fn admit_undo(&mut self, proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
         let exemption = match &proposal.action {
             Action::SetAffinity { pid, tid, .. } => {
@@ -290,15 +293,17 @@ impl Guard {
         self.full_sampling = cycles;
     }
 
-    /// Cycles between samples at the policies' highest rate, as they are admitted; `None` where no policy says which that is.
+    /// Cycles between samples at the policies' highest rate, as they are admitted; `None` where no
+    /// policy says which that is.
     #[must_use]
     pub fn full_sampling(&self, topology: &Topology) -> Option<u64> {
         let full = self.full_sampling?;
         Some(stretched(full, full, self.settings.samples_per_s_per_cpu, topology))
     }
 
-    /// A sampling rate within the budget of samples per second and CPU. The fastest rate of the policies, or that was ever asked for a
-    /// process, becomes the budget and slower ones keep their proportion to it, so that an adaptive rate stays adaptive.
+    /// A sampling rate within the budget of samples per second and CPU. The fastest rate of the
+    /// policies, or that was ever asked for a process, becomes the budget and slower ones keep
+    /// their proportion to it, so that an adaptive rate stays adaptive.
     fn admit_sampling(
         &mut self,
         mut proposal: Proposal,
@@ -317,8 +322,8 @@ impl Guard {
         verdicts.admitted.push(proposal);
     }
 
-    /// Bulk migration: each source once, allowed targets with room. It may put the nodes' budgets into debt, which then keeps
-    /// everything else still until it is paid.
+    /// Bulk migration: each source once, allowed targets with room. It may put the nodes' budgets
+    /// into debt, which then keeps everything else still until it is paid.
     fn admit_bulk(&mut self, mut proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
         let may_freeze = self.settings.freeze;
         let Action::MoveProcessMemory { pid, nodes, freeze, .. } = &mut proposal.action else {
@@ -388,7 +393,8 @@ impl Guard {
     }
 }
 
-/// Cycles between samples, stretched by as much as brings the fastest rate down to so many samples a second.
+/// Cycles between samples, stretched by as much as brings the fastest rate down to so many samples
+/// a second.
 fn stretched(cycles: u64, fastest: u64, samples_per_s: u32, topology: &Topology) -> u64 {
     let Some(clock_hz) = topology.clock_hz() else { return cycles };
     let least = clock_hz / f64::from(samples_per_s.max(1));

@@ -1,4 +1,5 @@
-//! The loop: one interface for the live machine, the simulator and a replayed trace. It cannot tell which it has.
+//! The loop: one interface for the live machine, the simulator and a replayed trace. It cannot tell
+//! which it has.
 
 use crate::controller::{Controller, Input, Step};
 use crate::observation::Observation;
@@ -18,7 +19,8 @@ pub trait Host {
     /// The host cannot be observed any more.
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
 
-    /// Stops counting until the rest is over, then looks. A host that cannot stop goes on watching and waits for `period` only.
+    /// Stops counting until the rest is over, then looks. A host that cannot stop goes on watching
+    /// and waits for `period` only.
     ///
     /// # Errors
     /// As [`Host::observe`].
@@ -26,8 +28,8 @@ pub trait Host {
         self.observe(period)
     }
 
-    /// Writes down the inverses of the step's plan and what its trials settled, then does the plan's steps in order; one outcome for
-    /// each.
+    /// Writes down the inverses of the step's plan and what its trials settled, then does the
+    /// plan's steps in order; one outcome for each.
     ///
     /// # Errors
     /// The inverses could not be written: nothing was done.

@@ -1,6 +1,7 @@
 //! A set of small dense indices: CPUs or nodes of a topology.
 //!
-//! Iteration is always in ascending order, so a set may reach a decision. Any number of CPUs (more than 64) is fine.
+//! Iteration is always in ascending order, so a set may reach a decision. Any number of CPUs (more
+//! than 64) is fine.
 //! ```
 //! use rondpoint_core::CpuSet;
 //! let set: CpuSet = [0, 1, 2, 3, 8].into_iter().collect();

@@ -1,7 +1,8 @@
-//! What we changed and how to put it back. Every step of a plan has its inverse here before it is applied.
+//! What we changed and how to put it back. Every step of a plan has its inverse here before it is
+//! applied.
 //!
-//! Affinities come back exactly: each thread's first mask is kept until it is gone. Pages come back by best effort, and only until the
-//! change has stood its trial.
+//! Affinities come back exactly: each thread's first mask is kept until it is gone. Pages come back
+//! by best effort, and only until the change has stood its trial.
 
 use crate::index_set::CpuSet;
 use crate::limits::MAX_LEDGER_ENTRIES;
@@ -19,8 +20,8 @@ pub struct Inverse {
     pub plan: u64,
     /// Index of the step in it.
     pub step: usize,
-    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we end), or if that would move more
-    /// than came.
+    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we
+    /// end), or if that would move more than came.
     pub action: Option<Action>,
     /// Whether that restores the first state exactly.
     pub exact: bool,
@@ -43,7 +44,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Enters a plan before it is applied and gives the inverse of each step, for the host to write down first.
+    /// Enters a plan before it is applied and gives the inverse of each step, for the host to write
+    /// down first.
     pub fn enter(&mut self, plan: &Plan, model: &Model) -> Vec<Inverse> {
         let mut inverses = Vec::with_capacity(plan.steps.len());
         for (step, proposal) in plan.steps.iter().enumerate() {
@@ -100,7 +102,8 @@ impl Ledger {
         }
     }
 
-    /// A mask that the host did not set is not ours, and there is nothing to put back; memory that did not move did not mix.
+    /// A mask that the host did not set is not ours, and there is nothing to put back; memory that
+    /// did not move did not mix.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let failed =
             outcomes.iter().filter(|one| one.plan == plan.number && one.result != StepResult::Done);
@@ -121,8 +124,9 @@ impl Ledger {
         }
     }
 
-    /// The actions that undo what these plans did to a process, last change first; they leave the ledger. None where all its memory came
-    /// to other memory of it: its threads, sent back alone, would be far from all that they use (emulated, asymsched-two: 0.5 of Linux).
+    /// The actions that undo what these plans did to a process, last change first; they leave the
+    /// ledger. None where all its memory came to other memory of it: its threads, sent back alone,
+    /// would be far from all that they use (emulated, asymsched-two: 0.5 of Linux).
     pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
         if plans.iter().any(|plan| self.mixed.contains(&(pid, *plan))) {
             self.settle(pid, plans);
@@ -184,8 +188,8 @@ impl Ledger {
     }
 }
 
-/// Whether memory comes to where the process has some that stays, or from several nodes to one: afterwards nobody can tell it apart, and
-/// to send all of it back would do more than to undo.
+/// Whether memory comes to where the process has some that stays, or from several nodes to one:
+/// afterwards nobody can tell it apart, and to send all of it back would do more than to undo.
 fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
     let to_same =
         |(place, one): (usize, &NodeMove)| nodes[..place].iter().any(|other| other.to == one.to);

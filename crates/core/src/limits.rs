@@ -6,11 +6,13 @@ use crate::units::Nanos;
 pub const MAX_NODES: usize = 1024;
 /// CPUs: the kernel's `NR_CPUS` with `MAXSMP` (arch/x86/Kconfig, v6.12).
 pub const MAX_CPUS: usize = 8192;
-/// Nodes up to which a page record counts accesses densely; above, the record holds the few nodes that were seen.
+/// Nodes up to which a page record counts accesses densely; above, the record holds the few nodes
+/// that were seen.
 pub const DENSE_NODES: usize = 8;
 /// Pages that one model may track, whatever a policy asks for: 2²¹ records of 64 bytes are 128 MiB.
 pub const MAX_TRACKED_PAGES: usize = 1 << 21;
-/// A counter that ran for a smaller share of the interval is not believed [Carrefour author code: warns below 15 %].
+/// A counter that ran for a smaller share of the interval is not believed [Carrefour author code:
+/// warns below 15 %].
 pub const MIN_RUNNING_SHARE: f64 = 0.15;
 
 const _: () = assert!(
@@ -19,39 +21,46 @@ const _: () = assert!(
 );
 const _: () = assert!(DENSE_NODES <= MAX_NODES);
 const _: () = assert!(MAX_TRACKED_PAGES < u32::MAX as usize, "pages are indexed with 32 bits");
-/// Treated pages that Carrefour remembers for one application: as many as it can treat in 17 s at 30,000 a second.
+/// Treated pages that Carrefour remembers for one application: as many as it can treat in 17 s at
+/// 30,000 a second.
 pub const MAX_REMEMBERED_PAGES: usize = 1 << 19;
-/// Co-located pages that Carrefour follows for one application to see who uses them: as many as one round fills between samples.
+/// Co-located pages that Carrefour follows for one application to see who uses them: as many as one
+/// round fills between samples.
 pub const MAX_FOLLOWED_PAGES: usize = 1 << 16;
-/// Moves of pages and threads that the guard remembers: more than the byte budget of eight nodes allows in half a window.
+/// Moves of pages and threads that the guard remembers: more than the byte budget of eight nodes
+/// allows in half a window.
 pub const MAX_REMEMBERED_MOVES: usize = 1 << 20;
 /// Entries of the ledger that hold pages to be put back; the oldest are settled first.
 pub const MAX_LEDGER_ENTRIES: usize = 1 << 16;
 /// Windows of one trial at most: then it is judged and a new one begins.
 pub const MAX_TRIAL_WINDOWS: usize = 12;
-/// For how long a trial waits for what its policy has yet to bring about, whatever the policy says: AsymSched's memory follows from the
-/// next second on, for two seconds, what is left goes in the one after, and a host that is late once adds another.
+/// For how long a trial waits for what its policy has yet to bring about, whatever the policy says:
+/// AsymSched's memory follows from the next second on, for two seconds, what is left goes in the
+/// one after, and a host that is late once adds another.
 pub const MAX_TRIAL_WAIT: Nanos = Nanos::from_secs(8);
 /// Windows before and after that a verdict needs.
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 
-/// A window while something is tried, except for a policy whose own period is shorter: three after an action, and the one that holds the
-/// action's own cost, are over by the next second's decision; however quiet a policy is, what it did in its last step is not judged later.
-/// Not shorter, for reading `/proc` and the counters costs a millisecond or so, and rates over a few scheduler ticks are noise (our
-/// choice).
+/// A window while something is tried, except for a policy whose own period is shorter: three after
+/// an action, and the one that holds the action's own cost, are over by the next second's decision;
+/// however quiet a policy is, what it did in its last step is not judged later. Not shorter, for
+/// reading `/proc` and the counters costs a millisecond or so, and rates over a few scheduler ticks
+/// are noise (our choice).
 pub const TRIAL_WINDOW: Nanos = Nanos::from_millis(250);
 
 const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
-/// For how long hint faults are kept where there are no samples. The kernel passes over a process's memory in 1 s to 60 s
-/// (`sysctl_numa_balancing_scan_period_min` and `_max`, kernel/sched/fair.c, v6.12); our choice between them.
+/// For how long hint faults are kept where there are no samples. The kernel passes over a process's
+/// memory in 1 s to 60 s (`sysctl_numa_balancing_scan_period_min` and `_max`, kernel/sched/fair.c,
+/// v6.12); our choice between them.
 pub const HINT_FAULT_MEMORY: Nanos = Nanos::from_secs(10);
 
-/// For how long nothing must have been done before counting may stop: every policy that decides each second has then found twice that
-/// there is nothing to do (our choice).
+/// For how long nothing must have been done before counting may stop: every policy that decides
+/// each second has then found twice that there is nothing to do (our choice).
 pub const QUIET_BEFORE_REST: Nanos = Nanos::from_secs(2);
 /// For how long it is counted between two rests, so that each policy decides once.
 pub const WATCH_BETWEEN_RESTS: Nanos = Nanos::from_secs(1);
-/// What only counters tell is seen so much later at most (our choice): a fifth of the cost of being counted is left.
+/// What only counters tell is seen so much later at most (our choice): a fifth of the cost of being
+/// counted is left.
 pub const LONGEST_REST: Nanos = Nanos::from_secs(4);
 /// How often `/proc` is looked at during a rest: as often as most policies decide.
 pub const GLANCE: Nanos = Nanos::from_secs(1);

@@ -1,4 +1,5 @@
-//! A square table by `[row][column]`; for traffic, latency and bandwidth the row is the accessing node and the column the holding one.
+//! A square table by `[row][column]`; for traffic, latency and bandwidth the row is the accessing
+//! node and the column the holding one.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,8 +1,9 @@
-//! What two observations mean: rates, ratios and page records of one interval. Nothing downstream of it sees a counter.
+//! What two observations mean: rates, ratios and page records of one interval. Nothing downstream
+//! of it sees a counter.
 //!
-//! A metric that could not be sensed is `None`, never a guess; [`Sensing`] says which rung fed the model and how far to trust it.
-//! The fields are public and plain so that a model can be written by hand (tests, `decide`); [`Model::check`] refuses one that
-//! contradicts itself or its topology.
+//! A metric that could not be sensed is `None`, never a guess; [`Sensing`] says which rung fed the
+//! model and how far to trust it. The fields are public and plain so that a model can be written by
+//! hand (tests, `decide`); [`Model::check`] refuses one that contradicts itself or its topology.
 
 mod check;
 mod pages;
@@ -34,7 +35,8 @@ pub struct Model {
     pub elapsed: Nanos,
     /// Which rung of the sensing ladder fed it, and how far to trust it.
     pub sensing: Sensing,
-    /// DRAM traffic of the whole machine; of all managed applications together where the machine cannot be counted.
+    /// DRAM traffic of the whole machine; of all managed applications together where the machine
+    /// cannot be counted.
     pub traffic: Option<Traffic>,
     /// Mean latency of a DRAM access over the machine, in cycles.
     pub latency_cycles: Option<f64>,
@@ -87,11 +89,13 @@ pub struct Sensing {
 pub enum TrafficSource {
     /// Counters of its own threads.
     Counters,
-    /// Its address samples, scaled to the DRAM requests of the machine or, where those are not counted, of its threads.
+    /// Its address samples, scaled to the DRAM requests of the machine or, where those are not
+    /// counted, of its threads.
     Samples,
     /// It is the only managed application: the machine's.
     Machine,
-    /// Its NUMA hint faults: the proportions are right, the rate is that of the faults and not of DRAM requests.
+    /// Its NUMA hint faults: the proportions are right, the rate is that of the faults and not of
+    /// DRAM requests.
     HintFaults,
 }
 
@@ -191,7 +195,8 @@ impl Model {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
 
-    /// Mean use of the links in percent, and 100 · sd / mean over them; `None` where links are not known.
+    /// Mean use of the links in percent, and 100 · sd / mean over them; `None` where links are not
+    /// known.
     #[must_use]
     pub fn link_use_and_imbalance_percent(&self) -> Option<(f64, f64)> {
         let uses = self.link_use.as_deref().filter(|uses| !uses.is_empty())?;

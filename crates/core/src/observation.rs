@@ -1,7 +1,9 @@
-//! What was read from a host at one instant: cumulative counters, each source an `Option` (`None` = not readable here).
+//! What was read from a host at one instant: cumulative counters, each source an `Option` (`None` =
+//! not readable here).
 //!
-//! Nothing in it is a rate or an opinion; two of them make a [`crate::Model`]. Only samples and hint faults are a list of what came
-//! since the previous observation. Nodes and CPUs are indices of the topology: the reader translates the kernel's numbers.
+//! Nothing in it is a rate or an opinion; two of them make a [`crate::Model`]. Only samples and
+//! hint faults are a list of what came since the previous observation. Nodes and CPUs are indices
+//! of the topology: the reader translates the kernel's numbers.
 
 mod counters;
 mod samples;
@@ -19,7 +21,8 @@ use alloc::vec::Vec;
 pub struct Observation {
     /// When, on the host's monotonic clock.
     pub at: Nanos,
-    /// Nothing was counted or sampled between the previous observation and this one, which only begins a window.
+    /// Nothing was counted or sampled between the previous observation and this one, which only
+    /// begins a window.
     pub after_rest: bool,
     /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
     pub node_traffic: Option<Matrix<Counter>>,
@@ -48,7 +51,8 @@ pub struct ProcessObservation {
     pub threads: Vec<ThreadObservation>,
     /// DRAM requests of its threads by `[accessing][holding]`.
     pub node_traffic: Option<Matrix<Counter>>,
-    /// Counts of the whole process, children that are not managed by themselves included, where they are not taken per thread.
+    /// Counts of the whole process, children that are not managed by themselves included, where
+    /// they are not taken per thread.
     pub counters: Counters,
     /// Cache lines fetched from the caches of another node by `[accessing][owning]`.
     pub cache_traffic: Option<Matrix<Counter>>,
@@ -58,7 +62,8 @@ pub struct ProcessObservation {
     pub faults: Option<u64>,
     /// Mappings now, ascending by address.
     pub mappings: Option<Vec<Mapping>>,
-    /// Memory that other processes may have mapped too, ascending by address; what is not readable is left out.
+    /// Memory that other processes may have mapped too, ascending by address; what is not readable
+    /// is left out.
     pub shared: Vec<SharedMapping>,
     /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
     pub replicas: Option<Vec<Replica>>,
@@ -91,8 +96,8 @@ pub struct ThreadObservation {
     pub counters: Counters,
 }
 
-/// Why a process or thread is only watched (never touched: isolated CPUs, kernel threads, real-time tasks, tasks with an explicit
-/// policy or binding of their own, other managers' cgroups).
+/// Why a process or thread is only watched (never touched: isolated CPUs, kernel threads, real-time
+/// tasks, tasks with an explicit policy or binding of their own, other managers' cgroups).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Exemption {

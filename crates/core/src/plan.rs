@@ -1,4 +1,5 @@
-//! What is to be done and why, and what became of it: actions, proposals, plans, outcomes. All of it is data.
+//! What is to be done and why, and what became of it: actions, proposals, plans, outcomes. All of
+//! it is data.
 
 mod reason;
 
@@ -49,7 +50,8 @@ pub enum Action {
         tid: Tid,
         /// Its new mask.
         cpus: CpuSet,
-        /// Put it on this CPU first, then widen to `cpus` (SAM: exact CPU, then all CPUs of the destination).
+        /// Put it on this CPU first, then widen to `cpus` (SAM: exact CPU, then all CPUs of the
+        /// destination).
         via: Option<usize>,
     },
     /// Move the memory of a whole process from node to node.
@@ -228,7 +230,8 @@ pub struct Outcome {
     pub frozen: Nanos,
 }
 
-/// What happened to a step. Partial success is success with counts; a refused action is an outcome, never an error.
+/// What happened to a step. Partial success is success with counts; a refused action is an outcome,
+/// never an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -242,7 +245,8 @@ pub enum StepResult {
     Pages(PageCounts),
     /// The subject ended before or meanwhile.
     Gone,
-    /// The host has no such mechanism (replication without the kernel patch, sampling without a PMU).
+    /// The host has no such mechanism (replication without the kernel patch, sampling without a
+    /// PMU).
     Unsupported,
     /// The host refused with this errno.
     Refused {
@@ -271,7 +275,8 @@ pub struct PageCounts {
     pub moved: u64,
     /// Already where they should be.
     pub in_place: u64,
-    /// Not where the plan had them, nor where they should be: somebody else has moved them, or they were never seen. Left alone.
+    /// Not where the plan had them, nor where they should be: somebody else has moved them, or they
+    /// were never seen. Left alone.
     pub elsewhere: u64,
     /// Unmapped, zero or special pages.
     pub absent: u64,

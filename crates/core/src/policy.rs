@@ -1,4 +1,5 @@
-//! The policies. A policy is a state machine that turns a model into proposals; it holds no handle and knows no budget.
+//! The policies. A policy is a state machine that turns a model into proposals; it holds no handle
+//! and knows no budget.
 //!
 //! A new policy is one file here and one line in [`POLICIES`]; `docs/new-policy.md` shows one.
 
@@ -21,19 +22,23 @@ use alloc::vec::Vec;
 
 /// Turns models into proposals.
 pub trait Policy {
-    /// What should change, with reasons. Same state, model, topology and random numbers: same proposals.
+    /// What should change, with reasons. Same state, model, topology and random numbers: same
+    /// proposals.
     fn propose(&mut self, model: &Model, topology: &Topology, random: &mut Random)
     -> Vec<Proposal>;
 
-    /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps of other policies are in it too.
+    /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps
+    /// of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
 
-    /// What it held back itself in the last [`Policy::propose`], with the rule, for reports. Gives it once.
+    /// What it held back itself in the last [`Policy::propose`], with the rule, for reports. Gives
+    /// it once.
     fn take_held(&mut self) -> Vec<Refused> {
         Vec::new()
     }
 
-    /// Whether what it has begun on a process is still being completed, by its own next steps: the trial of it waits, for a while.
+    /// Whether what it has begun on a process is still being completed, by its own next steps: the
+    /// trial of it waits, for a while.
     fn is_under_way(&self, _pid: Pid) -> bool {
         false
     }
@@ -43,14 +48,15 @@ pub trait Policy {
         false
     }
 
-    /// For how long it wants to see samples beyond the decision that they were taken for. Samples of pages that were moved since are
-    /// left out.
+    /// For how long it wants to see samples beyond the decision that they were taken for. Samples
+    /// of pages that were moved since are left out.
     fn sample_memory(&self) -> Nanos {
         Nanos(0)
     }
 
-    /// Cycles between two samples at the highest rate that it ever asks for; `None` = not known before it asks. Budgets are set for that
-    /// rate, so that a low one stays low where it is asked for first.
+    /// Cycles between two samples at the highest rate that it ever asks for; `None` = not known
+    /// before it asks. Budgets are set for that rate, so that a low one stays low where it is asked
+    /// for first.
     fn full_sampling(&self) -> Option<u64> {
         None
     }
@@ -60,7 +66,8 @@ pub trait Policy {
         Nanos::from_secs(1)
     }
 
-    /// For how long it has to be asked, while nothing changes, until it has found all that it wants to do.
+    /// For how long it has to be asked, while nothing changes, until it has found all that it wants
+    /// to do.
     fn settles_within(&self) -> Nanos {
         self.period()
     }
@@ -74,7 +81,8 @@ pub struct Registered {
     pub about: &'static str,
     /// Names of its presets, the default first; empty if it has none.
     pub presets: &'static [&'static str],
-    /// Makes one with a preset of `presets` (`None` = the default); `None` if there is no such preset.
+    /// Makes one with a preset of `presets` (`None` = the default); `None` if there is no such
+    /// preset.
     pub make: fn(preset: Option<&str>) -> Option<Box<dyn Policy>>,
 }
 

@@ -1,4 +1,5 @@
-//! The only source of chance: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), made from a seed that the caller gives and prints.
+//! The only source of chance: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), made from a seed
+//! that the caller gives and prints.
 //!
 //! Not for secrets. The same seed gives the same numbers on every machine and in every version.
 

@@ -1,6 +1,8 @@
-//! Machines on which published rates were found: a rate keeps its meaning on another machine only relative to capacity and clock.
+//! Machines on which published rates were found: a rate keeps its meaning on another machine only
+//! relative to capacity and clock.
 //!
-//! The values repeat `machines/*.toml`, which says where they come from; a test beside the machine files compares them.
+//! The values repeat `machines/*.toml`, which says where they come from; a test beside the machine
+//! files compares them.
 
 use crate::topology::Topology;
 use crate::units::LINE_BYTES;
@@ -20,8 +22,9 @@ pub struct Reference {
     pub cpus_per_socket: usize,
 }
 
-/// Carrefour's machine A: 4 × Opteron 8385. Bandwidth: Table 1, Streamcluster under first touch draws 93 lines/µs, 97 % of them
-/// from one controller in saturation, with the traffic that the samples do not show on top (ALGORITHMS 1.11; the machine file).
+/// Carrefour's machine A: 4 × Opteron 8385. Bandwidth: Table 1, Streamcluster under first touch
+/// draws 93 lines/µs, 97 % of them from one controller in saturation, with the traffic that the
+/// samples do not show on top (ALGORITHMS 1.11; the machine file).
 pub const CARREFOUR_A: Reference = Reference {
     machine: "carrefour-a",
     controllers: 4,
@@ -37,8 +40,8 @@ impl Reference {
         self.controllers as f64 * self.controller_bytes_per_s / LINE_BYTES as f64 / 1e6
     }
 
-    /// A request rate of this machine, as the same share of another machine's capacity. Controllers of unknown bandwidth count as
-    /// one of this machine's.
+    /// A request rate of this machine, as the same share of another machine's capacity. Controllers
+    /// of unknown bandwidth count as one of this machine's.
     #[must_use]
     pub fn scale_requests_per_us(&self, published: f64, topology: &Topology) -> f64 {
         published * requests_per_us(topology, self) / self.requests_per_us()

@@ -1,10 +1,13 @@
 //! When watching may pause, and what ends the pause.
 //!
-//! To be counted costs a program something each time that one of its threads sleeps: 6 to 18 % where that is 7,500 times a second
-//! (docs/BENCHMARKS.md, emulated). So where nothing was done for a while, counting stops for as long as it has been quiet, at most
-//! [`LONGEST_REST`]; where it is dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside the cores,
-//! which cost the program nothing, are looked at meanwhile. What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went, another use of CPUs, a busy thread on another node, other traffic
-//! between nodes. What only the program's own counters would tell is seen when counting goes on.
+//! To be counted costs a program something each time that one of its threads sleeps: 6 to 18 %
+//! where that is 7,500 times a second (docs/BENCHMARKS.md, emulated). So where nothing was done for
+//! a while, counting stops for as long as it has been quiet, at most [`LONGEST_REST`]; where it is
+//! dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside the
+//! cores, which cost the program nothing, are looked at meanwhile. What is seen there, once in
+//! [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went,
+//! another use of CPUs, a busy thread on another node, other traffic between nodes. What only the
+//! program's own counters would tell is seen when counting goes on.
 
 mod price;
 
@@ -41,10 +44,12 @@ impl Quiet {
         self.watched_since
     }
 
-    /// For how long counting may stop now. `dear`: to be counted is dear, and so much is enough to watch.
+    /// For how long counting may stop now. `dear`: to be counted is dear, and so much is enough to
+    /// watch.
     pub(crate) fn rest(&self, now: Nanos, dear: Option<Nanos>) -> Option<Nanos> {
         let quiet = now.since(self.since);
-        // As with the policies' periods: a host that wakes a little early would else watch for a window more.
+        // As with the policies' periods: a host that wakes a little early would else watch for a
+        // window more.
         let enough = |wanted: Nanos, passed: Nanos| {
             let wanted = dear.map_or(wanted, |dear| dear.min(wanted));
             passed.0 >= wanted.0 - wanted.0 / 10
@@ -89,7 +94,8 @@ impl Seen {
         let ran = |thread: &ThreadObservation| {
             (thread.tid, Ran { cpu: thread.cpu, time: thread.cpu_time })
         };
-        // Who never had a CPU, as far as is known, is only known by samples, which nobody takes in a rest.
+        // Who never had a CPU, as far as is known, is only known by samples, which nobody takes in
+        // a rest.
         let has_run = |thread: &&ThreadObservation| thread.cpu_time > Nanos(0);
         let threads = |process: &ProcessObservation| {
             let threads: BTreeMap<Tid, Ran> =
@@ -111,8 +117,8 @@ impl Seen {
         }
     }
 
-    /// What was counted a second since `earlier`; `None` where not all of it was, or nothing is. A count whose time stands still is the
-    /// program's, which is stopped.
+    /// What was counted a second since `earlier`; `None` where not all of it was, or nothing is. A
+    /// count whose time stands still is the program's, which is stopped.
     fn traffic_since(&self, earlier: &Self) -> Option<Vec<f64>> {
         let seconds = self.at.since(earlier.at).seconds();
         let rate = |(now, before): (&Counter, &Counter)| {
@@ -125,12 +131,14 @@ impl Seen {
     }
 }
 
-/// A change of CPU use by more ends a rest, as it is another phase to a trial (`PHASE_CHANGE` there).
+/// A change of CPU use by more ends a rest, as it is another phase to a trial (`PHASE_CHANGE`
+/// there).
 const OTHER_USE: f64 = 0.3;
-/// Below so many CPUs a process is idle, and how idle is no matter. Who does not run is not counted either.
+/// Below so many CPUs a process is idle, and how idle is no matter. Who does not run is not counted
+/// either.
 pub(crate) const IDLE_CPUS: f64 = 0.1;
-/// A change of the whole traffic by more ends a rest (`PHASE_CHANGE_DEMAND` of a trial). Who is not counted any more runs faster by up to
-/// a fourth.
+/// A change of the whole traffic by more ends a rest (`PHASE_CHANGE_DEMAND` of a trial). Who is not
+/// counted any more runs faster by up to a fourth.
 const OTHER_TRAFFIC: f64 = 0.5;
 /// So much of it has to go other ways (our choice).
 const OTHER_WAYS: f64 = 0.3;
@@ -149,7 +157,8 @@ impl Rest {
         Self { longest, last, cpus, traffic }
     }
 
-    /// Whether what is seen in `/proc` now is a reason to count again. Counters and samples of `observation` are not looked at.
+    /// Whether what is seen in `/proc` now is a reason to count again. Counters and samples of
+    /// `observation` are not looked at.
     pub fn is_disturbed_by(&mut self, observation: &Observation, topology: &Topology) -> bool {
         let last = core::mem::replace(&mut self.last, Seen::of(observation));
         let elapsed = self.last.at.since(last.at);

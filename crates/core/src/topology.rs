@@ -1,6 +1,8 @@
-//! The machine as the policies see it: nodes, CPUs, cache domains, memory, distances, bandwidth and links. Checked once, here.
+//! The machine as the policies see it: nodes, CPUs, cache domains, memory, distances, bandwidth and
+//! links. Checked once, here.
 //!
-//! It holds what does not change while nobody unplugs anything. It may not hold a measurement of a running program.
+//! It holds what does not change while nobody unplugs anything. It may not hold a measurement of a
+//! running program.
 
 mod calibrated;
 mod description;
@@ -157,8 +159,9 @@ impl Topology {
         (0..self.node_count()).filter(|&node| self.has_memory(node)).collect()
     }
 
-    /// Nodes whose controllers should be loaded alike: those with memory and CPUs, or all with memory if no node has both. A
-    /// memory-only node (CXL) is a slower tier: that it is idle is no imbalance.
+    /// Nodes whose controllers should be loaded alike: those with memory and CPUs, or all with
+    /// memory if no node has both. A memory-only node (CXL) is a slower tier: that it is idle is no
+    /// imbalance.
     #[must_use]
     pub fn controllers(&self) -> NodeSet {
         let both = self.memory_nodes().intersection(&self.compute_nodes());
@@ -187,13 +190,15 @@ impl Topology {
         &self.description.calibrated
     }
 
-    /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was measured. The diagonal is local bandwidth.
+    /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was
+    /// measured. The diagonal is local bandwidth.
     #[must_use]
     pub fn bandwidth(&self) -> Option<&Matrix<f64>> {
         self.description.bandwidth_bytes_per_s.as_ref()
     }
 
-    /// Directed links; data flows from the node that holds it (`from`) to the node that reads it (`to`).
+    /// Directed links; data flows from the node that holds it (`from`) to the node that reads it
+    /// (`to`).
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.description.links
@@ -211,7 +216,8 @@ impl Topology {
         self.description.nodes[node].controller_bytes_per_s
     }
 
-    /// Bandwidth of all [`Topology::controllers`] together in bytes per second; `None` if one of them is unknown.
+    /// Bandwidth of all [`Topology::controllers`] together in bytes per second; `None` if one of
+    /// them is unknown.
     #[must_use]
     pub fn capacity_bytes_per_s(&self) -> Option<f64> {
         self.controllers().iter().map(|node| self.controller_bytes_per_s(node)).sum()
@@ -235,13 +241,15 @@ impl Topology {
         self.description.cpus[cpu].kernel_id
     }
 
-    /// The node with this kernel number. A scan over the nodes: keep the answer where it is needed per sample.
+    /// The node with this kernel number. A scan over the nodes: keep the answer where it is needed
+    /// per sample.
     #[must_use]
     pub fn node_of_kernel_id(&self, kernel_id: u32) -> Option<usize> {
         self.description.nodes.iter().position(|node| node.kernel_id == kernel_id)
     }
 
-    /// The CPU with this kernel number. A scan over the CPUs: keep the answer where it is needed per sample.
+    /// The CPU with this kernel number. A scan over the CPUs: keep the answer where it is needed
+    /// per sample.
     #[must_use]
     pub fn cpu_of_kernel_id(&self, kernel_id: u32) -> Option<usize> {
         self.description.cpus.iter().position(|cpu| cpu.kernel_id == kernel_id)

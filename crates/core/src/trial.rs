@@ -1,13 +1,16 @@
 //! The check window: an action is a trial until it has been shown not to harm.
 //!
-//! For each process the last windows are remembered. The first action of a policy opens a trial: what was measured before, in the phase
-//! that the program is in, stays fixed; further actions of the same policy join it, those of others have to wait. What its policy has yet
-//! to bring about belongs to it: where memory follows threads, windows count from when it is there, because until then the threads are
-//! far from it, and whoever judged them by that would put them back. Three windows after the last action (or after
-//! [`MAX_TRIAL_WINDOWS`]) it is judged:
+//! For each process the last windows are remembered. The first action of a policy opens a trial:
+//! what was measured before, in the phase that the program is in, stays fixed; further actions of
+//! the same policy join it, those of others have to wait. What its policy has yet to bring about
+//! belongs to it: where memory follows threads, windows count from when it is there, because until
+//! then the threads are far from it, and whoever judged them by that would put them back. Three
+//! windows after the last action (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - a change of phase (threads, CPU use, what an instruction asks of memory) voids it;
-//! - the change is the mean of what could be measured, the noise comes from the windows' own variance;
-//! - worse by more than the noise: undo; better needs more than instructions per second, which a spinning barrier raises;
+//! - the change is the mean of what could be measured, the noise comes from the windows' own
+//!   variance;
+//! - worse by more than the noise: undo; better needs more than instructions per second, which a
+//!   spinning barrier raises;
 //! - processes whose threads were moved in one plan are judged together (`together`).
 
 mod measure;
@@ -72,12 +75,14 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Takes in one window and judges what is due. Trials of processes with which a policy is still `under_way` wait.
+    /// Takes in one window and judges what is due. Trials of processes with which a policy is still
+    /// `under_way` wait.
     pub fn observe(&mut self, window: &Model, under_way: impl Fn(Pid) -> bool) -> Vec<Judged> {
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
-        // Of who never had a CPU, as far as is known, only samples told: he is gone, or it is too soon to watch him.
+        // Of who never had a CPU, as far as is known, only samples told: he is gone, or it is too
+        // soon to watch him.
         for app in window.apps.iter().filter(|app| app.cpu_time > Nanos(0)) {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
@@ -87,7 +92,8 @@ impl Trials {
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
     }
 
-    /// Ends the trials of processes that are judged together, but for those that are judged again when others have gone back.
+    /// Ends the trials of processes that are judged together, but for those that are judged again
+    /// when others have gone back.
     fn judge(&mut self, group: &[Pid]) -> Vec<Judged> {
         let mut judged = Vec::with_capacity(group.len());
         let mut partners = Vec::with_capacity(group.len());
@@ -144,7 +150,8 @@ impl Trials {
         }
     }
 
-    /// A plan of which the host did nothing for a process takes no part in its trial; a trial without plans was none.
+    /// A plan of which the host did nothing for a process takes no part in its trial; a trial
+    /// without plans was none.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let step_of = |outcome: &Outcome| {
             let step = plan.steps.get(outcome.step).filter(|_| outcome.plan == plan.number)?;
@@ -181,7 +188,8 @@ impl Trials {
         self.apps.iter().filter_map(|(pid, watched)| Some((*pid, watched.trial.as_ref()?)))
     }
 
-    /// Whether a process is being tried, or has not been watched for long enough for that (nor has any, at the start).
+    /// Whether a process is being tried, or has not been watched for long enough for that (nor has
+    /// any, at the start).
     #[must_use]
     pub fn need_windows(&self) -> bool {
         self.apps.is_empty() || !self.running().is_empty() || !self.unready().is_empty()
@@ -197,8 +205,9 @@ impl Trials {
     }
 }
 
-/// The windows of the phase that the program is in now, if there are enough of them to compare with: what it did before, such as
-/// filling its memory by one thread, says nothing about what came of an action.
+/// The windows of the phase that the program is in now, if there are enough of them to compare
+/// with: what it did before, such as filling its memory by one thread, says nothing about what came
+/// of an action.
 fn last_phase(mut windows: Vec<Measure>) -> Vec<Measure> {
     let Some(last) = windows.last().copied() else { return windows };
     let other = windows.iter().rposition(|window| !window.is_phase_of(&last));
@@ -210,12 +219,14 @@ fn last_phase(mut windows: Vec<Measure>) -> Vec<Measure> {
 }
 
 impl Watched {
-    /// A window goes to the trial or, without one, to the history. The first window after an action holds the action's own cost and
-    /// is left out, and so are those in which the action is not complete; for how long is bounded, whatever a policy says.
+    /// A window goes to the trial or, without one, to the history. The first window after an action
+    /// holds the action's own cost and is left out, and so are those in which the action is not
+    /// complete; for how long is bounded, whatever a policy says.
     fn take_in(&mut self, measure: Measure, under_way: bool, now: Nanos) {
         match &mut self.trial {
             None => {
-                // A process that begins has no counts in its first window, which says nothing to compare later ones with.
+                // A process that begins has no counts in its first window, which says nothing to
+                // compare later ones with.
                 if measure.is_counted() && !self.history.iter().any(Measure::is_counted) {
                     self.history.clear();
                 }
@@ -240,7 +251,8 @@ impl Trial {
         now.since(*self.waiting_since.get_or_insert(now)) < MAX_TRIAL_WAIT
     }
 
-    /// The windows that it is judged by: those since the last action, without the action's own; at least the last three.
+    /// The windows that it is judged by: those since the last action, without the action's own; at
+    /// least the last three.
     fn windows(&self) -> &[Measure] {
         let windows = (self.quiet - 1).max(MIN_TRIAL_WINDOWS);
         &self.after[self.after.len() - windows..]
@@ -260,15 +272,17 @@ impl Trial {
         }
     }
 
-    /// Others that were moved with it go back now, which is an action like its own: what was before stays what it is compared with.
+    /// Others that were moved with it go back now, which is an action like its own: what was before
+    /// stays what it is compared with.
     fn begin_again(&mut self) {
         self.after.clear();
         self.quiet = 0;
         self.waiting_since = None;
     }
 
-    /// What holds now is what the next trial is measured against: in another phase too, for who waits for three more windows each time
-    /// a program changes does nothing for one that changes often.
+    /// What holds now is what the next trial is measured against: in another phase too, for who
+    /// waits for three more windows each time a program changes does nothing for one that changes
+    /// often.
     fn into_history(self) -> Vec<Measure> {
         let windows = self.windows();
         windows[windows.len().saturating_sub(MAX_TRIAL_WINDOWS / 2)..].to_vec()

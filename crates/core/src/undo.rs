@@ -1,10 +1,13 @@
-//! How threads go back whose move was undone: to the node that they came from, and where their data is there they are kept.
+//! How threads go back whose move was undone: to the node that they came from, and where their data
+//! is there they are kept.
 //!
-//! The old mask alone undoes little. The kernel sends a thread on to whichever node is idle, and that is the one from which it was taken
-//! back (emulated, nmass-2: by the next look, a quarter of a second later). So at home it gets the CPUs of the node, until somebody moves it again. Its first mask comes
-//! back with all others at the end; and at once where its data is elsewhere, for the verdict may have been wrong and to be kept away from
-//! it would be for long (emulated, demo-pairs: 0.65 of Linux); where the node has no CPU for it; or where its process is left alone from
-//! now on.
+//! The old mask alone undoes little. The kernel sends a thread on to whichever node is idle, and
+//! that is the one from which it was taken back (emulated, nmass-2: by the next look, a quarter of
+//! a second later). So at home it gets the CPUs of the node, until somebody moves it again. Its
+//! first mask comes back with all others at the end; and at once where its data is elsewhere, for
+//! the verdict may have been wrong and to be kept away from it would be for long (emulated,
+//! demo-pairs: 0.65 of Linux); where the node has no CPU for it; or where its process is left alone
+//! from now on.
 
 use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Proposal};
@@ -45,7 +48,8 @@ pub(crate) fn keep_on_node(
     }
 }
 
-/// Whether the data of a thread is on a node: by its samples, else, of a process with one thread, by its memory.
+/// Whether the data of a thread is on a node: by its samples, else, of a process with one thread,
+/// by its memory.
 fn is_home(model: &Model, app: &App, tid: Tid, node: usize) -> bool {
     let threads = model.threads_of(app);
     let thread = threads.iter().find(|thread| thread.tid == tid);
@@ -64,8 +68,8 @@ mod tests {
     use crate::units::Bytes;
     use alloc::string::{String, ToString as _};
 
-    /// Threads of processes of the same number, with their data on node 0, go back to these CPUs of two nodes with two CPUs each; `busy`
-    /// are the CPUs of others.
+    /// Threads of processes of the same number, with their data on node 0, go back to these CPUs of
+    /// two nodes with two CPUs each; `busy` are the CPUs of others.
     fn check(back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
         let topology = synthetic::parse("node:2 core:2").expect("a machine");
         let mut model = Model::empty(2);

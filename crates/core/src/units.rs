@@ -1,11 +1,13 @@
 //! Quantities with their unit in the type, and the kernel's names of processes and threads.
 //!
-//! Whole quantities are integers in their finest unit; rates are `f64` with the unit at the end of the field's name.
+//! Whole quantities are integers in their finest unit; rates are `f64` with the unit at the end of
+//! the field's name.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// Bytes of one DRAM request: a cache line on every machine of the papers and on all x86-64 and Arm servers of today.
+/// Bytes of one DRAM request: a cache line on every machine of the papers and on all x86-64 and Arm
+/// servers of today.
 pub const LINE_BYTES: u64 = 64;
 /// log2 of the base page size.
 pub const PAGE_SHIFT: u8 = 12;

@@ -1,4 +1,5 @@
-//! Counts of a whole process: they say more than samples of its threads, and need no thread to have lived long.
+//! Counts of a whole process: they say more than samples of its threads, and need no thread to have
+//! lived long.
 
 use rondpoint_core::observation::{Counter, Counters, Event, Observation, ProcessObservation};
 use rondpoint_core::topology::synthetic;

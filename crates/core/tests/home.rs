@@ -9,7 +9,8 @@ use rondpoint_core::topology::{Topology, synthetic};
 use rondpoint_core::{Action, CpuSet, Nanos, Pid, Policy, Proposal, Random, Tid};
 use std::fmt::Write;
 
-/// A machine, the policy, and a host that does what it is told: a thread that is held runs on the first CPU of its mask.
+/// A machine, the policy, and a host that does what it is told: a thread that is held runs on the
+/// first CPU of its mask.
 struct World {
     topology: Topology,
     home: Home,
@@ -17,7 +18,8 @@ struct World {
     masks: Vec<Option<CpuSet>>,
 }
 
-/// One thread: the CPU where it runs and the node of its data (`-` = on two nodes, `?` = not sampled), as `cpu>node`.
+/// One thread: the CPU where it runs and the node of its data (`-` = on two nodes, `?` = not
+/// sampled), as `cpu>node`.
 #[derive(Clone)]
 struct Drawn {
     cpu: usize,

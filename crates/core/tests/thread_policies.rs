@@ -1,5 +1,6 @@
-//! What holds for every thread policy on any model: masks are allowed, a thread has one destination, the same input gives the same
-//! proposals, and an interval in which nothing was sensed gives none.
+//! What holds for every thread policy on any model: masks are allowed, a thread has one
+//! destination, the same input gives the same proposals, and an interval in which nothing was
+//! sensed gives none.
 
 use proptest::prelude::*;
 use rondpoint_core::model::{App, Model, PageId, Thread, ThreadRates, Touch};
@@ -138,7 +139,8 @@ fn case() -> impl Strategy<Value = (Topology, Model)> {
     })
 }
 
-/// Proposals of six intervals of a second each in the same state: the last is judged, the others fill histories.
+/// Proposals of six intervals of a second each in the same state: the last is judged, the others
+/// fill histories.
 fn proposals(
     name: &str,
     preset: Option<&str>,

@@ -1,4 +1,5 @@
-//! From two observations to a model: rates, multiplexing, homes, and what is left when a sensor is missing.
+//! From two observations to a model: rates, multiplexing, homes, and what is left when a sensor is
+//! missing.
 
 use rondpoint_core::model::{Rung, TrafficSource, UpdateSettings};
 use rondpoint_core::observation::{
@@ -230,7 +231,8 @@ fn sampled_traffic_has_the_samples_proportions_and_the_counted_rate() {
     assert_eq!((model.sensing.rung, model.sensing.confidence), (Rung::Samples, 1.0));
 }
 
-/// Seen in the lab: a stream's loads find their lines on the way, and the few that wait from the beginning are for something else.
+/// Seen in the lab: a stream's loads find their lines on the way, and the few that wait from the
+/// beginning are for something else.
 #[test]
 fn a_prefetched_stream_draws_what_it_waits_for_and_who_is_not_seen_draws_nothing() {
     let three = || [1, 2, 3].map(|pid| process(pid, vec![thread(pid, 0, &[])])).to_vec();

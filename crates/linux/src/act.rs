@@ -66,7 +66,8 @@ pub struct Actor {
     sharers: Option<Sharers>,
     /// Changes of masks that are ready to be made, by plan and step.
     prepared: BTreeMap<(u64, usize), Result<Change, StepResult>>,
-    /// When the last observation was made, and when each process of it started: with the number, who it is.
+    /// When the last observation was made, and when each process of it started: with the number,
+    /// who it is.
     seen: Nanos,
     started: BTreeMap<Pid, Nanos>,
     /// Threads with masks of their own, and those masks.
@@ -74,7 +75,8 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// For the machine that `topology` describes and the tree of processes that begins with `first`.
+    /// For the machine that `topology` describes and the tree of processes that begins with
+    /// `first`.
     #[must_use]
     pub fn new(root: Root, topology: Topology, first: Pid) -> Self {
         let mut cpusets = Cpusets::default();
@@ -93,8 +95,9 @@ impl Actor {
         }
     }
 
-    /// Takes in a look at the tree before anybody else does: fills in what each thread is allowed and who is exempt
-    /// for its mask or its cpuset, and gives those back their masks who have inherited one of ours.
+    /// Takes in a look at the tree before anybody else does: fills in what each thread is allowed
+    /// and who is exempt for its mask or its cpuset, and gives those back their masks who have
+    /// inherited one of ours.
     pub fn follow(&mut self, observation: &mut Observation) -> Followed {
         self.seen = observation.at;
         self.started =
@@ -115,8 +118,8 @@ impl Actor {
         self.started.get(&pid).map(|started| Identity { pid, started: *started })
     }
 
-    /// Looks up what the masks are that a plan changes. The entries have to be in the ledger before its steps are
-    /// done.
+    /// Looks up what the masks are that a plan changes. The entries have to be in the ledger before
+    /// its steps are done.
     pub fn prepare(&mut self, plan: &Plan) -> Vec<Entry> {
         self.prepared.clear();
         for (step, proposal) in plan.steps.iter().enumerate() {
@@ -143,7 +146,8 @@ impl Actor {
         entries
     }
 
-    /// Does one step. Its inverse is in the ledger; what has to stand still meanwhile is written there too.
+    /// Does one step. Its inverse is in the ledger; what has to stand still meanwhile is written
+    /// there too.
     pub fn step(&mut self, plan: &Plan, step: usize, ledger: &mut LedgerFile) -> Outcome {
         let begin = Instant::now();
         let mut frozen = Nanos(0);
@@ -197,8 +201,8 @@ impl Actor {
         match &proposal.action {
             Action::MovePages { pid, .. } if !there(*pid) => StepResult::Gone,
             Action::MovePages { pid, pages, .. } => self.move_pages(*pid, pages),
-            // Linux has no page replication without a patch; masks are set and whole processes moved above, the
-            // rate is set where the sensors are.
+            // Linux has no page replication without a patch; masks are set and whole processes
+            // moved above, the rate is set where the sensors are.
             Action::Replicate { .. }
             | Action::Unreplicate { .. }
             | Action::SetAffinity { .. }

@@ -1,11 +1,12 @@
-//! Moving the memory of a whole process from nodes to nodes: several workers over disjoint parts of it,
-//! few large calls, huge pages whole, and an outcome for every page.
+//! Moving the memory of a whole process from nodes to nodes: several workers over disjoint parts of
+//! it, few large calls, huge pages whole, and an outcome for every page.
 //!
-//! A page goes where its node's way leads, and takes one way only, however the ways are linked: with
-//! `0→1` and `1→0` two nodes change places. Memory policies stay as they are, so what a process bound to
-//! its old nodes allocates from now on comes from there.
+//! A page goes where its node's way leads, and takes one way only, however the ways are linked:
+//! with `0→1` and `1→0` two nodes change places. Memory policies stay as they are, so what a
+//! process bound to its old nodes allocates from now on comes from there.
 //!
-//! Nothing here stops the process (see [`crate::freeze`]), and nothing is decided but the size of a call.
+//! Nothing here stops the process (see [`crate::freeze`]), and nothing is decided but the size of a
+//! call.
 
 mod action;
 mod crew;
@@ -87,8 +88,8 @@ pub fn survey(
     }
 }
 
-/// Moves the memory. `watch` is called about twenty times a second by the calling thread; it may stop
-/// the work through `control`.
+/// Moves the memory. `watch` is called about twenty times a second by the calling thread; it may
+/// stop the work through `control`.
 ///
 /// # Errors
 /// The process's maps cannot be read. Whatever happens later is an outcome.
@@ -120,7 +121,8 @@ fn relocate_with(
             break;
         };
         if !order.leads_away() {
-            // What lies on a source now may have come from another: only what is new is gone through.
+            // What lies on a source now may have come from another: only what is new is gone
+            // through.
             let all = mappings.clone();
             mappings = without(mappings, &done);
             done = all;

@@ -1,7 +1,7 @@
 //! Cpusets: which one a process is in, and the CPUs that it has.
 //!
-//! `/proc/PID/cpuset` names it in either version of cgroups: the nearest group above the process for which
-//! somebody switched the controller on.
+//! `/proc/PID/cpuset` names it in either version of cgroups: the nearest group above the process
+//! for which somebody switched the controller on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,8 +54,8 @@ pub fn path_of(root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
     Ok(bytes.as_deref().and_then(path))
 }
 
-/// The CPUs (the kernel's numbers) that a cpuset has now; `None` where that cannot be read, as for a group
-/// outside the namespace of this process.
+/// The CPUs (the kernel's numbers) that a cpuset has now; `None` where that cannot be read, as for
+/// a group outside the namespace of this process.
 #[must_use]
 pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
     let inside = Path::new(path.trim_start_matches('/'));

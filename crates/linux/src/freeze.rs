@@ -1,8 +1,9 @@
 //! Stopping a process for a while, so that nothing of it stays stopped whatever happens to us.
 //!
-//! Where the process is alone in its cgroup it is frozen there, which nobody notices; else it is sent
-//! SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it when this one
-//! dies; the ledger knows of it before, for when both are killed. Who was stopped before stays so.
+//! Where the process is alone in its cgroup it is frozen there, which nobody notices; else it is
+//! sent SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it
+//! when this one dies; the ledger knows of it before, for when both are killed. Who was stopped
+//! before stays so.
 
 mod cgroup;
 mod left;
@@ -26,7 +27,8 @@ use crate::syscall::guardian::{self, Deed, Guardian};
 use crate::syscall::process::watch_end;
 use crate::syscall::signal::wait_readable;
 
-/// A process that has not stopped by then is in the kernel for long: waiting for a disk or a server.
+/// A process that has not stopped by then is in the kernel for long: waiting for a disk or a
+/// server.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at whether it has.
 const LOOK: Duration = Duration::from_micros(500);
@@ -66,8 +68,8 @@ pub struct Frozen {
 /// Stops a process, once that is in the ledger, and waits until all its threads stand still.
 ///
 /// # Errors
-/// It is traced, it may not be stopped by this user, the ledger cannot be written, or it did not stop within
-/// two seconds: then it goes on.
+/// It is traced, it may not be stopped by this user, the ledger cannot be written, or it did not
+/// stop within two seconds: then it goes on.
 pub fn freeze(
     root: &Root,
     process: Identity,
@@ -228,7 +230,8 @@ impl Frozen {
             None => guardian::signal(self.process.as_fd(), libc::SIGCONT),
         };
         match result {
-            // One that has ended needs nothing. Else the guardian is let go without a word, and tries too.
+            // One that has ended needs nothing. Else the guardian is let go without a word, and
+            // tries too.
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
             _ => {
                 let _ = self.farewell.write();

@@ -1,9 +1,9 @@
 //! The ledger on disk: how to put back what a manager has changed, written before it is changed.
 //!
-//! One file for each manager, lines of JSON that are only ever appended. It is gone when the manager has
-//! put everything back itself; a file that outlives its manager is what `rondpoint restore` works off.
-//! The kernel keeps what was written when the manager is killed, so nothing is forced to the disk: when the
-//! machine goes down, what was changed goes down with it.
+//! One file for each manager, lines of JSON that are only ever appended. It is gone when the
+//! manager has put everything back itself; a file that outlives its manager is what `rondpoint
+//! restore` works off. The kernel keeps what was written when the manager is killed, so nothing is
+//! forced to the disk: when the machine goes down, what was changed goes down with it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -81,7 +81,8 @@ pub enum Entry {
         pid: u32,
         /// When the process started, nanoseconds since boot.
         started: u64,
-        /// Where it went (source of the way back) and where it lay (its target), as the kernel numbers nodes.
+        /// Where it went (source of the way back) and where it lay (its target), as the kernel
+        /// numbers nodes.
         nodes: Vec<(u32, u32)>,
     },
     /// A process is about to be stopped, until it goes on.
@@ -138,8 +139,8 @@ pub struct MaskEntry {
 }
 
 impl Entry {
-    /// The entry for an inverse; `None` where there is nothing to put back, and for masks: what their threads
-    /// have is known only when they are changed ([`crate::act::Actor::prepare`]).
+    /// The entry for an inverse; `None` where there is nothing to put back, and for masks: what
+    /// their threads have is known only when they are changed ([`crate::act::Actor::prepare`]).
     #[must_use]
     pub fn of(inverse: &Inverse, started: Nanos, topology: &Topology) -> Option<Self> {
         let (plan, started) = (inverse.plan, started.0);
@@ -195,7 +196,8 @@ impl LedgerFile {
     pub fn create(folder: &Path, root: &Root) -> Result<Self, LinuxError> {
         make_private(folder)?;
         let own = Pid(std::process::id());
-        // Until it says whose it is, another manager that starts now would take it for a dead one's.
+        // Until it says whose it is, another manager that starts now would take it for a dead
+        // one's.
         let unnamed = folder.join(format!("{own}{NEW_SUFFIX}"));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -221,7 +223,8 @@ impl LedgerFile {
         self.file.write_all(text.as_bytes()).map_err(|source| failed(&self.path, "write", source))
     }
 
-    /// Writes down that a process is about to be stopped. What comes back is how to write that it goes on.
+    /// Writes down that a process is about to be stopped. What comes back is how to write that it
+    /// goes on.
     ///
     /// # Errors
     /// As [`LedgerFile::write`]: the process must not be stopped.
@@ -250,8 +253,9 @@ impl LedgerFile {
     }
 }
 
-/// The line that says that a process goes on, and where it belongs: ready beforehand, for a guardian can do
-/// little more than write. All that is written takes its place behind the rest, whoever writes it.
+/// The line that says that a process goes on, and where it belongs: ready beforehand, for a
+/// guardian can do little more than write. All that is written takes its place behind the rest,
+/// whoever writes it.
 #[derive(Debug)]
 pub struct Farewell {
     file: File,
@@ -267,7 +271,8 @@ impl Farewell {
     /// Writes it.
     ///
     /// # Errors
-    /// As write(2). Nothing is lost by it: who goes on already is not harmed by being let go once more.
+    /// As write(2). Nothing is lost by it: who goes on already is not harmed by being let go once
+    /// more.
     pub(crate) fn write(&self) -> io::Result<()> {
         (&self.file).write_all(self.line.as_bytes())
     }
@@ -288,7 +293,8 @@ pub struct Left {
     pub masks: Masks,
     /// Processes that were stopped, and how, and never were said to go on.
     pub frozen: Vec<(Identity, Means)>,
-    /// Lines that could not be understood: the last one of a manager that was killed while it wrote.
+    /// Lines that could not be understood: the last one of a manager that was killed while it
+    /// wrote.
     pub bad_lines: usize,
 }
 
@@ -357,7 +363,8 @@ fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
     (manager, left)
 }
 
-/// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else a private one in `/tmp`.
+/// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else a private one in
+/// `/tmp`.
 #[must_use]
 pub fn folder(user: u32, runtime: Option<&Path>) -> PathBuf {
     match runtime {
@@ -367,8 +374,8 @@ pub fn folder(user: u32, runtime: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Makes a folder that only its owner may enter; one of somebody else is refused, for what is read there is
-/// done.
+/// Makes a folder that only its owner may enter; one of somebody else is refused, for what is read
+/// there is done.
 fn make_private(folder: &Path) -> Result<(), LinuxError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|source| failed(folder, "create", source))?;

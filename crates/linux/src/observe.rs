@@ -112,8 +112,8 @@ impl Observer {
         self.sensors.sampler.as_ref().map(|sampler| sampler.kind)
     }
 
-    /// Whether counts and samples are those of whatever runs, because the program is too large to be
-    /// counted by itself.
+    /// Whether counts and samples are those of whatever runs, because the program is too large to
+    /// be counted by itself.
     #[must_use]
     pub fn watches_everybody(&self) -> bool {
         self.sensors.everybody
@@ -165,7 +165,8 @@ impl Observer {
         self.sensors.can_pause()
     }
 
-    /// Stops counting and sampling. Until [`Observer::resume`] a look is at `/proc`, and at counters that are not the program's.
+    /// Stops counting and sampling. Until [`Observer::resume`] a look is at `/proc`, and at
+    /// counters that are not the program's.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -183,16 +184,16 @@ impl Observer {
         self.sensors.resume(&self.machine.topology)
     }
 
-    /// Whether the program pays too much for what those inherit that it starts, and somebody manages it who could do with counts of
-    /// whatever runs.
+    /// Whether the program pays too much for what those inherit that it starts, and somebody
+    /// manages it who could do with counts of whatever runs.
     #[must_use]
     pub fn births_are_dear(&self) -> bool {
         let Sensors { managing, everybody, inherited, .. } = &self.sensors;
         *managing && !*everybody && inherited.are_dear()
     }
 
-    /// Watches whatever runs from now on, so that nothing is inherited: the next look begins a window. Where that is not allowed
-    /// all stays as it was.
+    /// Watches whatever runs from now on, so that nothing is inherited: the next look begins a
+    /// window. Where that is not allowed all stays as it was.
     ///
     /// # Errors
     /// It is not allowed, or an event is refused that was not before.

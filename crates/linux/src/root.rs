@@ -66,7 +66,8 @@ pub fn read_limited(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LinuxErr
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(LinuxError::io(path, "open", error)),
     };
-    // Nearly every file of the kernel's is shorter than a page of its own: one reading, and one that finds the end.
+    // Nearly every file of the kernel's is shorter than a page of its own: one reading, and one
+    // that finds the end.
     let mut bytes = Vec::with_capacity(4096);
     match file.take(limit + 1).read_to_end(&mut bytes) {
         Ok(_) if bytes.len() as u64 > limit => {

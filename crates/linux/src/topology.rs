@@ -202,8 +202,8 @@ fn read_cpu(
         None => list(root, &format!("{directory}/topology/thread_siblings_list"))?,
     };
     let core = siblings.map_or_else(|| cpu.to_string(), |list| cpulist::format(&list));
-    // A domain never crosses nodes here: with sub-NUMA clustering one cache serves several nodes, and
-    // each node's slice of it is what its threads compete for.
+    // A domain never crosses nodes here: with sub-NUMA clustering one cache serves several nodes,
+    // and each node's slice of it is what its threads compete for.
     let domain = last_level(root, &directory)?.unwrap_or_else(|| format!("package {package}"));
     Ok(Cpu {
         kernel_id: cpu,
@@ -257,8 +257,8 @@ fn read_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, LinuxError> {
     Ok(caches)
 }
 
-/// `access0` is the class of the nearest initiators (Documentation/admin-guide/mm/numaperf.rst); the
-/// kernel gives MB/s and ns, and zero for what firmware left out.
+/// `access0` is the class of the nearest initiators (Documentation/admin-guide/mm/numaperf.rst);
+/// the kernel gives MB/s and ns, and zero for what firmware left out.
 fn firmware(root: &Root, kernel_id: u32) -> Result<Option<Firmware>, LinuxError> {
     let file = |name: &str| {
         let path = format!("devices/system/node/node{kernel_id}/access0/initiators/{name}");

@@ -121,7 +121,8 @@ fn one_that_has_ended_or_must_not_stand_still_is_not_frozen() {
 const TARGET: &str = "RONDPOINT_TEST_TARGET";
 const LEDGERS: &str = "RONDPOINT_TEST_LEDGERS";
 
-/// A mover that freezes its target and goes no further: this test program once more, told by its environment.
+/// A mover that freezes its target and goes no further: this test program once more, told by its
+/// environment.
 struct Mover {
     process: Child,
     guardian: i32,
@@ -180,7 +181,8 @@ fn a_mover_that_is_killed_leaves_nothing_frozen() {
     assert!(target.is_stopped());
     mover.kill();
     target.until(false);
-    // The guardian has said so: whoever stops it from now on is not disturbed by `rondpoint restore`.
+    // The guardian has said so: whoever stops it from now on is not disturbed by `rondpoint
+    // restore`.
     until("the ledger", || mover.left().frozen.is_empty());
 }
 
@@ -190,7 +192,8 @@ fn a_target_whose_mover_and_guardian_are_killed_is_let_go_by_the_ledger() {
     let target = Target::start();
     let name = "a_target_whose_mover_and_guardian_are_killed_is_let_go_by_the_ledger";
     let mut mover = Mover::start(name, &target);
-    // A guardian that is killed first can do nothing; its parent is not there to see it if both are at once.
+    // A guardian that is killed first can do nothing; its parent is not there to see it if both are
+    // at once.
     let guardian = process::watch_end(mover.guardian).expect("it is there");
     process::kill(mover.process.id() as i32, SIGSTOP).expect("ours");
     process::kill(mover.guardian, SIGKILL).expect("ours");

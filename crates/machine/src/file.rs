@@ -1,4 +1,5 @@
-//! The file as it is written: tables with groups, shortcuts and defaults, before they mean anything.
+//! The file as it is written: tables with groups, shortcuts and defaults, before they mean
+//! anything.
 //!
 //! Unknown keys are errors everywhere: a misspelt key would otherwise be a silent default.
 

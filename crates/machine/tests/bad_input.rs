@@ -291,7 +291,8 @@ fn the_lab_refuses_cpus_that_ask_for_too_little() {
         panic!("another error");
     };
     let text = report.to_string();
-    // 2 CPUs * 64 B / 160 ns from node 0 itself, / 210 ns from node 1; a tenth of it in slow motion.
+    // 2 CPUs * 64 B / 160 ns from node 0 itself, / 210 ns from node 1; a tenth of it in slow
+    // motion.
     assert!(
         text.contains("  controller 0, all CPUs: 141 of 1000 MB/s (0.14x), too little"),
         "{text}"

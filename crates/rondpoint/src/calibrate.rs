@@ -1,10 +1,11 @@
-//! `rondpoint calibrate`: what this machine's memory can do, measured by benchmarks of its own, written to a file
-//! that every later command reads. Nothing of the machine is changed.
+//! `rondpoint calibrate`: what this machine's memory can do, measured by benchmarks of its own,
+//! written to a file that every later command reads. Nothing of the machine is changed.
 //!
-//! Published thresholds belong to the machines that they were found on. What is measured here is what they are
-//! relative to, and where the papers tell how they found one, their experiment: N-MASS's link saturation and penalty
-//! line, AsymSched's matrix, the capacity behind Carrefour's MAPTU, its sampling interval, SAM's three thresholds.
-//! A program of the user's own takes the place of the papers' programs where it is given.
+//! Published thresholds belong to the machines that they were found on. What is measured here is
+//! what they are relative to, and where the papers tell how they found one, their experiment:
+//! N-MASS's link saturation and penalty line, AsymSched's matrix, the capacity behind Carrefour's
+//! MAPTU, its sampling interval, SAM's three thresholds. A program of the user's own takes the
+//! place of the papers' programs where it is given.
 
 mod bench;
 mod chase;
@@ -70,7 +71,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(5..=60_000))]
     time: u64,
 
-    /// Size of a last-level cache, where sysfs is wrong about it (as on emulated machines); K, M and G are powers of 1024
+    /// Size of a last-level cache, where sysfs is wrong about it (as on emulated machines); K, M
+    /// and G are powers of 1024
     #[arg(long, value_name = "BYTES", value_parser = crate::move_memory::bytes)]
     cache: Option<u64>,
 

@@ -30,7 +30,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a program and place its memory, and its threads where --policy says so, where they are fastest
+    /// Run a program and place its memory, and its threads where --policy says so, where they are
+    /// fastest
     Run(run::RunArguments),
     /// The same for a program that runs already
     Attach(run::AttachArguments),

@@ -1,5 +1,6 @@
-//! `rondpoint decide`: feeds a model from a file to any policy and prints the plan with its reasons; for tests, teaching and bug
-//! reports. It reads two files and changes nothing. The model's format is in `docs/decide.md`.
+//! `rondpoint decide`: feeds a model from a file to any policy and prints the plan with its
+//! reasons; for tests, teaching and bug reports. It reads two files and changes nothing. The
+//! model's format is in `docs/decide.md`.
 
 mod build;
 mod wire;
@@ -30,7 +31,8 @@ pub(crate) struct Arguments {
     /// Machine file, as in `machines/`
     #[arg(long, value_name = "FILE")]
     machine: PathBuf,
-    /// Model file (docs/decide.md), `-` for standard input; several are intervals one after the other
+    /// Model file (docs/decide.md), `-` for standard input; several are intervals one after the
+    /// other
     #[arg(long, value_name = "FILE", required = true)]
     model: Vec<PathBuf>,
     /// Policies in order of priority; NAME:PRESET chooses a preset

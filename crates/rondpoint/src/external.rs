@@ -1,5 +1,6 @@
 //! Subcommands that are programs of their own, beside this one or along PATH, git style: simulator
-//! and lab carry workloads and need no privilege, so they stay out of the program that runs as root.
+//! and lab carry workloads and need no privilege, so they stay out of the program that runs as
+//! root.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,5 @@
-//! Ledgers that managers left behind when they were killed, and `rondpoint restore`, which works them off.
+//! Ledgers that managers left behind when they were killed, and `rondpoint restore`, which works
+//! them off.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -116,8 +117,8 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
         for entry in &ledger.open {
             put_back(entry, topology, &mut restored);
         }
-        // What the kernel refuses this user it may grant another. Else the ledger is done with, if another restore
-        // was not faster.
+        // What the kernel refuses this user it may grant another. Else the ledger is done with, if
+        // another restore was not faster.
         if threads.refused + frozen.refused == 0 {
             let _ = std::fs::remove_file(&ledger.path);
         }
@@ -181,7 +182,8 @@ impl Restored {
     }
 }
 
-/// What became of processes that were stopped, in words with a comma behind; empty where there was none.
+/// What became of processes that were stopped, in words with a comma behind; empty where there was
+/// none.
 fn frozen_told(counts: &freeze::Restored) -> String {
     let mut text = String::new();
     for (count, what) in [

@@ -1,5 +1,5 @@
-//! The machine that a command works on: as sysfs shows it, completed by a machine file, for sysfs knows
-//! neither links nor bandwidths.
+//! The machine that a command works on: as sysfs shows it, completed by a machine file, for sysfs
+//! knows neither links nor bandwidths.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,8 @@ use rondpoint_machine::Machine;
 
 use crate::calibrate::{Calibration, SYSTEM_FILE as CALIBRATION};
 
-/// Read where no file is named: what `rondpoint topology --machine-file` wrote and somebody completed.
+/// Read where no file is named: what `rondpoint topology --machine-file` wrote and somebody
+/// completed.
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/machine.toml";
 
 /// A machine and how it is watched.
@@ -21,8 +22,9 @@ pub(crate) struct Known {
     pub(crate) sampling_period: Option<u64>,
 }
 
-/// The machine as found, with links and bandwidths of a machine file (the one that is named, else the system's
-/// where there is one), and in place of them what `rondpoint calibrate` has measured, where it has.
+/// The machine as found, with links and bandwidths of a machine file (the one that is named, else
+/// the system's where there is one), and in place of them what `rondpoint calibrate` has measured,
+/// where it has.
 pub(crate) fn discover(root: &Root, named: Option<&Path>) -> Result<Known> {
     let system = |path| Some(PathBuf::from(path)).filter(|path| path.exists());
     let written = named.map(PathBuf::from).or_else(|| system(SYSTEM_FILE));

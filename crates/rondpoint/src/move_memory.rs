@@ -1,5 +1,5 @@
-//! `rondpoint move`: the memory of a running process from nodes to nodes, as migratepages(8) with several
-//! workers. Everything that can be refused is refused before the first page moves.
+//! `rondpoint move`: the memory of a running process from nodes to nodes, as migratepages(8) with
+//! several workers. Everything that can be refused is refused before the first page moves.
 
 mod nodes;
 mod report;
@@ -60,8 +60,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NODES")]
     to: String,
 
-    /// Stop the process meanwhile: by its cgroup where it is alone there, else by SIGSTOP, which its parent
-    /// may see. A process beside this one lets it go on if this one dies, and rondpoint restore if both do
+    /// Stop the process meanwhile: by its cgroup where it is alone there, else by SIGSTOP, which
+    /// its parent may see. A process beside this one lets it go on if this one dies, and rondpoint
+    /// restore if both do
     #[arg(long)]
     freeze: bool,
 
@@ -131,7 +132,8 @@ fn run(arguments: &Arguments) -> Result<Report> {
             let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
             let mut ledger = LedgerFile::create(&ledgers::folder(), &root)?;
             let done = move_frozen(&root, &order, limit, &mut ledger, &mut watch);
-            // It has nothing to say but that nobody stands still any more: pages stay where they are now.
+            // It has nothing to say but that nobody stands still any more: pages stay where they
+            // are now.
             let _ = ledger.close();
             done?
         }

@@ -1,7 +1,7 @@
 //! `rondpoint observe`: runs or joins a program and shows its memory traffic. Changes nothing.
 //!
-//! The program keeps its input, output, terminal and signals. What this command says goes to stderr,
-//! or to the file of `--output`.
+//! The program keeps its input, output, terminal and signals. What this command says goes to
+//! stderr, or to the file of `--output`.
 
 mod history;
 mod render;
@@ -47,7 +47,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
 
-    /// Take one address sample every N accesses (default: as calibrated, else the processor's table)
+    /// Take one address sample every N accesses (default: as calibrated, else the processor's
+    /// table)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sample_period: Option<u64>,
 

@@ -1,6 +1,7 @@
 //! `rondpoint run` and `rondpoint attach`: manage a program and everything that it starts.
 //!
-//! The program keeps its input, output, terminal and signals. What this command says goes to stderr.
+//! The program keeps its input, output, terminal and signals. What this command says goes to
+//! stderr.
 
 mod account;
 mod host;
@@ -38,15 +39,16 @@ use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
 use crate::{ledgers, machine, policies};
 
-/// All that are published, each for what it is good at, by the order and the conflict rules of ALGORITHMS 5.
+/// All that are published, each for what it is good at, by the order and the conflict rules of
+/// ALGORITHMS 5.
 const DEFAULT_POLICY: &str = "auto";
 
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
 struct Management {
-    /// Policies in order of priority: carrefour moves pages; sam, nmass and sharing threads; asymsched whole processes;
-    /// auto all of them but sharing; observe nothing. NAME:PRESET chooses a preset (without one: as published, auto:
-    /// with ours)
+    /// Policies in order of priority: carrefour moves pages; sam, nmass and sharing threads;
+    /// asymsched whole processes; auto all of them but sharing; observe nothing. NAME:PRESET
+    /// chooses a preset (without one: as published, auto: with ours)
     #[arg(
         long,
         value_name = "POLICY[,POLICY]",
@@ -67,7 +69,8 @@ struct Management {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows none
+    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows
+    /// none
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
 
@@ -84,7 +87,8 @@ struct Management {
     quiet: bool,
 }
 
-/// Run a program and place its memory, and its threads where --policy says so, where they are fastest
+/// Run a program and place its memory, and its threads where --policy says so, where they are
+/// fastest
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -141,7 +145,8 @@ pub(crate) struct RecordArguments {
     #[arg(long, value_enum)]
     sensor: Option<Sensor>,
 
-    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows none
+    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows
+    /// none
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
 
@@ -242,8 +247,8 @@ struct Ready {
     first: Look,
 }
 
-/// Looks for the first time, writes the record's header and makes the ledger; what an earlier manager left
-/// is put back before.
+/// Looks for the first time, writes the record's header and makes the ledger; what an earlier
+/// manager left is put back before.
 fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Ready> {
     let first = session.observer.observe()?;
     preparation.header.notes = session.observer.notes().to_vec();
@@ -300,9 +305,10 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
     manage(ready, &arguments.management, session).map(|_| 0)
 }
 
-/// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not switched off,
-/// which would be for everybody, but by an explicit policy that is what the program has anyway. Where its
-/// faults are what we see, asked for or for want of anything better, it has to stay.
+/// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not
+/// switched off, which would be for everybody, but by an explicit policy that is what the program
+/// has anyway. Where its faults are what we see, asked for or for want of anything better, it has
+/// to stay.
 fn memory(act: bool, sampled: Option<Kind>) -> Memory {
     let own = act && sampled == Some(Kind::Accesses) && has_default_memory().unwrap_or(false);
     if own { Memory::Local } else { Memory::Inherited }

@@ -1,7 +1,7 @@
 //! A program that is watched: started by us or joined while it runs, with its signals and its end.
 //!
-//! One thread. Signals are read, not handled: those that a process sent are passed on to the program,
-//! those of the terminal reach it by themselves.
+//! One thread. Signals are read, not handled: those that a process sent are passed on to the
+//! program, those of the terminal reach it by themselves.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,7 +88,8 @@ fn receive_signals() -> Result<(Signals, OwnedFd)> {
     Ok((mask, signal::descriptor(&signals).context("reading signals")?))
 }
 
-/// For commands that can be stopped: from now on the signals that would end this process are only read.
+/// For commands that can be stopped: from now on the signals that would end this process are only
+/// read.
 pub(crate) fn stop_signals() -> Result<OwnedFd> {
     let signals = Signals::of(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
     signal::block(&signals).context("blocking signals")?;
@@ -100,8 +101,9 @@ pub(crate) fn has_stopped(arriving: BorrowedFd<'_>) -> bool {
     matches!(signal::next(arriving), Ok(Some(_)))
 }
 
-/// A look takes no CPU from a thread of the program: where all are busy, Linux would take that thread to another node meanwhile, and its
-/// memory would stay behind. Where the kernel refuses it we are as dear as any other program.
+/// A look takes no CPU from a thread of the program: where all are busy, Linux would take that
+/// thread to another node meanwhile, and its memory would stay behind. Where the kernel refuses it
+/// we are as dear as any other program.
 fn give_way() {
     let _ = scheduler::preempt_nobody();
 }
@@ -218,8 +220,8 @@ impl Prepared {
         let _ = self.waiting.cancel();
     }
 
-    /// Lets the program go. The error is the exit status for a program that cannot be run, which `who`
-    /// has then said.
+    /// Lets the program go. The error is the exit status for a program that cannot be run, which
+    /// `who` has then said.
     pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Session, u8> {
         let Self { mut session, waiting, program } = self;
         session.started_at = Instant::now();

@@ -1,6 +1,7 @@
 //! `rondpoint observe` from outside: what it runs behaves as if run alone, and its end is told.
 //!
-//! These tests run on any machine, with a PMU or without: only what every machine shows is asserted.
+//! These tests run on any machine, with a PMU or without: only what every machine shows is
+//! asserted.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -25,8 +26,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The report of a script as JSON lines, written to a file so that the program's stderr stays apart;
-/// the script finds its name in REPORT.
+/// The report of a script as JSON lines, written to a file so that the program's stderr stays
+/// apart; the script finds its name in REPORT.
 fn report(options: &[&str], script: &str) -> (Output, Vec<Value>) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report");

@@ -1,4 +1,5 @@
-//! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on whatever machine this is.
+//! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on whatever
+//! machine this is.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -114,8 +115,8 @@ fn what_is_refused_leaves_files_as_they_were() {
     assert!(!ledger.exists(), "{}", ledger.display());
 }
 
-/// A ledger that cannot be made is found out before the program runs. Root's is always in `/run`, so
-/// this is somebody else.
+/// A ledger that cannot be made is found out before the program runs. Root's is always in `/run`,
+/// so this is somebody else.
 #[test]
 fn without_a_ledger_the_program_is_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -151,7 +152,8 @@ fn a_record_is_private_and_can_be_replayed() {
     assert_eq!(replayed.status.code(), Some(0), "{}", errors(&replayed));
 }
 
-/// The ledger is there before anything could have been changed, and outlives a manager that is killed.
+/// The ledger is there before anything could have been changed, and outlives a manager that is
+/// killed.
 #[test]
 fn what_a_killed_manager_left_is_worked_off() {
     let mut manager = rondpoint(&["run", "--quiet", "--", "sleep", "30"]);

@@ -157,8 +157,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
 }
 
-/// Cuts pagemap's entries from address `first` on into units. Only a frame at a huge page's boundary
-/// under an address at one can begin a huge page, so `is_huge` is asked about few.
+/// Cuts pagemap's entries from address `first` on into units. Only a frame at a huge page's
+/// boundary under an address at one can begin a huge page, so `is_huge` is asked about few.
 fn cut(entries: &[u64], first: u64, is_huge: impl Fn(u64) -> bool) -> Vec<Unit> {
     let mut units = Vec::new();
     let mut index = 0;

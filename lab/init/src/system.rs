@@ -134,8 +134,9 @@ fn call_move_pages(process: u32, addresses: &[u64], target: Option<i32>) -> Vec<
     const MOVE: libc::c_long = 2;
     let targets = target.map(|node| vec![node; addresses.len()]);
     let mut status = vec![-libc::ESRCH; addresses.len()];
-    // SAFETY: addresses, status, and targets where there are any, have as many entries as the call is
-    // told and outlive it. The pages are another process's, whose memory reads the same afterwards.
+    // SAFETY: addresses, status, and targets where there are any, have as many entries as the call
+    // is told and outlive it. The pages are another process's, whose memory reads the same
+    // afterwards.
     unsafe {
         libc::syscall(
             libc::SYS_move_pages,

@@ -13,8 +13,8 @@
 //! hardware.end_quantum(quantum_ps);
 //! ```
 //!
-//! **Modelled**: private first and second level, a victim last-level cache per cache domain, an exact
-//! directory (MESI), overlapping misses with dependence on loaded values, stream prefetch,
+//! **Modelled**: private first and second level, a victim last-level cache per cache domain, an
+//! exact directory (MESI), overlapping misses with dependence on loaded values, stream prefetch,
 //! writebacks, controllers and directed links with limited bandwidth over declared routes.
 //!
 //! **Not modelled**: TLB misses and page walks (so huge pages gain nothing here), instruction

@@ -223,7 +223,8 @@ mod tests {
     #[test]
     fn a_window_that_fills_up_ends_the_overlap() {
         // 40 instructions apart: two fit into a window of 50. The first stops the core after 50
-        // instructions until it arrives (100 ns); 30 more until the next pair begins: 130 ns a pair.
+        // instructions until it arrives (100 ns); 30 more until the next pair begins: 130 ns a
+        // pair.
         let time = run(1000, 40, false, |index| (far(index), None));
         assert!((64_900_000..=65_100_000).contains(&time), "{time}");
         // 60 apart: none overlap, and 50 instructions of each latency are hidden.

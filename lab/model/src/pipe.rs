@@ -8,12 +8,12 @@
 //!   arrival theorem of closed queueing networks). A lone pointer chase sees no queue;
 //! - `backlog`: what did not fit, as the time the pipe needs to work it off.
 //!
-//! **Why it settles.** The requesters are a closed loop: with W bytes outstanding and latency L they
-//! ask for W/L, so the backlog rises until W/L is the bandwidth C (Little's law). One step of
-//! integration changes the backlog by `(ρ − 1) · step`; near equilibrium that multiplies its error by
-//! `1 − step / L`, which oscillates when the window is much longer than the latency. Hence a
-//! step of a quarter of the mean latency (under-relaxation), and utilisation is averaged over
-//! two windows. A window that is longer than usual (the machine was idle) counts for as many.
+//! **Why it settles.** The requesters are a closed loop: with W bytes outstanding and latency L
+//! they ask for W/L, so the backlog rises until W/L is the bandwidth C (Little's law). One step of
+//! integration changes the backlog by `(ρ − 1) · step`; near equilibrium that multiplies its error
+//! by `1 − step / L`, which oscillates when the window is much longer than the latency. Hence a
+//! step of a quarter of the mean latency (under-relaxation), and utilisation is averaged over two
+//! windows. A window that is longer than usual (the machine was idle) counts for as many.
 
 use crate::LINE_BYTES;
 
@@ -87,9 +87,9 @@ impl Pipe {
         let newest = elapsed / (elapsed + usual);
         self.utilisation += newest * (load.min(1.0) - self.utilisation);
         self.under_way += newest * (window.latency_ps / elapsed - self.under_way);
-        // Without requests the backlog does not grow: who writes back without waiting is not held up
-        // by it. It drains at the usual pace: those who wait for long leave windows empty, and if
-        // these drained more than others fill, the pipe would carry more than its bandwidth.
+        // Without requests the backlog does not grow: who writes back without waiting is not held
+        // up by it. It drains at the usual pace: those who wait for long leave windows empty, and
+        // if these drained more than others fill, the pipe would carry more than its bandwidth.
         let limit = if window.requests == 0 {
             self.backlog_ps
         } else {

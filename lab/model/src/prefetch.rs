@@ -11,8 +11,8 @@ use crate::{LINE_SHIFT, PAGE_BYTES};
 const CONFIRMED: u8 = 2;
 /// A stream still follows when this many lines are skipped, because they hit the first level.
 const REACH: i64 = 2;
-/// Pairs of places for lines on their way. Streams of arrays that begin on pages run in step, so the
-/// place must depend on more than the line's offset in its page.
+/// Pairs of places for lines on their way. Streams of arrays that begin on pages run in step, so
+/// the place must depend on more than the line's offset in its page.
 const PENDING: usize = 256;
 const LINES_PER_PAGE: u64 = PAGE_BYTES >> LINE_SHIFT;
 

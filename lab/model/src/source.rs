@@ -10,7 +10,8 @@ pub struct Access {
     pub vaddr: u64,
     /// Guest physical address of the first byte.
     pub paddr: u64,
-    /// A store, or the read half of an atomic update (which asks for ownership at once); else a load.
+    /// A store, or the read half of an atomic update (which asks for ownership at once); else a
+    /// load.
     pub store: bool,
     /// The value that a load returned, where known: a later miss near that address waits for it.
     pub loaded: Option<u64>,

@@ -111,9 +111,9 @@ fn kmeans(home: fn(page: u64, nodes: u64) -> u64) -> Signature {
     for cpu in 0..cpus {
         let mut element = 0;
         driver.start(cpu as usize, move || {
-            // Points of 32 elements of 8 bytes: four lines, then 286 cycles of work on them. That is
-            // Streamcluster in Table 1: 77 cycles a line (1.3 cycles an instruction, 17 misses per
-            // 1000). The part of a vCPU is 1021 pages of 4 KiB, again and again.
+            // Points of 32 elements of 8 bytes: four lines, then 286 cycles of work on them. That
+            // is Streamcluster in Table 1: 77 cycles a line (1.3 cycles an instruction, 17 misses
+            // per 1000). The part of a vCPU is 1021 pages of 4 KiB, again and again.
             let (page, offset) = (element / 512 % 1021, element % 512 * 8);
             let page = cpu * 1021 + page;
             let instructions = if element % 32 == 0 { 408 } else { 1 };

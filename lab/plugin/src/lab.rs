@@ -19,7 +19,8 @@ use crate::qemu::{self, AccelOps, CpuState, PluginId, Qemu, Word};
 use crate::sharing::Sharing;
 use crate::traffic::{Arrival, Traffic};
 
-/// While the guest boots a quantum lasts this many of the machine's: nobody looks at the time then, and turns take host time.
+/// While the guest boots a quantum lasts this many of the machine's: nobody looks at the time then,
+/// and turns take host time.
 const BOOT_QUANTA: u64 = 10;
 
 /// One vCPU as QEMU knows it.
@@ -43,7 +44,8 @@ pub(crate) struct Lab {
     pub(crate) traffic: Traffic,
     sharing: Sharing,
     ops: *mut AccelOps,
-    /// Who was last found running: looked at first when QEMU asks whether all are idle, which it does for each idle vCPU in turn.
+    /// Who was last found running: looked at first when QEMU asks whether all are idle, which it
+    /// does for each idle vCPU in turn.
     awake: usize,
     /// QEMU's own delivery of interrupts, behind ours. `None` until the first vCPU is there.
     interrupt: Option<extern "C" fn(*mut CpuState, c_int)>,

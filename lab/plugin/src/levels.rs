@@ -52,7 +52,8 @@ impl Levels {
         vcpu.kernel = kernel;
     }
 
-    /// The user-level share of `event`, of which the vCPU has counted `now`; in the event's own unit.
+    /// The user-level share of `event`, of which the vCPU has counted `now`; in the event's own
+    /// unit.
     pub(crate) fn user(&self, vcpu: usize, event: Event, now: u64) -> u64 {
         let vcpu = &self.vcpus[vcpu];
         let before = vcpu.user[event.number()];

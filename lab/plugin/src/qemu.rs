@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the plugin needs of QEMU 10.0: the public plugin API and the few internals behind its clock.
+//! What the plugin needs of QEMU 10.0: the public plugin API and the few internals behind its
+//! clock.
 //!
 //! Every function is looked up by name when the plugin is loaded, and the one structure whose
 //! layout we rely on is compared with functions whose addresses we know. A QEMU that differs is

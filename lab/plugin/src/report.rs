@@ -12,8 +12,8 @@ use crate::traffic::cycles;
 /// Guest time covered by a slice, ps. A run of a few seconds gives tens of slices: enough to see
 /// phases, few enough to read.
 const SLICE_PS: u64 = 100_000_000_000;
-/// Slices that are kept. A run that needs more (a shell that nobody types into is days of guest time)
-/// gets slices twice as long, again and again.
+/// Slices that are kept. A run that needs more (a shell that nobody types into is days of guest
+/// time) gets slices twice as long, again and again.
 const SLICES_MAX: usize = 4096;
 
 /// Collects the measurement and writes it to a file at power-off.

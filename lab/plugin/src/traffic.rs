@@ -253,7 +253,8 @@ impl Traffic {
         self.read_cost_ps
     }
 
-    /// The vCPU executes at the other level from now on. Its slots have counted all that was before.
+    /// The vCPU executes at the other level from now on. Its slots have counted all that was
+    /// before.
     pub(crate) fn switch_level(&mut self, vcpu: usize, kernel: bool) {
         self.levels.switch(vcpu, kernel, self.hardware.counters(vcpu));
         self.quiet_hits[vcpu] = self.hits_to_come(vcpu);

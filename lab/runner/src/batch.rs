@@ -26,7 +26,8 @@ pub(crate) fn default_jobs() -> usize {
 /// What every command takes that compares runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Series {
-    /// Runs of each program under each placement; each seed is another address layout and another start
+    /// Runs of each program under each placement; each seed is another address layout and another
+    /// start
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>("runs", 1..=1000))]
     pub(crate) seeds: u64,
     /// Machines to emulate side by side

@@ -1,7 +1,8 @@
-//! The parts of the lab that are built from this repository, side by side in one folder with `rondpoint-lab` itself.
+//! The parts of the lab that are built from this repository, side by side in one folder with
+//! `rondpoint-lab` itself.
 //!
-//! `./x lab`, `./x test` and `./x bench lab` build them into `target/lab`; `xtask` shares this file, so that builder
-//! and user cannot disagree. This module only names and finds files.
+//! `./x lab`, `./x test` and `./x bench lab` build them into `target/lab`; `xtask` shares this
+//! file, so that builder and user cannot disagree. This module only names and finds files.
 
 use std::path::{Path, PathBuf};
 

@@ -35,7 +35,8 @@ impl Cache {
         Ok(Self { folder, common: digest.finalize().to_vec() })
     }
 
-    /// The name of the run with these inputs. The command and the guest's programs are in `archive`.
+    /// The name of the run with these inputs. The command and the guest's programs are in
+    /// `archive`.
     pub(crate) fn key(&self, machine: &Machine, archive: &[u8], seed: u64) -> String {
         let mut digest = Sha256::new();
         digest.update(&self.common);

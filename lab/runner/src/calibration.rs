@@ -1,7 +1,8 @@
-//! `rondpoint-lab calibration`: does `rondpoint calibrate`, run in the guest, find what the machine file says?
+//! `rondpoint-lab calibration`: does `rondpoint calibrate`, run in the guest, find what the machine
+//! file says?
 //!
-//! The product knows nothing of the file: it measures with programs of its own, by the guest's clock and PMU. Machines are
-//! cut to few CPUs a node, their bandwidths in proportion.
+//! The product knows nothing of the file: it measures with programs of its own, by the guest's
+//! clock and PMU. Machines are cut to few CPUs a node, their bandwidths in proportion.
 
 mod expected;
 
@@ -19,8 +20,9 @@ use crate::lab::{Lab, Start, cut_machine};
 use crate::physics::{Finding, document, script};
 
 const MACHINES: [&str; 3] = ["carrefour-a", "sam-2", "nmass-2"];
-/// CPUs of each node that are kept. With one there is nobody to share a cache with; and links are cut with the CPUs, until those of
-/// carrefour-a do not carry what a single chain of loads asks for.
+/// CPUs of each node that are kept. With one there is nobody to share a cache with; and links are
+/// cut with the CPUs, until those of carrefour-a do not carry what a single chain of loads asks
+/// for.
 const CPUS_PER_NODE: u32 = 2;
 /// How far a bandwidth may be off its constant.
 const BANDWIDTH_PERCENT: f64 = 5.0;
@@ -29,8 +31,8 @@ const LATENCY_PERCENT: f64 = 10.0;
 /// The same for a threshold made of such.
 const THRESHOLD_PERCENT: f64 = 10.0;
 
-/// The machine by itself, with a program that waits for memory all the time, and with one that fails; then what a manager
-/// goes by. One line each.
+/// The machine by itself, with a program that waits for memory all the time, and with one that
+/// fails; then what a manager goes by. One line each.
 const SCRIPT: &str = r#"
 oneline() { tr -d '\n'; echo; }
 file=/etc/rondpoint/calibration.toml
@@ -46,12 +48,14 @@ rondpoint record --output /tmp/trace -- rondpoint-workloads chase --size 4M --ro
 echo "header $(head -n 1 /tmp/trace)"
 echo "period $(grep -o '"period":[0-9]*' /tmp/trace | sort -u | tr '\n' ' ')"
 "#;
-/// The kernel's part of a sample, from the interrupt to the ring, which no machine file knows: at most so much. What was measured
-/// comes to about 2,100 on nmass-2 and sam-2 and 900 on carrefour-a.
+/// The kernel's part of a sample, from the interrupt to the ring, which no machine file knows: at
+/// most so much. What was measured comes to about 2,100 on nmass-2 and sam-2 and 900 on
+/// carrefour-a.
 const HANDLER_INSTRUCTIONS: f64 = 3_000.0;
 /// Percent that sampling may cost [Carrefour s3.3.1].
 const SAMPLING_BUDGET: f64 = 5.0;
-/// MPKI at which N-MASS's line is looked at: as of programs that the paper calls memory-bound, and of milder ones.
+/// MPKI at which N-MASS's line is looked at: as of programs that the paper calls memory-bound, and
+/// of milder ones.
 const LINE_MPKI: [f64; 2] = [20.0, 5.0];
 
 /// What `calibration` takes.
@@ -115,7 +119,8 @@ fn check(lab: &Lab, name: &str) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// A manager that starts afterwards goes by the file: its trace's header has the thresholds, its samples the period.
+/// A manager that starts afterwards goes by the file: its trace's header has the thresholds, its
+/// samples the period.
 fn used(machine: &Machine, found: &Value, header: &Value, period: &str) -> Result<Finding> {
     let found = found.get("calibration").context("no calibration")?;
     let places = [
@@ -211,7 +216,8 @@ fn thresholds(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// SAM's threshold, and the rate that its experiment finds, which is above it and below what the line allows.
+/// SAM's threshold, and the rate that its experiment finds, which is above it and below what the
+/// line allows.
 fn sharing(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     let transfer = &machine.transfer_ns;
     let (near, far) = (transfer.same_domain_ns, transfer.remote_ns[0][1]);
@@ -238,8 +244,8 @@ fn contention(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(vec![memory, Finding::near(&machine.name, check, pair, THRESHOLD_PERCENT, "loads/s")])
 }
 
-/// What samples cost a memory-bound loop, by the shortest period that was tried; and that the period chosen is the shortest
-/// that does, among such as are twice as long as one another.
+/// What samples cost a memory-bound loop, by the shortest period that was tried; and that the
+/// period chosen is the shortest that does, among such as are twice as long as one another.
 fn sampling(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     let instruction_ns = machine.core.cycles_per_instruction * machine.cycle_ns();
     let least_ns = machine.pmu.sample_cost_ns;
@@ -247,7 +253,8 @@ fn sampling(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     let percent =
         |period: f64| costs_ns.map(|ns| 100.0 * expected::sampled_slowdown(machine, 0, period, ns));
     let tries = found.pointer("/points/sampling").and_then(Value::as_array);
-    // The shortest period, and one about four times as long: what slows the loop however rarely it is sampled is in both.
+    // The shortest period, and one about four times as long: what slows the loop however rarely it
+    // is sampled is in both.
     let [.., sparse, _, dense] = tries.map_or(&[][..], Vec::as_slice) else {
         bail!("expected three periods at least: {found}");
     };
@@ -297,8 +304,8 @@ fn penalty(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(LINE_MPKI.map(finding).into())
 }
 
-/// A program that does nothing but chase one load after the other: what it costs to be remote, and that its traffic is what
-/// Carrefour goes by from now on.
+/// A program that does nothing but chase one load after the other: what it costs to be remote, and
+/// that its traffic is what Carrefour goes by from now on.
 fn program(machine: &Machine, alone: &Value, with: &Value) -> Result<Vec<Finding>> {
     let programs = with.pointer("/calibration/programs").and_then(Value::as_array);
     let last = programs.and_then(|all| all.last()).context("no programs")?;

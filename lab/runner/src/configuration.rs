@@ -205,8 +205,8 @@ pub(crate) fn add_product(guest: &mut Initramfs, built: &Built, machine: &Machin
     guest.add_file(&built.product, PRODUCT_PATH)
 }
 
-/// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is to
-/// run it must be in the guest already.
+/// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is
+/// to run it must be in the guest already.
 pub(crate) fn with_job(
     guest: Initramfs,
     installed: &Installed,
@@ -217,8 +217,8 @@ pub(crate) fn with_job(
     complete(guest, installed, configuration, job(configuration, command, seed))
 }
 
-/// The same, where Rondpoint also records what it sees and decides. That costs it time, so only a run
-/// whose record is wanted has it.
+/// The same, where Rondpoint also records what it sees and decides. That costs it time, so only a
+/// run whose record is wanted has it.
 pub(crate) fn with_recording_job(
     guest: Initramfs,
     installed: &Installed,

@@ -1,8 +1,8 @@
 //! `rondpoint-lab demo`: four programs under five placements in five minutes, and what came of it.
 //!
 //! The machine is `carrefour-a` cut to one CPU a node, because the emulator's time goes into vCPUs;
-//! bandwidths shrink with the CPUs, so demand and capacity keep their ratio. Programs are as large as
-//! the time allows: a run must last several times as long as Rondpoint takes to act.
+//! bandwidths shrink with the CPUs, so demand and capacity keep their ratio. Programs are as large
+//! as the time allows: a run must last several times as long as Rondpoint takes to act.
 
 mod render;
 
@@ -29,8 +29,8 @@ const MACHINE: &str = "carrefour-a";
 const CPUS_PER_NODE: u32 = 1;
 /// Host time after which a run is given up; on a free core it takes half a minute at most.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Core seconds of the host for one seed; only announced. Measured on 2026-11-21: 455 on two cores of
-/// an AMD EPYC (family 25, model 17), all 20 runs one after the other.
+/// Core seconds of the host for one seed; only announced. Measured on 2026-11-21: 455 on two cores
+/// of an AMD EPYC (family 25, model 17), all 20 runs one after the other.
 const CORE_SECONDS: f64 = 455.0;
 
 /// QEMU's own memory beside the guest's: translated code, the model.
@@ -55,10 +55,10 @@ struct Program {
     arguments: &'static str,
 }
 
-/// Small pages: what moves is what the policy chose, not half a megabyte beside it. Sizes are several
-/// times the caches (0.9 MB a node); rounds are what the time allows. Threads are pinned: Carrefour takes
-/// their placement as given, and one that the kernel happens to move decides more than any policy (one
-/// run of bucket sort beside an idle numad had 0.81 of its speed).
+/// Small pages: what moves is what the policy chose, not half a megabyte beside it. Sizes are
+/// several times the caches (0.9 MB a node); rounds are what the time allows. Threads are pinned:
+/// Carrefour takes their placement as given, and one that the kernel happens to move decides more
+/// than any policy (one run of bucket sort beside an idle numad had 0.81 of its speed).
 const PROGRAMS: [Program; 4] = [
     Program {
         title: "k-means",
@@ -285,8 +285,8 @@ mod tests {
     use crate::progress::{LastThird, WorkUnit};
     use crate::result::sample_run;
 
-    /// First touch takes 2 s; the others in their order 1, 2, 2 and 0.5 s. numad moves nothing but in
-    /// the first program.
+    /// First touch takes 2 s; the others in their order 1, 2, 2 and 0.5 s. numad moves nothing but
+    /// in the first program.
     pub(super) fn sample(seeds: u64) -> Report {
         let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
         let guest = Initramfs::new();

@@ -1,5 +1,6 @@
-//! `rondpoint-lab experiments`: what the policies that move threads and processes bring, on the programs
-//! and machines of their papers, against every fixed placement; and what `auto` makes of programs that no policy was made for.
+//! `rondpoint-lab experiments`: what the policies that move threads and processes bring, on the
+//! programs and machines of their papers, against every fixed placement; and what `auto` makes of
+//! programs that no policy was made for.
 
 mod case;
 mod catalogue;
@@ -39,7 +40,8 @@ pub(crate) struct Arguments {
     names: Vec<String>,
     #[command(flatten)]
     series: Series,
-    /// Run nothing: write docs/EVALUATION.md to standard output from such JSON objects; may be given several times
+    /// Run nothing: write docs/EVALUATION.md to standard output from such JSON objects; may be
+    /// given several times
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json"])]
     page: Vec<PathBuf>,
 }

@@ -1,8 +1,8 @@
 //! What `./x setup` put into the cache, and where: the reader (and the format) of `setup.toml`.
 //!
-//! Every path in the file is relative to the cache folder, so that the folder may be moved; the paths handed out are
-//! absolute. This module only reads: it fetches nothing and repairs nothing. `xtask` shares this file, so writer and
-//! reader cannot disagree.
+//! Every path in the file is relative to the cache folder, so that the folder may be moved; the
+//! paths handed out are absolute. This module only reads: it fetches nothing and repairs nothing.
+//! `xtask` shares this file, so writer and reader cannot disagree.
 //!
 //! ```toml
 //! format = 1
@@ -99,7 +99,8 @@ pub(crate) struct Guest {
 pub(crate) struct Program {
     /// The executable.
     pub(crate) path: PathBuf,
-    /// The dynamic loader; none for a static program. It belongs at `/lib64/ld-linux-x86-64.so.2` in the guest.
+    /// The dynamic loader; none for a static program. It belongs at `/lib64/ld-linux-x86-64.so.2`
+    /// in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) loader: Option<PathBuf>,
     /// Shared libraries, the C library included, each named as programs ask for it (its soname).
@@ -151,10 +152,11 @@ pub(crate) enum InstalledError {
     NoCache,
 }
 
-/// The cache folder: `$RONDPOINT_CACHE`, else `$XDG_CACHE_HOME/rondpoint`, else `$HOME/.cache/rondpoint`.
+/// The cache folder: `$RONDPOINT_CACHE`, else `$XDG_CACHE_HOME/rondpoint`, else
+/// `$HOME/.cache/rondpoint`.
 ///
-/// `variable` looks up one environment variable. A folder that is empty or relative counts as not given, as the XDG
-/// specification asks.
+/// `variable` looks up one environment variable. A folder that is empty or relative counts as not
+/// given, as the XDG specification asks.
 pub(crate) fn cache_folder(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<PathBuf, InstalledError> {
@@ -166,7 +168,8 @@ pub(crate) fn cache_folder(
 }
 
 impl Installed {
-    /// Reads `setup.toml` in `cache`, makes its paths absolute and checks that what it names is still there.
+    /// Reads `setup.toml` in `cache`, makes its paths absolute and checks that what it names is
+    /// still there.
     pub(crate) fn load(cache: &Path) -> Result<Self, InstalledError> {
         let path = cache.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {
@@ -215,8 +218,8 @@ impl Installed {
         host.chain(folders).chain(kernel).chain([&mut self.guest.root]).chain(programs)
     }
 
-    /// Environment for QEMU, `make` and the compiler: `PATH` and `LD_LIBRARY_PATH`, set in front of `path` and
-    /// `library_path`, the values that this process has.
+    /// Environment for QEMU, `make` and the compiler: `PATH` and `LD_LIBRARY_PATH`, set in front of
+    /// `path` and `library_path`, the values that this process has.
     pub(crate) fn environment(
         &self,
         path: &str,

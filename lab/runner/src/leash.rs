@@ -1,7 +1,9 @@
-//! `rondpoint-lab leashed`: a program that does not outlive the one that started it, however that ends.
+//! `rondpoint-lab leashed`: a program that does not outlive the one that started it, however that
+//! ends.
 //!
-//! Only a process itself can ask the kernel for that, between fork and exec, where safe Rust cannot be. So the
-//! lab starts itself, which asks and then becomes the program, with the same process number.
+//! Only a process itself can ask the kernel for that, between fork and exec, where safe Rust cannot
+//! be. So the lab starts itself, which asks and then becomes the program, with the same process
+//! number.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -22,8 +24,8 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-/// A command for `program` that is killed when the thread that spawns it ends: whoever spawns it has to wait
-/// for it.
+/// A command for `program` that is killed when the thread that spawns it ends: whoever spawns it
+/// has to wait for it.
 pub(crate) fn command(program: &Path) -> Command {
     // Not by its path: a new build may be there by now.
     let mut command = Command::new("/proc/self/exe");

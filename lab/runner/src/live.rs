@@ -1,8 +1,9 @@
 //! `rondpoint-lab live`: does Rondpoint do on a real kernel what it promises?
 //!
-//! Each check boots a guest with the product in it, unmodified, and compares what the kernel, the model and
-//! Rondpoint's own report say. The checks are in `live/`, one file for each promise. Machines are cut to few
-//! CPUs, because the emulator's time goes into vCPUs; bandwidths shrink with them.
+//! Each check boots a guest with the product in it, unmodified, and compares what the kernel, the
+//! model and Rondpoint's own report say. The checks are in `live/`, one file for each promise.
+//! Machines are cut to few CPUs, because the emulator's time goes into vCPUs; bandwidths shrink
+//! with them.
 
 mod attached;
 mod births;

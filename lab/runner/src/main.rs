@@ -1,6 +1,7 @@
 //! `rondpoint-lab`: boots emulated NUMA machines and runs programs in them.
 //!
-//! This file only reads the command line. Exit codes: 0 done, 1 a run or a check failed, 2 bad usage or input.
+//! This file only reads the command line. Exit codes: 0 done, 1 a run or a check failed, 2 bad
+//! usage or input.
 
 mod batch;
 mod bench;
@@ -55,7 +56,8 @@ enum Command {
     Run(run::Arguments),
     /// Four programs under five placements, Rondpoint's among them, in five minutes
     Demo(demo::Arguments),
-    /// What the policies bring on their papers' programs, against every fixed placement, and on others
+    /// What the policies bring on their papers' programs, against every fixed placement, and on
+    /// others
     Experiments(experiments::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),

@@ -45,7 +45,8 @@ pub(crate) fn bring(program: &Path, guest: &mut Initramfs) -> Result<String> {
     Ok(target)
 }
 
-/// Puts a tool of Debian into the guest, with libraries of its own. Returns the command that runs it.
+/// Puts a tool of Debian into the guest, with libraries of its own. Returns the command that runs
+/// it.
 pub(crate) fn bring_tool(
     program: &crate::installed::Program,
     guest: &mut Initramfs,

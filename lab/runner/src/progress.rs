@@ -4,11 +4,11 @@
 //! the last third says what it brought. The third is one of the *work*, not of the time: so every
 //! placement is timed over the same piece of work, also where rounds differ from each other.
 //!
-//! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: when each round ended,
-//! seconds from the first one's start. Short rounds may be told in steps: a line `rounds_each=4` says
-//! that each end stands for four of them. Other programs are taken at their instructions, those of all
-//! vCPUs. Instructions are no progress (a thread that spins retires them too, and so does a manager
-//! beside the program), so such a figure says so.
+//! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: when each round
+//! ended, seconds from the first one's start. Short rounds may be told in steps: a line
+//! `rounds_each=4` says that each end stands for four of them. Other programs are taken at their
+//! instructions, those of all vCPUs. Instructions are no progress (a thread that spins retires them
+//! too, and so does a manager beside the program), so such a figure says so.
 
 use rondpoint_lab_init::Measurement;
 use serde::{Deserialize, Serialize};
@@ -57,8 +57,8 @@ impl LastThird {
     }
 }
 
-/// The numbers of the last line of round ends, if they rise. Rounds of two threads may end in the same
-/// microsecond.
+/// The numbers of the last line of round ends, if they rise. Rounds of two threads may end in the
+/// same microsecond.
 pub(crate) fn round_ends(stdout: &str) -> Option<Vec<f64>> {
     let line = last(stdout, ROUND_ENDS)?;
     let ends: Vec<f64> =

@@ -118,7 +118,8 @@ fn row(configuration: &ConfigurationReport, width: usize) -> String {
     )
 }
 
-/// What the table cannot say: who did not act, what was measured in instructions, what Rondpoint did.
+/// What the table cannot say: who did not act, what was measured in instructions, what Rondpoint
+/// did.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     for configuration in &report.configurations {

@@ -30,8 +30,9 @@ pub(crate) struct Arguments {
     /// The machine to emulate: a file, or the name of one that the lab brings
     #[arg(long, value_name = "FILE", default_value = "carrefour-a")]
     machine: String,
-    /// Placements to compare, separated by commas: first-touch, interleave, interleave-late[=SECONDS],
-    /// autonuma, numad, rondpoint[=POLICY[:PRESET]], rondpoint-faults, oracle
+    /// Placements to compare, separated by commas: first-touch, interleave,
+    /// interleave-late[=SECONDS], autonuma, numad, rondpoint[=POLICY[:PRESET]], rondpoint-faults,
+    /// oracle
     #[arg(
         long = "config",
         value_name = "LIST",

@@ -1,4 +1,5 @@
-//! A folder for each machine, gone with it. A lab that was killed could not remove its own: the next one does.
+//! A folder for each machine, gone with it. A lab that was killed could not remove its own: the
+//! next one does.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use anyhow::Result;
 
-/// Does the work with the numbers below `count`, `jobs` at a time; results are in the numbers' order.
-/// The first failure ends the rest.
+/// Does the work with the numbers below `count`, `jobs` at a time; results are in the numbers'
+/// order. The first failure ends the rest.
 pub(crate) fn side_by_side<R: Send>(
     count: usize,
     jobs: usize,

@@ -139,7 +139,8 @@ impl Boot<'_> {
             command.arg("-L").arg(firmware);
         }
         let threads = if emulation == Emulation::PlainThreads { "multi" } else { "single" };
-        // QEMU's own processor calls itself AMD. perf's `mem` and `c2c` choose their events by that.
+        // QEMU's own processor calls itself AMD. perf's `mem` and `c2c` choose their events by
+        // that.
         let maker = match self.machine.pmu.vendor {
             Vendor::Intel => "max,vendor=GenuineIntel",
             Vendor::Amd | Vendor::Arm => "max",
@@ -180,11 +181,11 @@ impl Boot<'_> {
     }
 }
 
-/// `tsc=reliable`: modelled time is the same on all vCPUs, which the kernel cannot find out by itself.
-/// `mitigations=off`: emulation has no speculation to defend against, and the defences flush the
-/// first-level filter at each system call. `nowatchdog`: the watchdogs would take a PMU counter.
-/// `cryptomgr.notests`: the self-tests of its ciphers would share the CPUs with the program for its
-/// first seconds, one after the other.
+/// `tsc=reliable`: modelled time is the same on all vCPUs, which the kernel cannot find out by
+/// itself. `mitigations=off`: emulation has no speculation to defend against, and the defences
+/// flush the first-level filter at each system call. `nowatchdog`: the watchdogs would take a PMU
+/// counter. `cryptomgr.notests`: the self-tests of its ciphers would share the CPUs with the
+/// program for its first seconds, one after the other.
 const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nowatchdog \
                            cryptomgr.notests rdinit=/init";
 

@@ -14,7 +14,8 @@ const PARENT: &str = r#""$0" leashed --parent $$ -- sh -c "echo there; exec slee
 
 #[test]
 fn a_program_ends_with_who_started_it_whatever_the_signal() {
-    // Not SIGINT: a shell that runs the tests in the background has it ignored, and a shell cannot undo that.
+    // Not SIGINT: a shell that runs the tests in the background has it ignored, and a shell cannot
+    // undo that.
     for signal in [Signal::TERM, Signal::KILL] {
         let mut parent = Command::new("sh")
             .args(["-c", PARENT, env!("CARGO_BIN_EXE_rondpoint-lab"), &LIFE.as_secs().to_string()])

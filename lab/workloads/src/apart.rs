@@ -1,4 +1,5 @@
-//! Threads that go through rounds each by itself, as servers do: nobody waits for anybody at the end of a round.
+//! Threads that go through rounds each by itself, as servers do: nobody waits for anybody at the
+//! end of a round.
 
 use std::time::Instant;
 
@@ -30,7 +31,8 @@ impl Clock {
         self.elapsed() >= self.seconds
     }
 
-    /// Rounds of one thread until the time is over, one at least: when each ended, and whether all were right.
+    /// Rounds of one thread until the time is over, one at least: when each ended, and whether all
+    /// were right.
     pub(crate) fn rounds(
         &self,
         mut round: impl FnMut() -> Result<bool, Failure>,

@@ -1,8 +1,9 @@
 //! Threads with a known need, begun in a known place: what policies that move threads are tried on.
 //!
-//! Each thread first touches its part of the memory on one CPU (so the part lies on that node without
-//! any memory policy), then goes to the CPU where it begins, and then gets back the mask that the
-//! process was given: where it stays is for the kernel and whoever manages it, unless `--stay`.
+//! Each thread first touches its part of the memory on one CPU (so the part lies on that node
+//! without any memory policy), then goes to the CPU where it begins, and then gets back the mask
+//! that the process was given: where it stays is for the kernel and whoever manages it, unless
+//! `--stay`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,7 +47,8 @@ pub(crate) struct Flags {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Need {
-    /// Loads lines of its own part in an order that no prefetcher follows, independent of each other
+    /// Loads lines of its own part in an order that no prefetcher follows, independent of each
+    /// other
     Own,
     /// The same of all threads' parts
     All,
@@ -133,9 +135,9 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .check("sum", sums.iter().all(|sum| *sum == expected) && all_added))
 }
 
-/// Loads [`ACCESSES`] lines, each of which holds a one, and gives their sum. The order of the blocks is
-/// that of a linear congruential generator (Knuth's MMIX, The Art of Computer Programming 2, 3.3.4) and
-/// does not wait for what is loaded.
+/// Loads [`ACCESSES`] lines, each of which holds a one, and gives their sum. The order of the
+/// blocks is that of a linear congruential generator (Knuth's MMIX, The Art of Computer Programming
+/// 2, 3.3.4) and does not wait for what is loaded.
 fn load<const BLOCK: u64>(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
     let blocks = (words.len() / WORDS_PER_LINE) as u64 / BLOCK;
     let mut sum = 0;
@@ -150,7 +152,8 @@ fn load<const BLOCK: u64>(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
     sum
 }
 
-/// Loads [`ACCESSES`] lines one after the other, from where the last round ended, and gives their sum.
+/// Loads [`ACCESSES`] lines one after the other, from where the last round ended, and gives their
+/// sum.
 fn stream(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
     let lines = words.len() / WORDS_PER_LINE;
     let mut sum = 0;

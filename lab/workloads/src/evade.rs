@@ -1,8 +1,8 @@
 //! A program that does something awkward in the very moment in which its pages are being moved.
 //!
-//! All threads read one region that the main thread has filled: just what a policy spreads. The main
-//! thread asks the kernel again and again where the pages are, and when the first of them has gone
-//! elsewhere it acts. A region is moved node by node, so there are more to come.
+//! All threads read one region that the main thread has filled: just what a policy spreads. The
+//! main thread asks the kernel again and again where the pages are, and when the first of them has
+//! gone elsewhere it acts. A region is moved node by node, so there are more to come.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -20,7 +20,8 @@ use crate::system::{self, Pages, page_bytes};
 
 /// Between two looks at where the pages are.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long it is stopped, or two, or idle without its memory: until whoever moves it must be through.
+/// How long it is stopped, or two, or idle without its memory: until whoever moves it must be
+/// through.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// How long it does something else: until whoever moves it must have judged what came of that.
 const OTHER_PHASE: Duration = Duration::from_secs(3);
@@ -90,7 +91,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
                 }
             }
         }
-        // Without a hint to the processor, which would slow it down: as the barriers do that mislead.
+        // Without a hint to the processor, which would slow it down: as the barriers do that
+        // mislead.
         while flags.how == How::Spin && !over.load(Ordering::Relaxed) {
             std::hint::black_box(());
         }

@@ -149,8 +149,8 @@ impl Shared {
 }
 
 /// How much further into its partition each thread begins than the one before: a small page and a
-/// huge page. On interleaved memory threads that all begin alike would go from node to node in step,
-/// and an emulated machine has no noise that would ever break that up.
+/// huge page. On interleaved memory threads that all begin alike would go from node to node in
+/// step, and an emulated machine has no noise that would ever break that up.
 const STEP_BYTES: usize = (2 << 20) + (4 << 10);
 
 const NO_PANIC: &str = "a thread that panics ends the process";
@@ -203,9 +203,9 @@ fn assign_from(points: &[Point], start: usize, centres: &[Point]) -> Sums {
     sums
 }
 
-/// Adds each point to its nearest centre, the first of equally near ones. Always inlined: where the compiler chose not to, the same
-/// program drew a third less from memory (712 cycles of latency on first touch instead of 1128), and it chooses by what is elsewhere
-/// in this crate.
+/// Adds each point to its nearest centre, the first of equally near ones. Always inlined: where the
+/// compiler chose not to, the same program drew a third less from memory (712 cycles of latency on
+/// first touch instead of 1128), and it chooses by what is elsewhere in this crate.
 #[inline(always)]
 #[allow(clippy::inline_always)]
 fn assign(points: &[Point], centres: &[Point]) -> Sums {

@@ -1,6 +1,6 @@
-//! Look-ups in one table that all threads share and one of them filled, as a server's: at random, and every tenth changes what it
-//! finds. Where the table lies matters, which thread runs where does not. Several of these programs may have one table, as the
-//! processes of a data base do.
+//! Look-ups in one table that all threads share and one of them filled, as a server's: at random,
+//! and every tenth changes what it finds. Where the table lies matters, which thread runs where
+//! does not. Several of these programs may have one table, as the processes of a data base do.
 
 mod table;
 
@@ -29,7 +29,8 @@ pub(crate) struct Flags {
     seed: Seed,
     #[command(flatten)]
     apart: Apart,
-    /// The table lies in this file, which other programs of the same size may use at the same time; whoever comes first fills it
+    /// The table lies in this file, which other programs of the same size may use at the same time;
+    /// whoever comes first fills it
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 }

@@ -66,7 +66,8 @@ enum Workload {
     Scan(scan::Flags),
     /// Memory, threads and children that come and go; stops, and becomes itself anew
     Churn(churn::Flags),
-    /// Memory and children that are gone before anybody could do something for them: nothing to improve
+    /// Memory and children that are gone before anybody could do something for them: nothing to
+    /// improve
     Fleeting(fleeting::Flags),
     /// Random look-ups and changes in one table that the main thread fills
     Lookup(lookup::Flags),
@@ -80,7 +81,8 @@ enum Workload {
     Crew(crew::Flags),
     /// Several of these programs at once
     Mix(mix::Flags),
-    /// Leaves, forks, stops, lets go of its memory or becomes itself anew while its pages are being moved
+    /// Leaves, forks, stops, lets go of its memory or becomes itself anew while its pages are being
+    /// moved
     Evade(evade::Flags),
     /// Reads the clock without pause on every thread: the longest time between two readings
     Clock(clock::Flags),

@@ -1,5 +1,5 @@
-//! Pairs of threads, one of which fills buffers that the other reads: what they share moves on all the time, and a pair works best
-//! behind one cache.
+//! Pairs of threads, one of which fills buffers that the other reads: what they share moves on all
+//! the time, and a pair works best behind one cache.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};

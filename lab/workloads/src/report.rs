@@ -1,4 +1,5 @@
-//! The last line of output, for people and machines alike: `workload=kmeans seconds=1.25 result=ok`.
+//! The last line of output, for people and machines alike: `workload=kmeans seconds=1.25
+//! result=ok`.
 
 use std::fmt;
 

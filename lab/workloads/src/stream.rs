@@ -122,8 +122,9 @@ fn sum(lines: &[Line]) -> f64 {
     sums.iter().sum::<f64>() + chunks.remainder().iter().map(|line| line[0]).sum::<f64>()
 }
 
-/// The same in the order of a linear congruential generator of full period (Knuth, volume 2, section
-/// 3.2.1.2; the constants are its MMIX generator's), which passes over what is beyond the end.
+/// The same in the order of a linear congruential generator of full period (Knuth, volume 2,
+/// section 3.2.1.2; the constants are its MMIX generator's), which passes over what is beyond the
+/// end.
 fn gather(lines: &[Line]) -> f64 {
     const MULTIPLIER: usize = 6_364_136_223_846_793_005;
     const INCREMENT: usize = 1_442_695_040_888_963_407;

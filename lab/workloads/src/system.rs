@@ -53,8 +53,8 @@ unsafe impl<T: Plain> Send for Pages<T> {}
 // SAFETY: shared access gives &[T] only, and T may be shared between threads.
 unsafe impl<T: Plain> Sync for Pages<T> {}
 
-/// Words of a file that other processes may have mapped too. They change under a shared reference, which atomic ones bear; an
-/// exclusive one is given to nobody.
+/// Words of a file that other processes may have mapped too. They change under a shared reference,
+/// which atomic ones bear; an exclusive one is given to nobody.
 pub(crate) struct Shared(Pages<AtomicU64>);
 
 impl Shared {
@@ -165,8 +165,8 @@ impl<T: Plain> Pages<T> {
         if result == 0 { Ok(()) } else { Err(last_error("cannot populate pages")) }
     }
 
-    /// Moves the pages to `node` with one call of `move_pages(2)`, naming the first address of each `stride`
-    /// bytes.
+    /// Moves the pages to `node` with one call of `move_pages(2)`, naming the first address of each
+    /// `stride` bytes.
     pub(crate) fn move_to(&self, node: u32, stride: usize) -> Result<(), Failure> {
         const MPOL_MF_MOVE: libc::c_int = 2;
         let base = self.start.as_ptr().cast::<u8>();
@@ -174,8 +174,8 @@ impl<T: Plain> Pages<T> {
             (0..self.bytes).step_by(stride).map(|offset| base.wrapping_add(offset)).collect();
         let targets = vec![node as libc::c_int; addresses.len()];
         let mut found = vec![-1i32; addresses.len()];
-        // SAFETY: all three arrays have as many entries as the call is told and outlive it; it writes
-        // `found` only, and the content of the pages stays as it is.
+        // SAFETY: all three arrays have as many entries as the call is told and outlive it; it
+        // writes `found` only, and the content of the pages stays as it is.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -263,7 +263,8 @@ fn full_pipe(start: *mut u8, bytes: usize) -> Result<[OwnedFd; 2], Failure> {
     while taken < bytes {
         let rest =
             libc::iovec { iov_base: start.wrapping_add(taken).cast(), iov_len: bytes - taken };
-        // SAFETY: the range is mapped for as long as the caller's pages are, and is only referred to.
+        // SAFETY: the range is mapped for as long as the caller's pages are, and is only referred
+        // to.
         let result = unsafe { libc::vmsplice(pipe[1].as_raw_fd(), &raw const rest, 1, 0) };
         if result <= 0 {
             return Err(last_error("cannot put pages into a pipe"));

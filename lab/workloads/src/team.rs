@@ -109,8 +109,8 @@ impl Team {
         self.ends.lock().expect("a panic ends the process").seconds.clone()
     }
 
-    /// Runs `work` on every thread, each with its part, and returns the results in thread order. A team
-    /// of one is the calling thread: some policies look at programs of one thread only.
+    /// Runs `work` on every thread, each with its part, and returns the results in thread order. A
+    /// team of one is the calling thread: some policies look at programs of one thread only.
     pub(crate) fn run<P: Send, R: Send>(
         &self,
         parts: Vec<P>,

@@ -1,8 +1,10 @@
-//! A private apt root: its own lists, archives and an empty package status, inside the cache folder.
+//! A private apt root: its own lists, archives and an empty package status, inside the cache
+//! folder.
 //!
-//! The status is empty so that the same packages are chosen on every machine, whatever it has installed. The user's
-//! apt configuration is read (it may hold a proxy), but its hooks are cleared and every folder that apt writes to is
-//! ours. Only `apt-get update`, `--print-uris`, `download` and `apt-cache` are ever run.
+//! The status is empty so that the same packages are chosen on every machine, whatever it has
+//! installed. The user's apt configuration is read (it may hold a proxy), but its hooks are cleared
+//! and every folder that apt writes to is ours. Only `apt-get update`, `--print-uris`, `download`
+//! and `apt-cache` are ever run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,7 +53,8 @@ impl PrivateRoot {
         self.folder.join("archives")
     }
 
-    /// Fetches the package lists. Returns the speed that apt saw, in bytes per second, where it says one.
+    /// Fetches the package lists. Returns the speed that apt saw, in bytes per second, where it
+    /// says one.
     pub(crate) fn update(&self) -> Result<Option<f64>> {
         let output = self
             .command("apt-get")
@@ -72,8 +75,8 @@ impl PrivateRoot {
         Ok(text.lines().find_map(speed))
     }
 
-    /// The packages that `packages` need, themselves included, on a machine that has nothing. `release` is
-    /// preferred where given (`-t`).
+    /// The packages that `packages` need, themselves included, on a machine that has nothing.
+    /// `release` is preferred where given (`-t`).
     pub(crate) fn closure(
         &self,
         release: Option<&str>,
@@ -149,7 +152,8 @@ fn configuration(folder: &Path) -> String {
          Dir::Cache \"{folder}/cache\";\nDir::Cache::archives \"{folder}/archives\";\nDir::Log \"{folder}/log\";\n\
          APT::Architecture \"amd64\";\n#clear APT::Architectures;\nAPT::Architectures {{ \"amd64\"; }};\n\
          APT::Install-Recommends \"false\";\nAPT::Install-Suggests \"false\";\n\
-         // The cache may lie where the user _apt cannot write; apt checks signatures and digests either way.\n\
+         // The cache may lie where the user _apt cannot write; apt checks signatures and digests
+         // either way.\n\
          APT::Sandbox::User \"root\";\n\
          Acquire::Languages \"none\";\nAcquire::Retries \"3\";\n\
          Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
@@ -183,7 +187,8 @@ fn speed(line: &str) -> Option<f64> {
     number.replace(',', "").parse::<f64>().ok().map(|number| number * factor)
 }
 
-/// The lines that `--print-uris` gives: `'URI' FILE BYTES SHA256:DIGEST`; other lines are apt's prose.
+/// The lines that `--print-uris` gives: `'URI' FILE BYTES SHA256:DIGEST`; other lines are apt's
+/// prose.
 fn parse_downloads(text: &str) -> Result<Vec<Download>> {
     let mut downloads: Vec<_> = text
         .lines()

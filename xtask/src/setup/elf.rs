@@ -1,4 +1,5 @@
-//! Reads ELF files: which symbols a program offers to its plugins, and which shared libraries it needs.
+//! Reads ELF files: which symbols a program offers to its plugins, and which shared libraries it
+//! needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-/// What the plugin looks up in QEMU when it starts: its plugin interface (version 4), and internals for the clock, the
-/// round-robin vCPU loop and interrupts. A test compares this with the plugin's own table.
+/// What the plugin looks up in QEMU when it starts: its plugin interface (version 4), and internals
+/// for the clock, the round-robin vCPU loop and interrupts. A test compares this with the plugin's
+/// own table.
 const SYMBOLS: [&str; 30] = [
     "async_run_on_cpu",
     "cpu_exit",
@@ -55,7 +57,8 @@ pub(crate) fn missing_symbols(program: &Path) -> Result<Vec<&'static str>> {
     Ok(SYMBOLS.into_iter().filter(|symbol| !exported.contains(symbol)).collect())
 }
 
-/// The shared libraries that `program` needs, directly or not, found in `folders`, in order of their names.
+/// The shared libraries that `program` needs, directly or not, found in `folders`, in order of
+/// their names.
 ///
 /// Names in `given` come from elsewhere and are neither looked for nor returned.
 pub(crate) fn libraries(

@@ -14,8 +14,8 @@ use super::sources::RELEASE;
 /// The kernel series that the lab's guest driver and the policies are written for.
 pub(crate) const KERNEL_SERIES: &str = "6.12";
 
-/// Packages that only bring programs, scripts or configuration which nothing here runs. What is left is checked
-/// after unpacking: a shared library that is missing stops the setup.
+/// Packages that only bring programs, scripts or configuration which nothing here runs. What is
+/// left is checked after unpacking: a shared library that is missing stops the setup.
 const UNUSED: [&str; 32] = [
     "adduser",
     "debconf",
@@ -51,7 +51,8 @@ const UNUSED: [&str; 32] = [
     "libtirpc-common",
 ];
 
-/// The C library belongs to the host: the plugin is linked against it, and a loader must match its library.
+/// The C library belongs to the host: the plugin is linked against it, and a loader must match its
+/// library.
 const C_LIBRARY: &str = "libc6";
 
 /// One tree to unpack.

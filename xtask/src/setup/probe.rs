@@ -1,4 +1,5 @@
-//! Does a guest kernel have what the lab and the product need? Any kernel of the series that passes is taken.
+//! Does a guest kernel have what the lab and the product need? Any kernel of the series that passes
+//! is taken.
 
 /// Kernel options that must be built in, and what would not work without.
 const NEEDED: [(&str, &str); 17] = [

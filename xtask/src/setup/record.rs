@@ -45,7 +45,8 @@ const GUEST_PROGRAMS: [(&str, &str); 6] = [
     ("perf", "usr/bin/perf"),
 ];
 
-/// Describes the unpacked trees (host, kernel, guest), with absolute paths, or says what is wrong with them.
+/// Describes the unpacked trees (host, kernel, guest), with absolute paths, or says what is wrong
+/// with them.
 pub(crate) fn describe(plan: &Plan, trees: &[PathBuf]) -> Result<Installed> {
     let [host, kernel, guest] = trees else { bail!("expected three trees, got {}", trees.len()) };
     let packages = plan.groups.iter().flat_map(|group| {

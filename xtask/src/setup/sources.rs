@@ -1,7 +1,9 @@
-//! The user's apt sources: which mirror carries Debian 12, and the sources of the private apt root made from it.
+//! The user's apt sources: which mirror carries Debian 12, and the sources of the private apt root
+//! made from it.
 //!
-//! Pure text in, text out. No registry host is named anywhere in this project: whatever mirror, proxy or snapshot the
-//! user chose for Debian 12 also serves the two further suites that the lab needs.
+//! Pure text in, text out. No registry host is named anywhere in this project: whatever mirror,
+//! proxy or snapshot the user chose for Debian 12 also serves the two further suites that the lab
+//! needs.
 
 use std::fmt::Write as _;
 
@@ -11,7 +13,8 @@ pub(crate) const RELEASE: &str = "bookworm";
 /// The keyring that signs Debian's suites, for entries that name none of their own.
 pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Options of an entry that are kept, because the mirror may not work without them: lower case, as deb822 names them.
+/// Options of an entry that are kept, because the mirror may not work without them: lower case, as
+/// deb822 names them.
 const KEPT_OPTIONS: [&str; 6] =
     ["signed-by", "trusted", "check-valid-until", "check-date", "by-hash", "allow-insecure"];
 
@@ -35,8 +38,8 @@ pub(crate) enum Style {
     OneLine,
 }
 
-/// All enabled entries for binary packages in one file's text. What is not understood is skipped, as apt itself
-/// would complain about it.
+/// All enabled entries for binary packages in one file's text. What is not understood is skipped,
+/// as apt itself would complain about it.
 pub(crate) fn parse(text: &str, style: Style) -> Vec<Source> {
     match style {
         Style::Deb822 => {
@@ -105,9 +108,11 @@ fn source_of_line(line: &str) -> Option<Source> {
     Some(Source { uris: vec![uri], suites: vec![suite], components: words.collect(), options })
 }
 
-/// Sources for the private root, in deb822 style: the mirror of Debian 12 with its backports, and the security mirror.
+/// Sources for the private root, in deb822 style: the mirror of Debian 12 with its backports, and
+/// the security mirror.
 ///
-/// `None` where no entry carries Debian 12's `main`. A user without a security entry gets none here either.
+/// `None` where no entry carries Debian 12's `main`. A user without a security entry gets none here
+/// either.
 pub(crate) fn private_sources(sources: &[Source]) -> Option<String> {
     let carries = |suite: &str| {
         sources.iter().find(|source| {

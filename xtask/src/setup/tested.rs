@@ -1,7 +1,8 @@
 //! Which packages the lab's checks have passed with: `tested.toml` beside this file.
 //!
-//! Debian replaces versions, so nothing is pinned: another package is taken when it passes the checks, and the
-//! difference is said. `./x setup --record-tested` writes the list anew, after a `./x test` that passed.
+//! Debian replaces versions, so nothing is pinned: another package is taken when it passes the
+//! checks, and the difference is said. `./x setup --record-tested` writes the list anew, after a
+//! `./x test` that passed.
 
 use std::fs;
 

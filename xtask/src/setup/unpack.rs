@@ -1,7 +1,8 @@
 //! Unpacks a group of packages into its own tree in the cache: all or nothing.
 //!
-//! Nothing is installed: `dpkg-deb -x` only writes files beneath the folder that it is given, and no maintainer
-//! script runs. A tree is unpacked beside its final name and renamed when it is whole.
+//! Nothing is installed: `dpkg-deb -x` only writes files beneath the folder that it is given, and
+//! no maintainer script runs. A tree is unpacked beside its final name and renamed when it is
+//! whole.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +14,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::plan::Group;
 
-/// Unpacks `group` from `archives` into `cache`, unless it is there already. Returns the tree's folder.
+/// Unpacks `group` from `archives` into `cache`, unless it is there already. Returns the tree's
+/// folder.
 pub(crate) fn unpack(group: &Group, archives: &Path, cache: &Path) -> Result<PathBuf> {
     let tree = cache.join(group.folder());
     if tree.exists() {
@@ -115,8 +117,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Debian's headers include each other by absolute paths under `/usr/src`. Rewrites these to go from the file
-/// that includes, so that the tree works wherever it lies.
+/// Debian's headers include each other by absolute paths under `/usr/src`. Rewrites these to go
+/// from the file that includes, so that the tree works wherever it lies.
 fn free_headers_from_the_root(tree: &Path) -> Result<()> {
     let sources = tree.join("usr/src");
     for entry in

@@ -2,8 +2,8 @@
 
 use super::{Complaint, SourceFile};
 
-/// The edges of DESIGN's table: each crate's folder, its licence, and the crates of ours that it may use. Anything
-/// else is a change of the design.
+/// The edges of DESIGN's table: each crate's folder, its licence, and the crates of ours that it
+/// may use. Anything else is a change of the design.
 const CRATES: [Room; 12] = [
     Room { folder: "crates/core", licence: PERMISSIVE, may_use: &[] },
     Room { folder: "crates/machine", licence: PERMISSIVE, may_use: &["rondpoint-core"] },
@@ -135,7 +135,8 @@ pub(super) fn edges_are_the_design_s(files: &[SourceFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// Each crate has the licence of its side of the border to QEMU and the kernel, and the workspace's lints.
+/// Each crate has the licence of its side of the border to QEMU and the kernel, and the workspace's
+/// lints.
 pub(super) fn manifests_have_licence_and_lints(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (folder, manifest) in manifests(files) {

@@ -2,8 +2,8 @@
 
 use super::{Complaint, SourceFile};
 
-/// Files and folders that may hold `unsafe`: system calls, QEMU's plugin interface, PID 1, and the one module of the
-/// workloads that makes system calls.
+/// Files and folders that may hold `unsafe`: system calls, QEMU's plugin interface, PID 1, and the
+/// one module of the workloads that makes system calls.
 const UNSAFE_ROOMS: [&str; 4] =
     ["crates/linux/src/syscall", "lab/plugin/src/", "lab/init/src/", "lab/workloads/src/system"];
 
@@ -13,10 +13,14 @@ const LONGEST_FILE: usize = 500;
 /// What a longer file says in its first line, with the reason behind it.
 const LONG_MARK: &str = "long:";
 
+/// Longest line of a comment, in characters: rustfmt's for code.
+const LONGEST_COMMENT: usize = 100;
+
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 7] = ["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
-/// Registries and mirrors, which the user chooses. Split, so that this file does not name them either.
+/// Registries and mirrors, which the user chooses. Split, so that this file does not name them
+/// either.
 const HOSTS: [[&str; 2]; 8] = [
     ["deb.deb", "ian.org"],
     ["security.deb", "ian.org"],
@@ -85,6 +89,16 @@ pub(super) fn files_are_short(files: &[SourceFile]) -> Vec<Complaint> {
         format!("{}:1: {lines} lines; at most {LONGEST_FILE}, or \"{LONG_MARK} REASON\" in the first line", file.path)
     })
     .collect()
+}
+
+/// Comments are as wide as code. Tables and what is set in columns stay as they are.
+pub(super) fn comments_are_no_wider_than_code(files: &[SourceFile]) -> Vec<Complaint> {
+    complain(rust_files(files), "expected a comment of at most 100 characters", |line| {
+        let comment = line.trim_start().strip_prefix("//");
+        let text = comment.map(|text| text.strip_prefix(['/', '!']).unwrap_or(text));
+        let is_set = |text: &str| text.starts_with(" |") || text.contains("   ");
+        line.chars().count() > LONGEST_COMMENT && text.is_some_and(|text| !is_set(text))
+    })
 }
 
 /// Each Rust file opens with what it is for, after its licence where it names one.
@@ -212,6 +226,16 @@ mod tests {
         check(files_are_short, "a.rs", &format!("//! Events (long: one table)\n{long}"), "");
         check(files_are_short, "a.rs", &"x\n".repeat(LONGEST_FILE), "");
         check(files_are_short, "a.md", &long, "");
+    }
+
+    #[test]
+    fn a_comment_that_code_would_not_be_as_wide_as_is_found() {
+        let check = |text: &str, expected: &str| {
+            check(comments_are_no_wider_than_code, "a.rs", text, expected);
+        };
+        let fits = "ä".repeat(LONGEST_COMMENT - 4);
+        check(&format!("/// {fits}\n    // {fits}"), "a.rs:2");
+        check(&format!("//! | {fits}\n//!   {fits}\nlet a = \"{fits}\"; // {fits}"), "");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use crate::units::Nanos;
 
-/// Tokens that come back with time. It may go into debt for one large purchase and then sells nothing until that is paid.
+/// Tokens that come back with time. It may go into debt for one large purchase and then sells
+/// nothing until that is paid.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Budget {
     per_s: f64,

@@ -60,8 +60,8 @@ impl History {
         self.moves.entry(subject).or_insert(Moves::none(now)).add(now, settings);
     }
 
-    /// Remembers a move if the subject may move now and did not in this very step. One search of the table: a step does this for each
-    /// of many pages.
+    /// Remembers a move if the subject may move now and did not in this very step. One search of
+    /// the table: a step does this for each of many pages.
     pub(super) fn admit(
         &mut self,
         subject: Subject,

@@ -1,4 +1,5 @@
-//! What the guard allows. Every number is a choice of ours unless a source is named; an operator may tighten or widen all of them.
+//! What the guard allows. Every number is a choice of ours unless a source is named; an operator
+//! may tighten or widen all of them.
 
 use crate::index_set::IndexSet;
 use crate::units::Nanos;
@@ -10,25 +11,30 @@ pub struct GuardSettings {
     pub act: bool,
     /// Least confidence of the model; kernel statistics alone stay below it.
     pub min_confidence: f64,
-    /// Bytes per second that may be moved from or to one node. Carrefour's own bound is 117 MiB/s (30,000 pages a second).
+    /// Bytes per second that may be moved from or to one node. Carrefour's own bound is 117 MiB/s
+    /// (30,000 pages a second).
     pub bytes_per_s_per_node: u64,
     /// Calls per second (a batch of pages or one thread is a call).
     pub calls_per_s: u32,
-    /// Samples per second and CPU; the PMU notes put the pain of large-buffer PEBS beyond a few thousand.
+    /// Samples per second and CPU; the PMU notes put the pain of large-buffer PEBS beyond a few
+    /// thousand.
     pub samples_per_s_per_cpu: u32,
     /// A page stays this long (ALGORITHMS 5.6: at most once per 5 s).
     pub page_residence: Nanos,
-    /// A thread stays this long where it was moved to (ALGORITHMS 5.6: 5 epochs; here of SAM's 100 ms, because slower policies are
-    /// held by the bound on moves), unless coherence wants it elsewhere.
+    /// A thread stays this long where it was moved to (ALGORITHMS 5.6: 5 epochs; here of SAM's 100
+    /// ms, because slower policies are held by the bound on moves), unless coherence wants it
+    /// elsewhere.
     pub thread_residence: Nanos,
     /// The window in which moves of one subject are counted.
     pub window: Nanos,
     /// Moves of one page or thread in the window.
     pub max_moves_per_window: u32,
-    /// Movers' time per time of a process (ALGORITHMS 5.6: 5 % of its run time; of the CPU time of all its threads where that is more,
-    /// because a mover works beside them on one CPU). Time that went into changes that were found better does not count …
+    /// Movers' time per time of a process (ALGORITHMS 5.6: 5 % of its run time; of the CPU time of
+    /// all its threads where that is more, because a mover works beside them on one CPU). Time that
+    /// went into changes that were found better does not count …
     pub mover_share: f64,
-    /// … and this much each process may always take (our choice: a gigabyte or more of small pages).
+    /// … and this much each process may always take (our choice: a gigabyte or more of small
+    /// pages).
     pub mover_allowance: Nanos,
     /// Share of a node's memory that stays free.
     pub reserve_share: f64,

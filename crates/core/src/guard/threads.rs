@@ -77,7 +77,8 @@ impl Guard {
         if refused { Err(Refusal::PartnerRefused) } else { Ok(()) }
     }
 
-    /// A part of an indivisible placement may be done only if all parts may. A thread that is there already is no hindrance.
+    /// A part of an indivisible placement may be done only if all parts may. A thread that is there
+    /// already is no hindrance.
     pub(super) fn check_placement(
         &self,
         proposal: &Proposal,

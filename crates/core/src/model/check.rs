@@ -210,7 +210,8 @@ fn percent(path: impl ToString, value: Option<f64>) -> Result<(), ModelError> {
     }
 }
 
-/// Far above anything that a machine of today can count in a second, and small enough that sums of it stay finite.
+/// Far above anything that a machine of today can count in a second, and small enough that sums of
+/// it stay finite.
 const MOST: f64 = 1e18;
 
 fn amount(path: impl ToString, value: Option<f64>) -> Result<(), ModelError> {

@@ -1,7 +1,9 @@
-//! Records of sampled pages: who accessed them, how often, whether somebody wrote. At most 64 bytes a page up to eight nodes,
-//! table included; with more nodes the record holds the first four that were seen and spills the rest.
+//! Records of sampled pages: who accessed them, how often, whether somebody wrote. At most 64 bytes
+//! a page up to eight nodes, table included; with more nodes the record holds the first four that
+//! were seen and spills the rest.
 //!
-//! Records come in the order in which pages were first seen, which is the order of the samples: the hash table only finds them.
+//! Records come in the order in which pages were first seen, which is the order of the samples: the
+//! hash table only finds them.
 
 use crate::limits::{DENSE_NODES, MAX_TRACKED_PAGES};
 use crate::observation::UNKNOWN_NODE;
@@ -20,7 +22,8 @@ pub struct Pages {
     capacity: usize,
     records: Vec<Record>,
     index: HashTable<u32>,
-    /// Accesses of pages that more than four nodes of a large machine touched, in the order in which that was seen.
+    /// Accesses of pages that more than four nodes of a large machine touched, in the order in
+    /// which that was seen.
     spilled: Vec<Vec<(u16, u16)>>,
     ignored: u64,
 }
@@ -35,8 +38,8 @@ struct Record {
     stores: u16,
     /// Node that holds it, or [`UNKNOWN_NODE`].
     home: u16,
-    /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0). Spilled: the list's place, low half
-    /// first.
+    /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0).
+    /// Spilled: the list's place, low half first.
     counts: [u16; DENSE_NODES],
     shift: u8,
     is_spilled: bool,
@@ -46,7 +49,8 @@ const _: () =
     assert!(size_of::<Record>() <= 48, "a record and its share of the table fit in 64 bytes");
 
 impl Record {
-    /// The list of accesses is from now on at this place, of which there are fewer than records: 32 bits hold it.
+    /// The list of accesses is from now on at this place, of which there are fewer than records: 32
+    /// bits hold it.
     fn spill_to(&mut self, place: usize) {
         self.is_spilled = true;
         self.counts = [0; DENSE_NODES];
@@ -99,7 +103,8 @@ pub struct Accessors {
 }
 
 impl Page<'_> {
-    /// `(node, sampled accesses)` of the nodes that accessed it, ascending on machines of up to eight nodes.
+    /// `(node, sampled accesses)` of the nodes that accessed it, ascending on machines of up to
+    /// eight nodes.
     pub fn accesses(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let (dense, pairs, spilled) = match &self.accesses {
             Accesses::Dense(counts) => (*counts, &[][..], &[][..]),
@@ -193,11 +198,12 @@ impl Pages {
         self.index.reserve(more, |&i| hash(records[i as usize].app, records[i as usize].address));
     }
 
-    /// Which of `parts` (a power of two) a page is in: pages of one part are neighbours in the table, so that recording part by part
-    /// stays within a cache. Holds until the table grows.
+    /// Which of `parts` (a power of two) a page is in: pages of one part are neighbours in the
+    /// table, so that recording part by part stays within a cache. Holds until the table grows.
     #[must_use]
     pub fn part(&self, app: u32, address: u64, parts: usize) -> usize {
-        // The table's place of an entry is the low bits of its hash; it has a power of two of places, 7/8 of which it fills.
+        // The table's place of an entry is the low bits of its hash; it has a power of two of
+        // places, 7/8 of which it fills.
         let places = (self.index.capacity() * 8 / 7).next_power_of_two().max(parts);
         let shift = places.trailing_zeros() - parts.trailing_zeros();
         (hash(app, address) >> shift) as usize & (parts - 1)
@@ -213,7 +219,8 @@ impl Pages {
         self.index.shrink_to_fit(|&i| hash(records[i as usize].app, records[i as usize].address));
     }
 
-    /// Adds one access. A new page is ignored (and counted) when the table is full; a known one still counts [author code].
+    /// Adds one access. A new page is ignored (and counted) when the table is full; a known one
+    /// still counts [author code].
     pub fn record(
         &mut self,
         app: u32,
@@ -238,7 +245,8 @@ impl Pages {
         Some(id)
     }
 
-    /// Adds what was seen of a page in another interval, there of the process with another index perhaps. `None` where the table is full.
+    /// Adds what was seen of a page in another interval, there of the process with another index
+    /// perhaps. `None` where the table is full.
     pub fn add(&mut self, page: &Page<'_>, app: u32) -> Option<PageId> {
         let id = self.find_or_add(app, page.address, page.shift)?;
         let record = &mut self.records[id.0 as usize];
@@ -364,7 +372,8 @@ impl Pages {
     /// Memory that the table holds now, for the promise of bytes per page.
     #[must_use]
     pub fn memory(&self) -> Bytes {
-        // A slot of the hash table is a 32-bit index and one control byte; a spilled list is its pairs and where they are.
+        // A slot of the hash table is a 32-bit index and one control byte; a spilled list is its
+        // pairs and where they are.
         let index = self.index.capacity() * 8 / 7 * (size_of::<u32>() + 1);
         let spilled: usize = self.spilled.iter().map(|list| list.capacity() * 4).sum();
         let spilled = spilled + self.spilled.capacity() * size_of::<Vec<(u16, u16)>>();
@@ -387,8 +396,8 @@ fn count_in(list: &mut Vec<(u16, u16)>, node: u16, times: u16) {
     }
 }
 
-/// A multiply-and-fold of page number and process, with fixed constants (the golden ratio and another odd number): it only finds
-/// records and never orders them.
+/// A multiply-and-fold of page number and process, with fixed constants (the golden ratio and
+/// another odd number): it only finds records and never orders them.
 fn hash(app: u32, address: u64) -> u64 {
     let mixed = (address >> PAGE_SHIFT) ^ (u64::from(app) << 44);
     let product = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xd6e8_feb8_6659_fd93_u64);

@@ -1,8 +1,9 @@
 //! Memory that several processes have mapped: whose pages those are.
 //!
-//! A page of shared memory has an address in each process that maps it. Kept for each of them, it would look like a page that only that
-//! process's threads use: each would have it brought to itself, and take it away from the others. So in a model it is a page of one
-//! of them, its owner, with the accesses of all.
+//! A page of shared memory has an address in each process that maps it. Kept for each of them, it
+//! would look like a page that only that process's threads use: each would have it brought to
+//! itself, and take it away from the others. So in a model it is a page of one of them, its owner,
+//! with the accesses of all.
 
 use super::App;
 use crate::observation::{ProcessObservation, SharedMapping, SharedObject};
@@ -10,8 +11,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// An owner runs for at least so many percent of one CPU, if any of the processes does (our choice): policies leave alone who hardly
-/// runs, as the process often does that started the others.
+/// An owner runs for at least so many percent of one CPU, if any of the processes does (our
+/// choice): policies leave alone who hardly runs, as the process often does that started the
+/// others.
 const OWNER_CPU_PERCENT: f64 = 10.0;
 
 /// Where the processes of a model have mapped what others have mapped too.
@@ -105,7 +107,8 @@ impl SharedMemory {
         }
     }
 
-    /// The processes (their indices) that have mapped the object of a page, if not this very page; nobody where that is no shared memory.
+    /// The processes (their indices) that have mapped the object of a page, if not this very page;
+    /// nobody where that is no shared memory.
     #[must_use]
     pub fn sharers(&self, app: usize, address: u64) -> &[usize] {
         self.part(app, address).map_or(&[], |part| &self.sharers[part.sharers])

@@ -5,15 +5,17 @@ use crate::observation::Exemption;
 use crate::units::Tid;
 use alloc::vec::Vec;
 
-/// A node is home if it answers more than this share of the accesses (inferred): a thread with its data on two nodes by halves gains
-/// nothing on either.
+/// A node is home if it answers more than this share of the accesses (inferred): a thread with its
+/// data on two nodes by halves gains nothing on either.
 pub const MIN_HOME_SHARE: f64 = 0.60;
 /// Samples of a thread below which they say nothing about its home (inferred).
 const MIN_SAMPLES: u32 = 8;
-/// A thread below this share of a CPU needs none of its own [inferred; Carrefour's author code watches threads from 10 % on].
+/// A thread below this share of a CPU needs none of its own [inferred; Carrefour's author code
+/// watches threads from 10 % on].
 pub(crate) const RUNNING_SHARE: f64 = 0.10;
-/// By how many standard deviations of a fair coin samples have to exceed a half, so that chance makes no home: two, or the few samples of
-/// a window send a thread whose data is on two nodes to one and, in the next window, back.
+/// By how many standard deviations of a fair coin samples have to exceed a half, so that chance
+/// makes no home: two, or the few samples of a window send a thread whose data is on two nodes to
+/// one and, in the next window, back.
 const CHANCE: f64 = 2.0;
 
 /// Where a thread's samples say that its data is.
@@ -55,7 +57,8 @@ pub struct ThreadRates {
     pub instructions_per_s: Option<f64>,
     /// COH: misses served by a cache of another node, per second.
     pub coherence_remote_per_s: Option<f64>,
-    /// SNP: misses of the private levels served by a neighbour behind the same last-level cache, per second.
+    /// SNP: misses of the private levels served by a neighbour behind the same last-level cache,
+    /// per second.
     pub coherence_local_per_s: Option<f64>,
     /// MEM: last-level cache misses, per second.
     pub memory_per_s: Option<f64>,
@@ -71,7 +74,8 @@ pub struct ThreadRates {
     pub stalls_per_coherence: Option<f64>,
     /// Reads among its DRAM accesses in percent, where counted.
     pub read_percent: Option<f64>,
-    /// Share of DRAM accesses that were local, where counted: with homes it says whether the CPI is the local or the remote one.
+    /// Share of DRAM accesses that were local, where counted: with homes it says whether the CPI is
+    /// the local or the remote one.
     pub local_dram_share: Option<f64>,
 }
 

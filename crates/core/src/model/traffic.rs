@@ -1,4 +1,5 @@
-//! Who draws how much from whose memory, and what Carrefour derives from it: load, LAR, MC-IMB, MAPTU.
+//! Who draws how much from whose memory, and what Carrefour derives from it: load, LAR, MC-IMB,
+//! MAPTU.
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;
@@ -13,8 +14,8 @@ pub struct Traffic {
     pub requests_per_us: Matrix<f64>,
 }
 
-/// Which standard deviation. The published final table fits the population's, draft and author code the sample's (n − 1): for four
-/// controllers the second is 1.1547 times the first.
+/// Which standard deviation. The published final table fits the population's, draft and author code
+/// the sample's (n − 1): for four controllers the second is 1.1547 times the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Deviation {
@@ -86,7 +87,8 @@ impl Traffic {
         (total > 0.0).then(|| 100.0 * local / total)
     }
 
-    /// Controller imbalance in percent (MC-IMB) over [`Topology::controllers`]; `None` without traffic.
+    /// Controller imbalance in percent (MC-IMB) over [`Topology::controllers`]; `None` without
+    /// traffic.
     #[must_use]
     pub fn imbalance_percent(&self, deviation: Deviation, topology: &Topology) -> Option<f64> {
         let load = self.load_per_us();

@@ -1,4 +1,5 @@
-//! From two observations to a model: differences, rates, page records. The same for live, simulated and replayed hosts.
+//! From two observations to a model: differences, rates, page records. The same for live, simulated
+//! and replayed hosts.
 
 mod ingest;
 mod rates;
@@ -34,7 +35,8 @@ impl Default for UpdateSettings {
 }
 
 impl Model {
-    /// The interval between two observations of one host. A process or thread that is not in both has no rates yet.
+    /// The interval between two observations of one host. A process or thread that is not in both
+    /// has no rates yet.
     #[must_use]
     pub fn update(
         topology: &Topology,
@@ -45,7 +47,8 @@ impl Model {
         Self::between(topology, previous, current, &[], settings)
     }
 
-    /// The same where observations lie in between whose samples (or hint faults) belong to the interval too.
+    /// The same where observations lie in between whose samples (or hint faults) belong to the
+    /// interval too.
     #[must_use]
     pub fn between(
         topology: &Topology,
@@ -109,8 +112,9 @@ impl Quality {
         Some(delta.events)
     }
 
-    /// Confidence: what the rung can tell, less what was lost or not counted. The rungs' values order them and put kernel
-    /// statistics below the guard's limit; they are our choice, not measured.
+    /// Confidence: what the rung can tell, less what was lost or not counted. The rungs' values
+    /// order them and put kernel statistics below the guard's limit; they are our choice, not
+    /// measured.
     fn sensing(&self, model: &Model, sources: &[&Samples]) -> Sensing {
         let is_fault =
             |samples: &Samples| samples.list.first().is_some_and(|s| s.source == Source::HintFault);
@@ -173,8 +177,8 @@ fn traffic(
     Traffic::from_counts(&counts, elapsed)
 }
 
-/// What a thread ran in the interval. Who was not there before was born in it, unless it ran longer than that: then it came from
-/// somewhere else, and what it did here is not known.
+/// What a thread ran in the interval. Who was not there before was born in it, unless it ran longer
+/// than that: then it came from somewhere else, and what it did here is not known.
 fn cpu_time(before: Option<&ThreadObservation>, now: &ThreadObservation, elapsed: Nanos) -> Nanos {
     match before {
         Some(before) => now.cpu_time.since(before.cpu_time),
@@ -257,12 +261,14 @@ fn add_process(
     model.apps.push(app);
 }
 
-/// MRR in percent: reads among DRAM accesses where countable, else 100 less the refills that came modified [Carrefour, footnote 4].
+/// MRR in percent: reads among DRAM accesses where countable, else 100 less the refills that came
+/// modified [Carrefour, footnote 4].
 fn read_percent(reads: &Ratio, refills: &Ratio) -> Option<f64> {
     reads.percent().or(refills.percent().map(|modified| 100.0 - modified))
 }
 
-/// Use of the links: counted where it can be, else the machine's traffic laid over the declared routes.
+/// Use of the links: counted where it can be, else the machine's traffic laid over the declared
+/// routes.
 fn link_use(
     topology: &Topology,
     previous: &Observation,

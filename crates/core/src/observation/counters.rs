@@ -1,4 +1,5 @@
-//! Hardware counters as they are read: a raw value and for how long it was enabled and really counted.
+//! Hardware counters as they are read: a raw value and for how long it was enabled and really
+//! counted.
 
 use crate::units::Nanos;
 use alloc::vec::Vec;
@@ -15,15 +16,18 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter that is never multiplexed and has no times of its own (an uncore or software count).
+    /// A counter that is never multiplexed and has no times of its own (an uncore or software
+    /// count).
     #[must_use]
     pub const fn exact(value: u64) -> Self {
         Self { value, enabled: Nanos(0), running: Nanos(0) }
     }
 
-    /// Events since `earlier`, scaled to the time it was enabled, and the share of that time in which it really counted.
+    /// Events since `earlier`, scaled to the time it was enabled, and the share of that time in
+    /// which it really counted.
     ///
-    /// `None` if it never counted in between or went backwards (reset, reused): such an interval says nothing.
+    /// `None` if it never counted in between or went backwards (reset, reused): such an interval
+    /// says nothing.
     #[must_use]
     pub fn since(self, earlier: Self) -> Option<Delta> {
         let events = self.value.checked_sub(earlier.value)? as f64;
@@ -51,11 +55,13 @@ pub struct Delta {
     pub events: f64,
     /// Share of the enabled time in which it counted.
     pub running_share: f64,
-    /// Enabled time; for a per-thread counter that is its CPU time. Zero where the counter has no times.
+    /// Enabled time; for a per-thread counter that is its CPU time. Zero where the counter has no
+    /// times.
     pub enabled: Nanos,
 }
 
-/// Which event a per-thread counter counts. What it is called on which processor is the reader's business.
+/// Which event a per-thread counter counts. What it is called on which processor is the reader's
+/// business.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// Retired instructions.
@@ -70,7 +76,8 @@ pub enum Event {
     LlcReferences,
     /// Loads that hit the last-level cache.
     LlcHits,
-    /// Last-level cache misses, prefetches of the last private cache included where the event has them.
+    /// Last-level cache misses, prefetches of the last private cache included where the event has
+    /// them.
     LlcMisses,
     /// Last-level cache misses of prefetches, where counted apart from the demand misses.
     LlcPrefetchMisses,
@@ -82,7 +89,8 @@ pub enum Event {
     RemoteForward,
     /// Served by a cache of another node that held the line modified.
     RemoteHitm,
-    /// Served by another private cache behind the same last-level cache, where counted directly (SNP of SAM-MPH).
+    /// Served by another private cache behind the same last-level cache, where counted directly
+    /// (SNP of SAM-MPH).
     SnoopLocal,
     /// DRAM requests to the own node.
     LocalDram,
@@ -90,7 +98,8 @@ pub enum Event {
     RemoteDram,
     /// Cycles in which the thread waited for memory.
     StallCycles,
-    /// Refills of the first-level cache from beyond the private caches (or from DRAM where that is countable).
+    /// Refills of the first-level cache from beyond the private caches (or from DRAM where that is
+    /// countable).
     Refills,
     /// Those of them whose line came in Modified state.
     RefillsModified,

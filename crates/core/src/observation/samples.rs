@@ -13,7 +13,8 @@ pub enum Source {
     FirstLevel,
     /// Another private cache level of the same CPU.
     Private,
-    /// A line already on its way, from memory or a cache: what a stream that is prefetched waits for.
+    /// A line already on its way, from memory or a cache: what a stream that is prefetched waits
+    /// for.
     InFlight,
     /// Last-level cache of the own domain.
     LastLevel,

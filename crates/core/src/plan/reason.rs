@@ -1,4 +1,5 @@
-//! Why something is proposed or refused: typed, with the numbers that led to it. Text is made from it only when printing.
+//! Why something is proposed or refused: typed, with the numbers that led to it. Text is made from
+//! it only when printing.
 //!
 //! Each policy keeps its own reasons beside its code; here they become one type.
 
@@ -133,12 +134,14 @@ pub enum Refusal {
         /// The rule.
         held: Held,
     },
-    /// The action does not make sense on this topology (a CPU or node that is not there, an empty list).
+    /// The action does not make sense on this topology (a CPU or node that is not there, an empty
+    /// list).
     Malformed,
 }
 
 impl Reason {
-    /// Whether a thread may be moved before its residence is over: only to bring sharers together (SAM's phase C).
+    /// Whether a thread may be moved before its residence is over: only to bring sharers together
+    /// (SAM's phase C).
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Sam(SamReason::Move { phase: Phase::Coherence, .. }))
@@ -150,7 +153,8 @@ impl Reason {
         matches!(self, Self::AsymSched(AsymSchedReason::Placement(_)))
     }
 
-    /// The thread with which this one changes places, if it is one half of an exchange: both move or neither.
+    /// The thread with which this one changes places, if it is one half of an exchange: both move
+    /// or neither.
     #[must_use]
     pub fn exchanged_with(&self) -> Option<Tid> {
         match self {

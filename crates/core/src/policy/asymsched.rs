@@ -1,18 +1,22 @@
-//! AsymSched: which nodes a group of communicating nodes occupies, on machines whose links differ in bandwidth and direction.
+//! AsymSched: which nodes a group of communicating nodes occupies, on machines whose links differ
+//! in bandwidth and direction.
 //!
-//! Lepers, Quéma and Fedorova, "Thread and Memory Placement on NUMA Systems: Asymmetry Matters", USENIX ATC 2015. Bandwidth counts more
-//! than hops: some pairs two hops apart have more of it than pairs one hop apart. All threads of a node move together, so the number
-//! of nodes and the threads on each stay what they are.
+//! Lepers, Quéma and Fedorova, "Thread and Memory Placement on NUMA Systems: Asymmetry Matters",
+//! USENIX ATC 2015. Bandwidth counts more than hops: some pairs two hops apart have more of it than
+//! pairs one hop apart. All threads of a node move together, so the number of nodes and the threads
+//! on each stay what they are.
 //!
-//! The steps: [`cluster`] joins the nodes of a process whose threads use each other's memory or caches. [`search`] finds the
-//! placement that moves least among those within 10 % of the best weighted bandwidth. [`decision`] drops it if it costs some application
-//! more than 5 % of its run time. After the threads, `memory` follows: page by page for two seconds, then all of it if more
-//! than 90 % of the accesses still go to the old nodes. With our preset so does memory that lies away from all threads of its process
-//! (`away`), also where the threads stay.
+//! The steps: [`cluster`] joins the nodes of a process whose threads use each other's memory or
+//! caches. [`search`] finds the placement that moves least among those within 10 % of the best
+//! weighted bandwidth. [`decision`] drops it if it costs some application more than 5 % of its run
+//! time. After the threads, `memory` follows: page by page for two seconds, then all of it if more
+//! than 90 % of the accesses still go to the old nodes. With our preset so does memory that lies
+//! away from all threads of its process (`away`), also where the threads stay.
 //!
-//! What it may not do: move threads of one node apart, or touch who is exempt; a node with such a thread is left alone by all. What it
-//! cannot see: sharing between processes, and anything inside a node. The paper enumerates all placements; the search here does not
-//! ([`search`] says how), and is exact up to 16 nodes.
+//! What it may not do: move threads of one node apart, or touch who is exempt; a node with such a
+//! thread is left alone by all. What it cannot see: sharing between processes, and anything inside
+//! a node. The paper enumerates all placements; the search here does not ([`search`] says how), and
+//! is exact up to 16 nodes.
 
 mod away;
 pub mod cluster;
@@ -65,7 +69,8 @@ pub(super) const REGISTERED: Registered = Registered {
     },
 };
 
-/// Sampling while memory follows threads: Carrefour's accurate rate, for nothing is published of AsymSched's.
+/// Sampling while memory follows threads: Carrefour's accurate rate, for nothing is published of
+/// AsymSched's.
 const ACCURATE: Sampling = carrefour::preset::FINAL.sampling.accurate;
 /// Sampling else: Carrefour's cheap rate, a fourth of that.
 const CHEAP: Sampling = carrefour::preset::FINAL.sampling.cheap;
@@ -97,19 +102,22 @@ impl AsymSched {
         }
     }
 
-    /// Processes of which more than 20 % of the pages are interleaved on purpose: the remote memory traffic that makes says nothing about
-    /// who belongs together, so only their cache traffic counts (ALGORITHMS 5.4).
+    /// Processes of which more than 20 % of the pages are interleaved on purpose: the remote memory
+    /// traffic that makes says nothing about who belongs together, so only their cache traffic
+    /// counts (ALGORITHMS 5.4).
     pub fn set_interleaved(&mut self, interleaved: BTreeSet<Pid>) {
         self.interleaved = interleaved;
     }
 
-    /// Whether a process is on its way: its threads are about to move or did, and its memory follows.
+    /// Whether a process is on its way: its threads are about to move or did, and its memory
+    /// follows.
     #[must_use]
     pub fn is_anybody_moving(&self) -> bool {
         self.states.values().any(|state| state.phase != Phase::Stable)
     }
 
-    /// The nodes that the threads of a process left, with those that they took, while its memory still follows.
+    /// The nodes that the threads of a process left, with those that they took, while its memory
+    /// still follows.
     #[must_use]
     pub fn on_the_way(&self, pid: Pid) -> &[NodeMove] {
         match self.states.get(&pid).map(|state| &state.phase) {
@@ -118,8 +126,9 @@ impl AsymSched {
         }
     }
 
-    /// Whether the nodes of a process are this policy's to choose: bandwidth differs, and in the last decision its threads on several of
-    /// them used each other's memory. Until there is one, whether it runs on several.
+    /// Whether the nodes of a process are this policy's to choose: bandwidth differs, and in the
+    /// last decision its threads on several of them used each other's memory. Until there is one,
+    /// whether it runs on several.
     #[must_use]
     pub fn chooses_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
         let decided = self.states.get(&app.pid).and_then(|state| state.is_joined);
@@ -132,7 +141,8 @@ impl AsymSched {
         self.states.get(&pid).map_or(Nanos(0), |state| state.migration_time)
     }
 
-    /// The last decision, for reports. Its indices are those of the [`Situation`]: nodes with CPUs, managed applications, both ascending.
+    /// The last decision, for reports. Its indices are those of the [`Situation`]: nodes with CPUs,
+    /// managed applications, both ascending.
     #[must_use]
     pub fn last_decision(&self) -> Option<&Decision> {
         self.last.as_ref()
@@ -172,7 +182,8 @@ impl AsymSched {
         proposals
     }
 
-    /// Samples find the pages that follow; where nobody is on the way, a few say enough of who uses whose memory.
+    /// Samples find the pages that follow; where nobody is on the way, a few say enough of who uses
+    /// whose memory.
     fn sample(&mut self, model: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for app in &model.apps {
@@ -233,8 +244,9 @@ impl AsymSched {
         proposals
     }
 
-    /// Where memory that an application has away from its threads goes with a placement, and how much that is: nothing where it would be
-    /// over its budget, which the placement itself then keeps.
+    /// Where memory that an application has away from its threads goes with a placement, and how
+    /// much that is: nothing where it would be over its budget, which the placement itself then
+    /// keeps.
     fn gather(
         &self,
         reading: &Reading,
@@ -253,8 +265,8 @@ impl AsymSched {
         (moves.into_iter().map(of_machine).collect(), memory)
     }
 
-    /// Memory away from threads that are well placed already comes to them, if as much is asked of it as makes a process one that uses
-    /// other nodes' memory.
+    /// Memory away from threads that are well placed already comes to them, if as much is asked of
+    /// it as makes a process one that uses other nodes' memory.
     fn gather_for_who_stays(&mut self, model: &Model, reading: &Reading, decision: &Decision) {
         for cluster in &decision.clusters {
             let away = reading.away[cluster.app].iter();
@@ -392,9 +404,10 @@ fn steps(
     decision.moves().filter(|(from, _)| own >> from & 1 == 1).map(reason).collect()
 }
 
-/// Every thread on a node that is left goes to the CPUs of the node that is taken. The other threads of the process are kept where they
-/// are: their masks are free else, and the kernel's balancing takes them away from the pair that was chosen (seen in the lab within
-/// seconds; ours, published is that threads go). Who sleeps on a node of none of them is left alone.
+/// Every thread on a node that is left goes to the CPUs of the node that is taken. The other
+/// threads of the process are kept where they are: their masks are free else, and the kernel's
+/// balancing takes them away from the pair that was chosen (seen in the lab within seconds; ours,
+/// published is that threads go). Who sleeps on a node of none of them is left alone.
 fn move_threads(
     model: &Model,
     topology: &Topology,

@@ -1,7 +1,10 @@
-//! `auto`: all four policies at once, each at its own period, in one order and with rules for where they contradict each other.
+//! `auto`: all four policies at once, each at its own period, in one order and with rules for where
+//! they contradict each other.
 //!
-//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms while it finds something to do, else once a second; then, once a
-//! second, N-MASS for processes that exchange data with nobody, AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
+//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms while it finds something to do,
+//! else once a second; then, once a second, N-MASS for processes that exchange data with nobody,
+//! AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS
+//! 5.4 and 5.6):
 //!
 //! | rule | where |
 //! |---|---|
@@ -29,13 +32,15 @@
 //!
 //! Whom N-MASS may not move it takes to stay, with its core and its share of the cache.
 //!
-//! What the rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are the guard's, as for every policy; the
-//! asymmetry and the span that AsymSched needs are its own tests. What a policy is told to leave it leaves in its own algorithm, so
-//! that it does not reckon with a move that will not be made.
+//! What the rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are
+//! the guard's, as for every policy; the asymmetry and the span that AsymSched needs are its own
+//! tests. What a policy is told to leave it leaves in its own algorithm, so that it does not reckon
+//! with a move that will not be made.
 //!
-//! Not taken from the document: SAM may also move threads to nodes that the process does not occupy, without which phases R and B
-//! would repair nothing in a process on one node; nor may it move them inside the nodes that AsymSched chooses, whose number and threads
-//! a move would change as well.
+//! Not taken from the document: SAM may also move threads to nodes that the process does not
+//! occupy, without which phases R and B would repair nothing in a process on one node; nor may it
+//! move them inside the nodes that AsymSched chooses, whose number and threads a move would change
+//! as well.
 
 mod epoch;
 mod flags;
@@ -110,15 +115,17 @@ pub struct Auto {
     held: Vec<Refused>,
 }
 
-/// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many as make a flag steady. Ten looks a
-/// second cost more than watching may where there is nothing to do, and a wish that is not steady yet brings them back.
+/// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many
+/// as make a flag steady. Ten looks a second cost more than watching may where there is nothing to
+/// do, and a wish that is not steady yet brings them back.
 const CALM: u32 = STEADY_ABOVE + 1;
 /// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
 const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
 impl Auto {
-    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism that found pages to move and did not
-    /// help is off for the next round, after a longer period [ALGORITHMS 5.6].
+    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism
+    /// that found pages to move and did not help is off for the next round, after a longer period
+    /// [ALGORITHMS 5.6].
     #[must_use]
     pub fn new(carrefour: &CarrefourPreset) -> Self {
         let carrefour = CarrefourPreset {
@@ -207,7 +214,8 @@ impl Auto {
         proposals
     }
 
-    /// What samples name, and the samples for it, of processes with which nobody else has to do. `over` = the epoch, if it ends.
+    /// What samples name, and the samples for it, of processes with which nobody else has to do.
+    /// `over` = the epoch, if it ends.
     fn pair(
         &mut self,
         over: Option<&Model>,
@@ -277,7 +285,8 @@ impl Auto {
         proposals
     }
 
-    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process goes.
+    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process
+    /// goes.
     fn permute(
         &mut self,
         model: &Model,
@@ -297,7 +306,8 @@ impl Auto {
         proposals
     }
 
-    /// Carrefour, once an epoch or less often, after the others. `claimed` = what the others do in this step.
+    /// Carrefour, once an epoch or less often, after the others. `claimed` = what the others do in
+    /// this step.
     fn place_pages(
         &mut self,
         model: &Model,
@@ -340,7 +350,8 @@ impl Auto {
             .or_else(|| self.past.threads_moved(pid))
     }
 
-    /// The slower three, on what the whole epoch showed; `proposals` has SAM's of this step and gets theirs.
+    /// The slower three, on what the whole epoch showed; `proposals` has SAM's of this step and
+    /// gets theirs.
     fn end_epoch(
         &mut self,
         mut model: Model,
@@ -464,9 +475,10 @@ impl Policy for Auto {
         self.carrefour.full_sampling()
     }
 
-    /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is left of the epoch, or of Carrefour's
-    /// longer period while no memory follows threads: a look that comes a little early would find it not over, and the next one would
-    /// end it a whole period late.
+    /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is
+    /// left of the epoch, or of Carrefour's longer period while no memory follows threads: a look
+    /// that comes a little early would find it not over, and the next one would end it a whole
+    /// period late.
     fn period(&self) -> Nanos {
         let shortest = self.sam.period();
         if self.calm < CALM {
@@ -479,7 +491,8 @@ impl Policy for Auto {
         Nanos(whole.0.saturating_sub(self.epoch.elapsed().0)).max(shortest)
     }
 
-    /// Every policy was asked once: at the end of an epoch, which a rest that comes a little early must not cut off.
+    /// Every policy was asked once: at the end of an epoch, which a rest that comes a little early
+    /// must not cut off.
     fn settles_within(&self) -> Nanos {
         Nanos(EPOCH.0 + EPOCH.0 / 4)
     }

@@ -1,13 +1,18 @@
-//! Carrefour: pages move, spread or get copies so that no memory controller and no link is congested.
+//! Carrefour: pages move, spread or get copies so that no memory controller and no link is
+//! congested.
 //!
-//! Dashti et al., "Traffic Management", ASPLOS 2013, and the authors' code where the text is silent; ALGORITHMS section 1. A round:
+//! Dashti et al., "Traffic Management", ASPLOS 2013, and the authors' code where the text is
+//! silent; ALGORITHMS section 1. A round:
 //!
-//! 1. per application, [`gates::Gates`]: is there enough traffic, and is it uneven, remote or read-only enough for a mechanism;
-//! 2. per sampled page, [`pages::Marks`]: one accessing node → move there; several that only read → a copy each; several → away from
+//! 1. per application, [`gates::Gates`]: is there enough traffic, and is it uneven, remote or
+//!    read-only enough for a mechanism;
+//! 2. per sampled page, [`pages::Marks`]: one accessing node → move there; several that only read →
+//!    a copy each; several → away from
 //!    its controller with the probability of the controller's share of the traffic;
 //! 3. batches with a reason; the rate of sampling follows what the last round really changed.
 //!
-//! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of machine A's capacity.
+//! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of
+//! machine A's capacity.
 
 pub mod between;
 pub mod gates;
@@ -63,7 +68,8 @@ pub struct Carrefour {
     preset: Preset,
     replication_offered: bool,
     apps: BTreeMap<Pid, AppState>,
-    /// For so long nobody needs another round: what was tried is of no use, and nobody else is looked at closely.
+    /// For so long nobody needs another round: what was tried is of no use, and nobody else is
+    /// looked at closely.
     wait: Option<Nanos>,
     /// Rounds in a row in which no application needed anything.
     quiet_rounds: u32,
@@ -82,7 +88,8 @@ impl Carrefour {
         }
     }
 
-    /// Whether the host can replicate; what cannot be replicated is interleaved. It also learns it from outcomes.
+    /// Whether the host can replicate; what cannot be replicated is interleaved. It also learns it
+    /// from outcomes.
     #[must_use]
     pub fn with_replication(mut self, offered: bool) -> Self {
         self.replication_offered = offered;
@@ -93,13 +100,15 @@ impl Carrefour {
         &self.preset
     }
 
-    /// Mechanisms of a process's last round; `None` before the first and where the application was left alone.
+    /// Mechanisms of a process's last round; `None` before the first and where the application was
+    /// left alone.
     #[must_use]
     pub fn mechanisms(&self, pid: Pid) -> Option<Mechanisms> {
         Some(self.apps.get(&pid)?.last?.used).filter(|used| used.any())
     }
 
-    /// What the last round proposed for the pages of a process was not done: there is nothing to judge it by.
+    /// What the last round proposed for the pages of a process was not done: there is nothing to
+    /// judge it by.
     pub(super) fn withdraw(&mut self, pid: Pid) {
         if let Some(state) = self.apps.get_mut(&pid) {
             state.last = None;
@@ -181,8 +190,9 @@ impl Carrefour {
         model.apps.iter().filter_map(wait).min().filter(|_| are_left)
     }
 
-    /// The sampling rate that an application should have now, and why. `changes` of placement were made since the last round, or are
-    /// wanted in this one (see [`preset::SamplingRates::min_share`]); `needed` keep the accurate rate.
+    /// The sampling rate that an application should have now, and why. `changes` of placement were
+    /// made since the last round, or are wanted in this one (see
+    /// [`preset::SamplingRates::min_share`]); `needed` keep the accurate rate.
     fn sampling(
         &self,
         app: &App,
@@ -192,7 +202,8 @@ impl Carrefour {
     ) -> (Sampling, SamplingCause) {
         let rates = &self.preset.sampling;
         match (verdict, changes) {
-            // Where samples are the only source of traffic, switching them off would make blind for good.
+            // Where samples are the only source of traffic, switching them off would make blind for
+            // good.
             (Err(cause), _)
                 if app.traffic_source == TrafficSource::Samples
                     && rates.disabled == Sampling::Off =>
@@ -334,7 +345,8 @@ impl Carrefour {
         (!unstable && app.exempt.is_none()).then_some(*gates)
     }
 
-    /// Marks the pages of all enabled applications in one pass over the table, then those between them.
+    /// Marks the pages of all enabled applications in one pass over the table, then those between
+    /// them.
     fn mark<'a>(
         &'a self,
         model: &'a Model,

@@ -1,14 +1,16 @@
 //! Threads that take turns on crowded CPUs stay on the node of their data.
 //!
-//! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more threads want to run, the
-//! kernel takes whoever waits to the CPU that is idle next, on another node as well, and its data stays behind: sixteen threads
-//! with barriers on the eight CPUs of carrefour-a have a fourth of their data on their own node, as chance would have it, and run
-//! 1.5 times as fast if each is kept where its data is (emulated, crowded-barriers in docs/EVALUATION.md). So each thread whose
-//! samples name one node is held on the CPUs of that node, where the kernel goes on balancing.
+//! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more
+//! threads want to run, the kernel takes whoever waits to the CPU that is idle next, on another
+//! node as well, and its data stays behind: sixteen threads with barriers on the eight CPUs of
+//! carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.5
+//! times as fast if each is kept where its data is (emulated, crowded-barriers in
+//! docs/EVALUATION.md). So each thread whose samples name one node is held on the CPUs of that
+//! node, where the kernel goes on balancing.
 //!
-//! No node takes more than its share of the threads. If half as many again have their data there, it takes none: then pages have to go,
-//! not threads. Whoever is held beyond that, or has its data elsewhere now, is let go. Ours: none of the four systems looks at more
-//! threads than CPUs.
+//! No node takes more than its share of the threads. If half as many again have their data there,
+//! it takes none: then pages have to go, not threads. Whoever is held beyond that, or has its data
+//! elsewhere now, is let go. Ours: none of the four systems looks at more threads than CPUs.
 
 use super::sam::{Basis, Thresholds};
 use super::{Policy, Registered};
@@ -34,16 +36,19 @@ pub(super) const REGISTERED: Registered = Registered {
     make: |preset| preset.is_none().then(|| Box::new(Home::default()) as Box<dyn Policy>),
 };
 
-/// So many running threads for four CPUs are a crowd (our choice): not a helper beside a thread on each CPU.
+/// So many running threads for four CPUs are a crowd (our choice): not a helper beside a thread on
+/// each CPU.
 const CROWD_OF_FOUR: usize = 5;
 
-/// A process that has begun so short a time ago may be gone as soon: it counts for nothing (our choice).
+/// A process that has begun so short a time ago may be gone as soon: it counts for nothing (our
+/// choice).
 const YOUNG: Nanos = Nanos::from_millis(500);
 
 /// State of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Home {
-    /// The node of each thread's data, as samples last told; not in it: on several nodes, or never seen.
+    /// The node of each thread's data, as samples last told; not in it: on several nodes, or never
+    /// seen.
     homes: BTreeMap<Tid, usize>,
     /// The node on which a mask of ours holds a thread.
     held: BTreeMap<Tid, usize>,
@@ -77,7 +82,8 @@ pub enum HomeReason {
         /// The crowd.
         crowded: Crowded,
     },
-    /// The thread may run anywhere again: its data is not there any more, or too many have theirs there.
+    /// The thread may run anywhere again: its data is not there any more, or too many have theirs
+    /// there.
     Release {
         /// Where it was held.
         node: usize,
@@ -225,8 +231,8 @@ impl Home {
         proposals
     }
 
-    /// Whether one of the threads is on another node than its data: whom the kernel takes next is chance. While all are at home
-    /// they may stay there by themselves.
+    /// Whether one of the threads is on another node than its data: whom the kernel takes next is
+    /// chance. While all are at home they may stay there by themselves.
     fn is_anybody_away<'a>(
         &self,
         mut threads: impl Iterator<Item = (&'a App, &'a Thread)>,

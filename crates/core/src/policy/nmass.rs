@@ -1,11 +1,14 @@
-//! N-MASS: on which processor single-threaded processes run, trading data locality against contention for the shared cache.
+//! N-MASS: on which processor single-threaded processes run, trading data locality against
+//! contention for the shared cache.
 //!
-//! Majo and Gross, "Memory Management in NUMA Multicore Systems", ISMM 2011. [`maximum_local()`] puts the processes with the highest
-//! NUMA penalty at home; [`refine()`] then shifts the cheapest of them away while that evens out the pressure on the caches, never
-//! past the pressure at which the link between the processors saturates. Memory is never moved.
+//! Majo and Gross, "Memory Management in NUMA Multicore Systems", ISMM 2011. [`maximum_local()`]
+//! puts the processes with the highest NUMA penalty at home; [`refine()`] then shifts the cheapest
+//! of them away while that evens out the pressure on the caches, never past the pressure at which
+//! the link between the processors saturates. Memory is never moved.
 //!
-//! [`map`] is the algorithm on plain numbers; `penalty` says how dear remote memory is and how that is known; `trigger` says when to
-//! run at all. What it cannot do: more processes than cores, processes with several threads, memory on several nodes.
+//! [`map`] is the algorithm on plain numbers; `penalty` says how dear remote memory is and how that
+//! is known; `trigger` says when to run at all. What it cannot do: more processes than cores,
+//! processes with several threads, memory on several nodes.
 
 mod appetite;
 mod candidates;
@@ -110,7 +113,8 @@ impl NMass {
         }
     }
 
-    /// Gives a process the profile of its program, from separate runs. Its penalty then comes from there.
+    /// Gives a process the profile of its program, from separate runs. Its penalty then comes from
+    /// there.
     pub fn set_profile(&mut self, pid: Pid, profile: Profile) {
         self.profiles.insert(pid, profile);
     }
@@ -149,8 +153,8 @@ impl NMass {
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
     }
 
-    /// What mapping these candidates asks for, each with the cache domain that it gives to the process. Who `stays` uses its core and its
-    /// cache, and nothing is asked for it.
+    /// What mapping these candidates asks for, each with the cache domain that it gives to the
+    /// process. Who `stays` uses its core and its cache, and nothing is asked for it.
     fn run(
         &self,
         candidates: &[Candidate],
@@ -209,7 +213,8 @@ impl NMass {
         mapping.places.iter().filter(is_free).map(placed).collect()
     }
 
-    /// One epoch without some processes, whose cores are then taken: gives what is proposed, and what would have been with the cause.
+    /// One epoch without some processes, whose cores are then taken: gives what is proposed, and
+    /// what would have been with the cause.
     pub(super) fn propose_unless<H: Copy>(
         &mut self,
         model: &Model,

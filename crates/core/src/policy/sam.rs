@@ -1,12 +1,14 @@
 //! SAM, the sharing-aware mapper: which threads share a socket, from per-thread counters alone.
 //!
-//! Srikanthan et al., "Data Sharing or Resource Contention", USENIX ATC 2015: data shared across sockets (phase C), memory accessed
-//! across sockets (phase R) and memory bandwidth (phase B) are repaired in this order, one problem an interval of 100 ms. The full
-//! paper was not at hand; the gaps are filled from the authors' code, whose defects are repaired in the default and kept, as far as
-//! they are rules, in the preset `author`.
+//! Srikanthan et al., "Data Sharing or Resource Contention", USENIX ATC 2015: data shared across
+//! sockets (phase C), memory accessed across sockets (phase R) and memory bandwidth (phase B) are
+//! repaired in this order, one problem an interval of 100 ms. The full paper was not at hand; the
+//! gaps are filled from the authors' code, whose defects are repaired in the default and kept, as
+//! far as they are rules, in the preset `author`.
 //!
-//! [`consolidate()`] and [`decide()`] are the algorithm on plain numbers; [`place`] is what SAM-MPH (USENIX ATC 2016) puts before them:
-//! whole applications, by their tolerance of latency. Threads move, memory does not.
+//! [`consolidate()`] and [`decide()`] are the algorithm on plain numbers; [`place`] is what SAM-MPH
+//! (USENIX ATC 2016) puts before them: whole applications, by their tolerance of latency. Threads
+//! move, memory does not.
 
 mod away;
 mod bandwidth;
@@ -125,8 +127,9 @@ pub(super) struct Flagged {
 }
 
 impl Sam {
-    /// One interval in which some threads do not move for the sake of a phase: gives what is proposed, and what would have been with
-    /// the cause. Not for SAM-MPH, which places applications.
+    /// One interval in which some threads do not move for the sake of a phase: gives what is
+    /// proposed, and what would have been with the cause. Not for SAM-MPH, which places
+    /// applications.
     pub(super) fn propose_unless<H: Copy>(
         &mut self,
         model: &Model,
@@ -161,7 +164,8 @@ impl Sam {
         })
     }
 
-    /// What was learnt of these threads holds for the images of the nodes, because their memory goes there with them.
+    /// What was learnt of these threads holds for the images of the nodes, because their memory
+    /// goes there with them.
     pub(super) fn relabel(
         &mut self,
         topology: &Topology,
@@ -178,7 +182,8 @@ impl Sam {
         self.preset.basis.for_topology(topology)
     }
 
-    /// Looks at the machine and gives what it sees to `then`, with the thresholds and the applications' statistics.
+    /// Looks at the machine and gives what it sees to `then`, with the thresholds and the
+    /// applications' statistics.
     fn interval<T>(
         &mut self,
         model: &Model,
@@ -261,7 +266,8 @@ impl Policy for Sam {
         Nanos::from_millis(100)
     }
 
-    /// Its two rounds of counters are over, and what it does in one interval shows in the next (our choice).
+    /// Its two rounds of counters are over, and what it does in one interval shows in the next (our
+    /// choice).
     fn settles_within(&self) -> Nanos {
         Nanos(5 * self.period().0)
     }

@@ -1,8 +1,10 @@
-//! Thread clustering by sharing: threads that share data onto one node, unless they would fight for its resources.
+//! Thread clustering by sharing: threads that share data onto one node, unless they would fight for
+//! its resources.
 //!
-//! What Carrefour assumes has run before it. Kamali's variant as Carrefour describes it (default): sharers come together only if the
-//! node's memory bears them and the balance of the load is kept. The sets of threads per page and their constants are those of the
-//! experimental code of Carrefour's authors (preset `author`); `tam` groups by signatures and always gathers.
+//! What Carrefour assumes has run before it. Kamali's variant as Carrefour describes it (default):
+//! sharers come together only if the node's memory bears them and the balance of the load is kept.
+//! The sets of threads per page and their constants are those of the experimental code of
+//! Carrefour's authors (preset `author`); `tam` groups by signatures and always gathers.
 
 mod clusters;
 mod observe;
@@ -98,7 +100,8 @@ impl Sharing {
         Self { preset, is_page_round: false }
     }
 
-    /// Whether all of these threads (by place in the model) share data with another of their process, by samples.
+    /// Whether all of these threads (by place in the model) share data with another of their
+    /// process, by samples.
     #[must_use]
     pub fn names_all(&self, model: &Model, topology: &Topology, threads: &[usize]) -> bool {
         let mut asked = vec![false; model.apps.len()];
@@ -110,7 +113,8 @@ impl Sharing {
         threads.iter().all(is_named)
     }
 
-    /// [`Policy::propose`] for some of the processes: threads of the others stay where they are. `is_held` = by an earlier round.
+    /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.
+    /// `is_held` = by an earlier round.
     pub fn propose_for(
         &mut self,
         model: &Model,

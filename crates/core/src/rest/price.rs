@@ -1,15 +1,19 @@
-//! Whether being counted is dear to a program: it pays each time that a thread goes on or off a CPU, and for each task that is born.
+//! Whether being counted is dear to a program: it pays each time that a thread goes on or off a
+//! CPU, and for each task that is born.
 //!
-//! Measured (*emulated*, in a slow motion of 10): two threads that sleep 1,200 times for each second that they run lose 7 % of their speed, which is
-//! 59 µs each time, and two at 7,500 barriers a second 18 %; eight threads that start one child after the other, 113 a second, lost 15 %,
-//! which is 12 ms a child (docs/EVALUATION.md, sam-spread; docs/BENCHMARKS.md). On metal, without slow motion, a tenth of that is expected (inferred); 128 inherited events that count nothing made a birth
-//! and an end 1.1 ms longer on a busy virtual machine.
+//! Measured (*emulated*, in a slow motion of 10): two threads that sleep 1,200 times for each
+//! second that they run lose 7 % of their speed, which is 59 µs each time, and two at 7,500
+//! barriers a second 18 %; eight threads that start one child after the other, 113 a second, lost
+//! 15 %, which is 12 ms a child (docs/EVALUATION.md, sam-spread; docs/BENCHMARKS.md). On metal,
+//! without slow motion, a tenth of that is expected (inferred); 128 inherited events that count
+//! nothing made a birth and an end 1.1 ms longer on a busy virtual machine.
 
 use super::IDLE_CPUS;
 use crate::observation::{Observation, ProcessObservation, ThreadObservation};
 use crate::units::Tid;
 
-/// Above so many time slices in a second on a CPU it is dear: 3 % in slow motion, a tenth of that without (our choice).
+/// Above so many time slices in a second on a CPU it is dear: 3 % in slow motion, a tenth of that
+/// without (our choice).
 const DEAR_SLICES: f64 = 500.0;
 /// A birth costs about as much as so many time slices.
 const SLICES_OF_A_BIRTH: f64 = 500.0;
@@ -60,7 +64,8 @@ mod tests {
     use crate::units::{Nanos, Pid};
     use alloc::vec;
 
-    /// A thread that had run for 5 s, after a second in which it was put on a CPU so often and ran for so many milliseconds.
+    /// A thread that had run for 5 s, after a second in which it was put on a CPU so often and ran
+    /// for so many milliseconds.
     fn check(births: Option<u64>, slices: Option<u64>, ms: u64) -> bool {
         let at = |second, slices: Option<u64>, ms, births| {
             let cpu_time = Nanos::from_millis(5000 + ms);

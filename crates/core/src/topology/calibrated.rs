@@ -6,32 +6,38 @@ use alloc::format;
 /// Thresholds by measurement; each `None` where it was not measured, and the published one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Calibrated {
-    /// Carrefour's MAPTU: the fewest DRAM requests in a microsecond of a program whose run time depended on placement.
+    /// Carrefour's MAPTU: the fewest DRAM requests in a microsecond of a program whose run time
+    /// depended on placement.
     pub requests_per_us: Option<f64>,
-    /// SAM: lines that a thread receives from another socket in a second above which sharers belong on one.
+    /// SAM: lines that a thread receives from another socket in a second above which sharers belong
+    /// on one.
     pub coherence_per_s: Option<f64>,
-    /// SAM: last-level cache misses in a second of all threads of a socket from which on they slow each other.
+    /// SAM: last-level cache misses in a second of all threads of a socket from which on they slow
+    /// each other.
     pub memory_per_s: Option<f64>,
-    /// SAM: requests of one thread to remote memory in a second above which it belongs where its data is.
+    /// SAM: requests of one thread to remote memory in a second above which it belongs where its
+    /// data is.
     pub remote_per_s: Option<f64>,
     /// N-MASS: what running remote costs.
     pub penalty: Option<PenaltyLine>,
 }
 
-/// N-MASS's linear model: cycles per instruction remote over local, by last-level cache misses per 1000 instructions
-/// [N-MASS s3.2].
+/// N-MASS's linear model: cycles per instruction remote over local, by last-level cache misses per
+/// 1000 instructions [N-MASS s3.2].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PenaltyLine {
     /// Penalty of a program without misses.
     pub intercept: f64,
     /// What each miss per 1000 instructions adds.
     pub slope_per_mpki: f64,
-    /// The highest penalty that was seen: beyond the programs that it was made from the line says no more than that.
+    /// The highest penalty that was seen: beyond the programs that it was made from the line says
+    /// no more than that.
     pub most: f64,
 }
 
 impl PenaltyLine {
-    /// The line with the least squared error through points of (MPKI, penalty); `None` for points that have but one MPKI.
+    /// The line with the least squared error through points of (MPKI, penalty); `None` for points
+    /// that have but one MPKI.
     #[must_use]
     pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;

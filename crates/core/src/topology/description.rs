@@ -53,7 +53,8 @@ pub struct Cpu {
     pub core: usize,
     /// Index of its package (socket).
     pub package: usize,
-    /// Taken out of scheduling by the administrator (isolcpus, nohz_full, isolated cpuset partition): never used.
+    /// Taken out of scheduling by the administrator (isolcpus, nohz_full, isolated cpuset
+    /// partition): never used.
     pub isolated: bool,
 }
 
@@ -235,7 +236,8 @@ impl Description {
         Ok(())
     }
 
-    /// A route is a chain of links from the holding to the accessing node; none at all means that it is not known.
+    /// A route is a chain of links from the holding to the accessing node; none at all means that
+    /// it is not known.
     fn check_route(
         &self,
         accessing: usize,

@@ -1,7 +1,8 @@
 //! A machine in one line of text, for tests: `node:2 llc:2 core:4 pu:2 mem:16`.
 //!
-//! `node` nodes, each with `llc` cache domains of `core` cores with `pu` hardware threads and `mem` GiB. Missing parts are 1, `mem` 16.
-//! `gbs:6` gives each controller 6 GB/s, `mhz:2300` the clock. Every node is a package; CPUs are numbered node by node.
+//! `node` nodes, each with `llc` cache domains of `core` cores with `pu` hardware threads and `mem`
+//! GiB. Missing parts are 1, `mem` 16. `gbs:6` gives each controller 6 GB/s, `mhz:2300` the clock.
+//! Every node is a package; CPUs are numbered node by node.
 
 use super::{Cpu, Description, NodeDescription, Topology, TopologyError};
 use crate::units::Bytes;

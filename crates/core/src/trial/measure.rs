@@ -29,16 +29,19 @@ pub struct Measure {
     pub requests_per_1000: Option<f64>,
 }
 
-/// A thread counts as busy with at least this share of the busiest thread's CPU time: one that only waits for the others is no
-/// measure of progress (our choice).
+/// A thread counts as busy with at least this share of the busiest thread's CPU time: one that only
+/// waits for the others is no measure of progress (our choice).
 const BUSY_SHARE: f64 = 0.25;
-/// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that falls away).
+/// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that
+/// falls away).
 const PHASE_CHANGE: f64 = 0.3;
-/// A change by more of what is asked of memory in an instruction is another phase, unless threads were moved, which changes it by
-/// itself. It has to show in misses and in requests where both are known: prefetches that come in time where they came late turn
-/// misses into hits and ask for the same.
+/// A change by more of what is asked of memory in an instruction is another phase, unless threads
+/// were moved, which changes it by itself. It has to show in misses and in requests where both are
+/// known: prefetches that come in time where they came late turn misses into hits and ask for the
+/// same.
 const PHASE_CHANGE_DEMAND: f64 = 0.5;
-/// Student's t for 95 % with three windows on both sides (4 degrees of freedom); more windows only make it too careful.
+/// Student's t for 95 % with three windows on both sides (4 degrees of freedom); more windows only
+/// make it too careful.
 const T_95: f64 = 2.776;
 /// Below this nothing is called a change, however little the windows vary.
 const LEAST_NOISE: f64 = 0.01;
@@ -86,7 +89,8 @@ impl Measure {
         self.instructions_per_s.is_some()
     }
 
-    /// Whether the program does what it did in another window, as far as threads, CPU use and what is asked of memory tell.
+    /// Whether the program does what it did in another window, as far as threads, CPU use and what
+    /// is asked of memory tell.
     #[must_use]
     pub fn is_phase_of(&self, other: &Self) -> bool {
         let like = |a: f64, b: f64, most: f64| (a - b).abs() <= most * b.abs();
@@ -119,7 +123,8 @@ pub enum Verdict {
     PhaseChange,
     /// Worse, but the processes that were moved with it gained more: it stays.
     Traded,
-    /// Worse, but nothing of it can be put back: memory that mixed with other memory of its process. It stays, and is not tried again soon.
+    /// Worse, but nothing of it can be put back: memory that mixed with other memory of its
+    /// process. It stays, and is not tried again soon.
     NoWayBack,
     /// Not worse itself, but one that it changed places with goes back: undone with it.
     Returned,
@@ -198,10 +203,12 @@ impl Comparison {
         }
     }
 
-    /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory alone was moved.
+    /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory
+    /// alone was moved.
     ///
-    /// Instructions never confirm themselves, and those of the slowest thread are instructions too: where latency or stalls are known,
-    /// one of them has to be better as well, or threads that all spin would do.
+    /// Instructions never confirm themselves, and those of the slowest thread are instructions too:
+    /// where latency or stalls are known, one of them has to be better as well, or threads that all
+    /// spin would do.
     #[must_use]
     pub fn verdict(&self, moved_threads: bool) -> Verdict {
         if self.phase > PHASE_CHANGE || (!moved_threads && self.misses > PHASE_CHANGE_DEMAND) {
@@ -227,8 +234,9 @@ impl Comparison {
         }
     }
 
-    /// Less spinning at barriers lowers the sum of instructions, but never those of the slowest thread, for which the others wait: if
-    /// both fall, the program is slower, whatever latency and stalls say. An own count of progress knows better.
+    /// Less spinning at barriers lowers the sum of instructions, but never those of the slowest
+    /// thread, for which the others wait: if both fall, the program is slower, whatever latency and
+    /// stalls say. An own count of progress knows better.
     fn all_threads_slower(&self) -> bool {
         let fell = |part: Option<Change>| {
             part.is_some_and(|part| part.change < -(part.noise + CLEAR_FALL))
@@ -258,7 +266,8 @@ fn change(
     Some(Change { change: (mean_after - mean_before) / mean_before, noise: noise.max(LEAST_NOISE) })
 }
 
-/// Mean, and square of its standard error, of the windows in which a value is known; `None` where those are too few for a verdict.
+/// Mean, and square of its standard error, of the windows in which a value is known; `None` where
+/// those are too few for a verdict.
 fn mean_and_error(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Option<(f64, f64)> {
     let values: Vec<f64> = windows.iter().filter_map(value).collect();
     if values.len() < MIN_TRIAL_WINDOWS {
@@ -270,7 +279,8 @@ fn mean_and_error(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Op
     Some((mean, squares / (count - 1.0) / count))
 }
 
-/// The mean of what was measured of one process; noises add as if they were one measurement, because they are not independent.
+/// The mean of what was measured of one process; noises add as if they were one measurement,
+/// because they are not independent.
 fn mean(parts: &[Change]) -> Option<Change> {
     let count = parts.len() as f64;
     (!parts.is_empty()).then(|| Change {
@@ -365,8 +375,8 @@ mod tests {
         );
     }
 
-    /// Threads that spin once memory was moved: five times the instructions, and half of the requests for memory,
-    /// which are served sooner.
+    /// Threads that spin once memory was moved: five times the instructions, and half of the
+    /// requests for memory, which are served sooner.
     #[test]
     fn threads_that_spin_are_another_phase_also_where_only_requests_are_counted() {
         let window = |instructions_per_s, requests_per_us, latency, source| {
@@ -390,8 +400,8 @@ mod tests {
         assert_eq!(verdict(TrafficSource::HintFaults), Verdict::Better);
     }
 
-    /// A stream whose prefetches came late: once its memory is spread they come in time, so what was a miss is a hit, and as much is
-    /// asked of memory as before.
+    /// A stream whose prefetches came late: once its memory is spread they come in time, so what
+    /// was a miss is a hit, and as much is asked of memory as before.
     #[test]
     fn prefetches_that_come_in_time_are_no_other_phase() {
         let verdict = |requests: f64| {

@@ -1,10 +1,13 @@
-//! Processes whose threads were moved in one plan: what one gave up another may have gained, so they are judged together.
+//! Processes whose threads were moved in one plan: what one gave up another may have gained, so
+//! they are judged together.
 //!
-//! N-MASS lets one process use memory from afar so that another, which uses more of it, need not. By itself the first is worse off. So
-//! what was moved in one plan stays where its processes gain in the mean. Where they do not, who lost most goes back, and with it
-//! whoever it changed places with or was one placement with: one half of that undone puts two threads where one was. The others that
-//! lost are judged again without it, for what they lost may be what its company cost them: of two that share a cache from afar and lose,
-//! one alone may gain. Half of the losers go at a time, so that a bad plan of n processes is gone after log2 n trials.
+//! N-MASS lets one process use memory from afar so that another, which uses more of it, need not.
+//! By itself the first is worse off. So what was moved in one plan stays where its processes gain
+//! in the mean. Where they do not, who lost most goes back, and with it whoever it changed places
+//! with or was one placement with: one half of that undone puts two threads where one was. The
+//! others that lost are judged again without it, for what they lost may be what its company cost
+//! them: of two that share a cache from afar and lose, one alone may gain. Half of the losers go at
+//! a time, so that a bad plan of n processes is gone after log2 n trials.
 
 use super::measure::{Change, Verdict};
 use super::{Judged, Trial};
@@ -71,8 +74,8 @@ impl Trial {
     }
 }
 
-/// Trials that are to be judged now, in groups that are judged together. A settled one waits for those that it was moved with, until one
-/// of them is overdue.
+/// Trials that are to be judged now, in groups that are judged together. A settled one waits for
+/// those that it was moved with, until one of them is overdue.
 pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     let mut groups = Vec::new();
     let mut left: BTreeSet<Pid> = trials.keys().copied().collect();
@@ -89,7 +92,8 @@ pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     groups
 }
 
-/// A process and all that it was moved with, directly or by way of others; they are taken from `left`.
+/// A process and all that it was moved with, directly or by way of others; they are taken from
+/// `left`.
 fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Trial>) -> Vec<Pid> {
     let mut group = Vec::from([first]);
     let mut next = 0;
@@ -106,8 +110,8 @@ fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Tr
     group
 }
 
-/// Gives each process of a group the verdict that the whole deserves, and says who is judged again. `partners`: whom it changed places
-/// with.
+/// Gives each process of a group the verdict that the whole deserves, and says who is judged again.
+/// `partners`: whom it changed places with.
 pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeSet<Pid> {
     let compared = group.iter().filter(|judged| judged.verdict != Verdict::PhaseChange);
     let changes: Vec<Change> = compared.filter_map(|judged| judged.comparison.combined).collect();
@@ -135,9 +139,9 @@ pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeS
     }
 }
 
-/// What processes gain in the mean. Their noises are those of measurements of different things, so it is their squares that add: one that
-/// gains 49 % ± 21 and one that loses 17 % ± 17 gain 16 % ± 14 (a run of demo-pairs; with noises simply averaged that was no gain, and
-/// both were put back).
+/// What processes gain in the mean. Their noises are those of measurements of different things, so
+/// it is their squares that add: one that gains 49 % ± 21 and one that loses 17 % ± 17 gain 16 % ±
+/// 14 (a run of demo-pairs; with noises simply averaged that was no gain, and both were put back).
 fn mean_of_processes(changes: &[Change]) -> Option<Change> {
     let count = changes.len() as f64;
     (!changes.is_empty()).then(|| Change {
@@ -193,7 +197,8 @@ mod tests {
         Plan { number, steps: pids.iter().map(step).collect(), ..Plan::default() }
     }
 
-    /// Processes make this progress, are moved by these plans one window after the other, and make that progress; what came of it.
+    /// Processes make this progress, are moved by these plans one window after the other, and make
+    /// that progress; what came of it.
     fn check(before: &[f64], plans: &[&[u32]], after: &[f64], expected: &str) {
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(before), |_| false), []));
@@ -273,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_judged_when_it_is_complete_or_for_long_enough() {
-        // Far from its memory it is slower, with it it is faster; the last number is of windows of a quarter of a second until it was told.
+        // Far from its memory it is slower, with it it is faster; the last number is of windows of
+        // a quarter of a second until it was told.
         const WINDOW: Nanos = Nanos::from_millis(250);
         let told = |under_way: u64| {
             let mut trials = Trials::default();

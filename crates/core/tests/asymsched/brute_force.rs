@@ -1,7 +1,8 @@
 //! Enumeration of placements, written from the definition and sharing nothing with the search.
 //!
-//! Occupants with the same clusters and kind are interchangeable. Up to 8 nodes every injective assignment is tried; with more, one for
-//! every way to give node sets to groups of interchangeable occupants, of which least movement is then read off directly.
+//! Occupants with the same clusters and kind are interchangeable. Up to 8 nodes every injective
+//! assignment is tried; with more, one for every way to give node sets to groups of interchangeable
+//! occupants, of which least movement is then read off directly.
 
 use crate::case::Case;
 
@@ -18,7 +19,8 @@ type Placement = Vec<Option<usize>>;
 /// Weights are multiples of an eighth, so eighths of weight × MB/s are whole numbers.
 const UNIT: f64 = 8.0;
 
-/// Largest value; then, from 90 % of it up, least bytes; then the current placement; then the larger value; then [`LastResort`].
+/// Largest value; then, from 90 % of it up, least bytes; then the current placement; then the
+/// larger value; then [`LastResort`].
 pub(crate) fn best(case: &Case) -> Best {
     let gain = Gain::new(case);
     let mut best = 0;
@@ -103,7 +105,8 @@ impl Gain {
         Self { both_ways: (0..count).map(both).collect(), pairs, lower }
     }
 
-    /// What the occupants of `node` add on `target`, with those of lower nodes placed. Called a hundred million times, unoptimised.
+    /// What the occupants of `node` add on `target`, with those of lower nodes placed. Called a
+    /// hundred million times, unoptimised.
     fn of(&self, placement: &[Option<usize>], node: usize, target: usize) -> u64 {
         let both_ways = &self.both_ways[target];
         let mut sum = 0;
@@ -194,7 +197,8 @@ fn sets(case: &Case, placement: &[Option<usize>]) -> Vec<u64> {
     parts(case).into_iter().flat_map(part).collect()
 }
 
-/// All injective assignments of the occupants of `node` and above to nodes of their kind, and what each is worth.
+/// All injective assignments of the occupants of `node` and above to nodes of their kind, and what
+/// each is worth.
 fn inject(
     case: &Case,
     gain: &Gain,
@@ -211,7 +215,8 @@ fn inject(
     if !is_in(case.occupied, node) {
         return inject(case, gain, placement, node + 1, used, value, visit);
     }
-    // A plain loop: in a test that is not optimised, an iterator with a filter takes most of the time.
+    // A plain loop: in a test that is not optimised, an iterator with a filter takes most of the
+    // time.
     let (kind, mut target) = (case.kinds[node], 0);
     while target < count {
         if used >> target & 1 == 0 && case.kinds[target] == kind {
@@ -223,8 +228,8 @@ fn inject(
     }
 }
 
-/// One placement for each way to give node sets to the groups: who can stay stays, the others ascending. The last group has no
-/// cluster and takes what is left. One kind of node only.
+/// One placement for each way to give node sets to the groups: who can stay stays, the others
+/// ascending. The last group has no cluster and takes what is left. One kind of node only.
 fn give(
     case: &Case,
     groups: &[Vec<usize>],

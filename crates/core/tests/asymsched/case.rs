@@ -28,7 +28,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// A random machine with up to `most` nodes, disjoint clusters on shuffled nodes. `even` draws from few values, so that ties abound.
+    /// A random machine with up to `most` nodes, disjoint clusters on shuffled nodes. `even` draws
+    /// from few values, so that ties abound.
     pub(crate) fn random(random: &mut Random, most: usize, even: bool) -> Self {
         let count = 2 + random.below(most - 1);
         let mut left = count;
@@ -64,7 +65,8 @@ impl Case {
         Self::on(random, Matrix::from_fn(8, |i, j| f64::from(PAPER_MB_S[i][j])), shape, false)
     }
 
-    /// Two or three clusters of different processes on the same nodes: what is glued must stay glued.
+    /// Two or three clusters of different processes on the same nodes: what is glued must stay
+    /// glued.
     pub(crate) fn overlapping(random: &mut Random, most: usize) -> Self {
         let mut case = Self::random(random, most, false);
         let count = case.kinds.len();

@@ -1,4 +1,5 @@
-//! Every machine file: whatever its matrix and the shape of the clusters, the search agrees with enumeration.
+//! Every machine file: whatever its matrix and the shape of the clusters, the search agrees with
+//! enumeration.
 
 use crate::brute_force;
 use crate::case::Case;

@@ -1,4 +1,5 @@
-//! AsymSched held by enumeration, by its conformance vector and tables, and by what must always be true.
+//! AsymSched held by enumeration, by its conformance vector and tables, and by what must always be
+//! true.
 
 mod brute_force;
 mod case;

@@ -1,4 +1,5 @@
-//! From models to proposals over several epochs: placement, pages that follow, full migration, and who is left alone.
+//! From models to proposals over several epochs: placement, pages that follow, full migration, and
+//! who is left alone.
 
 use crate::notation::paper;
 use expect_test::{Expect, expect};
@@ -109,7 +110,8 @@ fn the_lighter_node_goes_to_the_neighbour_of_the_heavier() {
     );
 }
 
-/// The process with a main thread on node 1, the neighbour, that waits for the others; on node 3 waits another.
+/// The process with a main thread on node 1, the neighbour, that waits for the others; on node 3
+/// waits another.
 fn with_sleepers(preset: Preset) -> Vec<Proposal> {
     let mut model = model(
         1000,
@@ -132,7 +134,8 @@ fn who_sleeps_holds_no_node_and_is_left_alone() {
     assert!(published.contains("thread 702 of 7 to CPUs 4-5"), "there it does: {published}");
 }
 
-/// The kernel took a worker from node 5, where its memory lies, to node 4, and the main thread to node 7.
+/// The kernel took a worker from node 5, where its memory lies, to node 4, and the main thread to
+/// node 7.
 #[test]
 fn memory_away_follows_who_runs_and_who_waits_far_away_is_not_bound_there() {
     let mut model = model(
@@ -336,7 +339,8 @@ fn the_measured_preset_learns_what_migration_takes() {
     assert!((policy.seconds_per_gb() - 2.0 / 2.048).abs() < 1e-9);
 }
 
-/// What the kernel's balancing left of [`FAR`]: the threads of node 5 run on node 3, their memory is where it was.
+/// What the kernel's balancing left of [`FAR`]: the threads of node 5 run on node 3, their memory
+/// is where it was.
 const SCATTERED: Process = Process {
     pid: 7,
     cpus: &[0, 1, 6, 7],

@@ -152,7 +152,8 @@ proptest! {
         }
     }
 
-    /// Rates that wander by up to a half, and another machine between: what earlier searches left changes no verdict.
+    /// Rates that wander by up to a half, and another machine between: what earlier searches left
+    /// changes no verdict.
     #[test]
     fn earlier_searches_change_nothing(situation in situations(), other in situations(), factors in prop::collection::vec(0.5_f64..1.5, 6)) {
         let mut earlier = Earlier::new();
@@ -165,7 +166,8 @@ proptest! {
                 let _ = decide(&other, &Preset::PUBLISHED, 0.3, &mut earlier);
             }
             let (with, without) = (decide(&now, &Preset::PUBLISHED, 0.3, &mut earlier), run(&now));
-            // A refused placement may be kept although another one, cheaper or dearer, became better meanwhile.
+            // A refused placement may be kept although another one, cheaper or dearer, became
+            // better meanwhile.
             if with.verdict != Verdict::OverBudget && without.verdict != Verdict::OverBudget {
                 prop_assert_eq!(with.verdict, without.verdict);
                 prop_assert_eq!(with.moves().collect::<Vec<_>>(), without.moves().collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! The placement search against enumeration: both criteria and all ties, on random machines and on the 8-node machine of the paper.
+//! The placement search against enumeration: both criteria and all ties, on random machines and on
+//! the 8-node machine of the paper.
 
 use crate::brute_force;
 use crate::case::Case;
@@ -6,7 +7,8 @@ use rondpoint_core::Random;
 use rondpoint_core::policy::asymsched::search::search;
 use rondpoint_core::policy::asymsched::set_bandwidth::SetBandwidth;
 
-/// The search must return what enumeration returns: best value, chosen value, bytes, and the placement itself.
+/// The search must return what enumeration returns: best value, chosen value, bytes, and the
+/// placement itself.
 fn check(case: &Case) {
     let expected = brute_force::best(case);
     let problem = case.problem();

@@ -1,4 +1,5 @@
-//! ALGORITHMS 3.10: what the paper's machine offers to clusters of two, three and four nodes, and to two of four.
+//! ALGORITHMS 3.10: what the paper's machine offers to clusters of two, three and four nodes, and
+//! to two of four.
 
 use crate::notation::paper;
 use expect_test::{Expect, expect};
@@ -130,7 +131,8 @@ fn two_clusters_of_four_nodes() {
     assert!((problem.weighted_mb_s(found.best) / 1e3 - best).abs() < 1e-9);
 }
 
-/// The filter on the slowest links is a speed-up of an enumeration: it never changes the best value.
+/// The filter on the slowest links is a speed-up of an enumeration: it never changes the best
+/// value.
 #[test]
 fn skipping_slow_links_keeps_the_best() {
     for clusters in [

@@ -119,7 +119,8 @@ fn within_ten_percent_of_the_best_nothing_moves() {
 
 #[test]
 fn applications_on_one_node_are_glued() {
-    // The second application's thread on node 1 goes where the first one's goes, and pays for its own memory.
+    // The second application's thread on node 1 goes where the first one's goes, and pays for its
+    // own memory.
     check(
         "rates 0 1 9 / 1 0 1 / 9 1 0
          app 0,1 0>1:1e6 1>0:1e6 memory 1,1,0 ran 1000
@@ -172,7 +173,8 @@ fn equal_weights_serve_the_light_cluster_as_well_as_the_heavy_one() {
     assert!(decide_text(text, &Preset::EQUAL_WEIGHTS).starts_with("Stay\nstaying 20.000"));
 }
 
-/// While the numbers hardly change, the last search proves that staying is right; when they do, a new one finds what to do.
+/// While the numbers hardly change, the last search proves that staying is right; when they do, a
+/// new one finds what to do.
 #[test]
 fn a_steady_machine_is_not_searched_again() {
     let mut earlier = Earlier::new();

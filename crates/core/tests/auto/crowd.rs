@@ -1,11 +1,12 @@
-//! More threads than CPUs: the policy `home` has them, and SAM, which reckons with one on each CPU, leaves them.
+//! More threads than CPUs: the policy `home` has them, and SAM, which reckons with one on each CPU,
+//! leaves them.
 
 use crate::scene::{Host, World, machine, process, second};
 use rondpoint_core::plan::Reason;
 use rondpoint_core::{Action, Model, Nanos, Pid, Tid, Topology};
 
-/// An interval of 100 ms in which threads run on these CPUs of two nodes of two, each with its data on the other node, seen by counters
-/// and samples.
+/// An interval of 100 ms in which threads run on these CPUs of two nodes of two, each with its data
+/// on the other node, seen by counters and samples.
 fn interval(number: u64, cpus: &[usize], topology: &Topology) -> Model {
     let mut model = second(0, topology);
     (model.at, model.elapsed) =

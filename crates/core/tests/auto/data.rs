@@ -4,8 +4,8 @@ use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::{Expect, expect};
 use rondpoint_core::{Model, Nanos, Topology};
 
-/// A thread on node 0 whose data is on node 1: 0.5 GB, the sampled pages accessed by these nodes. Of its 150 requests/µs so many are
-/// local.
+/// A thread on node 0 whose data is on node 1: 0.5 GB, the sampled pages accessed by these nodes.
+/// Of its 150 requests/µs so many are local.
 fn far(at: u64, topology: &Topology, accessed_by: &[u16], local: u64) -> Model {
     let mut model = second(at, topology);
     let traffic = format!("0>0:{local} 0>1:{}", 150 - local);
@@ -17,7 +17,8 @@ fn far(at: u64, topology: &Topology, accessed_by: &[u16], local: u64) -> Model {
     model
 }
 
-/// The fourth of four seconds that end at `last`. Co-location shows: without that Carrefour would give it up after the first.
+/// The fourth of four seconds that end at `last`. Co-location shows: without that Carrefour would
+/// give it up after the first.
 fn fourth(last: u64, accessed_by: &[u16], prepare: impl Fn(&mut World), expected: Expect) {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
     let mut text = String::new();
@@ -68,7 +69,8 @@ fn else_the_thread_goes_to_its_data() {
     );
 }
 
-/// Linux takes a thread away from its data now and then. Data that runs after it is late wherever it arrives.
+/// Linux takes a thread away from its data now and then. Data that runs after it is late wherever
+/// it arrives.
 #[test]
 fn a_thread_that_has_just_come_goes_back_even_if_its_data_could_follow() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
@@ -90,7 +92,8 @@ fn a_thread_that_has_just_come_goes_back_even_if_its_data_could_follow() {
     "#]].assert_eq(&text);
 }
 
-/// The fifth second of one process whose threads on these CPUs of two nodes use memory much, each with these sampled accesses by node.
+/// The fifth second of one process whose threads on these CPUs of two nodes use memory much, each
+/// with these sampled accesses by node.
 fn fifth(threads: &[(usize, [u32; 2])], traffic: &str, expected: Expect) {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The policy `auto`: the order of the four, and which of them gives way. Each scene runs on the whole policy; the rules alone are
-//! tested beside their code.
+//! The policy `auto`: the order of the four, and which of them gives way. Each scene runs on the
+//! whole policy; the rules alone are tested beside their code.
 
 mod scene;
 

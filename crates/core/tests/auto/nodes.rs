@@ -21,7 +21,8 @@ fn machine(gib: u64) -> Topology {
     Topology::new(description).expect("a machine")
 }
 
-/// A process on the pair of nodes with CPUs `cpus`, which use each other's memory; pages on node 1 that node 0 accesses.
+/// A process on the pair of nodes with CPUs `cpus`, which use each other's memory; pages on node 1
+/// that node 0 accesses.
 fn pair(at: u64, topology: &Topology, cpus: [usize; 2], traffic: &str) -> Model {
     let mut model = second(at, topology);
     let threads = process(&mut model, topology, 1, &cpus, &[0.5, 0.5], traffic);
@@ -104,7 +105,8 @@ fn threads_do_not_go_back_to_memory_that_follows_them() {
     "#]].assert_eq(&text);
 }
 
-/// A quarter of a second of a thread on node 0 whose data is on node 3, when another of its process runs on node 1.
+/// A quarter of a second of a thread on node 0 whose data is on node 3, when another of its process
+/// runs on node 1.
 fn data_elsewhere(number: u64, topology: &Topology, traffic: &str) -> Model {
     let mut model = pair(0, topology, [0, 2], traffic);
     model.threads[0].accesses_by_node = Some(vec![0, 5, 0, 100]);
@@ -161,7 +163,8 @@ fn who_is_held_for_good_is_not_looked_at_ten_times_a_second() {
 
 #[test]
 fn what_was_learnt_of_a_node_holds_for_the_one_that_is_taken() {
-    // Nobody knows where the data is, only that node 0 is not it. Then the node's occupants and its memory go to node 2.
+    // Nobody knows where the data is, only that node 0 is not it. Then the node's occupants and its
+    // memory go to node 2.
     let scene = |cpu: usize, remote_per_s: f64, at: u64, topology: &Topology| {
         let mut model = second(at, topology);
         let threads = process(&mut model, topology, 1, &[cpu], &[], "");
@@ -215,7 +218,8 @@ fn memory_on_its_way_is_not_free_for_copies() {
         world.step(&first);
         let text = {
             let mut model = pair(1001, &world.topology, pairs[1], "0>1:80 1>0:80");
-            // 12.2 of 16 GiB are free: 76 %, and 75 % are needed. The gigabyte of the first process makes the difference.
+            // 12.2 of 16 GiB are free: 76 %, and 75 % are needed. The gigabyte of the first process
+            // makes the difference.
             model.free_memory = Some(vec![Bytes(12_500 << 18); 4]);
             process(&mut model, &world.topology, 2, &[], &[0.1], "0>1:80 1>0:80");
             let app = &mut model.apps[1];

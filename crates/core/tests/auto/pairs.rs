@@ -5,7 +5,8 @@ use expect_test::{Expect, expect};
 use rondpoint_core::model::{Rung, Touch};
 use rondpoint_core::{Model, Nanos, Topology};
 
-/// What two readers, each of which the one that fills its buffers sits away from, show in an interval of 100 ms.
+/// What two readers, each of which the one that fills its buffers sits away from, show in an
+/// interval of 100 ms.
 #[derive(Clone, Copy)]
 struct Pairs {
     /// Threads 100 and 101 fill, 102 and 103 read.
@@ -227,7 +228,8 @@ fn who_was_not_seen_is_named_too_before_others_push_it_away() {
 
 #[test]
 fn who_made_room_before_it_was_named_is_held_with_its_partner_later() {
-    // Samples name 101 and 102 when the others have been together for a second; then they exchange nothing any more.
+    // Samples name 101 and 102 when the others have been together for a second; then they exchange
+    // nothing any more.
     const LATE: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };
     check(
         5,

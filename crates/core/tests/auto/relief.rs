@@ -8,7 +8,8 @@ use rondpoint_core::{Matrix, Model, Nanos, Tid, Topology};
 /// Thread, CPU and home of one process with 1 MB.
 type Placed = (u32, usize, u16);
 
-/// An interval of 100 ms with such processes of one thread, each of which asks its home for 100 requests/µs.
+/// An interval of 100 ms with such processes of one thread, each of which asks its home for 100
+/// requests/µs.
 fn interval(number: u64, topology: &Topology, placed: &[Placed]) -> Model {
     let mut model = second(0, topology);
     model.at = Nanos::from_millis(100 * number);
@@ -36,7 +37,8 @@ fn interval(number: u64, topology: &Topology, placed: &[Placed]) -> Model {
     model
 }
 
-/// What was done in these intervals, and what was held for other reasons than that flags are not steady yet.
+/// What was done in these intervals, and what was held for other reasons than that flags are not
+/// steady yet.
 fn told<const N: usize>(
     intervals: impl IntoIterator<Item = u64>,
     placed: impl Fn(u64) -> [Placed; N],

@@ -131,7 +131,8 @@ pub(crate) fn second(second: u64, topology: &Topology) -> Model {
     model
 }
 
-/// A process since time zero with a thread on each of these CPUs, its memory in GB by node and its requests/µs `from>to:rate`.
+/// A process since time zero with a thread on each of these CPUs, its memory in GB by node and its
+/// requests/µs `from>to:rate`.
 pub(crate) fn process<'a>(
     model: &'a mut Model,
     topology: &Topology,

@@ -66,7 +66,8 @@ fn pages_are_placed_once_a_second_and_not_before_threads_rested_for_two() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let mut text = String::new();
     for number in 1..=30 {
-        // In the fourth interval they come together on node 0, where they do not disturb each other any more.
+        // In the fourth interval they come together on node 0, where they do not disturb each other
+        // any more.
         let (cpus, coherence) = if number <= 4 { ([0, 2], 2e6) } else { ([0, 1], 0.0) };
         let step = world.step(&sharers(number, &world.topology, cpus, coherence));
         if number > 3 && step != "nothing\n" {
@@ -82,7 +83,8 @@ fn pages_are_placed_once_a_second_and_not_before_threads_rested_for_two() {
     "#]].assert_eq(&text);
 }
 
-/// Four processes at home on node 0 that together press on its cache; `sharing` says how much the cheapest of them exchanges.
+/// Four processes at home on node 0 that together press on its cache; `sharing` says how much the
+/// cheapest of them exchanges.
 fn crowd(at: u64, topology: &Topology, sharing: f64) -> Model {
     let mut model = second(at, topology);
     for (cpu, mpki) in [(0, 30.0), (1, 22.0), (2, 18.0), (3, 25.0)] {

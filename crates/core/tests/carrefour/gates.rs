@@ -1,4 +1,5 @@
-//! Step 1 of Carrefour: thresholds from both sides, in every preset that differs (ALGORITHMS 0.3 and 1.4).
+//! Step 1 of Carrefour: thresholds from both sides, in every preset that differs (ALGORITHMS 0.3
+//! and 1.4).
 
 use super::notation::{imbalance, mechanisms};
 use rondpoint_core::model::Deviation;

@@ -59,7 +59,8 @@ fn the_net_probability_is_the_share_times_the_lack_of_load() {
     );
 }
 
-/// Author code: 0 to 100 inclusive compared with ≤, so a node with 40 % is left with 41/101; targets share 300 + 1 numbers.
+/// Author code: 0 to 100 inclusive compared with ≤, so a node with 40 % is left with 41/101;
+/// targets share 300 + 1 numbers.
 #[test]
 fn the_author_codes_integers_give_their_own_probabilities() {
     let leaves = 41.0 / 101.0;

@@ -102,7 +102,8 @@ fn add_pages(model: &mut Model, text: &str, next_page: &mut u64) {
         for word in accesses.split_whitespace() {
             match word.strip_prefix('w') {
                 Some(stores) => {
-                    // A store is also an access; it comes from the page's first accessing node, which has one access less.
+                    // A store is also an access; it comes from the page's first accessing node,
+                    // which has one access less.
                     let stores: u16 = stores.parse().expect("a number");
                     let node = first_node(accesses);
                     (0..stores).for_each(|_| {

@@ -136,7 +136,8 @@ proptest! {
                 let shared = mechanism == Mechanism::Interleaving;
                 let rules = &PRESETS[spec.preset].pages;
                 let accesses: u32 = of.accesses.iter().map(|(_, count)| count).sum();
-                // A page that was sampled too rarely may go with its neighbours, but never against what was seen of it.
+                // A page that was sampled too rarely may go with its neighbours, but never against
+                // what was seen of it.
                 let with_neighbours = rules.between.is_some() && accesses < rules.min_samples;
                 prop_assert!(with_neighbours || (nodes.len() > 1) == shared);
                 prop_assert!(shared || nodes.iter().all(|node| *node == usize::from(page.to)));
@@ -180,7 +181,8 @@ proptest! {
     }
 }
 
-/// Interleaving draws: the pages go elsewhere under another naming, but the evenness that they bring is the same within chance.
+/// Interleaving draws: the pages go elsewhere under another naming, but the evenness that they
+/// bring is the same within chance.
 #[test]
 fn renaming_equal_nodes_does_not_change_what_interleaving_brings() {
     let pages =

@@ -1,4 +1,5 @@
-//! Carrefour over several rounds: adaptive sampling, replication batches and collapses, the feedback of Carrefour-LP.
+//! Carrefour over several rounds: adaptive sampling, replication batches and collapses, the
+//! feedback of Carrefour-LP.
 
 use super::notation::{carrefour, model, proposals, render};
 use expect_test::{Expect, expect};
@@ -174,7 +175,8 @@ fn it_does_not_rest_while_another_program_is_looked_at_closely() {
         drop(proposals(&mut policy, text, 1));
         policy.period()
     };
-    // In the second round the first is of no use and the other begins, in the third neither is of use.
+    // In the second round the first is of no use and the other begins, in the third neither is of
+    // use.
     let [one, five] = [1, 5].map(Nanos::from_secs);
     assert_eq!([jam, &two, &two].map(&mut period), [one, one, five]);
 }
@@ -194,7 +196,8 @@ fn an_exempt_application_is_watched_and_not_touched() {
     assert!(proposals.iter().all(|one| matches!(one.action, Action::SetSampling { .. })));
 }
 
-/// Pages are local enough for nobody, but none of them has one user: the rate falls to a fourth, then to a sixteenth.
+/// Pages are local enough for nobody, but none of them has one user: the rate falls to a fourth,
+/// then to a sixteenth.
 #[test]
 fn steady_samples_ever_less_while_it_finds_nothing_to_move() {
     let rates = |preset: &str| {

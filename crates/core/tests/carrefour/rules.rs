@@ -1,4 +1,5 @@
-//! Carrefour's rarer rules: bouncing pages, stabilisers, what is known from samples or hint faults alone, nodes without memory.
+//! Carrefour's rarer rules: bouncing pages, stabilisers, what is known from samples or hint faults
+//! alone, nodes without memory.
 
 use super::notation::{carrefour, model, proposals, render};
 use rondpoint_core::model::TrafficSource;

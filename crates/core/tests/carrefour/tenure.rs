@@ -5,8 +5,9 @@ use super::rounds::learn;
 use rondpoint_core::Action;
 use rondpoint_core::policy::carrefour::Carrefour;
 
-/// A round on two nodes in which half of the accesses are remote; every co-located page moves. How many those are, and why
-/// the rate of sampling changes, if it does. The first part is what was brought before, the second lies where it was touched first.
+/// A round on two nodes in which half of the accesses are remote; every co-located page moves. How
+/// many those are, and why the rate of sampling changes, if it does. The first part is what was
+/// brought before, the second lies where it was touched first.
 fn round(policy: &mut Carrefour, pages: &[&str]) -> (usize, String) {
     round_in_which(policy, pages, true)
 }

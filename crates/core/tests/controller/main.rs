@@ -1,4 +1,5 @@
-//! The whole loop on a small simulated host: it repairs, converges, undoes harm, and is the same for the same seed.
+//! The whole loop on a small simulated host: it repairs, converges, undoes harm, and is the same
+//! for the same seed.
 
 mod periods;
 mod rests;
@@ -294,7 +295,8 @@ impl Policy for Watched {
     }
 }
 
-/// While pages move, traffic is that of the old placement in part: whoever measures it moves too much.
+/// While pages move, traffic is that of the old placement in part: whoever measures it moves too
+/// much.
 #[test]
 fn what_a_policy_measures_begins_after_what_was_done() {
     let intervals = Rc::default();

@@ -1,4 +1,5 @@
-//! Policies with different periods in one controller: each sees the whole interval since it last decided, samples included.
+//! Policies with different periods in one controller: each sees the whole interval since it last
+//! decided, samples included.
 
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::guard::GuardSettings;
@@ -138,7 +139,8 @@ fn a_host_that_wakes_early_does_not_halve_the_rate() {
     assert_eq!(diary(&[("one", 1_000)], 500, 4).len(), 2);
 }
 
-/// A trial compares three windows after an action, the action's own left out: within a second, however quiet a policy is.
+/// A trial compares three windows after an action, the action's own left out: within a second,
+/// however quiet a policy is.
 #[test]
 fn a_second_holds_four_windows_and_none_is_too_short_to_say_anything() {
     let window = |millis| {

@@ -1,4 +1,5 @@
-//! Pauses of counting in the loop: when they come, what ends them, and that nothing is measured across one.
+//! Pauses of counting in the loop: when they come, what ends them, and that nothing is measured
+//! across one.
 
 use rondpoint_core::controller::{Controller, Settings};
 use rondpoint_core::guard::GuardSettings;
@@ -11,7 +12,8 @@ use std::rc::Rc;
 
 use super::world::{Twist, World};
 
-/// What a policy was shown: when, for how long, and at how many instructions a second of the first thread.
+/// What a policy was shown: when, for how long, and at how many instructions a second of the first
+/// thread.
 type Shown = Rc<RefCell<Vec<(u64, u64, f64)>>>;
 
 /// Does nothing, each so many seconds.
@@ -145,8 +147,8 @@ fn nobody_rests_while_something_is_done_or_tried() {
     assert!(first.expect("it rests in the end") > 8, "{first:?}, last plan {last:?}");
 }
 
-/// A rest may come a tenth too early. With one just before the end of the first epoch of `auto`, a second, Carrefour was never asked
-/// (emulated, sam-spread).
+/// A rest may come a tenth too early. With one just before the end of the first epoch of `auto`, a
+/// second, Carrefour was never asked (emulated, sam-spread).
 #[test]
 fn a_rest_that_comes_early_does_not_cut_off_the_epoch() {
     let auto = (by_name("auto").expect("built in").make)(None).expect("the default");

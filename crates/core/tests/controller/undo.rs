@@ -33,7 +33,8 @@ impl Policy for Mover {
     }
 }
 
-/// A quarter of a second after the last: one thread, its memory on node 0, and what it has done so far.
+/// A quarter of a second after the last: one thread, its memory on node 0, and what it has done so
+/// far.
 fn observation(window: u64, cpu: usize, progress: f64, data: usize) -> Observation {
     let cpu_time = Nanos::from_millis(250 * window);
     let counted = Counter { value: progress as u64, enabled: cpu_time, running: cpu_time };

@@ -1,5 +1,6 @@
-//! A small simulated host: one process on four nodes whose pages load the controllers; latency follows the load of the busiest
-//! controller, speed follows latency. It is a stage for the loop, not a model of any machine.
+//! A small simulated host: one process on four nodes whose pages load the controllers; latency
+//! follows the load of the busiest controller, speed follows latency. It is a stage for the loop,
+//! not a model of any machine.
 
 use rondpoint_core::controller::Step;
 use rondpoint_core::host::Host;

@@ -1,4 +1,5 @@
-//! A stage for the guard: four nodes of four CPUs, three processes of two threads (pid p has threads 10p and 10p + 1).
+//! A stage for the guard: four nodes of four CPUs, three processes of two threads (pid p has
+//! threads 10p and 10p + 1).
 
 use rondpoint_core::accounts::Accounts;
 use rondpoint_core::guard::{Guard, GuardSettings, Scene};
@@ -81,7 +82,8 @@ impl Stage {
         self.accounts.enter(&Plan { number: 7, steps, ..Plan::default() }, &[outcome]);
     }
 
-    /// The plan that the guard makes of proposals; it is entered in the ledger as if it were applied.
+    /// The plan that the guard makes of proposals; it is entered in the ledger as if it were
+    /// applied.
     pub(crate) fn plan(&mut self, proposals: Vec<Proposal>) -> Plan {
         let scene = Scene {
             model: &self.model,

@@ -1,4 +1,5 @@
-//! Pages of a memory-only node (CXL) that are accessed often move to the nearest node with CPUs and room.
+//! Pages of a memory-only node (CXL) that are accessed often move to the nearest node with CPUs and
+//! room.
 
 use rondpoint_core::plan::{Mechanism, PageMove};
 use rondpoint_core::policy::{Policy, Registered};

@@ -5,7 +5,8 @@ use rondpoint_core::policy::nmass::{Place, Preset, map};
 use rondpoint_machine::Machine;
 use std::path::Path;
 
-/// What a remote soplex issues relative to a local one: both printed localities (80 and 57 %) give this rate [N-MASS s4; computed].
+/// What a remote soplex issues relative to a local one: both printed localities (80 and 57 %) give
+/// this rate [N-MASS s4; computed].
 const REMOTE_RATE: f64 = 0.75;
 /// Four clones of soplex as in the first conformance vector.
 const FOUR_SOPLEX: &str =
@@ -29,14 +30,16 @@ fn four_soplex_run_at_the_locality_where_the_paper_found_its_best_average() {
 
 #[test]
 fn without_the_links_limit_two_soplex_would_go_away() {
-    // 66 / 30.4 becomes 44 / 60.7: the 2+2 split that the paper measured at 57 % has the least misses and is not its best.
+    // 66 / 30.4 becomes 44 / 60.7: the 2+2 split that the paper measured at 57 % has the least
+    // misses and is not its best.
     let wide = Preset { threshold_mpki: 1000.0, ..Preset::PUBLISHED };
     assert_eq!(local_references(&wide).round(), 57.0);
 }
 
 #[test]
 fn mcf_goes_away_and_lbm_stays_home() {
-    // Both home on processor 0: with mcf remote, lbm's slowdown falls from 11 to 1 % and the average from 17 to 11 % [N-MASS s2].
+    // Both home on processor 0: with mcf remote, lbm's slowdown falls from 11 to 1 % and the
+    // average from 17 to 11 % [N-MASS s2].
     let case = Case::parse("processors 4 4\n mcf 30 1.10 @0\n lbm 25 1.45 @0");
     let mapping = map(&case.processes, &case.processors, &Preset::PUBLISHED);
     let processor_of = |process| {

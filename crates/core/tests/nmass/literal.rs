@@ -1,4 +1,5 @@
-//! What algorithm 3 of the paper would do if it were implemented letter by letter. Nothing of this is in the product.
+//! What algorithm 3 of the paper would do if it were implemented letter by letter. Nothing of this
+//! is in the product.
 
 /// The ways in which the printed loop ends, if it does.
 #[derive(Debug, PartialEq)]
@@ -12,7 +13,8 @@ enum Ending {
 /// One process: cache pressure, penalty.
 type Entry = (f64, f64);
 
-/// The printed loop on two lists in penalty-descending order. `cores` a side; defects (b), (c) and (e) as they stand.
+/// The printed loop on two lists in penalty-descending order. `cores` a side; defects (b), (c) and
+/// (e) as they stand.
 fn printed_loop(mut lists: [Vec<Entry>; 2], cores: usize, threshold: f64) -> Ending {
     let mut pressures =
         [0, 1].map(|side: usize| lists[side].iter().map(|entry| entry.0).sum::<f64>());
@@ -49,8 +51,9 @@ fn the_literal_print_stops_after_one_move_or_never() {
     let heavy = vec![(25.0, 1.45), (22.0, 1.35), (18.0, 1.30), (30.0, 1.10)];
     let ending = printed_loop([heavy, vec![]], 4, 60.0);
     assert_eq!(ending, Ending::Stopped { rounds: 1, mapped: [3, 1] });
-    // Vector 4: nothing should move. The refused first direction leaves 25 instead of 43 MPKI behind, and so the second one, which
-    // should be refused with 76, passes with 58: the more loaded side gets one more.
+    // Vector 4: nothing should move. The refused first direction leaves 25 instead of 43 MPKI
+    // behind, and so the second one, which should be refused with 76, passes with 58: the more
+    // loaded side gets one more.
     let balanced = [vec![(22.0, 1.35), (30.0, 1.10)], vec![(25.0, 1.45), (18.0, 1.30)]];
     let ending = printed_loop(balanced.clone(), 4, 60.0);
     assert_eq!(ending, Ending::Stopped { rounds: 1, mapped: [1, 3] });

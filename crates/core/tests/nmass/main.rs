@@ -1,4 +1,5 @@
-//! N-MASS held by its conformance vectors, the paper's derived figures, and what must always be true.
+//! N-MASS held by its conformance vectors, the paper's derived figures, and what must always be
+//! true.
 
 mod derived;
 mod literal;

@@ -7,7 +7,8 @@ use rondpoint_core::topology::{PenaltyLine, Topology, synthetic};
 use rondpoint_core::{Bytes, Nanos, Pid, Policy, Random, Tid};
 use std::fmt::Write;
 
-/// One line a process: `pid cpu mpki home [ipc]`; a second thread is `+` after it. One epoch a call.
+/// One line a process: `pid cpu mpki home [ipc]`; a second thread is `+` after it. One epoch a
+/// call.
 fn model(topology: &Topology, second: u64, text: &str) -> Model {
     let mut model = Model::empty(topology.node_count());
     model.at = Nanos::from_secs(second);

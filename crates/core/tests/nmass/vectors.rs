@@ -99,7 +99,8 @@ fn the_printed_choice_agrees_on_three_vectors() {
 
 #[test]
 fn the_printed_choice_overloads_the_other_side_with_one_heavy_program() {
-    // It never looks at the difference of the pressures, so it goes on past the balance until the threshold stops it.
+    // It never looks at the difference of the pressures, so it goes on past the balance until the
+    // threshold stops it.
     check_with(
         &Preset::PRINTED,
         ONE_HEAVY,
@@ -181,8 +182,9 @@ fn the_swap_preset_exchanges_where_no_core_is_free() {
     );
 }
 
-/// The paper's workload 11 (four memory-bound, four compute-bound programs) with all memory on one processor; it reports up to 10 %
-/// between N-MASS and maximum-local, which the print cannot give. Values of the compute-bound programs: our choice.
+/// The paper's workload 11 (four memory-bound, four compute-bound programs) with all memory on one
+/// processor; it reports up to 10 % between N-MASS and maximum-local, which the print cannot give.
+/// Values of the compute-bound programs: our choice.
 const EIGHT_ON_EIGHT: &str = "processors 4 4
     mcf 30 1.10 @0
     milc 18 1.30 @0

@@ -1,4 +1,5 @@
-//! Counters made from the mapping: what SAM moves it sees in the next interval. It must come to rest.
+//! Counters made from the mapping: what SAM moves it sees in the next interval. It must come to
+//! rest.
 
 use crate::notation::{Session, apply, print};
 use proptest::prelude::*;
@@ -118,7 +119,8 @@ proptest! {
 
 #[test]
 fn the_published_rules_fetch_and_send_away_for_ever() {
-    // Two sharers whose data is on different sockets: coherence brings them together, then one goes home.
+    // Two sharers whose data is on different sockets: coherence brings them together, then one goes
+    // home.
     let layout = Layout::regular(2, 2, 1);
     let sharer = |home| Behaviour { group: Some(1), memory: 2.0, home, is_home_known: true };
     let threads = [sharer(0), sharer(1)];

@@ -1,4 +1,5 @@
-//! What the authors' code does otherwise, as a preset where it is a rule and as a comparison where it is a slip.
+//! What the authors' code does otherwise, as a preset where it is a rule and as a comparison where
+//! it is a slip.
 
 use crate::notation::{Session, apply, parse};
 use expect_test::{Expect, expect};
@@ -51,7 +52,8 @@ fn all_coherent_threads_are_pulled_to_the_lower_socket() {
 
 #[test]
 fn the_index_slip_of_phase_b_would_exchange_inside_the_source_socket() {
-    // No CPU of socket 1 is idle. The slip looks for a CPU-bound partner on socket 0 and finds T3: an exchange that changes nothing.
+    // No CPU of socket 1 is idle. The slip looks for a CPU-bound partner on socket 0 and finds T3:
+    // an exchange that changes nothing.
     let text = "2 sockets 3 cores 1 thread\n 0: T1 mem | T2 mem | T3\n 1: T4 | T5 | T6";
     check(
         Preset::SLIDES,
@@ -71,7 +73,8 @@ fn the_index_slip_of_phase_b_would_exchange_inside_the_source_socket() {
 
 #[test]
 fn half_of_the_threads_go_back_and_forth_between_sockets_near_the_threshold() {
-    // Four threads at 1.1 of their share saturate a socket (limit 2.67), two do not; the other socket has two of them.
+    // Four threads at 1.1 of their share saturate a socket (limit 2.67), two do not; the other
+    // socket has two of them.
     let thread = |n: usize| format!("T{n} mem=1.1");
     let cells = |range: std::ops::Range<usize>| range.map(thread).collect::<Vec<_>>().join(" | ");
     let text = format!("2 sockets 8 cores 1 thread\n 0: {}\n 1: {}", cells(0..4), cells(4..6));

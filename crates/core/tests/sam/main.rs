@@ -1,4 +1,5 @@
-//! SAM held by the slides' worked example, by the rules of each phase, by the repaired defects, and by what must always be true.
+//! SAM held by the slides' worked example, by the rules of each phase, by the repaired defects, and
+//! by what must always be true.
 
 mod closed_loop;
 mod defects;

@@ -1,6 +1,7 @@
 //! SAM-MPH: the order of placement, the fall-backs, and the history behind them.
 //!
-//! An application is a line: `p1 8 threads on 0 high spc=200 ipc=0.5`; `high` is steady in high coherence, `steady` in coherence.
+//! An application is a line: `p1 8 threads on 0 high spc=200 ipc=0.5`; `high` is steady in high
+//! coherence, `steady` in coherence.
 
 use crate::notation::parse;
 use expect_test::{Expect, expect};

@@ -1,9 +1,10 @@
 //! Text in, text out: a machine with its threads as a few words, moves as a few lines.
 //!
-//! The first line is the machine, `2 sockets 2 cores 1 thread`; then one line a socket with its CPUs between bars, first hardware
-//! threads of all cores first: `0: T1 coh | T2 mem | - | busy`. A cell is a thread with its problems (`coh`, `snp`, `mem`, `rdr`: twice
-//! the threshold of a thread; `mem=0.9`: that share of it), its process `p7`, the socket of its data `home1`, and `cpus0,1` that it
-//! may use; `-` is idle, `busy` not ours.
+//! The first line is the machine, `2 sockets 2 cores 1 thread`; then one line a socket with its
+//! CPUs between bars, first hardware threads of all cores first: `0: T1 coh | T2 mem | - | busy`. A
+//! cell is a thread with its problems (`coh`, `snp`, `mem`, `rdr`: twice the threshold of a thread;
+//! `mem=0.9`: that share of it), its process `p7`, the socket of its data `home1`, and `cpus0,1`
+//! that it may use; `-` is idle, `busy` not ours.
 
 use rondpoint_core::policy::sam::{
     Consolidated, DataHome, Destination, Layout, Marks, Move, Phase, Preset, Running, Situation,
@@ -21,7 +22,8 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(preset: Preset) -> Self {
-        // A socket of 2 logical CPUs: the sum is short as soon as two threads are above their own threshold.
+        // A socket of 2 logical CPUs: the sum is short as soon as two threads are above their own
+        // threshold.
         let thresholds = Thresholds { memory_socket: 10_000_000.0, ..Thresholds::TWO_SOCKET };
         Self { preset, thresholds, marks: Marks::default() }
     }

@@ -28,7 +28,8 @@ fn a_rate_at_its_threshold_is_no_problem_yet() {
         let text = "2 sockets 2 cores 1 thread\n 0: T1 coh=1 | T2 rdr=1\n 1: T3 mem=1 | T4 snp=1";
         assert_eq!(Session::new(preset).step(text), "nothing\n");
     }
-    // The sum of a socket decides, then each thread's own rate: the limit of these sockets is 10 M/s, of a thread 3.75 M/s.
+    // The sum of a socket decides, then each thread's own rate: the limit of these sockets is 10
+    // M/s, of a thread 3.75 M/s.
     check(
         "2 sockets 4 cores 1 thread\n 0: T1 mem=1 | T2 mem=1 | T3 mem=1\n 1: - | -",
         expect![[r#"
@@ -204,7 +205,8 @@ fn a_thread_that_was_not_counted_may_be_anything_and_makes_no_room() {
     );
 }
 
-/// Prefetching fetches lines before a load asks for them, so few remote accesses are counted: T1 has none.
+/// Prefetching fetches lines before a load asks for them, so few remote accesses are counted: T1
+/// has none.
 #[test]
 fn known_homes_send_threads_there_whose_remote_accesses_are_prefetched() {
     let text = "2 sockets 2 cores 1 thread\n 0: T1 mem home1 | T2 home1\n 1: - | -";

@@ -1,4 +1,5 @@
-//! Thread clustering by sharing: where groups go, what they may not cost, and what must always be true.
+//! Thread clustering by sharing: where groups go, what they may not cost, and what must always be
+//! true.
 
 mod notation;
 mod placement;

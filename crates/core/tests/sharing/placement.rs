@@ -156,7 +156,8 @@ fn nodes_without_cores_hold_no_group() {
 
 #[test]
 fn those_who_make_room_take_their_memory_with_them() {
-    // Thread 1 does not fit beside twelve small ones, by CPU time and by memory; with them gone it does.
+    // Thread 1 does not fit beside twelve small ones, by CPU time and by memory; with them gone it
+    // does.
     let small = |index| format!("{index} on 1 load=0.09 mem=0.05\n");
     let crowd: String = (2..14).map(small).collect();
     let text =
@@ -183,7 +184,8 @@ fn those_who_make_room_take_their_memory_with_them() {
 
 #[test]
 fn who_sleeps_makes_no_core_free_and_stays() {
-    // A main thread that waits for its workers comes first in the order, for it presses on nothing and has no data.
+    // A main thread that waits for its workers comes first in the order, for it presses on nothing
+    // and has no data.
     check(
         "cores 2 2\n 0 on 0 load=0.01\n 1 on 0 data=9,0\n 2 on 0\n 3 on 1\n share 1-3:9",
         expect![[r#"
@@ -195,7 +197,8 @@ fn who_sleeps_makes_no_core_free_and_stays() {
 
 #[test]
 fn who_asks_for_more_than_a_node_bears_may_be_joined_where_exchanges_are_counted() {
-    // Two that fill buffers on one node, each of which asks memory for more than a node bears, and those that read them elsewhere.
+    // Two that fill buffers on one node, each of which asks memory for more than a node bears, and
+    // those that read them elsewhere.
     let text = "cores 2 2\n 0 on 0 mem=1.2\n 1 on 0 mem=1.3\n 2 on 1 mem=0.1\n 3 on 1 mem=0.1\n
         share 0-2:9 1-3:9";
     check(

@@ -77,7 +77,8 @@ fn who_is_together_by_chance_is_held_once_others_come_together() {
 
 #[test]
 fn threads_of_processes_that_are_not_asked_for_neither_join_nor_make_room() {
-    // Threads 0 and 1 share a page, and 2 and 3 another. Those from 2 on are another process, which fills node 1.
+    // Threads 0 and 1 share a page, and 2 and 3 another. Those from 2 on are another process, which
+    // fills node 1.
     let topology = synthetic::parse("node:2 core:2").expect("a machine");
     let second = FIVE_COMMON.map(|(_, thread)| (1, thread + 2));
     let touches: Vec<(u32, u32)> = FIVE_COMMON.into_iter().chain(second).collect();

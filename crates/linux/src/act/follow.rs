@@ -1,10 +1,11 @@
 //! Between two steps: what the masks of the threads that were just seen say.
 //!
-//! A thread or process that was created meanwhile has inherited its creator's mask. Where that is one of ours it is
-//! given back at once what it would have had without us: where it belongs is for the policies to say, and until
-//! one does, nobody is worse off than under the kernel alone. Who has chosen a mask of its own is exempt: a
-//! whole process that was started under one (`taskset`, `numactl`) may be moved inside it, a single thread that
-//! differs from the rest of its process is not touched.
+//! A thread or process that was created meanwhile has inherited its creator's mask. Where that is
+//! one of ours it is given back at once what it would have had without us: where it belongs is for
+//! the policies to say, and until one does, nobody is worse off than under the kernel alone. Who
+//! has chosen a mask of its own is exempt: a whole process that was started under one (`taskset`,
+//! `numactl`) may be moved inside it, a single thread that differs from the rest of its process is
+//! not touched.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +34,9 @@ pub struct Followed {
     pub left_alone: u64,
 }
 
-/// The cpuset of the process that the tree begins with, or its last one: who is found in another was put there by
-/// another manager. It is looked up anew each time, for it has another name once somebody switches the controller on
-/// for a group further down.
+/// The cpuset of the process that the tree begins with, or its last one: who is found in another
+/// was put there by another manager. It is looked up anew each time, for it has another name once
+/// somebody switches the controller on for a group further down.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
     first: Pid,

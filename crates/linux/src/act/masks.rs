@@ -1,9 +1,10 @@
 //! What was done to the masks of threads: what each had before, and what it was given when.
 //!
-//! A thread or process that is created later inherits the mask of the thread that created it, and so may have
-//! one of ours without ever having been touched. Nothing in the kernel tells an inherited mask from a chosen
-//! one, so an *heir* is who was born while a mask was in force in its process (or, with none there, in the
-//! tree) and has exactly that mask. Whoever has another one has chosen it and is left alone.
+//! A thread or process that is created later inherits the mask of the thread that created it, and
+//! so may have one of ours without ever having been touched. Nothing in the kernel tells an
+//! inherited mask from a chosen one, so an *heir* is who was born while a mask was in force in its
+//! process (or, with none there, in the tree) and has exactly that mask. Whoever has another one
+//! has chosen it and is left alone.
 //!
 //! Masks here are sets of the kernel's CPU numbers.
 
@@ -18,10 +19,11 @@ use crate::observe::tasks::MAX_THREADS;
 use crate::parse::cpulist;
 use crate::syscall::process::ticks_per_second;
 
-/// Masks remembered for one thread: the guard lets it move three times in thirty seconds, so this is ten minutes
-/// and more.
+/// Masks remembered for one thread: the guard lets it move three times in thirty seconds, so this
+/// is ten minutes and more.
 const MAX_GIVEN: usize = 64;
-/// Threads remembered; beyond that those are forgotten that ended first, with what they could have left to heirs.
+/// Threads remembered; beyond that those are forgotten that ended first, with what they could have
+/// left to heirs.
 const MAX_HELD: usize = 2 * MAX_THREADS;
 
 /// A thread, by more than its number.
@@ -60,7 +62,8 @@ struct Given {
     at: Nanos,
     via: Option<usize>,
     cpus: CpuSet,
-    /// The manager may have been killed before this came about, or between the one CPU and the mask.
+    /// The manager may have been killed before this came about, or between the one CPU and the
+    /// mask.
     uncertain: bool,
 }
 
@@ -122,7 +125,8 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// As it stands in the ledger of a manager that is gone; `entries` in the order in which they were written.
+    /// As it stands in the ledger of a manager that is gone; `entries` in the order in which they
+    /// were written.
     pub fn of_ledger<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut masks = Self { was_killed: true, ..Self::default() };
         let mut last = None;
@@ -185,13 +189,15 @@ impl Masks {
         }
     }
 
-    /// Whether the thread of this number has ever chosen a mask since we changed it or gave the same to others.
+    /// Whether the thread of this number has ever chosen a mask since we changed it or gave the
+    /// same to others.
     #[must_use]
     pub fn has_chosen(&self, process: Identity, tid: Tid) -> bool {
         self.own.range(numbered(process, tid)).next().is_some()
     }
 
-    /// Threads that have ended are forgotten; of those that were ours it is kept what they could have left to heirs.
+    /// Threads that have ended are forgotten; of those that were ours it is kept what they could
+    /// have left to heirs.
     pub fn forget_gone(&mut self, at: Nanos, is_gone: impl Fn(&Task) -> bool) {
         self.own.retain(|task| !is_gone(task));
         let ended: Vec<Task> = self.tasks().filter(|task| is_gone(task)).copied().collect();
@@ -212,9 +218,10 @@ impl Masks {
         }
     }
 
-    /// Whether a process whose parents have ended may have come from the tree unseen: the manager was killed, and it
-    /// belongs to one of the tree's sessions and is younger than the first change. In a container the session is
-    /// often one that was begun outside; the kernel calls each of those 0, and that serves as well.
+    /// Whether a process whose parents have ended may have come from the tree unseen: the manager
+    /// was killed, and it belongs to one of the tree's sessions and is younger than the first
+    /// change. In a container the session is often one that was begun outside; the kernel calls
+    /// each of those 0, and that serves as well.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
         self.was_killed && self.sessions.contains(&session) && self.is_late(process)
@@ -224,8 +231,8 @@ impl Masks {
         self.first.is_some_and(|first| process.started.0 + tick() > first.0)
     }
 
-    /// A process was seen; whether it has to be written down, because it came after the first change and could be
-    /// out of reach for who looks for heirs later.
+    /// A process was seen; whether it has to be written down, because it came after the first
+    /// change and could be out of reach for who looks for heirs later.
     pub fn see(&mut self, process: Identity) -> bool {
         self.is_late(&process) && self.family.insert(process)
     }
@@ -268,8 +275,9 @@ impl Masks {
         self.given.contains(now)
     }
 
-    /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known: the kernel cuts
-    /// our masks down when a cpuset loses CPUs, and replaces those of which nothing is left.
+    /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known: the
+    /// kernel cuts our masks down when a cpuset loses CPUs, and replaces those of which nothing is
+    /// left.
     #[must_use]
     pub fn standing(&self, task: &Task, now: &CpuSet, cpuset: Option<&CpuSet>) -> Standing {
         match self.held.get(task).filter(|held| held.until.is_none()) {
@@ -313,7 +321,8 @@ impl Held {
         if later.is_empty() { last_certain } else { last_certain || later.iter().any(may) }
     }
 
-    /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no finer.
+    /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no
+    /// finer.
     fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
         // Who has that has what it would have without us.
         let is_ours = self.original.cpus != *mask;

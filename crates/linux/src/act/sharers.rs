@@ -1,5 +1,6 @@
-//! Which pages may be moved although several processes have mapped them: those that only processes have mapped that are managed
-//! and may be touched. To find that out, `maps` of all others are read.
+//! Which pages may be moved although several processes have mapped them: those that only processes
+//! have mapped that are managed and may be touched. To find that out, `maps` of all others are
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use crate::LinuxError;
 use crate::parse::maps;
 use crate::root::{self, Root};
 
-/// How long an answer holds. Reading the maps of some hundred processes takes tens of milliseconds, and who joins later has
-/// pages moved that serve those well who use them most.
+/// How long an answer holds. Reading the maps of some hundred processes takes tens of milliseconds,
+/// and who joins later has pages moved that serve those well who use them most.
 const HOLDS: Duration = Duration::from_secs(10);
 
 /// Who has mapped what.
@@ -40,8 +41,8 @@ impl Sharers {
             .collect();
     }
 
-    /// The ranges of a process's addresses in which pages may be moved for everybody who has mapped them, as far as these pages
-    /// lie there.
+    /// The ranges of a process's addresses in which pages may be moved for everybody who has mapped
+    /// them, as far as these pages lie there.
     pub(super) fn ranges(&mut self, root: &Root, pid: Pid, pages: &[PageMove]) -> Vec<(u64, u64)> {
         let Some(mappings) = self.managed.get(&pid) else { return Vec::new() };
         let is_wanted = |mapping: &&SharedMapping| {
@@ -59,8 +60,8 @@ impl Sharers {
         wanted.iter().filter(is_ours).map(|mapping| (mapping.start, mapping.end)).collect()
     }
 
-    /// Looks for processes that are not managed and have mapped what those have that are. Where one may not be looked into, it may
-    /// have mapped anything.
+    /// Looks for processes that are not managed and have mapped what those have that are. Where one
+    /// may not be looked into, it may have mapped anything.
     fn ask(&mut self, root: &Root) {
         self.asked = self.managed.values().flatten().map(|mapping| mapping.object).collect();
         self.asked_at = Some(Instant::now());

@@ -1,7 +1,8 @@
 //! Giving masks to threads, and giving them back what they had.
 //!
-//! Between finding a thread and changing its mask its number could go to another: the kernel offers no way to
-//! change the mask of a thread but by its number. What stands between is two readings of `/proc` and a call.
+//! Between finding a thread and changing its mask its number could go to another: the kernel offers
+//! no way to change the mask of a thread but by its number. What stands between is two readings of
+//! `/proc` and a call.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -73,8 +74,8 @@ pub(super) fn find(root: &Root, process: Identity, tid: Tid) -> Option<Task> {
     (!is_dead).then(|| Task { process, tid, started: started(&found) })
 }
 
-/// What exactly would be changed. The new mask stays inside what the thread had before our first change, and
-/// what its cpuset gives now, which the kernel sees to.
+/// What exactly would be changed. The new mask stays inside what the thread had before our first
+/// change, and what its cpuset gives now, which the kernel sees to.
 pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Change, StepResult> {
     let task = find(root, wanted.process, wanted.tid).ok_or(StepResult::Gone)?;
     if task.started > wanted.seen || !wanted.process.is_there(root) {
@@ -117,15 +118,16 @@ pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
         Ok(()) => StepResult::Done,
         Err(error) => {
             masks.withdraw(&change.task);
-            // It is not to stay on the one CPU; what cannot be set now either is gone or somebody else's.
+            // It is not to stay on the one CPU; what cannot be set now either is gone or somebody
+            // else's.
             let _ = affinity::set(thread(change.task), &before);
             result(&error)
         }
     }
 }
 
-/// Gives a thread the mask that it had: one without a mask of its own gets all there will ever be, of which the
-/// kernel gives it what its cpuset has, now and later.
+/// Gives a thread the mask that it had: one without a mask of its own gets all there will ever be,
+/// of which the kernel gives it what its cpuset has, now and later.
 fn put_back(task: Task, original: &Original) -> io::Result<()> {
     match original.whole {
         true => affinity::set(thread(task), &CpuSet::first(ALL_CPUS)),
@@ -133,7 +135,8 @@ fn put_back(task: Task, original: &Original) -> io::Result<()> {
     }
 }
 
-/// A thread that was born with a mask of ours gets what it would have had without us; whether it could.
+/// A thread that was born with a mask of ours gets what it would have had without us; whether it
+/// could.
 pub(super) fn disinherit(task: Task, original: &Original) -> bool {
     put_back(task, original).is_ok()
 }
@@ -185,14 +188,16 @@ fn stat_of(root: &Root, pid: Pid) -> Option<TaskStat> {
     stat::parse(&root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??).ok()
 }
 
-/// Processes that may have come from the tree, though their parents have ended and nobody saw them come.
+/// Processes that may have come from the tree, though their parents have ended and nobody saw them
+/// come.
 fn orphans(root: &Root, masks: &Masks) -> Vec<Identity> {
     let names = root::list(&root.proc).unwrap_or_default();
     let process = |name: &String| {
         let pid = Pid(name.parse().ok()?);
         let found = stat_of(root, pid)?;
         let process = Identity { pid, started: started(&found) };
-        // Kernel threads have session 0, as processes of a session from outside of a container have.
+        // Kernel threads have session 0, as processes of a session from outside of a container
+        // have.
         let may_have = !found.is_kernel_thread && masks.may_have_borne(&process, found.session);
         may_have.then_some(process)
     };

@@ -18,8 +18,8 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    /// The freezer of the process's cgroup; `None` where there is none that may be used: no version 2
-    /// hierarchy, the root of it, others in the same cgroup or in one beneath, no right to write.
+    /// The freezer of the process's cgroup; `None` where there is none that may be used: no version
+    /// 2 hierarchy, the root of it, others in the same cgroup or in one beneath, no right to write.
     pub(super) fn of(root: &Root, pid: Pid) -> Option<Self> {
         let folder = folder(root, pid)?;
         let own = pid.to_string();
@@ -30,7 +30,8 @@ impl Freezer {
         Self::open(&folder).ok()
     }
 
-    /// The freezer of the process's cgroup, whoever else has come into it since; `None` where there is none.
+    /// The freezer of the process's cgroup, whoever else has come into it since; `None` where there
+    /// is none.
     pub(super) fn around(root: &Root, pid: Pid) -> io::Result<Option<Self>> {
         folder(root, pid).map(|folder| Self::open(&folder)).transpose()
     }

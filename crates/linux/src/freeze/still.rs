@@ -9,7 +9,8 @@ use crate::ledger_file::LedgerFile;
 use crate::root::Root;
 use crate::syscall::time::since_boot_ns;
 
-/// AsymSched's budget: migration may cost a process this part of the time that it has run (ALGORITHMS 3.5).
+/// AsymSched's budget: migration may cost a process this part of the time that it has run
+/// (ALGORITHMS 3.5).
 const BUDGET: f64 = 0.05;
 /// What a young process may be kept still for all the same.
 const LEAST: Duration = Duration::from_secs(1);

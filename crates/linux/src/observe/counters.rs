@@ -4,8 +4,9 @@
 //! so a child that lives for a millisecond is counted, and the accessing node is known exactly. For
 //! such an event `time_enabled` goes on while the task runs on *other* CPUs, so the time for which
 //! it should have counted is read from a task clock that is opened in the same way. Events come in
-//! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did. Where
-//! the clock stands still nothing was counted, and the groups are not read: most CPUs of most machines.
+//! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did.
+//! Where the clock stands still nothing was counted, and the groups are not read: most CPUs of most
+//! machines.
 
 use std::io;
 
@@ -76,7 +77,8 @@ impl TreeCounters {
                 problems.push(problem);
                 continue;
             }
-            // One of them is refused, or the unit has less room than it says: what is left alone counts.
+            // One of them is refused, or the unit has less room than it says: what is left alone
+            // counts.
             for one in &part {
                 problems.extend(counters.add(std::slice::from_ref(one), subject, topology).err());
             }
@@ -110,7 +112,8 @@ impl TreeCounters {
         groups.flat_map(|group| group.metrics.iter().copied())
     }
 
-    /// Stops counting or lets it go on; its times, which are those of the clocks, stand still meanwhile.
+    /// Stops counting or lets it go on; its times, which are those of the clocks, stand still
+    /// meanwhile.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -152,8 +155,8 @@ impl CpuCounters {
         Ok(self.last.clone())
     }
 
-    /// `None` where nothing has changed, or a thread that is just being born or ending has no whole group: what was read last
-    /// holds, and what came since is in the next reading.
+    /// `None` where nothing has changed, or a thread that is just being born or ending has no whole
+    /// group: what was read last holds, and what came since is in the next reading.
     fn read_anew(&self) -> Result<Option<CpuReading>, LinuxError> {
         let mut time = 0;
         for clock in &self.clocks {
@@ -224,8 +227,8 @@ pub fn event_of(metric: Metric) -> Option<Event> {
     })
 }
 
-/// Under the names that the model knows; where other caches of the own node are counted by what they
-/// held, their sum is what SAM asks for.
+/// Under the names that the model knows; where other caches of the own node are counted by what
+/// they held, their sum is what SAM asks for.
 #[must_use]
 pub fn named(counts: &[(Metric, Counter)]) -> Counters {
     let known = |(metric, counter): &(Metric, Counter)| Some((event_of(*metric)?, *counter));
@@ -467,7 +470,8 @@ mod tests {
     #[test]
     fn threads_that_come_and_go_while_their_groups_are_read_break_nothing() {
         let machine = synthetic::parse("node:1 core:1").unwrap();
-        // As many as it can be, for it is in the making of the group that a thread has a part of it.
+        // As many as it can be, for it is in the making of the group that a thread has a part of
+        // it.
         let events: Vec<(Metric, pmu::Event)> =
             (0..64).map(|node| (Metric::DramNode(node), clock())).collect();
         let (told, hear) = std::sync::mpsc::channel();

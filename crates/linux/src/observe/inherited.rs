@@ -1,18 +1,21 @@
-//! What it costs a program that all it starts inherits the events on it, and when that is too much: then the CPUs are watched, not
-//! the tasks. That counting rests sooner in such a program is decided elsewhere and by other signs (`rest/price.rs` in the core), for
-//! time slices are as dear as births, and where the CPUs may not be watched nothing else is left.
+//! What it costs a program that all it starts inherits the events on it, and when that is too much:
+//! then the CPUs are watched, not the tasks. That counting rests sooner in such a program is
+//! decided elsewhere and by other signs (`rest/price.rs` in the core), for time slices are as dear
+//! as births, and where the CPUs may not be watched nothing else is left.
 
 use rondpoint_core::Nanos;
 
-/// By so much a birth and the end that belongs to it take longer for each inherited event: 2 to 9 µs on metal, a busy virtual
-/// machine, for software events that count nothing (0 to 512 of them on a task that forks, by hand).
+/// By so much a birth and the end that belongs to it take longer for each inherited event: 2 to 9
+/// µs on metal, a busy virtual machine, for software events that count nothing (0 to 512 of them on
+/// a task that forks, by hand).
 const PER_EVENT: Nanos = Nanos(5_000);
-/// Share of one CPU above which births are dear (our choice: half of what watching may cost at most).
+/// Share of one CPU above which births are dear (our choice: half of what watching may cost at
+/// most).
 const DEAR_SHARE: f64 = 0.01;
 /// For so long at least births are counted until they are judged.
 const WINDOW: Nanos = Nanos(500_000_000);
-/// Births have to be dear for so long, and in two windows: the threads with which a program begins are born in one, or in two
-/// that are short.
+/// Births have to be dear for so long, and in two windows: the threads with which a program begins
+/// are born in one, or in two that are short.
 const LASTING: Nanos = Nanos(1_500_000_000);
 
 /// Births of a program whose tasks inherit events.
@@ -62,7 +65,8 @@ impl Inherited {
 mod tests {
     use super::*;
 
-    /// Looks ten times a second, with so many births in each half second, of tasks with a hundred events.
+    /// Looks ten times a second, with so many births in each half second, of tasks with a hundred
+    /// events.
     fn dear_after(births: &[u64]) -> Vec<bool> {
         let mut inherited = Inherited::of(100);
         inherited.add(Nanos(0), 0);

@@ -1,6 +1,6 @@
-//! Where a process's memory is, and whether it has a memory policy of its own: by its `numa_maps`, read
-//! rarely, for the kernel holds the process's map lock meanwhile. Of a large process the hint faults that the
-//! kernel's NUMA balancing counted for its threads tell at least the proportions.
+//! Where a process's memory is, and whether it has a memory policy of its own: by its `numa_maps`,
+//! read rarely, for the kernel holds the process's map lock meanwhile. Of a large process the hint
+//! faults that the kernel's NUMA balancing counted for its threads tell at least the proportions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::LinuxError;
 use crate::parse::numa_maps::{self, Mapping};
 use crate::parse::sched;
 
-/// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine); above this
-/// size `numa_maps` is read once, for the policy, and not again; `sched` of the threads is.
+/// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine); above
+/// this size `numa_maps` is read once, for the policy, and not again; `sched` of the threads is.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits so many times as long as the last one took: two thousandths of the time.
 const REST: u32 = 500;
 /// Where nodes fill and empty within a second, nobody acts on it.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The readings of a process become rarer, each interval twice the one before, up to this: most memory
-/// stays where it was put at the start.
+/// The readings of a process become rarer, each interval twice the one before, up to this: most
+/// memory stays where it was put at the start.
 const LONGEST: Duration = Duration::from_secs(4);
 
 /// When to read again, and what was found.
@@ -37,8 +37,8 @@ impl Maps {
         self.own_policy
     }
 
-    /// Memory by node; `None` where the last answer still has to do, and where the file may not be read.
-    /// `threads` are the `sched` files of the process's threads.
+    /// Memory by node; `None` where the last answer still has to do, and where the file may not be
+    /// read. `threads` are the `sched` files of the process's threads.
     pub(super) fn read(
         &mut self,
         path: &Path,
@@ -58,7 +58,8 @@ impl Maps {
             self.rest(begin);
             return Ok(memory);
         }
-        // Another user's process: its maps may not be read, its threads may be watched all the same.
+        // Another user's process: its maps may not be read, its threads may be watched all the
+        // same.
         let maps = match read(path, numa_maps::parse) {
             Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
             other => other?,

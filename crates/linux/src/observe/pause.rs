@@ -1,9 +1,11 @@
 //! Pauses of counting: how each sensor stops, and how it goes on.
 //!
-//! A task that has events is switched more slowly than one that has none, also while all of them are stopped: the kernel looks for those
-//! that belong on the CPU in a tree that has gone cold meanwhile (inferred from its source). Measured (*emulated*, `asymsched-8`, two threads that sleep at 7,500
-//! barriers a second): 0.82 of the speed without us while events count, 0.85 while they are stopped, 1.00 while they are
-//! closed. So they are closed and opened anew; counters are not where that were too many openings, or they are not the tasks' but the CPUs'.
+//! A task that has events is switched more slowly than one that has none, also while all of them
+//! are stopped: the kernel looks for those that belong on the CPU in a tree that has gone cold
+//! meanwhile (inferred from its source). Measured (*emulated*, `asymsched-8`, two threads that
+//! sleep at 7,500 barriers a second): 0.82 of the speed without us while events count, 0.85 while
+//! they are stopped, 1.00 while they are closed. So they are closed and opened anew; counters are
+//! not where that were too many openings, or they are not the tasks' but the CPUs'.
 
 use rondpoint_core::Topology;
 
@@ -23,8 +25,8 @@ pub(super) enum Paused {
     Stopped,
 }
 
-/// Above so many descriptors counters are stopped and not closed: each takes a call of the manager to open again (our choice;
-/// what that costs was not measured by itself).
+/// Above so many descriptors counters are stopped and not closed: each takes a call of the manager
+/// to open again (our choice; what that costs was not measured by itself).
 const MAX_REOPENED: usize = 2048;
 
 impl Paused {
@@ -35,8 +37,8 @@ impl Paused {
 }
 
 impl Sensors {
-    /// Whether there is something that a rest would spare the program. Faults are so few that it would gain nothing, and what is not
-    /// sampled is not seen again for long.
+    /// Whether there is something that a rest would spare the program. Faults are so few that it
+    /// would gain nothing, and what is not sampled is not seen again for long.
     pub(super) fn can_pause(&self) -> bool {
         let sampled = self.sampler.as_ref().map(|sampler| sampler.kind);
         sampled != Some(Kind::Faults) && (self.counters.is_some() || sampled.is_some())
@@ -81,7 +83,8 @@ impl Sensors {
         self.sampler.iter_mut().try_for_each(|sampler| sampler.reopen(&subject, topology))
     }
 
-    /// As [`Observer::watch_everybody`](super::Observer::watch_everybody). In a pause what counts is opened when it is over.
+    /// As [`Observer::watch_everybody`](super::Observer::watch_everybody). In a pause what counts
+    /// is opened when it is over.
     pub(super) fn watch_everybody(&mut self, topology: &Topology) -> Result<(), LinuxError> {
         if let Some(sampler) = &mut self.sampler {
             sampler.move_rings(&Subject::everybody(), topology)?;
@@ -113,8 +116,8 @@ impl Sensors {
         Ok(true)
     }
 
-    /// Whom events are opened on from now on. Who is born between this and the opening, of a thread that is opened later, is missed until
-    /// events are opened again.
+    /// Whom events are opened on from now on. Who is born between this and the opening, of a thread
+    /// that is opened later, is missed until events are opened again.
     fn subject(&mut self) -> Result<Subject, LinuxError> {
         if self.everybody {
             return Ok(Subject::everybody());

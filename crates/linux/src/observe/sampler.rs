@@ -1,5 +1,5 @@
-//! Address samples, thread names, forks and exits of a program and its descendants, through one ring
-//! per CPU.
+//! Address samples, thread names, forks and exits of a program and its descendants, through one
+//! ring per CPU.
 //!
 //! The ring belongs to a software event that counts nothing, always opens and carries the task
 //! records; sampling events send their records into it. With no hardware event, minor page faults
@@ -79,16 +79,17 @@ pub enum Rate {
     Full,
 }
 
-/// Each level samples a fourth as often as the one before (Carrefour's two rates are 65,000 and 260,000
-/// cycles apart); the last is for programs whose samples would be too many.
+/// Each level samples a fourth as often as the one before (Carrefour's two rates are 65,000 and
+/// 260,000 cycles apart); the last is for programs whose samples would be too many.
 const LEVEL_STEP: u64 = 4;
 
 struct CpuRing {
     ring: Ring,
     owners: Vec<OpenEvent>,
-    /// Those that sample at the level of now. An event's period cannot be changed once tasks have inherited it (`_perf_ioctl`,
-    /// kernel/events/core.c, Linux 6.12), and one that is only stopped costs a task that is switched or born as much as one that
-    /// runs: so those of other levels are not open.
+    /// Those that sample at the level of now. An event's period cannot be changed once tasks have
+    /// inherited it (`_perf_ioctl`, kernel/events/core.c, Linux 6.12), and one that is only stopped
+    /// costs a task that is switched or born as much as one that runs: so those of other levels are
+    /// not open.
     events: Vec<OpenEvent>,
 }
 
@@ -247,7 +248,8 @@ impl Sampler {
         self.rings.iter_mut().for_each(|ring| ring.events.clear());
     }
 
-    /// Takes the task records of `subject` from now on. Nothing is sampled until [`Sampler::reopen`].
+    /// Takes the task records of `subject` from now on. Nothing is sampled until
+    /// [`Sampler::reopen`].
     ///
     /// # Errors
     /// Not even the software event that owns the rings can be opened or mapped: the old ones stay.
@@ -261,7 +263,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples `subject`, at the rate of now and nobody else. What is refused leaves nothing sampled.
+    /// Samples `subject`, at the rate of now and nobody else. What is refused leaves nothing
+    /// sampled.
     ///
     /// # Errors
     /// What the kernel says about the first event that it refuses.
@@ -280,7 +283,8 @@ impl Sampler {
         opened
     }
 
-    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one left.
+    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one
+    /// left.
     pub fn lower(&mut self) -> bool {
         let may = self.lowered + 1 < self.levels;
         self.lowered += usize::from(may);
@@ -366,8 +370,8 @@ impl Sampler {
         (std::mem::replace(&mut self.samples, next), std::mem::take(&mut self.news))
     }
 
-    /// A pinned event that found no counter once, because somebody else's were pinned before, is given up
-    /// by the kernel until it is enabled anew; for one that runs that changes nothing.
+    /// A pinned event that found no counter once, because somebody else's were pinned before, is
+    /// given up by the kernel until it is enabled anew; for one that runs that changes nothing.
     fn revive(&self) {
         for event in self.rings.iter().flat_map(|ring| &ring.events) {
             let _ = event.enable();

@@ -45,8 +45,8 @@ pub struct Settings {
     pub threads: Vec<Metric>,
     /// Use this rung and no other; `None` = the best there is.
     pub rung: Option<Rung>,
-    /// For somebody who acts: sampling can be slowed and stopped, and what is counted of the whole tree
-    /// is a single process's only while there is no other.
+    /// For somebody who acts: sampling can be slowed and stopped, and what is counted of the whole
+    /// tree is a single process's only while there is no other.
     pub managing: bool,
 }
 
@@ -60,8 +60,9 @@ impl Settings {
     }
 }
 
-/// What is counted unless asked otherwise, beside the traffic matrix: what makes it cost, and writes.
-/// Counters are few: each further event makes all others be counted for a smaller share of the time.
+/// What is counted unless asked otherwise, beside the traffic matrix: what makes it cost, and
+/// writes. Counters are few: each further event makes all others be counted for a smaller share of
+/// the time.
 const DEFAULT_METRICS: [Metric; 5] = [
     Metric::DramLatencyCycles,
     Metric::DramRequests,
@@ -196,7 +197,8 @@ fn is_default(metric: Metric, available: &Available) -> bool {
     }
 }
 
-/// How many of the counters sampling takes: none where it has a unit of its own, as AMD's and Arm's.
+/// How many of the counters sampling takes: none where it has a unit of its own, as AMD's and
+/// Arm's.
 fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
     if !settings.samples() || settings.rung == Some(Rung::Faults) {
         return 0;
@@ -204,8 +206,8 @@ fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
     available.sample.iter().filter(|event| available.is_of_core(event)).count()
 }
 
-/// What is asked for of every thread, as far as it is known here and the kernel opens it for us; the rest
-/// is named with its reason.
+/// What is asked for of every thread, as far as it is known here and the kernel opens it for us;
+/// the rest is named with its reason.
 fn thread_plan(
     available: &Available,
     settings: &Settings,

@@ -9,8 +9,9 @@ use super::tasks::read;
 use crate::LinuxError;
 use crate::parse::maps;
 
-/// The next reading waits so many times as long as the last one took: two thousandths of the time. One takes 0.1 ms for some
-/// hundred mappings (inferred from `numa_maps`, which also walks the pages).
+/// The next reading waits so many times as long as the last one took: two thousandths of the time.
+/// One takes 0.1 ms for some hundred mappings (inferred from `numa_maps`, which also walks the
+/// pages).
 const REST: u32 = 500;
 /// Programs map what they share when they start, but one after the other.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -25,7 +26,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The mappings; `None` where the last answer still has to do. What may not be read is taken to be nobody else's.
+    /// The mappings; `None` where the last answer still has to do. What may not be read is taken to
+    /// be nobody else's.
     pub(super) fn read(&mut self, path: &Path) -> Result<Option<Vec<SharedMapping>>, LinuxError> {
         let begin = Instant::now();
         if self.next.is_some_and(|next| begin < next) {

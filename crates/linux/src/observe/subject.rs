@@ -7,9 +7,10 @@ use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// Every thread gets its own copy of every inherited event when it is born, about 1.2 KiB of kernel memory each (`struct
-/// perf_event`, `inherit_event`, Linux 6.12), and gives it back when it ends. Above this many any program that starts threads
-/// would feel it; one that starts many does before (`inherited.rs`).
+/// Every thread gets its own copy of every inherited event when it is born, about 1.2 KiB of kernel
+/// memory each (`struct perf_event`, `inherit_event`, Linux 6.12), and gives it back when it ends.
+/// Above this many any program that starts threads would feel it; one that starts many does before
+/// (`inherited.rs`).
 const MAX_INHERITED: usize = 512;
 /// Descriptors for the threads that are there at the start.
 const MAX_OPENED: usize = 8192;
@@ -61,7 +62,8 @@ impl Subject {
         each > MAX_INHERITED || each * self.tasks.len() > MAX_OPENED
     }
 
-    /// Opens an event on one CPU for each of the tasks; one that has ended meanwhile is passed over.
+    /// Opens an event on one CPU for each of the tasks; one that has ended meanwhile is passed
+    /// over.
     ///
     /// # Errors
     /// What the kernel says about the first task that is there.
@@ -69,8 +71,9 @@ impl Subject {
         self.open_from(event, cpu, self.start)
     }
 
-    /// Opens `events` as one group on one CPU for each of the tasks, anew where a thread was born meanwhile: it has a part of the
-    /// group, with which nobody can read it (see [`OpenGroup::read_inherited`]).
+    /// Opens `events` as one group on one CPU for each of the tasks, anew where a thread was born
+    /// meanwhile: it has a part of the group, with which nobody can read it (see
+    /// [`OpenGroup::read_inherited`]).
     ///
     /// # Errors
     /// As [`Subject::open`].
@@ -126,9 +129,10 @@ impl Subject {
     }
 }
 
-/// Whether a birth came between the events of a group. The kernel may also have swapped the parent's events with the child's when
-/// it switched from one to the other: the next member is then refused with EINVAL, for its leader is another task's
-/// (`perf_event_context_sched_out`, kernel/events/core.c). ENODEV was seen once in some thousand openings, in the same place.
+/// Whether a birth came between the events of a group. The kernel may also have swapped the
+/// parent's events with the child's when it switched from one to the other: the next member is then
+/// refused with EINVAL, for its leader is another task's (`perf_event_context_sched_out`,
+/// kernel/events/core.c). ENODEV was seen once in some thousand openings, in the same place.
 fn is_torn(opened: &Result<OpenGroup, LinuxError>) -> Result<bool, LinuxError> {
     match opened {
         Ok(group) => Ok(group.read_inherited()?.is_none()),

@@ -74,9 +74,10 @@ struct Thread {
     allowed: CpuSet,
     stat: Kept,
     schedstat: Kept,
-    /// What it said last; `None` on kernels without it, and where the thread has to be looked at again although it did not run.
+    /// What it said last; `None` on kernels without it, and where the thread has to be looked at
+    /// again although it did not run.
     sched: Option<SchedStat>,
-    /// It was found waiting. The time of one that runs is brought up to date by clock ticks, which it may not even have.
+    /// It was found waiting. The time of one that runs is brought up to date by clock ticks.
     waits: bool,
     counters: Option<ThreadCounters>,
 }
@@ -116,8 +117,8 @@ impl Tasks {
         self.root.in_proc(format!("{pid}/{file}"))
     }
 
-    /// All processes of the tree that are there now, each with its threads: those known, the newborn,
-    /// and the children of whoever may have some that nobody told of.
+    /// All processes of the tree that are there now, each with its threads: those known, the
+    /// newborn, and the children of whoever may have some that nobody told of.
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -240,8 +241,9 @@ impl Tasks {
         Ok(self.processes.values().map(|process| process.last.clone()).collect())
     }
 
-    /// Processes of which no thread has run since the last look. Only who runs has children, new threads, faults or other counts; and what
-    /// somebody else did to its scheduling is seen when it runs again. So `schedstat` is all that has to be read of them.
+    /// Processes of which no thread has run since the last look. Only who runs has children, new
+    /// threads, faults or other counts; and what somebody else did to its scheduling is seen when
+    /// it runs again. So `schedstat` is all that has to be read of them.
     fn still(&mut self) -> Result<BTreeSet<Pid>, LinuxError> {
         let mut still = BTreeSet::new();
         for (pid, process) in &mut self.processes {
@@ -256,8 +258,8 @@ impl Tasks {
         Ok(still)
     }
 
-    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many. One that is born meanwhile is
-    /// counted.
+    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many.
+    /// One that is born meanwhile is counted.
     ///
     /// # Errors
     /// As ioctl(2).

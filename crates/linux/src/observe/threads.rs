@@ -78,8 +78,9 @@ impl ThreadCounters {
         self.groups.iter().try_for_each(|(_, group)| group.stop(stop))
     }
 
-    /// The counts since the thread was first seen. A group that cannot be read is left out. A thread that has not run
-    /// since the last time, as the first group tells, has the same counts, and the others are not read.
+    /// The counts since the thread was first seen. A group that cannot be read is left out. A
+    /// thread that has not run since the last time, as the first group tells, has the same counts,
+    /// and the others are not read.
     #[must_use]
     pub fn read(&mut self) -> Counters {
         let read = |(metrics, group): &(Vec<Metric>, OpenGroup)| -> Vec<(Metric, Counter)> {

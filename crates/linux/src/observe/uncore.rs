@@ -14,8 +14,8 @@ use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// Counters that a unit outside the cores has at least: four in AMD's northbridge (BKDG 15h, 3.16) and in each of
-/// Intel's (uncore performance monitoring guides).
+/// Counters that a unit outside the cores has at least: four in AMD's northbridge (BKDG 15h, 3.16)
+/// and in each of Intel's (uncore performance monitoring guides).
 const ROOM: usize = 4;
 
 /// What is open. Each list is empty where not all of it can be counted.

@@ -1,5 +1,5 @@
-//! `/proc/cpuinfo`: which processor this is. Only its first block is read: Rondpoint does not manage
-//! machines with different processors in one box.
+//! `/proc/cpuinfo`: which processor this is. Only its first block is read: Rondpoint does not
+//! manage machines with different processors in one box.
 
 use super::ParseError;
 use super::fields::lines;

@@ -37,8 +37,9 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
     Ok(mappings)
 }
 
-/// What is mapped shared: files, and memory that others see written. Not what has a driver behind it (`anon_inode:[io_uring]`,
-/// `/dev/kvm`): there one number stands for something else in each process.
+/// What is mapped shared: files, and memory that others see written. Not what has a driver behind
+/// it (`anon_inode:[io_uring]`, `/dev/kvm`): there one number stands for something else in each
+/// process.
 ///
 /// # Errors
 /// A line that does not begin as one of a mapped file does.
@@ -47,8 +48,8 @@ pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
     of_memory(bytes).filter(|(_, line)| is_shared(line)).map(shared_mapping).collect()
 }
 
-/// Every file and piece of shared memory that is mapped: whose pages others may have mapped too. Those of a private mapping are
-/// common as long as nobody has written to them.
+/// Every file and piece of shared memory that is mapped: whose pages others may have mapped too.
+/// Those of a private mapping are common as long as nobody has written to them.
 ///
 /// # Errors
 /// As [`parse_shared`].
@@ -60,8 +61,8 @@ fn of_memory(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     lines(bytes).filter(|(_, line)| is_memory(line))
 }
 
-/// By its name, as `/proc` shows it: what lies under `/dev` is a device, but for shared memory (`/dev/zero` is what an anonymous
-/// shared mapping is called).
+/// By its name, as `/proc` shows it: what lies under `/dev` is a device, but for shared memory
+/// (`/dev/zero` is what an anonymous shared mapping is called).
 fn is_memory(line: &[u8]) -> bool {
     const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/zero", b"/dev/hugepages/"];
     let name = words(line).nth(5).unwrap_or_default();

@@ -30,17 +30,18 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether somebody chose where its memory comes from. `local` is what everybody gets who asked for
-    /// nothing else, and what `rondpoint run` asks for; `default` is nothing at all (`mpol_to_str`,
-    /// mm/mempolicy.c, Linux 6.12).
+    /// Whether somebody chose where its memory comes from. `local` is what everybody gets who asked
+    /// for nothing else, and what `rondpoint run` asks for; `default` is nothing at all
+    /// (`mpol_to_str`, mm/mempolicy.c, Linux 6.12).
     #[must_use]
     pub fn has_own_policy(&self) -> bool {
         !matches!(self.policy.as_str(), "default" | "local")
     }
 
-    /// Whether its pages are those of a file that others have mapped as well, as of a program that runs several times. The kernel moves
-    /// none of them for one process's sake (`MPOL_MF_MOVE`). Memory that processes share on purpose is not meant, though the kernel
-    /// gives it the name of a file.
+    /// Whether its pages are those of a file that others have mapped as well, as of a program that
+    /// runs several times. The kernel moves none of them for one process's sake (`MPOL_MF_MOVE`).
+    /// Memory that processes share on purpose is not meant, though the kernel gives it the name of
+    /// a file.
     #[must_use]
     pub fn is_shared_file(&self) -> bool {
         const SHARED_MEMORY: [&str; 4] = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"];

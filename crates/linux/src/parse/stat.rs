@@ -17,7 +17,8 @@ pub struct TaskStat {
     pub state: char,
     /// Field 4.
     pub parent: u32,
-    /// Field 6; 0 where the session's leader is outside of this PID namespace, and of a kernel thread.
+    /// Field 6; 0 where the session's leader is outside of this PID namespace, and of a kernel
+    /// thread.
     pub session: u32,
     /// Fields 10 and 12 together: page faults without and with input.
     pub faults: u64,

@@ -25,7 +25,8 @@ pub enum ServedBy {
     FirstLevel,
     /// Another private cache of the core.
     Private,
-    /// A line already on its way to the core, from wherever: a prefetch or an earlier miss had asked for it.
+    /// A line already on its way to the core, from wherever: a prefetch or an earlier miss had
+    /// asked for it.
     InFlight,
     /// The last-level cache of the same node.
     LastLevel,
@@ -55,9 +56,9 @@ pub enum ServedBy {
 }
 
 impl ServedBy {
-    /// What "another node" must mean, knowing whether the page is on the CPU's own node: then only a
-    /// cache that had the line modified answers for it. Else it is taken for memory, although a cache
-    /// there cannot be told from it.
+    /// What "another node" must mean, knowing whether the page is on the CPU's own node: then only
+    /// a cache that had the line modified answers for it. Else it is taken for memory, although a
+    /// cache there cannot be told from it.
     #[must_use]
     pub fn with_home(self, home_is_own: Option<bool>) -> Self {
         match (self, home_is_own) {

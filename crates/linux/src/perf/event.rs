@@ -20,7 +20,8 @@ impl OpenEvent {
     /// Opens `attr` on `target`. Where the kernel or its privileges do not allow all of it, less is
     /// tried, in this order: without the count of lost samples (before 6.0), WEIGHT instead of
     /// WEIGHT_STRUCT (before 5.12), without page sizes (before 5.11), without physical addresses,
-    /// without the kernel (`perf_event_paranoid`). What remained can be seen in [`OpenEvent::attr`].
+    /// without the kernel (`perf_event_paranoid`). What remained can be seen in
+    /// [`OpenEvent::attr`].
     ///
     /// # Errors
     /// What the kernel answered to the last attempt.

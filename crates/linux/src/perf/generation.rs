@@ -1,7 +1,7 @@
 //! Which events measure what on this machine, from the table `events.toml` beside this file.
 //!
-//! A table says what *could* be counted; [`Generation::resolve`] keeps what this machine's PMUs know
-//! and names the rest. It opens nothing.
+//! A table says what *could* be counted; [`Generation::resolve`] keeps what this machine's PMUs
+//! know and names the rest. It opens nothing.
 
 use std::collections::BTreeMap;
 
@@ -223,7 +223,8 @@ impl Generation {
         &self.entry.name
     }
 
-    /// What of it this machine's PMUs know. `nodes` are the kernel's numbers of the nodes with memory.
+    /// What of it this machine's PMUs know. `nodes` are the kernel's numbers of the nodes with
+    /// memory.
     #[must_use]
     pub fn resolve(&self, pmus: &Pmus, nodes: &[u32]) -> Available {
         let entry = &self.entry;

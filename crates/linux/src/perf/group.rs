@@ -13,7 +13,8 @@ use super::pmu::Event;
 use crate::LinuxError;
 use crate::syscall::perf::Target;
 
-/// Reads of a group that some thread has a part of: that lasts for as long as the kernel takes to make or to end a thread.
+/// Reads of a group that some thread has a part of: that lasts for as long as the kernel takes to
+/// make or to end a thread.
 const MAX_READS: usize = 64;
 
 /// An open group.
@@ -24,8 +25,8 @@ pub struct OpenGroup {
 }
 
 impl OpenGroup {
-    /// Opens `events`, the first as leader. `prepare` completes each of them. Where the leader is pinned
-    /// the group is: the kernel refuses it of a member.
+    /// Opens `events`, the first as leader. `prepare` completes each of them. Where the leader is
+    /// pinned the group is: the kernel refuses it of a member.
     ///
     /// # Errors
     /// What the kernel says about the first event that it refuses: all of them or none.
@@ -62,11 +63,13 @@ impl OpenGroup {
         Ok(Self { leader, members })
     }
 
-    /// The counts in the order of opening; `None` where a thread that inherits the group had only a part of it each time.
+    /// The counts in the order of opening; `None` where a thread that inherits the group had only a
+    /// part of it each time.
     ///
-    /// The kernel gives a thread at its birth one event of a group after the other and takes them away one by one, and
-    /// answers ECHILD to who reads in between (`__perf_read_group_add`, kernel/events/core.c, since v6.6). A thread that was
-    /// born while the group was being opened has a part of it for good.
+    /// The kernel gives a thread at its birth one event of a group after the other and takes them
+    /// away one by one, and answers ECHILD to who reads in between (`__perf_read_group_add`,
+    /// kernel/events/core.c, since v6.6). A thread that was born while the group was being opened
+    /// has a part of it for good.
     ///
     /// # Errors
     /// As read(2).
@@ -100,7 +103,8 @@ impl OpenGroup {
         Err(call(std::io::Error::other(text)))
     }
 
-    /// Stops all of it, its times too, or lets it go on: members are on their counters only while their leader is.
+    /// Stops all of it, its times too, or lets it go on: members are on their counters only while
+    /// their leader is.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -146,7 +150,8 @@ pub fn parts(events: &[(Metric, Event)], room: usize) -> Vec<Vec<(Metric, Event)
     }
     let size =
         |part: &[(Metric, Event)]| part.iter().filter(|(metric, _)| !is_fixed(*metric)).count();
-    // The largest first, so that the small ones fill what is left. Stable, so the order is the list's.
+    // The largest first, so that the small ones fill what is left. Stable, so the order is the
+    // list's.
     units.sort_by_key(|unit| std::cmp::Reverse(size(unit)));
     let mut parts: Vec<Vec<(Metric, Event)>> = Vec::new();
     for unit in units {

@@ -3,7 +3,7 @@
 //! ```text
 //! cycles                      generic hardware or software event
 //! dram_node0                  alias of the CPU's PMU, as in its sysfs events/ directory
-//! cpu/event=0xd3,umask=0x01/  terms of a PMU's format/ (`core` stands for the core's PMU, whatever its name)
+//! cpu/event=0xd3,umask=0x01/  terms of a PMU's format/; `core` is the core's, whatever its name
 //! lab_nb/mc_read/             alias of another PMU
 //! r01d3                       raw configuration, hexadecimal
 //! …:u  …/u                    modifiers: u user only, k kernel only, p precise (up to three), D pinned

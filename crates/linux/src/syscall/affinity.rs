@@ -1,7 +1,7 @@
 //! `sched_getaffinity(2)` and `sched_setaffinity(2)`: the CPUs that a thread may run on.
 //!
-//! Masks are sets of the kernel's CPU numbers, which may be sparse, and of any length: glibc's `cpu_set_t`
-//! ends at 1024 CPUs, so the calls are made without it.
+//! Masks are sets of the kernel's CPU numbers, which may be sparse, and of any length: glibc's
+//! `cpu_set_t` ends at 1024 CPUs, so the calls are made without it.
 
 use std::io;
 
@@ -46,11 +46,12 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
 /// Restricts a thread to these CPUs, as far as its cpuset has them.
 ///
 /// # Errors
-/// ESRCH where there is no such thread, EINVAL where its cpuset has none of the CPUs or the kernel has bound
-/// it, EPERM where it is somebody else's.
+/// ESRCH where there is no such thread, EINVAL where its cpuset has none of the CPUs or the kernel
+/// has bound it, EPERM where it is somebody else's.
 pub fn set(thread: i32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
-    // SAFETY: the kernel reads the given number of bytes of the array; what a shorter one lacks is zero.
+    // SAFETY: the kernel reads the given number of bytes of the array; what a shorter one lacks is
+    // zero.
     let result = unsafe {
         libc::syscall(libc::SYS_sched_setaffinity, thread, size_of_val(words), words.as_ptr())
     };

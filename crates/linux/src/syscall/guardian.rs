@@ -1,5 +1,5 @@
-//! A child that undoes one thing when its parent has died and writes that down, and signals to a process that cannot have been
-//! mistaken for another.
+//! A child that undoes one thing when its parent has died and writes that down, and signals to a
+//! process that cannot have been mistaken for another.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,8 +35,8 @@ pub struct Guardian {
     leash: OwnedFd,
 }
 
-/// Starts a guardian. It is in a session of its own and deaf to signals, so that what is sent to a terminal's
-/// or a service's processes ends its parent and not it.
+/// Starts a guardian. It is in a session of its own and deaf to signals, so that what is sent to a
+/// terminal's or a service's processes ends its parent and not it.
 ///
 /// # Errors
 /// As fork(2), pipe(2) and pidfd_open(2).
@@ -44,8 +44,8 @@ pub fn guard(deed: Deed<'_>, line: Line<'_>) -> io::Result<Guardian> {
     let (wait_end, leash) = pipe()?;
     // Deaf from its first moment on: the mask is inherited.
     let mask = super::signal::block(&Signals::all())?;
-    // SAFETY: the child calls only async-signal-safe functions, on descriptors and on memory of its own copy,
-    // so other threads of the parent cannot deadlock it.
+    // SAFETY: the child calls only async-signal-safe functions, on descriptors and on memory of its
+    // own copy, so other threads of the parent cannot deadlock it.
     let process = unsafe { libc::fork() };
     if process == 0 {
         // SAFETY: plain system calls on descriptors that outlive them and on local variables.

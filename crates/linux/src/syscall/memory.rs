@@ -138,7 +138,8 @@ impl Anonymous {
     /// Writes one byte in every `stride` bytes.
     pub fn touch_every(&self, stride: usize) {
         for offset in (0..self.mapped.bytes).step_by(stride) {
-            // SAFETY: inside the mapping, which only this object knows of, and by an atomic as all access to it.
+            // SAFETY: inside the mapping, which only this object knows of, and by an atomic as all
+            // access to it.
             let byte = unsafe { AtomicU8::from_ptr(self.mapped.address.as_ptr().add(offset)) };
             byte.store(1, Ordering::Relaxed);
         }
@@ -148,8 +149,8 @@ impl Anonymous {
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         let words = self.mapped.bytes / size_of::<AtomicU64>();
-        // SAFETY: the mapping begins at a page, lives as long as `self`, holds so many words, and any bits are a
-        // number; all access to it is by atomics.
+        // SAFETY: the mapping begins at a page, lives as long as `self`, holds so many words, and
+        // any bits are a number; all access to it is by atomics.
         unsafe { std::slice::from_raw_parts(self.mapped.address.as_ptr().cast(), words) }
     }
 
@@ -159,8 +160,8 @@ impl Anonymous {
     /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
     pub fn bind(&self, node: u32) -> io::Result<()> {
         let (mask, bits) = node_mask(&[node]);
-        // SAFETY: the range is this mapping and the mask outlives the call, which reads `bits` - 1 bits of it and
-        // changes only where pages come from.
+        // SAFETY: the range is this mapping and the mask outlives the call, which reads `bits` - 1
+        // bits of it and changes only where pages come from.
         let result = unsafe {
             let address = self.mapped.address.as_ptr();
             libc::syscall(
@@ -177,7 +178,8 @@ impl Anonymous {
     }
 }
 
-/// Where memory comes from unless a mapping says otherwise. The kernel's automatic NUMA balancing leaves it there.
+/// Where memory comes from unless a mapping says otherwise. The kernel's automatic NUMA balancing
+/// leaves it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryPolicy {
     /// The node that touches a page first.
@@ -209,7 +211,8 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     super::check(result).map(drop)
 }
 
-/// A set of nodes, and the number of bits to tell the kernel: it reads one less (get_nodes, mm/mempolicy.c, Linux 6.12).
+/// A set of nodes, and the number of bits to tell the kernel: it reads one less (get_nodes,
+/// mm/mempolicy.c, Linux 6.12).
 fn node_mask(nodes: &[u32]) -> (Vec<u64>, usize) {
     let most = nodes.iter().max().map_or(0, |node| *node as usize);
     let mut mask = vec![0u64; most / 64 + 1];

@@ -30,8 +30,9 @@ pub struct Waiting {
 pub enum Memory {
     /// As the caller's.
     Inherited = 1,
-    /// From the node that touches a page first, said explicitly: the same as the kernel's default, except
-    /// that automatic NUMA balancing leaves it alone (no `MPOL_F_MOF`, mm/mempolicy.c, Linux 6.12).
+    /// From the node that touches a page first, said explicitly: the same as the kernel's default,
+    /// except that automatic NUMA balancing leaves it alone (no `MPOL_F_MOF`, mm/mempolicy.c, Linux
+    /// 6.12).
     Local = 2,
 }
 
@@ -47,11 +48,12 @@ pub struct User {
 }
 
 impl User {
-    /// A user with all groups that the system's files give to it; `None` where there is no such user.
+    /// A user with all groups that the system's files give to it; `None` where there is no such
+    /// user.
     #[must_use]
     pub fn with_number(user: u32, group: u32) -> Option<Self> {
-        // SAFETY: the entry is copied from before the next call could overwrite it; this program calls
-        // such functions from one thread only.
+        // SAFETY: the entry is copied from before the next call could overwrite it; this program
+        // calls such functions from one thread only.
         let name = unsafe {
             let entry = libc::getpwuid(user);
             if entry.is_null() {
@@ -145,7 +147,8 @@ pub fn fork(
                 libc::_exit(127);
             }
             if word == Memory::Local as u8 {
-                // Where it is refused the program has the kernel's default, which places pages alike.
+                // Where it is refused the program has the kernel's default, which places pages
+                // alike.
                 let mode = super::memory::MPOL_LOCAL;
                 libc::syscall(libc::SYS_set_mempolicy, mode, std::ptr::null::<u8>(), 0);
             }

@@ -4,9 +4,10 @@ use std::io;
 
 use super::check;
 
-/// The calling thread, and those that it starts from now on, take no CPU away from whoever runs when they wake up (`SCHED_BATCH`): they wait
-/// for an idle one or for their turn, with the same share as before. A thread that somebody gave another policy (`chrt`) keeps it; whether
-/// it was changed.
+/// The calling thread, and those that it starts from now on, take no CPU away from whoever runs
+/// when they wake up (`SCHED_BATCH`): they wait for an idle one or for their turn, with the same
+/// share as before. A thread that somebody gave another policy (`chrt`) keeps it; whether it was
+/// changed.
 ///
 /// # Errors
 /// The kernel or a filter of system calls refuses it; needs no privilege.
@@ -21,7 +22,8 @@ pub fn preempt_nobody() -> io::Result<bool> {
 
 /// Of the calling thread; of those without priorities.
 fn set_policy(policy: libc::c_int) -> io::Result<()> {
-    // SAFETY: a structure of integers only; which fields there are besides the priority depends on the C library.
+    // SAFETY: a structure of integers only; which fields there are besides the priority depends on
+    // the C library.
     let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads the parameter, which lives through the call.
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) };

@@ -24,7 +24,8 @@ use crate::machine;
 const CACHES: u64 = 4;
 /// … where a node's memory has room for it: at most this part of it.
 const PART_OF_NODE: u64 = 4;
-/// The part of a last-level cache that one thread's private data takes in SAM's experiment: one fits, two do not.
+/// The part of a last-level cache that one thread's private data takes in SAM's experiment: one
+/// fits, two do not.
 const PRIVATE_PART: f64 = 0.75;
 /// Taken where the caches are not known.
 const SOME_CACHE_BYTES: u64 = 32 << 20;
@@ -134,7 +135,8 @@ impl<'a> Bench<'a> {
         self.cpus.iter().enumerate().filter(|(_, cpus)| !cpus.is_empty())
     }
 
-    /// Cycles of this thread in a second while it works without memory; `None` where they cannot be counted.
+    /// Cycles of this thread in a second while it works without memory; `None` where they cannot be
+    /// counted.
     fn clock_mhz(&self) -> Option<f64> {
         let event = probe::own_cycles()?;
         let cycles = || Some(event.read(1).ok()?.first()?.value);
@@ -155,8 +157,9 @@ impl<'a> Bench<'a> {
         Ok(memory)
     }
 
-    /// Fills every cache with something else: what it holds it would answer in place of the memory, also for others, and what
-    /// was changed in it would be written back while something is measured.
+    /// Fills every cache with something else: what it holds it would answer in place of the memory,
+    /// also for others, and what was changed in it would be written back while something is
+    /// measured.
     fn flush(&self) -> Result<()> {
         stream::pass(&self.cpus.concat(), self.scratch.words())
     }
@@ -210,7 +213,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// SAM's other two thresholds: its experiment on one socket, and what a remote load takes longer.
+    /// SAM's other two thresholds: its experiment on one socket, and what a remote load takes
+    /// longer.
     fn measure_contention(&self, found: &mut Calibration) -> Result<Vec<Crowd>> {
         if let Some([home, away]) = found.nearest(self.topology) {
             let ns = &found.latency_ns;

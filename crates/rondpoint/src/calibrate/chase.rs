@@ -1,4 +1,5 @@
-//! What one load waits for: a walk over a random cycle of lines, each load's address the result of the one before.
+//! What one load waits for: a walk over a random cycle of lines, each load's address the result of
+//! the one before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,8 +8,8 @@ const WORDS_PER_LINE: usize = 8;
 /// Loads between two looks at the clock.
 const CHUNK: usize = 64;
 
-/// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the address of the next
-/// line's first word, as in a linked list.
+/// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the address
+/// of the next line's first word, as in a linked list.
 pub(super) fn lay(words: &[AtomicU64], seed: u64) {
     let lines = words.len() / WORDS_PER_LINE;
     let mut order: Vec<u32> = (0..lines as u32).collect();

@@ -1,5 +1,5 @@
-//! SAM's experiment for its bandwidth threshold (ALGORITHMS 4.3): more and more memory-bound threads on one socket, and
-//! how much each still gets.
+//! SAM's experiment for its bandwidth threshold (ALGORITHMS 4.3): more and more memory-bound
+//! threads on one socket, and how much each still gets.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::loads::{Loads, Order, Window};
 use super::stream::together;
 
-/// Threads slow each other where each gets this much less than one alone: near saturation the bandwidth that is
-/// available differs by about a tenth [SAM-slides].
+/// Threads slow each other where each gets this much less than one alone: near saturation the
+/// bandwidth that is available differs by about a tenth [SAM-slides].
 const LOSS: f64 = 0.10;
 /// Nothing but loads, and what it takes to make their addresses.
 const MEMORY_BOUND: Loads = Loads { order: Order::Independent, rounds: 0 };
@@ -29,7 +29,8 @@ pub(super) struct Crowd {
 pub(super) fn sweep(cpus: &[usize], words: &[AtomicU64], time: Duration) -> Result<Vec<Crowd>> {
     let mut crowds: Vec<Crowd> = Vec::new();
     for threads in 1..=cpus.len() {
-        // The first who is ready says when, for all: making threads takes longer than a window may be late.
+        // The first who is ready says when, for all: making threads takes longer than a window may
+        // be late.
         let window = OnceLock::new();
         let work = |part: &[AtomicU64]| {
             MEMORY_BOUND.per_s(part, *window.get_or_init(|| Window::soon(time)))
@@ -52,8 +53,9 @@ fn is_slowed(alone: &Crowd, crowd: &Crowd) -> bool {
     each(crowd) < (1.0 - LOSS) * each(alone)
 }
 
-/// Loads of all threads in a second from which on each gets a tenth less than alone; where all CPUs of the socket
-/// together do not slow each other so much, what they draw: nothing is above it. `None` for a socket of one CPU.
+/// Loads of all threads in a second from which on each gets a tenth less than alone; where all CPUs
+/// of the socket together do not slow each other so much, what they draw: nothing is above it.
+/// `None` for a socket of one CPU.
 pub(super) fn threshold_per_s(crowds: &[Crowd]) -> Option<f64> {
     let [.., before, last] = crowds else { return None };
     let alone = &crowds[0];

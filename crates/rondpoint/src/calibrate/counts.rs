@@ -10,7 +10,8 @@ use rondpoint_linux::perf::pmu::{self, Pmus};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{LinuxError, Root};
 
-/// Without these there is neither a pressure nor a penalty. They are on the counters together, in one group.
+/// Without these there is neither a pressure nor a penalty. They are on the counters together, in
+/// one group.
 const WORK: [Metric; 3] = [Metric::Instructions, Metric::Cycles, Metric::LlcMisses];
 
 /// The events of this machine's table.
@@ -68,7 +69,8 @@ impl Events {
         }
         let mut events = self.events(|metric| WORK.contains(&metric));
         for (_, event) in &mut events {
-            // What the kernel does in the meantime, ticks above all, is no part of the program and no slower far away.
+            // What the kernel does in the meantime, ticks above all, is no part of the program and
+            // no slower far away.
             event.attr.exclude_kernel_and_hypervisor();
         }
         let (counters, problems) = self.open(subject, topology, &events)?;
@@ -80,8 +82,8 @@ impl Events {
         Ok(counters)
     }
 
-    /// Opens what [`requests`] reads, as far as it is there. Apart from the others, which would take turns with it on the
-    /// counters: a program does not do the same all the time.
+    /// Opens what [`requests`] reads, as far as it is there. Apart from the others, which would
+    /// take turns with it on the counters: a program does not do the same all the time.
     pub(super) fn open_requests(
         &self,
         subject: &Subject,

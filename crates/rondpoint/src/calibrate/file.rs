@@ -1,4 +1,5 @@
-//! The calibration file: what `rondpoint calibrate` measured on a machine, read by every command that decides.
+//! The calibration file: what `rondpoint calibrate` measured on a machine, read by every command
+//! that decides.
 
 use std::path::Path;
 
@@ -18,12 +19,14 @@ const FORMAT: u32 = 2;
 const MEGA: f64 = 1e6;
 /// Programs below are no points of the penalty line [N-MASS s3.2].
 const LEAST_MPKI: f64 = 1.0;
-/// A program's run time depends on placement if it differs by so much between first touch and interleaving: the paper's own runs
-/// differ by 1 to 2 % without a cause, on some machines by twice as much (ALGORITHMS 1.11).
+/// A program's run time depends on placement if it differs by so much between first touch and
+/// interleaving: the paper's own runs differ by 1 to 2 % without a cause, on some machines by twice
+/// as much (ALGORITHMS 1.11).
 const DEPENDS: f64 = 0.05;
 
-/// One machine's measurements. Rows are nodes that access, columns are nodes that hold, in the order of `nodes`;
-/// what could not be measured, for a node has no CPU or no memory, is 0. What each key means is in [`super::meaning`].
+/// One machine's measurements. Rows are nodes that access, columns are nodes that hold, in the
+/// order of `nodes`; what could not be measured, for a node has no CPU or no memory, is 0. What
+/// each key means is in [`super::meaning`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Calibration {
@@ -187,7 +190,8 @@ impl Calibration {
         }
     }
 
-    /// Takes in what programs showed, in place of what the same had shown before, and draws the conclusions anew.
+    /// Takes in what programs showed, in place of what the same had shown before, and draws the
+    /// conclusions anew.
     pub(crate) fn add(&mut self, programs: impl IntoIterator<Item = Program>) {
         for program in programs {
             self.programs.retain(|other| other.name != program.name);
@@ -256,7 +260,8 @@ impl Calibration {
             most: line.most,
         });
         let mut topology = Topology::new(description.clone())?;
-        // The paper's programs count as seen too: their limit as a share of this machine's capacity.
+        // The paper's programs count as seen too: their limit as a share of this machine's
+        // capacity.
         let published = carrefour::preset::FINAL.traffic.per_us;
         let published = CARREFOUR_A.scale_requests_per_us(published, &topology);
         if let Some(lower) = self.requests_per_us.filter(|found| *found < published) {

@@ -1,9 +1,10 @@
-//! What it costs two threads to share: the time in which a line goes from one CPU to another, and the rate of
-//! that from which on two threads are better off on one cache domain than on two.
+//! What it costs two threads to share: the time in which a line goes from one CPU to another, and
+//! the rate of that from which on two threads are better off on one cache domain than on two.
 //!
-//! The second is SAM's own experiment (ALGORITHMS 4.3): two tasks that force data from one to the other, at a rate
-//! that is varied by the ratio of private to shared accesses. What the private accesses were is not published; here
-//! they want more cache than one domain has, which is the best case for two domains, so the rate is an upper bound.
+//! The second is SAM's own experiment (ALGORITHMS 4.3): two tasks that force data from one to the
+//! other, at a rate that is varied by the ratio of private to shared accesses. What the private
+//! accesses were is not published; here they want more cache than one domain has, which is the best
+//! case for two domains, so the rate is an upper bound.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +20,16 @@ const WORDS_PER_LINE: usize = 8;
 const APART: usize = 2 * WORDS_PER_LINE;
 /// Handoffs between two looks at the clock.
 const CHUNK: u64 = 16;
-/// Private accesses of a round, the most that are tried; each try has twice as many as the one before.
+/// Private accesses of a round, the most that are tried; each try has twice as many as the one
+/// before.
 const MOST_PRIVATE: u64 = 1 << 14;
 
 /// Two threads and their memory.
 pub(super) struct Pair<'a> {
     /// CPUs, as the kernel numbers them.
     pub(super) cpus: [usize; 2],
-    /// Memory of each, larger than what a cache domain has for both and smaller than what it has for one; each
-    /// thread's lies on its own node. Empty where only the line is to be measured.
+    /// Memory of each, larger than what a cache domain has for both and smaller than what it has
+    /// for one; each thread's lies on its own node. Empty where only the line is to be measured.
     pub(super) private: [&'a [AtomicU64]; 2],
 }
 
@@ -38,13 +40,14 @@ type Lines = [AtomicU64];
 const OVER: u64 = u64::MAX;
 
 impl Pair<'_> {
-    /// Seconds in which a line goes from one to the other: each waits for its turn and does nothing else.
+    /// Seconds in which a line goes from one to the other: each waits for its turn and does nothing
+    /// else.
     pub(super) fn handoff_s(&self, time: Duration) -> Result<f64> {
         self.play(|lines, side, _| hand_on(&lines[APART], side as u64, time))
     }
 
-    /// Seconds of a round in which both make `private` accesses at the same time and then wait for a line that
-    /// the other has written.
+    /// Seconds of a round in which both make `private` accesses at the same time and then wait for
+    /// a line that the other has written.
     fn round_s(&self, private: u64, time: Duration) -> Result<f64> {
         self.play(|lines, side, own| exchange(lines, side, own, private, time))
     }
@@ -71,8 +74,8 @@ impl Pair<'_> {
     }
 }
 
-/// One side's turns: it answers even or odd numbers. Side 0 looks at the clock and ends the game. Seconds for a
-/// handoff.
+/// One side's turns: it answers even or odd numbers. Side 0 looks at the clock and ends the game.
+/// Seconds for a handoff.
 fn hand_on(line: &AtomicU64, side: u64, time: Duration) -> f64 {
     let mut next = side;
     let begin = Instant::now();
@@ -95,8 +98,8 @@ fn hand_on(line: &AtomicU64, side: u64, time: Duration) -> f64 {
     }
 }
 
-/// One side's rounds: it works, writes its own line and waits for the other's. Side 0 looks at the clock and ends
-/// the game. Seconds for a round.
+/// One side's rounds: it works, writes its own line and waits for the other's. Side 0 looks at the
+/// clock and ends the game. Seconds for a round.
 fn exchange(lines: &Lines, side: usize, own: &[AtomicU64], private: u64, time: Duration) -> f64 {
     let (mine, other) = (&lines[APART * (1 + side)], &lines[APART * (2 - side)]);
     let mut at = 0;
@@ -162,8 +165,9 @@ pub(super) fn sweep(together: &Pair<'_>, apart: &Pair<'_>, time: Duration) -> Re
     Ok(points)
 }
 
-/// Lines that one thread receives in a second, apart, where both ways are equally good: between the last ratio
-/// at which one domain was better and the first at which two were. `None` where there is no such change.
+/// Lines that one thread receives in a second, apart, where both ways are equally good: between the
+/// last ratio at which one domain was better and the first at which two were. `None` where there is
+/// no such change.
 pub(super) fn crossover_per_s(points: &[Point]) -> Option<f64> {
     let [.., before, after] = points else { return None };
     let gain = |point: &Point| point.together_s - point.apart_s;
@@ -215,7 +219,8 @@ mod tests {
         let &[first, second, ..] = cpus.as_slice() else { return };
         let pair = Pair { cpus: [first, second], private: [&[], &[]] };
         let time = Duration::from_millis(20);
-        // How long it takes is the host's affair, which may have other work; one of many takes no longer than all.
+        // How long it takes is the host's affair, which may have other work; one of many takes no
+        // longer than all.
         let begin = Instant::now();
         let seconds = pair.handoff_s(time).expect("measured");
         assert!((1e-9..begin.elapsed().as_secs_f64()).contains(&seconds), "{seconds}");

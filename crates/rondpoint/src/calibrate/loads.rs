@@ -1,5 +1,6 @@
-//! Loops with a known need for memory: one load of a line, then so much computing, and so on. The loads are either
-//! independent of each other, as in a program that is bound by bandwidth, or each waits for the one before.
+//! Loops with a known need for memory: one load of a line, then so much computing, and so on. The
+//! loads are either independent of each other, as in a program that is bound by bandwidth, or each
+//! waits for the one before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,9 +8,9 @@ use std::time::{Duration, Instant};
 const WORDS_PER_LINE: usize = 8;
 /// Loads between two looks at the clock.
 const CHUNK: u64 = 256;
-/// Lines from one independent load to the next: more than a page, so that no prefetcher follows, and odd, so that a
-/// power of two of lines is visited whole. Making the next address takes next to nothing, so as many loads are under way as the
-/// core can have.
+/// Lines from one independent load to the next: more than a page, so that no prefetcher follows,
+/// and odd, so that a power of two of lines is visited whole. Making the next address takes next to
+/// nothing, so as many loads are under way as the core can have.
 const STRIDE_LINES: usize = 67;
 
 /// Which line is loaded next.
@@ -44,7 +45,8 @@ impl Window {
         Self { from: now, to: now + time, until: now + time }
     }
 
-    /// For several that are about to start: a quarter of the time before and behind is for those that start late.
+    /// For several that are about to start: a quarter of the time before and behind is for those
+    /// that start late.
     pub(super) fn soon(time: Duration) -> Self {
         let from = Instant::now() + time / 4;
         Self { from, to: from + time, until: from + time + time / 4 }
@@ -139,7 +141,8 @@ mod tests {
             let once = |rounds| {
                 Loads { order, rounds }.per_s(&words, Window::now(Duration::from_millis(20)))
             };
-            // The best of some and a thousandth: the machine that runs the tests may do something else meanwhile.
+            // The best of some and a thousandth: the machine that runs the tests may do something
+            // else meanwhile.
             let per_s = |rounds| (0..5).map(|_| once(rounds)).fold(0.0, f64::max);
             assert!(per_s(20_000) < per_s(1), "{order:?}");
         }

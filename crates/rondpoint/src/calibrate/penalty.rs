@@ -1,5 +1,6 @@
-//! What it costs to run away from one's memory, by benchmarks: N-MASS's NUMA penalty, cycles per instruction remote over
-//! local, of loops that ask for memory more and less often (ALGORITHMS 2.2).
+//! What it costs to run away from one's memory, by benchmarks: N-MASS's NUMA penalty, cycles per
+//! instruction remote over local, of loops that ask for memory more and less often (ALGORITHMS
+//! 2.2).
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::counts::{self, Events, Work};
 use super::file::{Origin, Program};
 use super::loads::{Loads, Order, Window};
 
-/// Rounds of computing before a load: from about thirty misses per 1000 instructions down to about one and a half. The
-/// paper leaves out programs below one.
+/// Rounds of computing before a load: from about thirty misses per 1000 instructions down to about
+/// one and a half. The paper leaves out programs below one.
 const ROUNDS: [u32; 4] = [2, 6, 18, 54];
 
 /// Both sorts of loops with each need for memory.

@@ -20,7 +20,8 @@ const SCHEMA: u32 = 2;
 pub(super) struct Thresholds {
     /// Carrefour's MAPTU: DRAM requests of an application in a microsecond.
     carrefour_requests_per_us: f64,
-    /// N-MASS: the pressure at which the weakest pair of nodes is saturated; `None` without a clock.
+    /// N-MASS: the pressure at which the weakest pair of nodes is saturated; `None` without a
+    /// clock.
     nmass_mpki: Option<f64>,
     /// SAM: lines from another node in a second; `None` where transfers were not measured.
     sam_coherence_per_s: Option<f64>,

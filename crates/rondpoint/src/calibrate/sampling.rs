@@ -1,5 +1,6 @@
-//! How often addresses may be sampled: Carrefour tries rates and keeps the highest whose slowdown is acceptable
-//! (ALGORITHMS 1.10). Here a memory-bound loop is slowed, which has more samples taken of it than any program.
+//! How often addresses may be sampled: Carrefour tries rates and keeps the highest whose slowdown
+//! is acceptable (ALGORITHMS 1.10). Here a memory-bound loop is slowed, which has more samples
+//! taken of it than any program.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
@@ -54,7 +55,8 @@ pub(super) struct Subject<'a> {
     pub(super) period: u64,
 }
 
-/// Periods to try, the longest first. One that is odd stays so, lest it falls into step with a loop.
+/// Periods to try, the longest first. One that is odd stays so, lest it falls into step with a
+/// loop.
 fn periods(table: u64) -> Vec<u64> {
     let longer = (1..=LONGER).rev().map(|power| table << power);
     let shorter = (0..=SHORTER).map(|power| table >> power);
@@ -63,8 +65,9 @@ fn periods(table: u64) -> Vec<u64> {
 }
 
 impl Subject<'_> {
-    /// Tries periods until they cost too much or the kernel refuses to sample more. Emptying the rings is the manager's
-    /// work, not the program's: it is done by the calling thread, which runs on another CPU.
+    /// Tries periods until they cost too much or the kernel refuses to sample more. Emptying the
+    /// rings is the manager's work, not the program's: it is done by the calling thread, which runs
+    /// on another CPU.
     ///
     /// # Errors
     /// There are no samples here, and why.
@@ -88,7 +91,8 @@ impl Subject<'_> {
         Ok(found.into_iter().map(judged).collect())
     }
 
-    /// The middle of several runs by their speed: a tick or another task in one of them is not what samples cost.
+    /// The middle of several runs by their speed: a tick or another task in one of them is not what
+    /// samples cost.
     fn middle(&self, period: Option<u64>) -> Result<(f64, f64, bool)> {
         let mut runs = (0..RUNS).map(|_| self.run(period)).collect::<Result<Vec<_>>>()?;
         runs.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -133,7 +137,8 @@ impl Subject<'_> {
     }
 }
 
-/// The shortest period whose cost is acceptable, and what a sample costs; `None` where not even the longest is.
+/// The shortest period whose cost is acceptable, and what a sample costs; `None` where not even the
+/// longest is.
 pub(super) fn choose(tries: &[Try]) -> Option<Sampling> {
     let sound: Vec<&Try> = tries.iter().filter(|one| !one.throttled).collect();
     let good = sound.iter().filter(|one| one.slowdown <= BUDGET);
@@ -142,8 +147,8 @@ pub(super) fn choose(tries: &[Try]) -> Option<Sampling> {
     Some(Sampling { period: chosen.period, cost_ns, slowdown_percent: 100.0 * chosen.slowdown })
 }
 
-/// What each sample costs that is taken at the shorter of two periods and not at the longer: what sampling costs however few there
-/// are, and anything else that slows both, is in neither.
+/// What each sample costs that is taken at the shorter of two periods and not at the longer: what
+/// sampling costs however few there are, and anything else that slows both, is in neither.
 fn cost_ns(sparse: &Try, dense: &Try) -> f64 {
     // Of each second that passes, this part was not the loop's own.
     let lost = |one: &Try| 1.0 - 1.0 / (1.0 + one.slowdown);

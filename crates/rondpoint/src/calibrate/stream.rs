@@ -1,5 +1,5 @@
-//! What CPUs draw from one node's memory: every thread reads one word of each line of its own part, as fast as
-//! it can, for a stated time.
+//! What CPUs draw from one node's memory: every thread reads one word of each line of its own part,
+//! as fast as it can, for a stated time.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,8 @@ fn read(part: &[AtomicU64], time: Duration) -> f64 {
     }
 }
 
-/// First words of lines; four sums side by side, or each line would wait for the addition before it.
+/// First words of lines; four sums side by side, or each line would wait for the addition before
+/// it.
 fn sum(words: &[AtomicU64]) -> u64 {
     let mut sums = [0u64; 4];
     for (index, line) in words.chunks(WORDS_PER_LINE).enumerate() {

@@ -218,7 +218,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The core numbers threads and pages through the whole model; the file has them inside their process.
+    /// The core numbers threads and pages through the whole model; the file has them inside their
+    /// process.
     fn in_file_terms(&self, error: ModelError) -> anyhow::Error {
         let place = |list: &str| -> Option<(usize, &str)> {
             let (index, rest) =

@@ -1,4 +1,5 @@
-//! `decide` on the models in `fixtures/models`: files in, text out; and the refusals with their paths.
+//! `decide` on the models in `fixtures/models`: files in, text out; and the refusals with their
+//! paths.
 
 mod damage;
 

@@ -1,5 +1,6 @@
-//! The model as it is written in JSON, version 1. Names and units are those of the file and stay when the core's types change; unknown
-//! fields are refused, because a misspelt one would be a wrong decision.
+//! The model as it is written in JSON, version 1. Names and units are those of the file and stay
+//! when the core's types change; unknown fields are refused, because a misspelt one would be a
+//! wrong decision.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ pub(super) struct Model {
     /// 0 to 1.
     #[serde(default = "one")]
     pub(super) confidence: f64,
-    /// DRAM requests per microsecond, `[accessing][holding]`; the sum of the applications' where it is left out.
+    /// DRAM requests per microsecond, `[accessing][holding]`; the sum of the applications' where it
+    /// is left out.
     pub(super) traffic: Option<Vec<Vec<f64>>>,
     /// Mean DRAM latency.
     pub(super) latency_cycles: Option<f64>,

@@ -1,4 +1,5 @@
-//! From a model to the JSON that [`super::build`] reads: for recording one and for bug reports. What is not known is left out.
+//! From a model to the JSON that [`super::build`] reads: for recording one and for bug reports.
+//! What is not known is left out.
 
 use std::collections::BTreeMap;
 

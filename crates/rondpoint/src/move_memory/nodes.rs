@@ -1,11 +1,12 @@
-//! Sets of nodes as numactl(8) writes them, and which node's memory goes where, as migratepages(8) pairs them.
+//! Sets of nodes as numactl(8) writes them, and which node's memory goes where, as migratepages(8)
+//! pairs them.
 
 use std::collections::BTreeMap;
 
 use rondpoint_linux::parse::cpulist;
 
-/// Reads a set: `0-1,3`, `all`, `!0` (all but these), `+0-1` (counted among those in `all`). `all` holds the
-/// nodes with memory, ascending.
+/// Reads a set: `0-1,3`, `all`, `!0` (all but these), `+0-1` (counted among those in `all`). `all`
+/// holds the nodes with memory, ascending.
 pub(super) fn parse(text: &str, all: &[u32]) -> Result<Vec<u32>, String> {
     let list = |text: &str| {
         let numbers = cpulist::parse(text.as_bytes()).ok().filter(|numbers| !numbers.is_empty());
@@ -37,9 +38,9 @@ pub(super) fn parse(text: &str, all: &[u32]) -> Result<Vec<u32>, String> {
     list(text)?.into_iter().map(there).collect()
 }
 
-/// From which node to which: from the n-th of `from` to the n-th of `to`, counted again from the first
-/// where `to` has fewer. Where the two are not equally many, what lies on a node of both stays there
-/// (`do_migrate_pages`, mm/mempolicy.c, Linux 6.12).
+/// From which node to which: from the n-th of `from` to the n-th of `to`, counted again from the
+/// first where `to` has fewer. Where the two are not equally many, what lies on a node of both
+/// stays there (`do_migrate_pages`, mm/mempolicy.c, Linux 6.12).
 pub(super) fn ways(from: &[u32], to: &[u32]) -> BTreeMap<u32, u32> {
     let stays = |node: &u32| from.len() != to.len() && to.contains(node);
     let targets = to.iter().copied().cycle();

@@ -108,8 +108,8 @@ impl Report {
         self.on_sources
     }
 
-    /// Whether everything lies where it should, or that was not asked for. What others have mapped too (every
-    /// program has such pages: its libraries) stays unless asked for.
+    /// Whether everything lies where it should, or that was not asked for. What others have mapped
+    /// too (every program has such pages: its libraries) stays unless asked for.
     pub(super) fn is_good(&self) -> bool {
         let PageCounts { busy, no_memory, .. } = self.pages;
         self.end == "planned" || self.end == "complete" && busy + no_memory + self.refused() == 0

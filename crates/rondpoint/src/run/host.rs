@@ -20,14 +20,16 @@ use rondpoint_linux::{LinuxError, Root};
 
 use crate::session::{self, Session, Turn};
 
-/// What a sample costs the manager, from the ring to the page table of the model: 1,155 instructions where there are many of
-/// them (docs/BENCHMARKS.md), taken as 1,200 at half an instruction a cycle.
+/// What a sample costs the manager, from the ring to the page table of the model: 1,155
+/// instructions where there are many of them (docs/BENCHMARKS.md), taken as 1,200 at half an
+/// instruction a cycle.
 const CYCLES_PER_SAMPLE: f64 = 2_400.0;
 /// Share of one CPU that samples may cost: half of what the manager may use while it acts.
 const SAMPLING_SHARE: f64 = 0.01;
 /// Where the clock is not known.
 const CLOCK_HZ: f64 = 2e9;
-/// How far above its budget a window may be before the rates are lowered: they differ by a factor of four.
+/// How far above its budget a window may be before the rates are lowered: they differ by a factor
+/// of four.
 const OVER_BUDGET: f64 = 2.0;
 
 /// A managed program on the running machine.
@@ -42,7 +44,8 @@ pub(super) struct LiveHost {
     last_look: Option<Instant>,
     /// As the guard's setting.
     samples_per_s_per_cpu: u32,
-    /// Threads that had inherited a mask of ours, and that chose one of their own after we had changed it.
+    /// Threads that had inherited a mask of ours, and that chose one of their own after we had
+    /// changed it.
     pub(super) heirs: u64,
     pub(super) left_alone: u64,
     /// Time in which nothing was counted.
@@ -259,7 +262,8 @@ fn outcome(plan: &Plan, step: usize, result: StepResult) -> Outcome {
 #[derive(Default)]
 struct Rates {
     wanted: BTreeMap<Option<Pid>, Sampling>,
-    /// Cycles between two samples at the full rate: what the policies say, or the fewest that were ever asked for.
+    /// Cycles between two samples at the full rate: what the policies say, or the fewest that were
+    /// ever asked for.
     fastest: Option<u64>,
 }
 
@@ -276,8 +280,8 @@ impl Rates {
         self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains(&pid)));
     }
 
-    /// Before anybody has asked, addresses are sampled at the full rate: a policy that sees nothing asks for
-    /// nothing.
+    /// Before anybody has asked, addresses are sampled at the full rate: a policy that sees nothing
+    /// asks for nothing.
     fn wanted(&self) -> Rate {
         let rate = |sampling: &Sampling| match sampling {
             Sampling::Off => Rate::Off,

@@ -1,4 +1,5 @@
-//! Threads that were moved in a managed run: from where to where, what became of each, and how it ended.
+//! Threads that were moved in a managed run: from where to where, what became of each, and how it
+//! ended.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub(super) struct ThreadMoves {
     /// Masks that the kernel refused, or whose thread had just chosen another.
     refused: u64,
     routes: Vec<Route>,
-    /// Threads and processes that were born with a mask of ours and got back at once what their creator had.
+    /// Threads and processes that were born with a mask of ours and got back at once what their
+    /// creator had.
     pub(super) heirs: u64,
     /// Threads that chose a mask of their own after we had changed theirs; they keep it.
     pub(super) left_alone: u64,

@@ -1,7 +1,8 @@
 //! A file that the user named for us to write: a report, a record.
 //!
-//! That it can be written is known before the program is touched; what an older file holds is lost only
-//! when the program runs. New files are for their owner alone: they hold command lines and addresses.
+//! That it can be written is known before the program is touched; what an older file holds is lost
+//! only when the program runs. New files are for their owner alone: they hold command lines and
+//! addresses.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,8 +15,8 @@ use rondpoint_linux::syscall::process::User;
 /// Permissions of a new file.
 const PRIVATE: u32 = 0o600;
 
-/// An open file. Until [`Output::keep`] nothing is lost: a new file goes away with this value, and an
-/// older one keeps its content.
+/// An open file. Until [`Output::keep`] nothing is lost: a new file goes away with this value, and
+/// an older one keeps its content.
 #[derive(Debug)]
 pub(super) struct Output {
     path: PathBuf,

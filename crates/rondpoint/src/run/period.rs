@@ -3,12 +3,12 @@
 use rondpoint_core::model::Traffic;
 use rondpoint_core::{Matrix, Model, Nanos, Tid};
 
-/// A window is left out of the mean where the instructions of more than this share of its CPU time are not known
-/// (our choice: a helper that comes and goes takes less).
+/// A window is left out of the mean where the instructions of more than this share of its CPU time
+/// are not known (our choice: a helper that comes and goes takes less).
 const UNCOUNTED: f64 = 0.05;
 
-/// Whose instructions a window brings. A thread is counted from its second look to its last: what it did before
-/// and after is not known, while the window's time is.
+/// Whose instructions a window brings. A thread is counted from its second look to its last: what
+/// it did before and after is not known, while the window's time is.
 #[derive(Default)]
 pub(super) struct Counting {
     /// The threads of the last window and their share of a CPU.

@@ -51,7 +51,8 @@ pub(super) struct Report {
     steps: Vec<StepLine>,
     notes: Vec<String>,
     own_cpu_s: f64,
-    /// Instructions of the manager from the program's start on; `None` where they cannot be counted.
+    /// Instructions of the manager from the program's start on; `None` where they cannot be
+    /// counted.
     own_instructions: Option<u64>,
     looks: u64,
     /// Seconds in which nothing was counted, because nothing was to be done.

@@ -1,8 +1,8 @@
 //! The machine as a machine file.
 //!
 //! sysfs knows nodes, CPUs, caches and distances; firmware sometimes bandwidth and latency. What is
-//! left (links, bandwidths, latencies, the core) is assumed and marked so in the file. A measurement
-//! replaces it.
+//! left (links, bandwidths, latencies, the core) is assumed and marked so in the file. A
+//! measurement replaces it.
 
 use std::fmt::Write;
 
@@ -11,8 +11,8 @@ use rondpoint_core::Topology;
 use rondpoint_linux::topology::{Cache, Discovered};
 use rondpoint_machine::Machine;
 
-// Assumptions about what sysfs does not tell: an unremarkable server of about 2020, as the synthetic
-// machines of rondpoint-machine. They claim no source, and the file says so.
+// Assumptions about what sysfs does not tell: an unremarkable server of about 2020, as the
+// synthetic machines of rondpoint-machine. They claim no source, and the file says so.
 const CLOCK_MHZ: f64 = 2000.0;
 const LATENCY_NS: f64 = 90.0;
 const BANDWIDTH_PER_CPU_MB_S: f64 = 5000.0;

@@ -1,6 +1,8 @@
-//! A manager that stops before each of its steps until it is told to go on; between two words it may be killed.
+//! A manager that stops before each of its steps until it is told to go on; between two words it
+//! may be killed.
 //!
-//! It does what the loop's host does, in the same order and with the same parts; only its plans are given.
+//! It does what the loop's host does, in the same order and with the same parts; only its plans are
+//! given.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -63,7 +65,8 @@ impl Parts {
         self.actor.step(plan, step, &mut self.ledger)
     }
 
-    /// A plan that gives each of these threads one CPU of its own, and that CPU alone or with the others of `wide`.
+    /// A plan that gives each of these threads one CPU of its own, and that CPU alone or with the
+    /// others of `wide`.
     pub(crate) fn plan(&mut self, pid: u32, moves: &[(u32, usize, bool)]) -> Plan {
         let index = |cpu| self.topology.cpu_of_kernel_id(cpu as u32).expect("a CPU");
         let all = self.topology.all_cpus();

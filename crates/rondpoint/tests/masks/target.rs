@@ -1,4 +1,5 @@
-//! A program with threads and children that come when they are told to, seen from outside and from inside.
+//! A program with threads and children that come when they are told to, seen from outside and from
+//! inside.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,5 @@
-//! How much host time a guest program takes, from outside: wall time and QEMU's own CPU time between
-//! the guest's `Started` and `Finished` reports.
+//! How much host time a guest program takes, from outside: wall time and QEMU's own CPU time
+//! between the guest's `Started` and `Finished` reports.
 //!
 //! The other way, whole runs minus runs that only boot, subtracts two large numbers and charges a
 //! plugin that is slow from power-on for its boot. Here boot and power-off are not in the interval
@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use rondpoint_lab_init::Event;
 
-/// Unit of the times in `/proc/PID/stat` (USER_HZ; 100 on every architecture that Linux has in common).
+/// Unit of the times in `/proc/PID/stat` (USER_HZ; 100 on every architecture that Linux has in
+/// common).
 const TICKS_PER_S: f64 = 100.0;
 
 /// Host time of one guest program, seconds.

@@ -21,7 +21,8 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Whether one seed is enough: fixed placements, among which the best is looked for, and the rival, which is there to be seen.
+    /// Whether one seed is enough: fixed placements, among which the best is looked for, and the
+    /// rival, which is there to be seen.
     pub(super) fn is_search(&self) -> bool {
         self.fixed.is_some() || self.configuration == Configuration::AutoNuma
     }
@@ -43,8 +44,9 @@ impl Experiment {
         kernel.into_iter().chain(managed).collect()
     }
 
-    /// Every fixed placement: the nodes of all threads, program by program. Threads of a program that do the same on the same memory
-    /// have no names: of placements that only exchange them one is enough.
+    /// Every fixed placement: the nodes of all threads, program by program. Threads of a program
+    /// that do the same on the same memory have no names: of placements that only exchange them one
+    /// is enough.
     pub(super) fn fixed_cases(&self, machine: &Machine) -> Vec<Case> {
         let Programs::Placed(programs) = self.programs else { return Vec::new() };
         let (nodes, threads) = (machine.nodes.len(), start(programs).len());
@@ -93,7 +95,8 @@ impl Experiment {
     }
 }
 
-/// Whether no placement before this one, in order of the first thread's node, only exchanges threads of a program with it.
+/// Whether no placement before this one, in order of the first thread's node, only exchanges
+/// threads of a program with it.
 fn is_first_of_its_kind(programs: &[Program], fixed: &[usize]) -> bool {
     let mut rest = fixed;
     programs.iter().all(|program| {

@@ -1,5 +1,6 @@
 //! The experiments of the papers whose policies move threads and whole processes, as data: programs
-//! that are begun in a bad place, every static mapping of their threads to nodes, and who manages them.
+//! that are begun in a bad place, every static mapping of their threads to nodes, and who manages
+//! them.
 //!
 //! Nothing in here was chosen by its result: needs, sizes and starting places follow the papers'
 //! descriptions, and so do the fixed placements.
@@ -15,10 +16,11 @@ pub(super) struct Experiment {
     pub(super) programs: Programs,
     /// Which placements of the threads are tried as fixed ones.
     pub(super) mappings: Mappings,
-    /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a second,
-    /// four or five of one that decides once, which acts after two and has its verdict after three; for AsymSched, whose memory
-    /// follows for three and is judged in the sixth, and for a program that pays for being watched (sam-spread), a last third in which
-    /// it is watched as it will be from then on: now and then.
+    /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a
+    /// second, four or five of one that decides once, which acts after two and has its verdict
+    /// after three; for AsymSched, whose memory follows for three and is judged in the sixth, and
+    /// for a program that pays for being watched (sam-spread), a last third in which it is watched
+    /// as it will be from then on: now and then.
     pub(super) seconds: u32,
 }
 
@@ -53,12 +55,15 @@ pub(super) enum Mappings {
     These(&'static [&'static [usize]]),
 }
 
-/// Several times what the scaled last-level caches hold, 0.5 to 1 MB a node: what others do to the cache is of little matter.
+/// Several times what the scaled last-level caches hold, 0.5 to 1 MB a node: what others do to the
+/// cache is of little matter.
 const BEYOND_CACHE: &str = "4M";
-/// Twice what nmass-2's hold: alone half of the accesses miss, beside one more program like it three quarters. Of two programs
-/// that share a cache the paper says that their misses grow by 47 and 62 % (ALGORITHMS 2.7).
+/// Twice what nmass-2's hold: alone half of the accesses miss, beside one more program like it
+/// three quarters. Of two programs that share a cache the paper says that their misses grow by 47
+/// and 62 % (ALGORITHMS 2.7).
 const TWICE_CACHE: &str = "2M";
-/// What one of them holds: alone hardly an access misses, beside one more half of them, of four three quarters.
+/// What one of them holds: alone hardly an access misses, beside one more half of them, of four
+/// three quarters.
 const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
@@ -103,7 +108,8 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
                 each, the two that use it most begun on node 1",
         machine: "nmass-2",
         managers: &["nmass", "nmass:maximum-local", "auto"],
-        // Alone, local: 31, 31, about 20 and 16 misses per 1000 instructions; the paper's four are said to have 30, 25, 22 and 18.
+        // Alone, local: 31, 31, about 20 and 16 misses per 1000 instructions; the paper's four are
+        // said to have 30, 25, 22 and 18.
         programs: Programs::Placed(&four_homed(TWICE_CACHE)),
         mappings: Mappings::All,
         seconds: 5,
@@ -122,8 +128,9 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "two such programs begun on node 1, and two on node 0 that read their memory in order, all of it on node 0",
         machine: "nmass-2",
         managers: &["nmass", "nmass:maximum-local", "auto"],
-        // The penalties of the first two are about 1.6, those of the streams, whose prefetches come in time, 1.06: the paper's are
-        // from 1.0 to 1.46. A stream asks for 21 lines in 1000 instructions and leaves nothing of the others' in the cache.
+        // The penalties of the first two are about 1.6, those of the streams, whose prefetches come
+        // in time, 1.06: the paper's are from 1.0 to 1.46. A stream asks for 21 lines in 1000
+        // instructions and leaves nothing of the others' in the cache.
         programs: Programs::Placed(&[
             homed("P1", 0, TWICE_CACHE, &[1]),
             homed("P2", 1, TWICE_CACHE, &[1]),
@@ -139,8 +146,9 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
                 use it most begun on node 1",
         machine: "nmass-2",
         managers: &["nmass", "nmass:maximum-local", "auto"],
-        // Alone, local: 31, 26, 22 and 19 misses per 1000 instructions, and 1.29, 1.27, 1.25 and 1.23 times as long remote (emulated).
-        // The paper's four: 30, 25, 22, 18 (as above), and penalties from 1.0 to 1.46; in `nmass` they are 1.6.
+        // Alone, local: 31, 26, 22 and 19 misses per 1000 instructions, and 1.29, 1.27, 1.25 and
+        // 1.23 times as long remote (emulated). The paper's four: 30, 25, 22, 18 (as above), and
+        // penalties from 1.0 to 1.46; in `nmass` they are 1.6.
         programs: Programs::Placed(&[
             blocks("P1", 3, &[1]),
             blocks("P2", 4, &[1]),
@@ -306,15 +314,17 @@ const fn blocks(title: &'static str, work: u32, start: &'static [usize]) -> Prog
     Program { need: "blocks", ..homed(title, work, TWICE_CACHE, start) }
 }
 
-/// Of the 28 pairs of nodes the one with the least bandwidth, both ways together (ALGORITHMS 3.10, the matrix of 6.3).
+/// Of the 28 pairs of nodes the one with the least bandwidth, both ways together (ALGORITHMS 3.10,
+/// the matrix of 6.3).
 const WORST_PAIR: &[usize] = &[0, 5];
 /// The one next to the mean of all.
 const MEAN_PAIR: &[usize] = &[1, 6];
 /// One of the four with the most.
 const BEST_PAIR: &[usize] = &[0, 1];
 
-/// Two threads on two nodes, each using memory on both. One thread a node: from a node with two, the kernel's load balancing takes one
-/// to an idle node, and nobody has a program on two nodes any more.
+/// Two threads on two nodes, each using memory on both. One thread a node: from a node with two,
+/// the kernel's load balancing takes one to an idle node, and nobody has a program on two nodes any
+/// more.
 const fn pair(title: &'static str, start: &'static [usize]) -> Program {
     Program { title, need: "all", work: 0, size: BEYOND_CACHE, start, home: ALONE }
 }

@@ -1,5 +1,5 @@
-//! From what the programs print to what an experiment says: how fast each ran, against the same program
-//! with the same seed under the kernel alone.
+//! From what the programs print to what an experiment says: how fast each ran, against the same
+//! program with the same seed under the kernel alone.
 
 use rondpoint_lab_init::Ending;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,8 @@ pub(crate) struct CaseReport {
     pub(crate) whole: Option<Speed>,
     /// The slowest program's.
     pub(crate) least: Option<Speed>,
-    /// Standard deviation of the programs' speeds relative to those under the best fixed placement: how unevenly they are served.
+    /// Standard deviation of the programs' speeds relative to those under the best fixed placement:
+    /// how unevenly they are served.
     pub(crate) spread: Option<Speed>,
 }
 
@@ -60,7 +61,8 @@ pub(crate) struct CaseReport {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) seed: u64,
-    /// Each program's rounds per second in the last third of the time, in the order of the programs.
+    /// Each program's rounds per second in the last third of the time, in the order of the
+    /// programs.
     pub(crate) last_third: Vec<f64>,
     /// The same of the whole run.
     pub(crate) whole: Vec<f64>,
@@ -75,8 +77,8 @@ pub(super) fn failure(run: &RunResult) -> Option<String> {
 }
 
 impl Run {
-    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended, or ended less
-    /// than two rounds in the last third.
+    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended, or ended
+    /// less than two rounds in the last third.
     pub(super) fn of(result: &RunResult, programs: usize, seconds: u32) -> Option<Self> {
         let seconds = f64::from(seconds);
         let mut run = Self {
@@ -106,7 +108,8 @@ impl Run {
 }
 
 impl CaseReport {
-    /// Compares with the kernel's runs of the same seeds, and for the spread with those of the best fixed placement.
+    /// Compares with the kernel's runs of the same seeds, and for the spread with those of the best
+    /// fixed placement.
     pub(super) fn compare(&mut self, base: &[Run], best: &[Run]) {
         let late = self.speeds(base, |run| &run.last_third);
         let summed = |speeds: &[Vec<f64>], sum: fn(&[f64]) -> f64| {
@@ -118,7 +121,8 @@ impl CaseReport {
         self.spread = summed(&self.speeds(best, |run| &run.last_third), deviation);
     }
 
-    /// For each run, the programs' speeds relative to the run of the same seed among others, if there is one.
+    /// For each run, the programs' speeds relative to the run of the same seed among others, if
+    /// there is one.
     fn speeds(&self, others: &[Run], of: fn(&Run) -> &Vec<f64>) -> Vec<Vec<f64>> {
         let relative = |run: &Run| -> Option<Vec<f64>> {
             let other = others.iter().find(|other| other.seed == run.seed)?;
@@ -225,7 +229,8 @@ mod tests {
 
     #[test]
     fn the_rate_of_the_last_third_is_taken_from_each_programs_line() {
-        // Six seconds: a round a second, then four in the last two; the second program's list is thinned.
+        // Six seconds: a round a second, then four in the last two; the second program's list is
+        // thinned.
         let stdout = "program=0 ends_s=1,2,3,4,4.5,5,5.5,6 workload=crew iterations=8 result=ok\n\
                       program=1 ends_s=1.5,3,4.5,6 workload=crew iterations=8 result=ok\nworkload=mix\n";
         let result = RunResult { stdout: stdout.to_owned(), ..sample_run() };

@@ -136,7 +136,8 @@ pub(super) fn page(reports: &[Report]) -> String {
     page
 }
 
-/// What is asked of the whole: `auto` against the best single policy, and each policy over all its experiments.
+/// What is asked of the whole: `auto` against the best single policy, and each policy over all its
+/// experiments.
 fn overview(experiments: &[&ExperimentReport]) -> String {
     let mut text = "\n## In short\n\nMedians of the last third.\n\n\
          | | best single policy | auto of it | auto of the best fixed placement | auto of Linux |\n|---|---|---|---|---|\n"

@@ -9,8 +9,9 @@ use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 use crate::progress::{pace, round_ends};
 
-/// The program is on its own for a second, managed for four, and on its own again. Without the kernel's balancing, which would have
-/// moved half of what there is to move before Rondpoint comes, or all, as it happens to be timed: what is gained here is Rondpoint's.
+/// The program is on its own for a second, managed for four, and on its own again. Without the
+/// kernel's balancing, which would have moved half of what there is to move before Rondpoint comes,
+/// or all, as it happens to be timed: what is gained here is Rondpoint's.
 const ATTACH: &str = r#"
 echo 0 > /proc/sys/kernel/numa_balancing
 rondpoint-workloads kmeans --rotate --pin --no-huge-pages --size 8M --seconds 7 --centres 1 > /tmp/out &
@@ -29,8 +30,8 @@ echo "program ended with status $?"
 cat /tmp/out
 "#;
 
-/// One program with all its memory on one node, one with each part where it is used, each with a CPU of
-/// every node for itself.
+/// One program with all its memory on one node, one with each part where it is used, each with a
+/// CPU of every node for itself.
 const TWO: &str = r#"
 cat > /root/both << END
 taskset -c 0,2 rondpoint-workloads kmeans --rotate --pin --no-huge-pages --size 8M --seconds 4 --centres 1 > /tmp/kmeans &

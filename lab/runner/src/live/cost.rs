@@ -1,5 +1,6 @@
-//! What managing costs, in instructions of the manager and of the kernel on its behalf: for a look at who sleeps and at who
-//! works, a second of watching one that uses memory and a page that is moved, and from these the share of a CPU on a machine of 64.
+//! What managing costs, in instructions of the manager and of the kernel on its behalf: for a look
+//! at who sleeps and at who works, a second of watching one that uses memory and a page that is
+//! moved, and from these the share of a CPU on a machine of 64.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
@@ -11,9 +12,9 @@ use crate::comparison::median;
 use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
-/// Five processes that sleep, for two times: what differs is looks alone. The same with a thread on every CPU that works and hardly
-/// uses memory, so that it is not sampled; SAM looks at them often. Then a program with a shared array, watched only, for three times,
-/// and acted on.
+/// Five processes that sleep, for two times: what differs is looks alone. The same with a thread on
+/// every CPU that works and hardly uses memory, so that it is not sampled; SAM looks at them often.
+/// Then a program with a shared array, watched only, for three times, and acted on.
 const SCRIPT: &str = r#"
 quiet="sleep TIME & sleep TIME & sleep TIME & sleep TIME & wait"
 rondpoint run --quiet --report /tmp/short -- sh -c "$(echo "$quiet" | sed 's/TIME/3/g')"
@@ -69,15 +70,17 @@ impl Cost {
     }
 }
 
-/// Instructions for a look and for a second between two reports of the same program, the first of which is shorter.
+/// Instructions for a look and for a second between two reports of the same program, the first of
+/// which is shorter.
 fn between(short: &Cost, long: &Cost) -> (f64, f64) {
     let more = long.instructions - short.instructions;
     (more / (long.looks - short.looks), more / (long.seconds - short.seconds))
 }
 
-/// Starts of which each figure is the median: what is left when one run is subtracted from another varies with how many samples each
-/// of them has. From eight starts a second of watching took 2.2 to 5.0 M instructions and a page moved 8.8 to 14.2 thousand, the one being
-/// much where the other is little (emulated, 2026-11-24).
+/// Starts of which each figure is the median: what is left when one run is subtracted from another
+/// varies with how many samples each of them has. From eight starts a second of watching took 2.2
+/// to 5.0 M instructions and a page moved 8.8 to 14.2 thousand, the one being much where the other
+/// is little (emulated, 2026-11-24).
 const STARTS: u64 = 3;
 
 /// What things cost, in instructions.

@@ -1,4 +1,5 @@
-//! More threads than CPUs: the kernel takes whoever waits to the CPU that is idle next, and Rondpoint keeps each where its data is.
+//! More threads than CPUs: the kernel takes whoever waits to the CPU that is idle next, and
+//! Rondpoint keeps each where its data is.
 
 use anyhow::Result;
 use rondpoint_machine::Machine;
@@ -10,8 +11,8 @@ use crate::physics::Finding;
 use crate::progress::pace;
 use crate::vm::Record;
 
-/// Two threads for each CPU that meet after every round, some times alone and once managed; and the CPUs that each may use shortly before
-/// the end.
+/// Two threads for each CPU that meet after every round, some times alone and once managed; and the
+/// CPUs that each may use shortly before the end.
 const SCRIPT: &str = r#"
 crowd='rondpoint-workloads wellplaced --threads 8 --size 4M --no-huge-pages --seconds 4'
 for run in $(seq ALONE); do $crowd | sed "s/^/alone$run /"; done
@@ -24,17 +25,21 @@ sed 's/^/managed /' /tmp/out
 report crowd /tmp/report
 "#;
 
-/// Runs alone: where the kernel has the threads differs, and with it what there is to gain (42 to 60 rounds a second in four).
+/// Runs alone: where the kernel has the threads differs, and with it what there is to gain (42 to
+/// 60 rounds a second in four).
 const ALONE: usize = 3;
-/// The least gain in the last of four seconds over the mean of those alone. Over one alone it was 1.83 and 1.59 with seed 1, and 1.03 with seed
-/// 5, where the kernel had done well by itself (emulated, 2026-11-24).
+/// The least gain in the last of four seconds over the mean of those alone. Over one alone it was
+/// 1.83 and 1.59 with seed 1, and 1.03 with seed 5, where the kernel had done well by itself
+/// (emulated, 2026-11-24).
 const LEAST_GAIN: f64 = 1.1;
-/// Of eight threads. One that wandered while it filled its part has that on several nodes, and is held nowhere.
+/// Of eight threads. One that wandered while it filled its part has that on several nodes, and is
+/// held nowhere.
 const LEAST_HELD: usize = 6;
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 1)?;
-    // A crowd that is at home when it is looked at is left alone, and one that the kernel has placed well has nothing to gain.
+    // A crowd that is at home when it is looked at is left alone, and one that the kernel has
+    // placed well has nothing to gain.
     let once = |lab: &Lab| {
         let record = run(lab, &machine, "crowd", &SCRIPT.replace("ALONE", &ALONE.to_string()))?;
         Ok([held(&machine, &record)?, gain(&machine, &record)?])
@@ -43,7 +48,8 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     Ok(found.into())
 }
 
-/// Nearly every thread may use the CPUs of one node only, on no node more than two; and no trial finds that worse.
+/// Nearly every thread may use the CPUs of one node only, on no node more than two; and no trial
+/// finds that worse.
 fn held(machine: &Machine, record: &Record) -> Result<Finding> {
     let masks = masks(record)?;
     let mut threads = vec![0; machine.nodes.len()];

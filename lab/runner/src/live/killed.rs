@@ -31,7 +31,8 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Once asked to end, once killed.
 pub(super) fn check(_: &Lab) -> Result<Vec<Finding>> {
-    // A shell starts what it runs in the background with SIGINT ignored, and these checks run there too.
+    // A shell starts what it runs in the background with SIGINT ignored, and these checks run there
+    // too.
     let kinds = [("SIGTERM", Signal::TERM), ("SIGKILL", Signal::KILL)];
     kinds.into_iter().map(|(name, signal)| killed_by(name, signal)).collect()
 }

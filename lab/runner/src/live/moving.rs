@@ -1,5 +1,5 @@
-//! `rondpoint move` where there is more than one node: what it says is where the pages are, and a target that it
-//! keeps still goes on, whoever is killed in the middle of its work.
+//! `rondpoint move` where there is more than one node: what it says is where the pages are, and a
+//! target that it keeps still goes on, whoever is killed in the middle of its work.
 
 use anyhow::{Context as _, Result};
 
@@ -9,12 +9,13 @@ use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 use crate::physics::script::{lines, value};
 
-/// Memory of the target, MiB; the killed movers have moved a part of it only, for they are held back.
+/// Memory of the target, MiB; the killed movers have moved a part of it only, for they are held
+/// back.
 const TARGET_MIB: u32 = 16;
 
-/// A target that waits with its memory on node 0; its own words are of no use here. The mover is killed, its
-/// guardian lives; then both are, the mover stopped first, so that it does not see its guardian's end; then
-/// nobody.
+/// A target that waits with its memory on node 0; its own words are of no use here. The mover is
+/// killed, its guardian lives; then both are, the mover stopped first, so that it does not see its
+/// guardian's end; then nobody.
 const SCRIPT: &str = r#"
 mkfifo /tmp/hold
 rondpoint-workloads scan --wait --size SIZEM --cpu-node 0 --no-huge-pages < /tmp/hold > /tmp/said &

@@ -1,5 +1,5 @@
-//! What the kernel refuses, and what a program does in the middle of a move: outcomes that are counted and
-//! told, each provoked for real.
+//! What the kernel refuses, and what a program does in the middle of a move: outcomes that are
+//! counted and told, each provoked for real.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -85,8 +85,8 @@ pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
     ])
 }
 
-/// Five programs that act when their first page has moved; on four nodes, so that most pages are yet to
-/// move then.
+/// Five programs that act when their first page has moved; on four nodes, so that most pages are
+/// yet to move then.
 pub(super) fn check_evasions(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 1)?;
     let one = |how: &str| {

@@ -1,4 +1,5 @@
-//! Pairs of threads that hand each other buffers: counters see one half of a pair, samples name the other.
+//! Pairs of threads that hand each other buffers: counters see one half of a pair, samples name the
+//! other.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
@@ -9,7 +10,8 @@ use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 use crate::vm::Record;
 
-/// Four pairs, some times alone and once managed. A thread is told by the CPUs that it may use shortly before the end.
+/// Four pairs, some times alone and once managed. A thread is told by the CPUs that it may use
+/// shortly before the end.
 const SCRIPT: &str = r#"
 pairs='rondpoint-workloads pipeline --threads 8 --size 2M --no-huge-pages --seconds 4'
 for run in $(seq ALONE); do $pairs | sed "s/^/alone$run /"; done
@@ -22,11 +24,13 @@ sed 's/^/managed /' /tmp/out
 report pairs /tmp/report
 "#;
 
-/// Runs alone. In eighteen of them Linux left the pairs apart (4 to 5 thousand buffers in seven), brought some together, or all of them in
-/// the first moment (18 to 22 thousand in three): one run says nothing of it (emulated, 2026-11-24).
+/// Runs alone. In eighteen of them Linux left the pairs apart (4 to 5 thousand buffers in seven),
+/// brought some together, or all of them in the first moment (18 to 22 thousand in three): one run
+/// says nothing of it (emulated, 2026-11-24).
 const ALONE: usize = 4;
-/// The least gain over the mean of Linux in four seconds of which the first goes by before anything is done. There were 1.6 to 2.9 from six
-/// starts: 17 to 19 thousand buffers, over 6 to 11 thousand in the mean of those alone (emulated, 2026-11-24).
+/// The least gain over the mean of Linux in four seconds of which the first goes by before anything
+/// is done. There were 1.6 to 2.9 from six starts: 17 to 19 thousand buffers, over 6 to 11 thousand
+/// in the mean of those alone (emulated, 2026-11-24).
 const LEAST_GAIN: f64 = 1.2;
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {

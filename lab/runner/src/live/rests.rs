@@ -1,4 +1,5 @@
-//! A program for which there is nothing to do is not counted all the time, and what is counted in between is right.
+//! A program for which there is nothing to do is not counted all the time, and what is counted in
+//! between is right.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -8,7 +9,8 @@ use super::session::{report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
-/// Two threads with memory of their own beside them, bound by themselves: nobody has to move them, or may.
+/// Two threads with memory of their own beside them, bound by themselves: nobody has to move them,
+/// or may.
 const SCRIPT: &str = "
 crew='rondpoint-workloads crew --need own --work 0 --start 0,1 --touch 0,1 --stay --size 4M --no-huge-pages --seconds 10'
 rondpoint run --quiet --policy asymsched --report /tmp/report -- $crew > /tmp/out
@@ -17,9 +19,11 @@ rondpoint run --quiet --policy asymsched --dry-run --report /tmp/report -- $crew
 report watched /tmp/report
 ";
 
-/// Of ten seconds: it rests for two after the first that were quiet, watches for one, and rests for four at most.
+/// Of ten seconds: it rests for two after the first that were quiet, watches for one, and rests for
+/// four at most.
 const RESTED_S: (f64, f64) = (3.5, 7.0);
-/// Between what the same program does with and without rests: those who are counted for a shorter time.
+/// Between what the same program does with and without rests: those who are counted for a shorter
+/// time.
 const LIKE: (f64, f64) = (0.85, 1.15);
 
 /// With rests, and without because nothing may be done anyway.

@@ -1,5 +1,6 @@
-//! Programs under Rondpoint in one guest, one after the other: a shell script in which the kernel's balancing
-//! is as Debian sets it up, and what the reports say; again from another start where one shows nothing.
+//! Programs under Rondpoint in one guest, one after the other: a shell script in which the kernel's
+//! balancing is as Debian sets it up, and what the reports say; again from another start where one
+//! shows nothing.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
@@ -9,8 +10,8 @@ use crate::lab::Lab;
 use crate::physics::script;
 use crate::vm::Record;
 
-/// `report TAG FILE` prints a report as one line behind a tag, `masks` the CPUs that each thread of the workload may use, the first of the
-/// process first. The balancing is on, as everywhere.
+/// `report TAG FILE` prints a report as one line behind a tag, `masks` the CPUs that each thread of
+/// the workload may use, the first of the process first. The balancing is on, as everywhere.
 const HEAD: &str = r#"report() { echo "$1 $(tr -d '\n' < $2)"; }
 masks() {
     comm=$(grep -ls rondpoint-workl /proc/[0-9]*/comm)
@@ -20,8 +21,9 @@ masks() {
 }
 echo 1 > /proc/sys/kernel/numa_balancing"#;
 
-/// Starts of which one has to show something: until the manager has looked, the kernel may bring threads or pages where they belong, or
-/// take them away from there, so that there is nothing to do or to leave alone.
+/// Starts of which one has to show something: until the manager has looked, the kernel may bring
+/// threads or pages where they belong, or take them away from there, so that there is nothing to do
+/// or to leave alone.
 const STARTS: u64 = 4;
 
 /// What the first start shows that shows something; the last one if none does.
@@ -66,7 +68,8 @@ pub(super) fn node_of(machine: &Machine, cpus: &str) -> Option<usize> {
     node(first).filter(|first| node(last) == Some(*first))
 }
 
-/// When the rounds behind a tag ended, in seconds. Rounds of two threads may end in the same microsecond.
+/// When the rounds behind a tag ended, in seconds. Rounds of two threads may end in the same
+/// microsecond.
 pub(super) fn round_ends(record: &Record, tag: &str) -> Result<Vec<f64>> {
     let line = script::lines(record, &format!("{tag} round_ends_s=")).next();
     let line = line.with_context(|| format!("{tag}: no rounds were told"))?;

@@ -1,4 +1,5 @@
-//! Memory that several processes have mapped: it is moved for all of them, but only if all of them are managed.
+//! Memory that several processes have mapped: it is moved for all of them, but only if all of them
+//! are managed.
 
 use anyhow::{Result, ensure};
 use rondpoint_machine::Machine;
@@ -9,7 +10,8 @@ use super::session::{first_that_shows, pages, report, run, told};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
-/// Two programs with one table, all of it where the first was filling it. The second time somebody who is not managed has it too.
+/// Two programs with one table, all of it where the first was filling it. The second time somebody
+/// who is not managed has it too.
 const TABLES: &str = r#"
 two() {
     table="lookup --threads 4 --size 16M --seconds 3 --table /dev/shm/$1"
@@ -48,7 +50,8 @@ impl Tables {
         Ok(tables)
     }
 
-    /// There was something to do for both: the kernel spreads what it has found on one node, sometimes before Rondpoint has looked.
+    /// There was something to do for both: the kernel spreads what it has found on one node,
+    /// sometimes before Rondpoint has looked.
     fn shows(&self) -> bool {
         let asked = |report| ["moved", "failed"].map(|outcome| pages(report, outcome)) != [0, 0];
         asked(&self.theirs) && asked(&self.everybodys)

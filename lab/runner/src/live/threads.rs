@@ -1,5 +1,6 @@
-//! The policies that move threads, each on the smallest program that it is for: threads end where they belong,
-//! the program is faster for it, no trial finds that worse, and every mask is back when the manager has gone.
+//! The policies that move threads, each on the smallest program that it is for: threads end where
+//! they belong, the program is faster for it, no trial finds that worse, and every mask is back
+//! when the manager has gone.
 
 use std::collections::BTreeSet;
 
@@ -14,28 +15,31 @@ use crate::physics::{Finding, script};
 use crate::progress::{pace, round_ends};
 use crate::vm::Record;
 
-/// Machines of two nodes with two CPUs each: one for the program, one for the manager and whoever comes.
+/// Machines of two nodes with two CPUs each: one for the program, one for the manager and whoever
+/// comes.
 const CPUS_PER_NODE: u32 = 2;
 
-/// Two threads that add to the same lines, begun on different sockets. They stay until the script lets them go: while programs begin,
-/// the kernel may take them elsewhere, and there would be nothing left to do.
+/// Two threads that add to the same lines, begun on different sockets. They stay until the script
+/// lets them go: while programs begin, the kernel may take them elsewhere, and there would be
+/// nothing left to do.
 const SHARERS: &str = "crew --need share --work 50 --start 0,2 --stay --size 4M --no-huge-pages";
-/// The least gain that counts as one: half of what they gain on one socket without a manager, which is 1.51 times
-/// the speed (emulated, 2026-11-21).
+/// The least gain that counts as one: half of what they gain on one socket without a manager, which
+/// is 1.51 times the speed (emulated, 2026-11-21).
 const LEAST_TOGETHER: f64 = 1.25;
 /// The same of a program that comes to its memory: it gained 1.42.
 const LEAST_AT_HOME: f64 = 1.2;
 /// Two threads that load from memory, each of its own node's, where they stay as the sharers do.
 const WELL_PLACED: &str = "crew --need own --start 0,2 --stay --size 4M --no-huge-pages";
-/// A program that loads from memory, all of it on node 0, begun on node 1; and one on node 0 that has its memory
-/// there too and hardly looks at it.
+/// A program that loads from memory, all of it on node 0, begun on node 1; and one on node 0 that
+/// has its memory there too and hardly looks at it.
 const HOMED_ON_0: [&str; 2] = [
     "crew --need own --start 2 --touch 0 --stay --size 4M --no-huge-pages",
     "crew --need own --work 2000 --start 0 --stay --size 4M --no-huge-pages",
 ];
 
-/// The program is on its own for a second, then free to run anywhere and managed, then on its own again. Threads are told as
-/// process, thread, CPU time, CPU and mask; what the manager saw until it first moved something, as thread and CPU.
+/// The program is on its own for a second, then free to run anywhere and managed, then on its own
+/// again. Threads are told as process, thread, CPU time, CPU and mask; what the manager saw until
+/// it first moved something, as thread and CPU.
 const SCRIPT: &str = r#"
 tasks() {
     for comm in $(grep -ls rondpoint-workl /proc/[0-9]*/comm); do
@@ -186,8 +190,8 @@ impl Managed {
         pace(rounds, 1.0 + seconds - 0.5, 1.0 + seconds) / pace(rounds, 0.2, 0.9)
     }
 
-    /// What holds for each of them. `place` says where the busy threads belong, and `gain` the least that counts
-    /// and what there was.
+    /// What holds for each of them. `place` says where the busy threads belong, and `gain` the
+    /// least that counts and what there was.
     fn findings(&self, machine: &Machine, place: &Place, gain: (f64, f64)) -> Vec<Finding> {
         let Self { tag, .. } = self;
         let name = name(machine);
@@ -331,9 +335,10 @@ impl LeftAlone {
         Ok(alone)
     }
 
-    /// Nothing moves in a well placed program. Where the kernel takes a thread elsewhere it is not well placed any more: then a thread
-    /// may be brought home, or to where the kernel has brought its pages meanwhile, and back where a trial finds that worse. Such a run
-    /// shows nothing, nor does one in which the kernel did so before the manager came; one has to.
+    /// Nothing moves in a well placed program. Where the kernel takes a thread elsewhere it is not
+    /// well placed any more: then a thread may be brought home, or to where the kernel has brought
+    /// its pages meanwhile, and back where a trial finds that worse. Such a run shows nothing, nor
+    /// does one in which the kernel did so before the manager came; one has to.
     fn add(&mut self, run: &Managed) -> Result<()> {
         let count = |name: &str| run.report[name].as_u64().context("a count is missing");
         let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());
@@ -374,7 +379,8 @@ pub(super) fn check_nmass(lab: &Lab) -> Result<Vec<Finding>> {
     let case = Case {
         tag: "nmass",
         what: "nmass: memory on node 0, begun on node 1",
-        // Left on, the kernel's balancing would bring the memory to the program before the program comes to it.
+        // Left on, the kernel's balancing would bring the memory to the program before the program
+        // comes to it.
         head: "echo 0 > /proc/sys/kernel/numa_balancing\n",
         program: format!("mix {heavy} {light}"),
         seconds: 3.5,

@@ -1,5 +1,6 @@
-//! A machine without a PMU, and nobody tells Rondpoint: it finds that the page faults of the kernel's NUMA
-//! balancing are all there is, and still makes the program with the shared array faster.
+//! A machine without a PMU, and nobody tells Rondpoint: it finds that the page faults of the
+//! kernel's NUMA balancing are all there is, and still makes the program with the shared array
+//! faster.
 
 use anyhow::{Context as _, Result};
 
@@ -19,7 +20,8 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let program = "kmeans --rotate --pin --no-huge-pages --size 8M --iterations 60";
     let configurations =
         [Configuration::FirstTouch, Configuration::AutoNuma, Configuration::RondpointFaults];
-    // Where the kernel has brought everything home before the first look, nothing is left for Rondpoint.
+    // Where the kernel has brought everything home before the first look, nothing is left for
+    // Rondpoint.
     let reports = first_that_shows(
         lab,
         |lab| compare(lab, &machine, program, &configurations),

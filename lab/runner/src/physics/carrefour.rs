@@ -17,9 +17,10 @@ pub(crate) const NAME: &str = "carrefour-a";
 /// Bytes of the counting scan: so much that what the program reads beside it (about 1300 lines of
 /// its own text and stack) is well below 1 %.
 const SCAN_BYTES: u64 = 16 << 20;
-/// The guest kernel's tick, 250 Hz. A clock that jumped would go to the next timer, so the longest of many jumps would be nearly as
-/// long. Between two readings of a thread that keeps its CPU half of that is plenty: a timer interrupt takes 0.4 to 0.6 ms in slow
-/// motion, the first page fault of all threads at once up to 1.2 ms (measured, 15 runs).
+/// The guest kernel's tick, 250 Hz. A clock that jumped would go to the next timer, so the longest
+/// of many jumps would be nearly as long. Between two readings of a thread that keeps its CPU half
+/// of that is plenty: a timer interrupt takes 0.4 to 0.6 ms in slow motion, the first page fault of
+/// all threads at once up to 1.2 ms (measured, 15 runs).
 const TICK_MS: f64 = 4.0;
 
 /// All checks on this machine.
@@ -54,8 +55,9 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     (0..machine.nodes.len()).map(finding).collect()
 }
 
-/// What `rondpoint observe` counts of a program is what `perf stat` counts of it in the same run; the lab's last-level
-/// misses are what memory was read for, prefetch included, as Intel's event has it.
+/// What `rondpoint observe` counts of a program is what `perf stat` counts of it in the same run;
+/// the lab's last-level misses are what memory was read for, prefetch included, as Intel's event
+/// has it.
 fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let script = "perf stat -x, -o /tmp/perf -e cpu/dram_reads/ \
          rondpoint observe --json --sensor counters --events llc_misses -- \
@@ -68,8 +70,8 @@ fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let summary: serde_json::Value =
         serde_json::from_str(summary).context("rondpoint's summary")?;
     let perf = perf_count(lines(&record, "perf "), "dram_reads")?;
-    // One event on each side leaves all of them running: there is nothing to scale. perf also counts
-    // rondpoint itself, some 20,000 misses, so the program makes a hundred times as many.
+    // One event on each side leaves all of them running: there is nothing to scale. perf also
+    // counts rondpoint itself, some 20,000 misses, so the program makes a hundred times as many.
     let ours = summary["counters"]["llc_misses"]["value"]
         .as_f64()
         .with_context(|| format!("rondpoint did not count: {}", summary["counters"]))?;
@@ -77,9 +79,9 @@ fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     Ok(vec![Finding::near(NAME, check, (perf, ours), 3.0, "misses")])
 }
 
-/// The guest's clock runs and never jumps: busy threads on all CPUs, each reading it without pause. For how long one of them stands
-/// aside for a kernel thread is the guest's scheduler's affair (3.7 to 5.3 ms seen, with another program 12); a jump is seen by
-/// those that run.
+/// The guest's clock runs and never jumps: busy threads on all CPUs, each reading it without pause.
+/// For how long one of them stands aside for a kernel thread is the guest's scheduler's affair (3.7
+/// to 5.3 ms seen, with another program 12); a jump is seen by those that run.
 fn clock(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let threads = machine.cpu_count();
     let program = format!(
@@ -135,9 +137,9 @@ fn transfer_ns(machine: &Machine, other: usize) -> f64 {
     }
 }
 
-/// All nodes draw from node 0's controller, in an order that leaves the prefetchers nothing to do. The
-/// figures are those of the slice of time in which it was busiest: threads near the memory are done
-/// first.
+/// All nodes draw from node 0's controller, in an order that leaves the prefetchers nothing to do.
+/// The figures are those of the slice of time in which it was busiest: threads near the memory are
+/// done first.
 fn saturation(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let threads = machine.cpu_count();
     let stream = format!(
@@ -154,8 +156,8 @@ fn saturation(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let pair = (controller.bandwidth_mb_s, drawn(busiest) as f64 * 64.0 * 1e3 / ns);
     let check = "bandwidth of node 0's controller, drawn by all nodes".to_owned();
     let cycles = mean_cycles(std::slice::from_ref(busiest), machine);
-    // Up to about 1000 when congested (Carrefour, section 2); the 24 misses that 8 vCPUs keep under way
-    // are 1100 at this bandwidth.
+    // Up to about 1000 when congested (Carrefour, section 2); the 24 misses that 8 vCPUs keep under
+    // way are 1100 at this bandwidth.
     let latency = "mean latency meanwhile (idle: 200)".to_owned();
     Ok(vec![
         Finding::near(NAME, check, pair, 5.0, "MB/s"),

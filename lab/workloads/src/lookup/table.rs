@@ -60,7 +60,8 @@ impl Table {
         }
     }
 
-    /// Whether all changes are there: these, and of a file those of the others, which the last to leave can tell.
+    /// Whether all changes are there: these, and of a file those of the others, which the last to
+    /// leave can tell.
     pub(super) fn leave(self, changes: u64) -> Result<bool, Failure> {
         let sum = || self.words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>();
         let (all, file) = match &self {

@@ -1,8 +1,9 @@
 //! From samples to page records, homes of threads and touches, at 10⁷ samples a second.
 //!
-//! Many samples of many pages would miss the CPU's caches two or three times each. They are first dealt out by a hash of their page to
-//! parts whose records fit in a cache, then recorded part by part. Few samples, or a table that could overflow (where the first come
-//! must be the first served), are recorded as they come.
+//! Many samples of many pages would miss the CPU's caches two or three times each. They are first
+//! dealt out by a hash of their page to parts whose records fit in a cache, then recorded part by
+//! part. Few samples, or a table that could overflow (where the first come must be the first
+//! served), are recorded as they come.
 
 use super::samples::SampleSums;
 use crate::model::{Model, Touch};
@@ -18,7 +19,8 @@ const MIN_DEALT: usize = 1 << 16;
 /// Parts: with 2²¹ samples each has some 16,000 pages, 0.7 MB of records.
 const PARTS: usize = 128;
 
-/// What is left of a sample when its process, thread and node are found. Small, because each is written and read once more.
+/// What is left of a sample when its process, thread and node are found. Small, because each is
+/// written and read once more.
 #[derive(Clone, Copy)]
 struct Seen {
     address: u64,
@@ -158,7 +160,8 @@ impl<'a> Ingest<'a> {
         let node = self.topology.node_of_cpu(cpu);
         let holder = usize::from(sample.node);
         let known = sample.node != UNKNOWN_NODE && holder < self.topology.node_count();
-        // Of a prefetched stream hardly a load waits for memory from the beginning: nearly all find their line on its way.
+        // Of a prefetched stream hardly a load waits for memory from the beginning: nearly all find
+        // their line on its way.
         let from_memory =
             known && matches!(sample.source, Source::Dram | Source::InFlight | Source::HintFault);
         if from_memory {

@@ -44,7 +44,8 @@ impl Counts<'_> {
         self.quality.events(self.before.counters.get(event), self.later.counters.get(event))
     }
 
-    /// Seconds of CPU time: reference cycles over the nominal clock as SAM has it, else the scheduler's CPU time.
+    /// Seconds of CPU time: reference cycles over the nominal clock as SAM has it, else the
+    /// scheduler's CPU time.
     fn cpu_seconds(&mut self, cycles: Event) -> Option<f64> {
         let by_cycles =
             self.events(cycles).zip(self.clock_hz).map(|(cycles, clock_hz)| cycles / clock_hz);
@@ -92,7 +93,8 @@ impl Counts<'_> {
         }
     }
 
-    /// SNP: counted directly where it can be, else private misses less what the last-level cache answered or missed, if positive.
+    /// SNP: counted directly where it can be, else private misses less what the last-level cache
+    /// answered or missed, if positive.
     fn neighbours(&mut self) -> Option<f64> {
         let misses = self.events(Event::LlcLoadMisses).or(self.events(Event::LlcMisses));
         let (private, hits) = (self.events(Event::PrivateMisses), self.events(Event::LlcHits));

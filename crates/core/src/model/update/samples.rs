@@ -42,9 +42,10 @@ impl SampleSums {
     }
 }
 
-/// Gives each application without counters of its own its traffic: the machine's if it is alone, else its samples scaled to its
-/// share of the machine's, else to the requests that its threads counted (which leave out what was prefetched). One
-/// that was not seen at all where others were draws nothing.
+/// Gives each application without counters of its own its traffic: the machine's if it is alone,
+/// else its samples scaled to its share of the machine's, else to the requests that its threads
+/// counted (which leave out what was prefetched). One that was not seen at all where others were
+/// draws nothing.
 pub(super) fn finish_traffic(
     model: &mut Model,
     current: &Observation,
@@ -56,7 +57,8 @@ pub(super) fn finish_traffic(
     let mut latency = (0.0, 0.0);
     let is_alone = model.apps.len() == 1;
     for (index, app) in model.apps.iter_mut().enumerate() {
-        // Counted latency is exact and sampled latency is not: a process that has the first needs no second.
+        // Counted latency is exact and sampled latency is not: a process that has the first needs
+        // no second.
         let (cycles, count) =
             counted_latency(current, previous, app.pid).unwrap_or(sums.latency[index]);
         app.latency_cycles = (count > 0.0).then(|| cycles / count);
@@ -93,7 +95,8 @@ pub(super) fn finish_traffic(
     }
 }
 
-/// Where the machine cannot be counted: what the managed applications draw together, if all are known in the same unit.
+/// Where the machine cannot be counted: what the managed applications draw together, if all are
+/// known in the same unit.
 fn sum_of_apps(model: &Model) -> Option<Traffic> {
     let faults = |app: &App| app.traffic_source == TrafficSource::HintFaults;
     let unit = faults(model.apps.first()?);

@@ -1,10 +1,13 @@
-//! Memory away from its threads: on nodes where a process has memory in use and no thread (ours; nothing is published of it).
+//! Memory away from its threads: on nodes where a process has memory in use and no thread (ours;
+//! nothing is published of it).
 //!
-//! The paper's threads are bound before they touch anything, so each part of the memory lies with a thread. The kernel's balancing takes
-//! threads elsewhere before anybody has looked, and what they touched stays. Whoever goes by nodes with threads alone sees half of the
-//! traffic, joins too few nodes and leaves that memory behind for good (seen in the lab: 0.7 of the best pair's speed instead of 0.85).
-//! So each such part is given a host, one of the nodes with threads: what is asked of the part counts as asked of its host, and it goes
-//! where the host's occupants are going to be.
+//! The paper's threads are bound before they touch anything, so each part of the memory lies with a
+//! thread. The kernel's balancing takes threads elsewhere before anybody has looked, and what they
+//! touched stays. Whoever goes by nodes with threads alone sees half of the traffic, joins too few
+//! nodes and leaves that memory behind for good (seen in the lab: 0.7 of the best pair's speed
+//! instead of 0.85). So each such part is given a host, one of the nodes with threads: what is
+//! asked of the part counts as asked of its host, and it goes where the host's occupants are going
+//! to be.
 
 use super::decision::AppView;
 use super::subset::nodes;
@@ -25,9 +28,10 @@ pub(super) struct Away {
     pub(super) share: f64,
 }
 
-/// The parts that take more than a negligible share of the requests, the largest first. The host is the node that asks most of the part,
-/// among those that lack at least half of it to an even share, or lack anything: where a thread was taken away, its new node holds hardly
-/// anything, and who holds his own share but for a few pages is not to get another's.
+/// The parts that take more than a negligible share of the requests, the largest first. The host is
+/// the node that asks most of the part, among those that lack at least half of it to an even share,
+/// or lack anything: where a thread was taken away, its new node holds hardly anything, and who
+/// holds his own share but for a few pages is not to get another's.
 pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     let Some(traffic) = &app.traffic_per_s else { return Vec::new() };
     let all: f64 = traffic.cells().map(|(.., rate)| rate).sum();
@@ -56,7 +60,8 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
             .iter_mut()
             .filter(|(_, held)| lacks(*held, least))
             .max_by(|(a, less), (b, more)| asks(*a).total_cmp(&asks(*b)).then(more.cmp(less)));
-        // Without threads there is none; else what is still to be given away is missing from somebody's even share.
+        // Without threads there is none; else what is still to be given away is missing from
+        // somebody's even share.
         if let Some((node, held)) = host {
             part.host = *node;
             *held += part.memory.0;
@@ -66,8 +71,9 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     parts
 }
 
-/// Where these parts go when the occupants of each node go to its image, `(from, to)`, and how much that is. Also from a node that is
-/// taken by others than its host's occupants: their own memory comes there, and one controller would serve both.
+/// Where these parts go when the occupants of each node go to its image, `(from, to)`, and how much
+/// that is. Also from a node that is taken by others than its host's occupants: their own memory
+/// comes there, and one controller would serve both.
 pub(super) fn with_images(
     parts: &[Away],
     image: impl Fn(usize) -> usize,
@@ -123,7 +129,8 @@ mod tests {
         check(&[0, 2], &[2, 0, 0, 2], &[(0, 0, 9.0), (0, 3, 20.0), (2, 3, 9.0)], &[(3, 2)]);
     }
 
-    /// Seen in the lab: a few pages of somebody else made half of the memory less than an even share.
+    /// Seen in the lab: a few pages of somebody else made half of the memory less than an even
+    /// share.
     #[test]
     fn who_holds_his_share_but_for_a_few_pages_gets_no_other() {
         let all = [(0, 0, 9.0), (0, 3, 20.0), (2, 0, 9.0), (2, 3, 9.0)];

@@ -1,6 +1,7 @@
 //! Step 1: which nodes of a process belong together (ALGORITHMS 3.3).
 //!
-//! Counters see nodes, not threads: if threads of a process on node i use node j and the process has threads there too, i and j join.
+//! Counters see nodes, not threads: if threads of a process on node i use node j and the process
+//! has threads there too, i and j join.
 
 use super::preset::{Preset, Weight};
 use super::subset::{Mask, nodes};
@@ -16,14 +17,16 @@ pub struct Cluster {
     pub nodes: Mask,
     /// Remote traffic inside (`C_rbw`), requests per second.
     pub traffic_per_s: f64,
-    /// `ln C_rbw`, or 0 below one request per second [third-party code: demo; guard inferred]. The logarithm keeps a light
-    /// cluster from being ignored beside a heavy one.
+    /// `ln C_rbw`, or 0 below one request per second [third-party code: demo; guard inferred]. The
+    /// logarithm keeps a light cluster from being ignored beside a heavy one.
     pub weight: f64,
 }
 
-/// Clusters of one application in order of their lowest node. Pairs with a negligible share of its remote traffic do not join nodes.
+/// Clusters of one application in order of their lowest node. Pairs with a negligible share of its
+/// remote traffic do not join nodes.
 ///
-/// `traffic_per_s` is `[accessing node][holding node]` in requests per second; `threads` are the nodes with threads of it.
+/// `traffic_per_s` is `[accessing node][holding node]` in requests per second; `threads` are the
+/// nodes with threads of it.
 #[must_use]
 pub fn clusters_of(
     app: usize,

@@ -1,4 +1,5 @@
-//! One decision on plain numbers: clusters, placement, and whether it is worth what it costs (ALGORITHMS 3.3 to 3.5).
+//! One decision on plain numbers: clusters, placement, and whether it is worth what it costs
+//! (ALGORITHMS 3.3 to 3.5).
 
 use super::cluster::{Cluster, clusters_of};
 use super::earlier::Earlier;
@@ -17,7 +18,8 @@ pub struct AppView {
     pub pid: Pid,
     /// Nodes with threads of it, as bits.
     pub nodes: u64,
-    /// Requests per second to memory or caches by `[accessing][holding]`; `None` = not known, so it forms no cluster.
+    /// Requests per second to memory or caches by `[accessing][holding]`; `None` = not known, so it
+    /// forms no cluster.
     pub traffic_per_s: Option<Matrix<f64>>,
     /// Its memory on each node (`A_mm`).
     pub memory: Vec<Bytes>,
@@ -44,7 +46,8 @@ impl AppView {
 pub struct Situation {
     /// Bytes per second that node i can draw from node j (`B`), diagonal ignored.
     pub bandwidth: Matrix<f64>,
-    /// For each node, the nodes (as bits) with which it may change occupants, itself included: an equivalence.
+    /// For each node, the nodes (as bits) with which it may change occupants, itself included: an
+    /// equivalence.
     pub kinds: Vec<u64>,
     /// Applications with threads.
     pub apps: Vec<AppView>,
@@ -112,7 +115,8 @@ pub struct Decision {
     pub found: Option<Found>,
     /// `P_wbw` of staying: weight × bytes per second.
     pub staying: f64,
-    /// `P_wbw` of the best placement found; `None` if the last search still proves that staying is good enough.
+    /// `P_wbw` of the best placement found; `None` if the last search still proves that staying is
+    /// good enough.
     pub best: Option<f64>,
     /// `P_wbw` of the chosen placement.
     pub chosen: f64,
@@ -128,10 +132,12 @@ impl Decision {
     }
 }
 
-/// Decides. `earlier` is what the last decisions left, which spares searches and changes nothing else.
+/// Decides. `earlier` is what the last decisions left, which spares searches and changes nothing
+/// else.
 ///
 /// # Panics
-/// If tables have different sizes or there are more nodes than [`super::problem::MAX_SEARCH_NODES`].
+/// If tables have different sizes or there are more nodes than
+/// [`super::problem::MAX_SEARCH_NODES`].
 #[must_use]
 pub fn decide(
     situation: &Situation,
@@ -190,7 +196,8 @@ impl Decision {
     }
 }
 
-/// `P_wbw`: the sum over clusters of weight × bandwidth between all ordered pairs of the nodes they go to.
+/// `P_wbw`: the sum over clusters of weight × bandwidth between all ordered pairs of the nodes they
+/// go to.
 #[must_use]
 pub fn weighted_bandwidth(
     bandwidth: &Matrix<f64>,
@@ -210,7 +217,8 @@ pub(super) fn is_symmetric(bandwidth: &Matrix<f64>, preset: &Preset) -> bool {
     asymmetry(bandwidth).is_none_or(|ratio| ratio <= preset.symmetric_ratio)
 }
 
-/// Largest over smallest bandwidth between two nodes; `None` with less than two nodes or where nothing is known.
+/// Largest over smallest bandwidth between two nodes; `None` with less than two nodes or where
+/// nothing is known.
 fn asymmetry(bandwidth: &Matrix<f64>) -> Option<f64> {
     let between = || bandwidth.cells().filter(|(i, j, _)| i != j).map(|(.., rate)| rate);
     let largest = between().fold(0.0, f64::max);
@@ -253,8 +261,8 @@ fn bytes_of_occupants(situation: &Situation, node: usize) -> u64 {
     here.map(|app| app.memory[node].0).sum()
 }
 
-/// What the moves would cost each application that they touch: the sum over its nodes, as published, although nodes are migrated in
-/// parallel (so the rule is on the safe side).
+/// What the moves would cost each application that they touch: the sum over its nodes, as
+/// published, although nodes are migrated in parallel (so the rule is on the safe side).
 fn costs(
     situation: &Situation,
     preset: &Preset,

@@ -1,9 +1,12 @@
-//! What earlier searches spare the next one: a steady machine is judged anew every second, but seldom searched anew.
+//! What earlier searches spare the next one: a steady machine is judged anew every second, but
+//! seldom searched anew.
 //!
-//! The weighted bandwidth is linear in the weights. If the clusters are on the same nodes as at the last search and no weight grew by more
-//! than a factor, then the best cannot have grown by more than that factor either; a current placement within the slack of *that* is
-//! within the slack of the best, whatever the best is. This shortcut is exact. A placement that was refused for its cost is kept
-//! for some decisions and only its cost is judged; it is searched anew when it becomes affordable or its time is over.
+//! The weighted bandwidth is linear in the weights. If the clusters are on the same nodes as at the
+//! last search and no weight grew by more than a factor, then the best cannot have grown by more
+//! than that factor either; a current placement within the slack of *that* is within the slack of
+//! the best, whatever the best is. This shortcut is exact. A placement that was refused for its
+//! cost is kept for some decisions and only its cost is judged; it is searched anew when it becomes
+//! affordable or its time is over.
 
 use super::cluster::Cluster;
 use super::decision::Situation;
@@ -15,7 +18,8 @@ use alloc::vec::Vec;
 
 /// Decisions for which a placement over budget is kept: ten seconds at the published period.
 const KEPT_DECISIONS: u32 = 10;
-/// The fixed-point value of a placement is this exact, relatively, with weights of 2⁻²⁴ and whole MB/s.
+/// The fixed-point value of a placement is this exact, relatively, with weights of 2⁻²⁴ and whole
+/// MB/s.
 const ROUNDING: f64 = 1e-6;
 
 /// What earlier searches left.

@@ -1,9 +1,11 @@
-//! The second criterion, exactly: among placements that are good enough, the one that moves least; among those, the best.
+//! The second criterion, exactly: among placements that are good enough, the one that moves least;
+//! among those, the best.
 //!
-//! Local search gives a placement to beat, which already rules out most node sets. Then a Lagrangian multiplier is found
-//! whose relaxed optimum is nearly feasible: it gives a better placement and a bound. Last, labels (value, bytes that stay)
-//! are built from the back, one list a node set, keeping only those that no other label of the set beats in both and that the
-//! bounds allow to end better than the placement in hand. What is left at the end is the optimum.
+//! Local search gives a placement to beat, which already rules out most node sets. Then a
+//! Lagrangian multiplier is found whose relaxed optimum is nearly feasible: it gives a better
+//! placement and a bound. Last, labels (value, bytes that stay) are built from the back, one list a
+//! node set, keeping only those that no other label of the set beats in both and that the bounds
+//! allow to end better than the placement in hand. What is left at the end is the optimum.
 
 use super::local;
 use super::part::Choice;
@@ -33,8 +35,8 @@ pub(super) struct Least {
     pub(super) kept_bound: u64,
 }
 
-/// Finds the good enough placement that keeps most bytes in place, from a best placement and the table of best values that gave it.
-/// The current placement must not be good enough.
+/// Finds the good enough placement that keeps most bytes in place, from a best placement and the
+/// table of best values that gave it. The current placement must not be good enough.
 pub(super) fn search(
     stages: &Stages<'_>,
     threshold: u64,
@@ -67,7 +69,8 @@ pub(super) fn search(
     }
 }
 
-/// The best multiplier found, the table that belongs to it, and the best feasible placement met on the way.
+/// The best multiplier found, the table that belongs to it, and the best feasible placement met on
+/// the way.
 struct Relaxed {
     aim: Aim,
     back: Table,
@@ -77,7 +80,8 @@ struct Relaxed {
 }
 
 impl Relaxed {
-    /// Walks along the upper right hull of (bytes that stay, value) towards the point where it crosses the threshold.
+    /// Walks along the upper right hull of (bytes that stay, value) towards the point where it
+    /// crosses the threshold.
     fn find(
         stages: &Stages<'_>,
         threshold: u64,
@@ -115,8 +119,8 @@ impl Relaxed {
     }
 }
 
-/// The multiplier for which both points score the same. The relaxed search is restricted to sets that can still be good enough,
-/// so `lazy` need not be reachable in it.
+/// The multiplier for which both points score the same. The relaxed search is restricted to sets
+/// that can still be good enough, so `lazy` need not be reachable in it.
 fn slope(good: Label, lazy: Label) -> Option<Aim> {
     let gain = good.value.checked_sub(lazy.value).filter(|gain| *gain > 0)?;
     let bytes = lazy.kept.checked_sub(good.kept).filter(|bytes| *bytes > 0)?;
@@ -144,7 +148,8 @@ impl Bounds<'_> {
         self.relaxed.aim.score(self.threshold, self.relaxed.kept)
     }
 
-    /// Whether a label on the nodes outside `used` may end at least as well as the placement in hand.
+    /// Whether a label on the nodes outside `used` may end at least as well as the placement in
+    /// hand.
     fn allow(&self, used: Mask, kept_in_front: u64, label: Label) -> bool {
         label.value as i64 + self.front[used as usize] >= self.threshold as i64
             && label.kept + kept_in_front >= self.relaxed.kept
@@ -198,7 +203,8 @@ fn labels(stages: &Stages<'_>, bounds: &Bounds<'_>) -> Option<Labels> {
     Some(labels)
 }
 
-/// The labels of one node set: its part in every set it can take, with every label of what is then left.
+/// The labels of one node set: its part in every set it can take, with every label of what is then
+/// left.
 fn front_of(
     stages: &Stages<'_>,
     bounds: &Bounds<'_>,

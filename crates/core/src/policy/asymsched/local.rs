@@ -32,8 +32,9 @@ pub(super) fn best(problem: &Problem) -> Vec<Mask> {
     best.sets()
 }
 
-/// From a best placement to one that is still good enough and moves little: hills of the value plus a multiple of the bytes that stay,
-/// the multiple being the slope between what is good enough and what is too lazy.
+/// From a best placement to one that is still good enough and moves little: hills of the value plus
+/// a multiple of the bytes that stay, the multiple being the slope between what is good enough and
+/// what is too lazy.
 pub(super) fn good_enough(problem: &Problem, threshold: u64, best_sets: Vec<Mask>) -> Vec<Mask> {
     let homes = problem.homes();
     let mut good = descend(problem, &best_sets, threshold);
@@ -72,7 +73,8 @@ fn climb(problem: &Problem, sets: &[Mask], aim: Aim) -> Vec<Mask> {
 pub(super) fn descend(problem: &Problem, sets: &[Mask], threshold: u64) -> Vec<Mask> {
     let mut best = sets.to_vec();
     let mut rank = (problem.kept(&best), problem.value(&best));
-    // Every round raises the rank; far fewer rounds than nodes squared are needed, and that is the bound.
+    // Every round raises the rank; far fewer rounds than nodes squared are needed, and that is the
+    // bound.
     for _ in 0..problem.count * problem.count {
         let seats = Seats::new(problem, &best);
         let better = seats.exchanges().filter_map(|(i, j)| {
@@ -122,7 +124,8 @@ impl<'a> Seats<'a> {
         aim.score(self.problem.value(&sets), self.problem.kept(&sets))
     }
 
-    /// Best exchange again and again. Every one raises the score; the bound on their number is far above what is seen.
+    /// Best exchange again and again. Every one raises the score; the bound on their number is far
+    /// above what is seen.
     fn climb(&mut self, aim: Aim) {
         for _ in 0..self.problem.count * self.problem.count {
             let best = self

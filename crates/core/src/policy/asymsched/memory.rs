@@ -1,6 +1,8 @@
-//! Step 4: after its threads moved, an application's memory follows (ALGORITHMS 3.6), also what had been away from them before.
+//! Step 4: after its threads moved, an application's memory follows (ALGORITHMS 3.6), also what had
+//! been away from them before.
 //!
-//! For a while pages go as they are seen accessed. Then, if most accesses still go to the nodes it left, everything goes at once.
+//! For a while pages go as they are seen accessed. Then, if most accesses still go to the nodes it
+//! left, everything goes at once.
 
 use super::preset::{Follow, Preset};
 use crate::limits::MAX_TRACKED_PAGES;
@@ -65,8 +67,8 @@ pub(super) enum Wish {
     },
 }
 
-/// For how long memory on the same nodes is not sent to threads that stay once more, to the same place or another, whatever came of it:
-/// as long as the guard counts moves of a page (our choice).
+/// For how long memory on the same nodes is not sent to threads that stay once more, to the same
+/// place or another, whatever came of it: as long as the guard counts moves of a page (our choice).
 const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
 
 impl State {
@@ -91,7 +93,8 @@ impl State {
             // A proposal that was not carried out, or the end of the way.
             Phase::Stable | Phase::Proposed(_) | Phase::Bulk => return None,
         };
-        // Looks are a period apart, give or take what the host is late: the one nearest to the end is the last.
+        // Looks are a period apart, give or take what the host is late: the one nearest to the end
+        // is the last.
         if until.since(model.at).0 > preset.period.0 / 2 {
             let pages = pages_that_follow(model, index, &moves, preset.follow, &mut sent);
             self.phase = Phase::Following { moves, until, sent };
@@ -147,8 +150,9 @@ fn only_accessor(page: &Page<'_>) -> Option<usize> {
     nodes.next().is_none().then_some(node)
 }
 
-/// Percent of its accesses that still go to the nodes it left (`A_oldA`). If it left no node for good, because groups of its threads
-/// changed places, the accesses of moved threads to the node they came from, among all of theirs. `None` if nothing is known.
+/// Percent of its accesses that still go to the nodes it left (`A_oldA`). If it left no node for
+/// good, because groups of its threads changed places, the accesses of moved threads to the node
+/// they came from, among all of theirs. `None` if nothing is known.
 pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
     let rates = &app.traffic.as_ref()?.requests_per_us;
     let left = left_for_good(moves);
@@ -170,8 +174,9 @@ fn left_for_good(moves: &[NodeMove]) -> Vec<usize> {
     moves.iter().map(|step| step.from).filter(|from| !is_taken(*from)).collect()
 }
 
-/// The moves of which all memory goes at once. Where little is left on the old nodes, what came to a node that others left, or where
-/// memory was away from its threads, would be sent on: only what is left for good is swept.
+/// The moves of which all memory goes at once. Where little is left on the old nodes, what came to
+/// a node that others left, or where memory was away from its threads, would be sent on: only what
+/// is left for good is swept.
 fn what_goes_at_once(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove> {
     if old_percent <= MOST_PERCENT {
         let left = left_for_good(&moves);

@@ -1,7 +1,9 @@
-//! Blocks that share a cluster (glued through a common node, or of different node kinds) are placed together: a part.
+//! Blocks that share a cluster (glued through a common node, or of different node kinds) are placed
+//! together: a part.
 //!
-//! For every node set a part could take, its options list the ways to split the set among its blocks that are not worse than
-//! another way in both value and bytes that stay. Most parts are one block, with one option a set.
+//! For every node set a part could take, its options list the ways to split the set among its
+//! blocks that are not worse than another way in both value and bytes that stay. Most parts are one
+//! block, with one option a set.
 
 use super::problem::{Block, Problem};
 use super::set_bandwidth::SetBandwidth;
@@ -9,7 +11,8 @@ use super::subset::{Mask, subsets};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Ways to split sets among the blocks of parts that are listed at most; beyond, the tables would cost more than the search saves.
+/// Ways to split sets among the blocks of parts that are listed at most; beyond, the tables would
+/// cost more than the search saves.
 const MAX_SPLITS: u64 = 1_000_000;
 
 /// One way for a part to use a set.
@@ -17,7 +20,8 @@ const MAX_SPLITS: u64 = 1_000_000;
 pub(super) struct Choice {
     pub(super) value: u64,
     pub(super) kept: u64,
-    /// Where the sets of its blocks begin in [`Part::splits`]; the set itself is that of a single block.
+    /// Where the sets of its blocks begin in [`Part::splits`]; the set itself is that of a single
+    /// block.
     split: u32,
 }
 
@@ -28,7 +32,8 @@ pub(super) struct Part {
     /// Where the occupants of the whole part are now.
     pub(super) home: Mask,
     pub(super) size: u32,
-    /// Sets that the part can take, ascending, and where each one's choices start (one more entry at the end).
+    /// Sets that the part can take, ascending, and where each one's choices start (one more entry
+    /// at the end).
     pub(super) sets: Vec<Mask>,
     starts: Vec<u32>,
     choices: Vec<Choice>,
@@ -39,7 +44,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The parts of a problem, or `None` if splitting sets among their blocks is too much for tables.
+    /// The parts of a problem, or `None` if splitting sets among their blocks is too much for
+    /// tables.
     pub(super) fn all(problem: &Problem, inside: &SetBandwidth) -> Option<Vec<Part>> {
         let groups = groups(problem);
         let work: u64 = groups.iter().map(|blocks| splits_of(problem, blocks)).sum();
@@ -123,8 +129,8 @@ struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Gives the next block a set; `value` and `kept` are those of the blocks before. Recursion is as deep as a part has blocks, at most
-    /// [`super::set_bandwidth::MAX_TABLE_NODES`].
+    /// Gives the next block a set; `value` and `kept` are those of the blocks before. Recursion is
+    /// as deep as a part has blocks, at most [`super::set_bandwidth::MAX_TABLE_NODES`].
     fn split(
         &self,
         at: usize,
@@ -194,7 +200,8 @@ fn binomial(of: u64, size: u64) -> u64 {
     (0..size).fold(1, |product: u64, i| product.saturating_mul(of - i) / (i + 1))
 }
 
-/// Choices none of which is beaten or equalled by another in both value and bytes that stay; the earlier of equals stays.
+/// Choices none of which is beaten or equalled by another in both value and bytes that stay; the
+/// earlier of equals stays.
 #[derive(Debug, Default)]
 struct Front {
     choices: Vec<(Choice, Vec<Mask>)>,

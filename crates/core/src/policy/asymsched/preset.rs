@@ -19,7 +19,8 @@ pub enum Weight {
 pub enum Follow {
     /// To the image of its node: keeps the layout (inferred).
     Image,
-    /// To the node that accesses it, if only one does (Carrefour's rule); else to the image of its node.
+    /// To the node that accesses it, if only one does (Carrefour's rule); else to the image of its
+    /// node.
     OnlyAccessor,
 }
 
@@ -30,35 +31,45 @@ pub struct Preset {
     pub name: &'static str,
     /// Time between decisions [AsymSched-slides].
     pub period: Nanos,
-    /// Part of the best weighted bandwidth that is good enough, in thousandths [both re-implementations].
+    /// Part of the best weighted bandwidth that is good enough, in thousandths [both
+    /// re-implementations].
     pub slack_permille: u64,
-    /// Share of an application's run time that moving its memory may take [both re-implementations].
+    /// Share of an application's run time that moving its memory may take [both
+    /// re-implementations].
     pub budget_share: f64,
-    /// Seconds to migrate 10⁹ bytes: 0.3 with the authors' frozen migration, 5.1 with Linux's call [AsymSched-slides].
+    /// Seconds to migrate 10⁹ bytes: 0.3 with the authors' frozen migration, 5.1 with Linux's call
+    /// [AsymSched-slides].
     pub seconds_per_gb: f64,
     /// Whether the rate that this host's own migrations showed replaces `seconds_per_gb`.
     pub measures_cost: bool,
     /// What a cluster counts for.
     pub weight: Weight,
-    /// Share of an application's remote traffic below which a pair of nodes does not join them [inferred; nothing is published].
+    /// Share of an application's remote traffic below which a pair of nodes does not join them
+    /// [inferred; nothing is published].
     pub negligible_share: f64,
-    /// Share of an application's requests that must be remote for its nodes to belong together: what hardly leaves its node gains nothing
-    /// from wide links, and moving costs the same (our choice; nothing is published).
+    /// Share of an application's requests that must be remote for its nodes to belong together:
+    /// what hardly leaves its node gains nothing from wide links, and moving costs the same (our
+    /// choice; nothing is published).
     pub least_remote_share: f64,
-    /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and nothing is done (inferred).
+    /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and
+    /// nothing is done (inferred).
     pub symmetric_ratio: f64,
-    /// Placements with a pair of a cluster within this share above the slowest bandwidth are not looked at, as long as others are left:
-    /// 5 % rejects what lies below 2.0 GB/s on the paper's machine [AsymSched-slides name the rule, inferred which links]. A speed-up
-    /// of an enumeration; the search here is as fast without.
+    /// Placements with a pair of a cluster within this share above the slowest bandwidth are not
+    /// looked at, as long as others are left: 5 % rejects what lies below 2.0 GB/s on the paper's
+    /// machine [AsymSched-slides name the rule, inferred which links]. A speed-up of an
+    /// enumeration; the search here is as fast without.
     pub slowest_margin: Option<f64>,
-    /// Share of a CPU below which a thread sleeps: its node is then none of its process's nodes, and only goes along with others (ours; a
-    /// main thread that waits for its workers took one of two seats at the wide links, and a worker stayed behind).
+    /// Share of a CPU below which a thread sleeps: its node is then none of its process's nodes,
+    /// and only goes along with others (ours; a main thread that waits for its workers took one of
+    /// two seats at the wide links, and a worker stayed behind).
     pub least_cpu_share: f64,
-    /// Whether memory away from its threads, on a node where the process has none, is brought to them (ours).
+    /// Whether memory away from its threads, on a node where the process has none, is brought to
+    /// them (ours).
     pub gathers: bool,
     /// How long pages follow as they are accessed before the rest is judged (recalled).
     pub following: Nanos,
-    /// Percent of accesses still going to the old nodes above which everything is moved [third-party code: CHARM; recalled].
+    /// Percent of accesses still going to the old nodes above which everything is moved
+    /// [third-party code: CHARM; recalled].
     pub full_above_percent: f64,
     /// Where following pages go.
     pub follow: Follow,
@@ -99,11 +110,12 @@ impl Preset {
     /// Every cluster weighs the same.
     pub const EQUAL_WEIGHTS: Self =
         Self { name: "equal-weights", weight: Weight::One, ..Self::PUBLISHED };
-    /// For a stock kernel, and the default: the cost of its own call until this host has shown what migration really takes; and only for
-    /// applications that use other nodes' memory. What samples did not find in time follows as well if it is used at all: they find 445
-    /// of 512 pages in two seconds, and one access in fifteen went to the rest, behind the slow link (emulated). The budget has paid for
-    /// all of the memory. The kernel may have moved threads before the first decision: what they left behind is brought to them.
-    /// Who sleeps holds no node.
+    /// For a stock kernel, and the default: the cost of its own call until this host has shown what
+    /// migration really takes; and only for applications that use other nodes' memory. What samples
+    /// did not find in time follows as well if it is used at all: they find 445 of 512 pages in two
+    /// seconds, and one access in fifteen went to the rest, behind the slow link (emulated). The
+    /// budget has paid for all of the memory. The kernel may have moved threads before the first
+    /// decision: what they left behind is brought to them. Who sleeps holds no node.
     pub const MEASURED: Self = Self {
         name: "measured",
         seconds_per_gb: 5.1,

@@ -1,7 +1,9 @@
-//! The placement problem as the search sees it: blocks of nodes, a symmetric bandwidth, what each node would cost to empty.
+//! The placement problem as the search sees it: blocks of nodes, a symmetric bandwidth, what each
+//! node would cost to empty.
 //!
-//! All arithmetic is in integers, so that ties are ties and the result is the same on every machine: bandwidth in whole MB/s, weights in
-//! a power-of-two fraction. Nothing here knows processes or clocks.
+//! All arithmetic is in integers, so that ties are ties and the result is the same on every
+//! machine: bandwidth in whole MB/s, weights in a power-of-two fraction. Nothing here knows
+//! processes or clocks.
 
 use super::cluster::Cluster;
 use super::subset::{Mask, first, nodes};
@@ -9,9 +11,11 @@ use crate::matrix::Matrix;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Nodes that the search can place: the bits of a word. The largest machines with asymmetric links known to us have 32.
+/// Nodes that the search can place: the bits of a word. The largest machines with asymmetric links
+/// known to us have 32.
 pub const MAX_SEARCH_NODES: usize = 64;
-/// Bits of the largest value of a placement; with [`SCORE_SHIFT`] and a multiplier on top it stays below 2⁵⁹.
+/// Bits of the largest value of a placement; with [`SCORE_SHIFT`] and a multiplier on top it stays
+/// below 2⁵⁹.
 const VALUE_BITS: u32 = 48;
 /// Bits of the fraction of a weight: 2⁻²⁴ of ln(requests) is far below what a counter can tell.
 const WEIGHT_FRACTION_BITS: u32 = 24;
@@ -26,7 +30,8 @@ const _: () = assert!(
     "two scores must stay far from what marks the impossible"
 );
 
-/// Nodes that belong to the same clusters and may go to the same nodes: interchangeable, so only the *set* they go to matters.
+/// Nodes that belong to the same clusters and may go to the same nodes: interchangeable, so only
+/// the *set* they go to matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
     /// Where its occupants are now.
@@ -54,7 +59,8 @@ pub struct Problem {
     pub(super) kinds: Vec<Mask>,
     /// Part of the best value that is good enough, in thousandths.
     pub(super) slack_permille: u64,
-    /// Sets of one block must have no pair below this in either direction (MB/s); the pairs that fail, by node.
+    /// Sets of one block must have no pair below this in either direction (MB/s); the pairs that
+    /// fail, by node.
     pub(super) slow: Vec<Mask>,
 }
 
@@ -84,7 +90,8 @@ impl Problem {
     /// Groups nodes into blocks and brings bandwidth and weights into integers.
     ///
     /// # Panics
-    /// If there are more than [`MAX_SEARCH_NODES`] nodes or tables of different sizes: the caller checks its input.
+    /// If there are more than [`MAX_SEARCH_NODES`] nodes or tables of different sizes: the caller
+    /// checks its input.
     #[must_use]
     pub fn new(parts: &Parts<'_>) -> Self {
         let count = parts.bandwidth_mb_s.size();
@@ -162,7 +169,8 @@ impl Problem {
         value
     }
 
-    /// Bytes that stay where they are under an assignment of sets: an occupant whose node is in the set of its own block stays.
+    /// Bytes that stay where they are under an assignment of sets: an occupant whose node is in the
+    /// set of its own block stays.
     pub(super) fn kept(&self, sets: &[Mask]) -> u64 {
         let taken = sets.iter().fold(0, |all, set| all | set);
         let blocks: Mask =
@@ -176,7 +184,8 @@ impl Problem {
             + u64::from(!(best * self.slack_permille).is_multiple_of(1000))
     }
 
-    /// The assignment that moves least for these sets: who can stay stays, the rest fills the free nodes in ascending order.
+    /// The assignment that moves least for these sets: who can stay stays, the rest fills the free
+    /// nodes in ascending order.
     pub(super) fn placement(&self, sets: &[Mask]) -> Placement {
         let mut placement = vec![None; self.count];
         let mut free = self.all();
@@ -240,7 +249,8 @@ fn slow_pairs(bandwidth_mb_s: &Matrix<f64>, slowest: Option<f64>) -> Vec<Mask> {
     (0..count).map(row).collect()
 }
 
-/// Nodes by (clusters they are in, where they may go), in order of their lowest node, and each block's clusters.
+/// Nodes by (clusters they are in, where they may go), in order of their lowest node, and each
+/// block's clusters.
 fn blocks(parts: &Parts<'_>, clusters: &[&Cluster]) -> (Vec<Block>, Vec<Vec<usize>>) {
     let mut blocks: Vec<Block> = Vec::new();
     let mut members: Vec<Vec<usize>> = Vec::new();

@@ -1,4 +1,5 @@
-//! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go where, traffic of memory and caches.
+//! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go
+//! where, traffic of memory and caches.
 
 use super::away::{Away, memory_away, with_hosts};
 use super::decision::{AppView, Situation, is_symmetric};
@@ -37,7 +38,8 @@ fn is_bound(app: &App, thread: &Thread) -> bool {
 }
 
 impl Reading {
-    /// `None` if bandwidth is not known or the machine has more nodes with CPUs than the search can place.
+    /// `None` if bandwidth is not known or the machine has more nodes with CPUs than the search can
+    /// place.
     pub(super) fn new(
         model: &Model,
         topology: &Topology,
@@ -100,7 +102,8 @@ fn occupied(
     threads.fold(0, |all, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes))
 }
 
-/// Whether there is something to choose for an application: bandwidth between nodes differs, and it runs on several.
+/// Whether there is something to choose for an application: bandwidth between nodes differs, and it
+/// runs on several.
 pub(super) fn may_choose(model: &Model, topology: &Topology, app: &App, preset: &Preset) -> bool {
     nodes_to_choose(topology).is_some_and(|(nodes, bandwidth)| {
         !is_symmetric(&bandwidth, preset)
@@ -108,7 +111,8 @@ pub(super) fn may_choose(model: &Model, topology: &Topology, app: &App, preset: 
     })
 }
 
-/// Nodes with CPUs and the bandwidth between them; `None` if that is not known or they are more than the search can place.
+/// Nodes with CPUs and the bandwidth between them; `None` if that is not known or they are more
+/// than the search can place.
 fn nodes_to_choose(topology: &Topology) -> Option<(Vec<usize>, Matrix<f64>)> {
     let bandwidth = topology.bandwidth()?;
     let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
@@ -133,8 +137,9 @@ fn traffic_per_s(app: &App, nodes: &[usize], is_interleaved: bool) -> Option<Mat
     Some(Matrix::from_fn(nodes.len(), both))
 }
 
-/// Nodes are of one kind if they have as many usable CPUs, all have memory or none, every application may use all or none of them,
-/// and nobody who must not be moved runs there. A node with somebody who must not be moved is of a kind of its own.
+/// Nodes are of one kind if they have as many usable CPUs, all have memory or none, every
+/// application may use all or none of them, and nobody who must not be moved runs there. A node
+/// with somebody who must not be moved is of a kind of its own.
 fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
     let mut bound: Mask = 0;
     for app in &model.apps {

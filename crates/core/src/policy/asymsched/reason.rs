@@ -23,7 +23,8 @@ pub enum AsymSchedReason {
         /// Whether somebody is on the way, whose pages have to be found.
         follows: bool,
     },
-    /// Pages follow the threads as they are accessed: threads moved, or their memory was away from them.
+    /// Pages follow the threads as they are accessed: threads moved, or their memory was away from
+    /// them.
     Following {
         /// For how long yet.
         left: Nanos,
@@ -39,7 +40,8 @@ pub enum AsymSchedReason {
     },
 }
 
-/// The numbers of a placement. Weighted bandwidth is weight × bytes per second, summed over clusters.
+/// The numbers of a placement. Weighted bandwidth is weight × bytes per second, summed over
+/// clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PlacementReason {

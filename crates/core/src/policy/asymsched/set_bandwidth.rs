@@ -1,16 +1,19 @@
 //! Bandwidth inside every node set of a machine, computed once for a bandwidth matrix.
 //!
-//! This is the cache of canonical placements of ALGORITHMS 3.4: `C_bw` is a plain sum over the pairs of a set, so the set *is* the
-//! canonical form, and 2¹⁶ numbers answer for all assignments of 16 nodes.
+//! This is the cache of canonical placements of ALGORITHMS 3.4: `C_bw` is a plain sum over the
+//! pairs of a set, so the set *is* the canonical form, and 2¹⁶ numbers answer for all assignments
+//! of 16 nodes.
 
 use super::subset::{Mask, nodes};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Machines with at most so many nodes are searched with tables over all node sets: 2¹⁶ entries of 8 bytes are half a MiB.
+/// Machines with at most so many nodes are searched with tables over all node sets: 2¹⁶ entries of
+/// 8 bytes are half a MiB.
 pub const MAX_TABLE_NODES: usize = 16;
 
-/// Sum of the pairs inside each set. Empty until it is first needed, and for machines beyond [`MAX_TABLE_NODES`].
+/// Sum of the pairs inside each set. Empty until it is first needed, and for machines beyond
+/// [`MAX_TABLE_NODES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetBandwidth {
     pair: Vec<u64>,

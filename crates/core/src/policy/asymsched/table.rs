@@ -1,8 +1,10 @@
-//! Exact optimum over all placements of up to 16 nodes without enumerating them: dynamic programming over node sets.
+//! Exact optimum over all placements of up to 16 nodes without enumerating them: dynamic
+//! programming over node sets.
 //!
-//! Parts are placed one after the other. What is already used determines what is left, so the best continuation depends on the
-//! *set* of used nodes and not on who sits where: at most 3ᴺ/2 steps instead of N!, and two million for the worst case at N = 16.
-//! The same tables with a multiplier on the bytes that stay (a Lagrangian relaxation) bound the least movement from below.
+//! Parts are placed one after the other. What is already used determines what is left, so the best
+//! continuation depends on the *set* of used nodes and not on who sits where: at most 3ᴺ/2 steps
+//! instead of N!, and two million for the worst case at N = 16. The same tables with a multiplier
+//! on the bytes that stay (a Lagrangian relaxation) bound the least movement from below.
 
 use super::part::{Choice, Part};
 use super::problem::{Problem, SCORE_SHIFT};
@@ -10,8 +12,8 @@ use super::subset::{Mask, subsets};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The score of what cannot be. Real scores are below 2⁵⁹, so that it stays recognisable when one is added to it, and three of them
-/// still add without overflow.
+/// The score of what cannot be. Real scores are below 2⁵⁹, so that it stays recognisable when one
+/// is added to it, and three of them still add without overflow.
 pub(super) const IMPOSSIBLE: i64 = -(1 << 61);
 
 /// What a table maximises: the value alone, or the value and a multiple of the bytes that stay.
@@ -47,7 +49,8 @@ pub(super) struct Stages<'a> {
     bytes: Vec<u64>,
 }
 
-/// Best score by node set. The number of nodes in a set tells its stage, so all stages share one table.
+/// Best score by node set. The number of nodes in a set tells its stage, so all stages share one
+/// table.
 pub(super) type Table = Vec<i64>;
 
 impl<'a> Stages<'a> {
@@ -74,8 +77,8 @@ impl<'a> Stages<'a> {
         subsets(self.all(), self.used[stage])
     }
 
-    /// By set of *used* nodes: the best that the parts before a stage make of exactly these nodes. `alive` tells
-    /// which used sets of a stage matter.
+    /// By set of *used* nodes: the best that the parts before a stage make of exactly these nodes.
+    /// `alive` tells which used sets of a stage matter.
     pub(super) fn front_table(&self, aim: Aim, alive: impl Fn(usize, Mask) -> bool) -> Table {
         let mut table = vec![IMPOSSIBLE; 1 << self.problem.count];
         table[0] = 0;
@@ -110,7 +113,8 @@ impl<'a> Stages<'a> {
         table
     }
 
-    /// The sets of a best placement, read off a table of [`Stages::back_table`]: the smallest set for each part in turn.
+    /// The sets of a best placement, read off a table of [`Stages::back_table`]: the smallest set
+    /// for each part in turn.
     pub(super) fn trace(&self, aim: Aim, table: &Table) -> Vec<Mask> {
         let mut sets = vec![0; self.problem.blocks.len()];
         let mut available = self.all();
@@ -137,7 +141,8 @@ impl<'a> Stages<'a> {
         self.bytes[(self.problem.others & left) as usize]
     }
 
-    /// Most bytes that the parts before a stage can keep when they use exactly this set, whatever the value.
+    /// Most bytes that the parts before a stage can keep when they use exactly this set, whatever
+    /// the value.
     pub(super) fn may_keep_in_front(&self, stage: usize, used: Mask) -> u64 {
         self.bytes[(self.home_in_front[stage] & used) as usize]
     }

@@ -1,8 +1,10 @@
-//! Placements beyond the tables: branch and bound over single nodes, local search for what it cannot finish, and bounds for both.
+//! Placements beyond the tables: branch and bound over single nodes, local search for what it
+//! cannot finish, and bounds for both.
 //!
 //! Slow links are not skipped here: the bound already leaves them aside.
 //!
-//! Work is bounded in steps, not in time (this crate has no clock), so the same input gives the same answer on every machine.
+//! Work is bounded in steps, not in time (this crate has no clock), so the same input gives the
+//! same answer on every machine.
 
 mod assignment;
 mod branch;
@@ -16,7 +18,8 @@ use super::set_bandwidth::MAX_TABLE_NODES;
 use branch::{Branch, Goal};
 use relaxation::{Partial, Relaxation};
 
-/// Steps of branch and bound for the value, and as many for the movement. One step costs 10 to 30 µs at 32 nodes.
+/// Steps of branch and bound for the value, and as many for the movement. One step costs 10 to 30
+/// µs at 32 nodes.
 const STEPS: u32 = 6_000;
 /// The same where tables would have done but for clusters that overlap too much.
 const STEPS_OF_FEW_NODES: u32 = 2_000;

@@ -1,6 +1,8 @@
-//! Short intervals to one long one: SAM decides ten times a second, the others once, and each on what its own interval showed.
+//! Short intervals to one long one: SAM decides ten times a second, the others once, and each on
+//! what its own interval showed.
 //!
-//! Rates are means, weighted by the time to which they relate; samples add up; what is a state is the newest.
+//! Rates are means, weighted by the time to which they relate; samples add up; what is a state is
+//! the newest.
 
 use crate::matrix::Matrix;
 use crate::model::{App, Model, PageId, Pages, Sensing, Thread, ThreadRates, Touch, Traffic};
@@ -27,8 +29,9 @@ impl Epoch {
         self.sum.as_ref()
     }
 
-    /// Adds an interval; gives the epoch if that ends it. From end to end it is never shorter than `length`: N-MASS and AsymSched
-    /// would sit out every other one. What was measured in it may be: the interval after an action is nobody's.
+    /// Adds an interval; gives the epoch if that ends it. From end to end it is never shorter than
+    /// `length`: N-MASS and AsymSched would sit out every other one. What was measured in it may
+    /// be: the interval after an action is nobody's.
     pub(super) fn add(&mut self, interval: &Model, length: Nanos) -> Option<Model> {
         self.now = interval.at;
         self.began.get_or_insert(Nanos(interval.at.0.saturating_sub(interval.elapsed.0)));
@@ -125,7 +128,8 @@ fn same_app<'a>(model: &'a Model, app: &App) -> Option<&'a App> {
     model.app(app.pid).filter(|before| before.started == app.started)
 }
 
-/// No requests at all: what an application of which nothing was seen made, where requests as such are counted.
+/// No requests at all: what an application of which nothing was seen made, where requests as such
+/// are counted.
 fn silence(model: &Model) -> Option<Traffic> {
     let counted = model.traffic.as_ref()?;
     Some(Traffic::new(Matrix::filled(counted.requests_per_us.size(), 0.0)))
@@ -200,7 +204,8 @@ fn joined_thread(before: &Thread, now: &Thread, earlier: Nanos, elapsed: Nanos) 
     Thread { cpu_share: cpu_share.unwrap_or(now.cpu_share), rates, accesses_by_node, ..now.clone() }
 }
 
-/// Where the threads of the earlier interval are in the later one; empty if nobody asks because nothing was touched.
+/// Where the threads of the earlier interval are in the later one; empty if nobody asks because
+/// nothing was touched.
 fn still_there(before: &Model, now: &Model) -> Vec<Option<u32>> {
     if before.touches.is_empty() {
         return Vec::new();
@@ -294,7 +299,8 @@ mod tests {
         }
         let millis = Nanos::from_millis;
         assert_eq!(ends, [(millis(1000), millis(1000)), (millis(2000), millis(1000))]);
-        // An action in the end of the second: the interval after it is missing, and the epoch is as long.
+        // An action in the end of the second: the interval after it is missing, and the epoch is as
+        // long.
         let rest = interval(3000, 700, &[]);
         assert_eq!(epoch.add(&rest, Nanos::from_secs(1)), Some(rest));
         assert_eq!(epoch.elapsed(), Nanos(0));

@@ -1,5 +1,5 @@
-//! For how many of the last 16 intervals each thread had each of SAM's problems (ALGORITHMS 5.6), where its data was when samples last
-//! told, and since when it is where it runs.
+//! For how many of the last 16 intervals each thread had each of SAM's problems (ALGORITHMS 5.6),
+//! where its data was when samples last told, and since when it is where it runs.
 
 use super::held::Held;
 use crate::model::{Model, SampledHome, Thread};
@@ -35,10 +35,11 @@ pub(super) struct Here {
     pub(super) is_first: bool,
 }
 
-/// Intervals after it came for which what a thread fetches from other caches may be its own, left in those where it was: the one in
-/// which it came, which may have been at its end, and the next (our choice). Where nobody runs that would push them out they stay for
-/// longer: with all of four programs on one node 0.1 to 0.9 million lines a second came from the other's cache for two seconds
-/// (emulated, nmass-2).
+/// Intervals after it came for which what a thread fetches from other caches may be its own, left
+/// in those where it was: the one in which it came, which may have been at its end, and the next
+/// (our choice). Where nobody runs that would push them out they stay for longer: with all of four
+/// programs on one node 0.1 to 0.9 million lines a second came from the other's cache for two
+/// seconds (emulated, nmass-2).
 const OWN_LINES: u32 = 2;
 
 /// The flags of all threads.
@@ -97,7 +98,8 @@ impl Flags {
         (!history.is_steady()).then_some(held)
     }
 
-    /// Where there are samples they will tell where a thread's data is; SAM by itself tries one node after the other.
+    /// Where there are samples they will tell where a thread's data is; SAM by itself tries one
+    /// node after the other.
     pub(super) fn home_unknown(&self, home: Option<usize>, topology: &Topology) -> Option<Held> {
         let is_guess = home.is_none() && topology.compute_nodes().len() > 2;
         (is_guess && self.has_samples).then_some(Held::HomeUnknown)
@@ -117,14 +119,16 @@ impl Flags {
         Some(Here { since: histories.since, is_first: histories.is_first })
     }
 
-    /// The node of a thread's data, as samples last told; `None` where that is on several or none was seen.
+    /// The node of a thread's data, as samples last told; `None` where that is on several or none
+    /// was seen.
     pub(super) fn home(&self, tid: Tid) -> Option<usize> {
         self.threads.get(&tid)?.home
     }
 
-    /// N-MASS has only threads that exchanged data with nobody in any of these intervals, neither on another socket nor on their own:
-    /// those it must not take away from each other. Not to act takes no steady flag. A thread's own lines, left in a cache on another
-    /// node, are no exchange.
+    /// N-MASS has only threads that exchanged data with nobody in any of these intervals, neither
+    /// on another socket nor on their own: those it must not take away from each other. Not to act
+    /// takes no steady flag. A thread's own lines, left in a cache on another node, are no
+    /// exchange.
     pub(super) fn shares_data(&self, tid: Tid) -> Option<Held> {
         let histories = self.threads.get(&tid)?;
         (histories.exchange.count() > 0).then_some(Held::SharesData)
@@ -176,8 +180,8 @@ mod tests {
     use crate::units::Pid;
     use alloc::string::ToString;
 
-    /// Intervals of one thread, `c`oherent, `s`haring, `m`emory-bound, `r`emote, nothing, or `?` not counted; in capitals if it has
-    /// changed nodes.
+    /// Intervals of one thread, `c`oherent, `s`haring, `m`emory-bound, `r`emote, nothing, or `?`
+    /// not counted; in capitals if it has changed nodes.
     fn observed(intervals: &str) -> Flags {
         observed_beside(true, intervals)
     }

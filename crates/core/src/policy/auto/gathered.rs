@@ -1,9 +1,11 @@
-//! Whether it helped a process that threads of it were brought together, by SAM (phase C) or by what samples named, going by what SAM
-//! itself goes by: what they fetch from the caches of other nodes.
+//! Whether it helped a process that threads of it were brought together, by SAM (phase C) or by
+//! what samples named, going by what SAM itself goes by: what they fetch from the caches of other
+//! nodes.
 //!
-//! A line that more threads write than a node has room for is fetched from other nodes wherever they are; so is one of threads that the
-//! counters cannot tell apart from those it was meant for. No mapping mends that, and the check window finds nothing worse: such a
-//! process would be rearranged as often as the guard allows, for as long as it runs, and its counters never rest.
+//! A line that more threads write than a node has room for is fetched from other nodes wherever
+//! they are; so is one of threads that the counters cannot tell apart from those it was meant for.
+//! No mapping mends that, and the check window finds nothing worse: such a process would be
+//! rearranged as often as the guard allows, for as long as it runs, and its counters never rest.
 
 use super::held::Held;
 use crate::model::{App, Model};
@@ -14,16 +16,16 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Intervals from the first step of a gathering to its verdict (our choice): most are complete after one or two, and a thread's own
-/// lines, left where it was, come to it for about as long.
+/// Intervals from the first step of a gathering to its verdict (our choice): most are complete
+/// after one or two, and a thread's own lines, left where it was, come to it for about as long.
 const JUDGED_AFTER: usize = 10;
 /// The last ones of them, and of those before it, are compared (our choice).
 const COMPARED: usize = 5;
-/// It helped where so much of what was exchanged is left or less (our choice). Four threads that all share, one on each of four nodes
-/// of two CPUs, keep two thirds where they end in pairs.
+/// It helped where so much of what was exchanged is left or less (our choice). Four threads that
+/// all share, one on each of four nodes of two CPUs, keep two thirds where they end in pairs.
 const HELPED_BELOW: f64 = 0.75;
-/// For how long it is not tried again after the first time; each further one doubles that (our choice, as the guard does with what
-/// was undone).
+/// For how long it is not tried again after the first time; each further one doubles that (our
+/// choice, as the guard does with what was undone).
 const BACK_OFF: Nanos = Nanos::from_secs(5);
 /// The most doublings: five minutes and a third.
 const MAX_DOUBLINGS: u32 = 6;
@@ -32,7 +34,8 @@ const MAX_DOUBLINGS: u32 = 6;
 #[derive(Debug, Clone, Default)]
 struct Process {
     started: Nanos,
-    /// Its exchanges, per second of CPU time and thread, in the last intervals in which they were counted.
+    /// Its exchanges, per second of CPU time and thread, in the last intervals in which they were
+    /// counted.
     recent: Vec<f64>,
     gathering: Option<Gathering>,
     /// Times in a row that it was in vain.
@@ -155,7 +158,8 @@ pub(super) fn by_samples(step: &Proposal) -> bool {
     matches!(step.reason, Reason::Sharing(SharingReason::Join { .. }))
 }
 
-/// What a running thread of a process fetches from caches of other nodes per second of its CPU time, mean over those that were counted.
+/// What a running thread of a process fetches from caches of other nodes per second of its CPU
+/// time, mean over those that were counted.
 fn exchanged_per_s(model: &Model, app: &App) -> Option<f64> {
     let running = model.threads_of(app).iter().filter(|thread| thread.is_running());
     let rates: Vec<f64> = running.filter_map(|one| one.rates.coherence_remote_per_s).collect();

@@ -19,9 +19,11 @@ pub enum Held {
         /// It has to be set in more.
         above: u32,
     },
-    /// Coherence first: who exchanges data with others is not moved for the sake of locality or cache pressure.
+    /// Coherence first: who exchanges data with others is not moved for the sake of locality or
+    /// cache pressure.
     SharesData,
-    /// Its pages are spread on purpose: remote accesses are what that costs, and say nothing about where it should run.
+    /// Its pages are spread on purpose: remote accesses are what that costs, and say nothing about
+    /// where it should run.
     Interleaved {
         /// Percent of its memory.
         percent: f64,
@@ -35,9 +37,11 @@ pub enum Held {
         /// Needed.
         above: f64,
     },
-    /// Too few samples say where its data is, and of more than two nodes the one where it is not tells nothing.
+    /// Too few samples say where its data is, and of more than two nodes the one where it is not
+    /// tells nothing.
     HomeUnknown,
-    /// More threads have their data there than can run there: the pages have to go, not the threads.
+    /// More threads have their data there than can run there: the pages have to go, not the
+    /// threads.
     NoRoom {
         /// Those threads.
         threads: usize,
@@ -48,10 +52,11 @@ pub enum Held {
     TakeTurns(Crowded),
     /// N-MASS sent it away from its data so that caches have room.
     LeftRemote,
-    /// SAM moves another single-threaded process in this step: how the caches are shared is not what N-MASS would reckon with.
+    /// SAM moves another single-threaded process in this step: how the caches are shared is not
+    /// what N-MASS would reckon with.
     CompanyChanges,
-    /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who is on which node is for AsymSched to
-    /// say.
+    /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who
+    /// is on which node is for AsymSched to say.
     NodesAreChosen,
     /// The thread stays, because its data comes to it.
     DataComes {
@@ -60,7 +65,8 @@ pub enum Held {
         /// What it may take, seconds.
         allowed_seconds: f64,
     },
-    /// Its threads were brought together before, and exchanged as much with other nodes as they had apart.
+    /// Its threads were brought together before, and exchanged as much with other nodes as they had
+    /// apart.
     InVain {
         /// Lines from caches of other nodes per second of a thread's CPU time, apart.
         before_per_s: f64,
@@ -69,16 +75,19 @@ pub enum Held {
         /// For how long it is left.
         left: Nanos,
     },
-    /// Its process exchanges data, and samples will say in this epoch which threads do so with each other.
+    /// Its process exchanges data, and samples will say in this epoch which threads do so with each
+    /// other.
     SamplesFirst,
-    /// Samples named those it shares data with, and it was brought to them: counters see one half of a pair alone.
+    /// Samples named those it shares data with, and it was brought to them: counters see one half
+    /// of a pair alone.
     Together,
     /// Its pages were pulled to where N-MASS had put it: neither it nor they move for a while.
     Settling {
         /// For how long.
         left: Nanos,
     },
-    /// Pages wait until the placement of threads has come to rest, and other moves of a thread at least for the next step.
+    /// Pages wait until the placement of threads has come to rest, and other moves of a thread at
+    /// least for the next step.
     ThreadsMoved {
         /// Epochs since then.
         epochs: u64,
@@ -87,13 +96,16 @@ pub enum Held {
     },
     /// Its memory follows its threads to other nodes.
     MemoryMoves,
-    /// Its nodes change in this step: what was sampled says where the pages should have gone before.
+    /// Its nodes change in this step: what was sampled says where the pages should have gone
+    /// before.
     NodesChange,
 }
 
 impl Held {
-    /// Whether it will hold until one of the slower policies has changed something, so that asking again in 100 ms is of no use. Interleaved pages and data that
-    /// is no nearer elsewhere hold for long too, but a program that then does something else is seen sooner by ten looks a second.
+    /// Whether it will hold until one of the slower policies has changed something, so that asking
+    /// again in 100 ms is of no use. Interleaved pages and data that is no nearer elsewhere hold
+    /// for long too, but a program that then does something else is seen sooner by ten looks a
+    /// second.
     pub(super) fn lasts(self) -> bool {
         match self {
             Self::NodesAreChosen

@@ -5,12 +5,14 @@ use crate::model::{Model, SampledHome, Thread};
 use crate::policy::sam::Flagged;
 use crate::topology::Topology;
 
-/// Requests to the home of a thread's data, per request to its own node, from which it is sent there (ours: SAM asks for many remote
-/// accesses alone, and of two nodes that hold half of the memory each neither is nearer).
+/// Requests to the home of a thread's data, per request to its own node, from which it is sent
+/// there (ours: SAM asks for many remote accesses alone, and of two nodes that hold half of the
+/// memory each neither is nearer).
 const NEARER_ABOVE: f64 = 1.5;
 
-/// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on any of them. What a node asks for on
-/// behalf of one thread is that thread's; of several, the samples of each say more.
+/// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on
+/// any of them. What a node asks for on behalf of one thread is that thread's; of several, the
+/// samples of each say more.
 pub(super) fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -> Option<Held> {
     let app = model.app(flagged.pid?)?;
     let home = flagged.home?;

@@ -1,14 +1,18 @@
-//! Whom samples bring together where data is exchanged between nodes: they are asked before SAM's phase C, which knows less.
+//! Whom samples bring together where data is exchanged between nodes: they are asked before SAM's
+//! phase C, which knows less.
 //!
-//! Of two threads that hand each other buffers only the one that reads is seen to fetch lines from another node: stores are not counted.
-//! SAM takes all threads of a process that are seen for one group, and brings readers together, each away from the one that fills its
-//! buffers. Pages that both touched name the other ([`Sharing`]). So where there are samples, a process that exchanges data has who
-//! touched what collected, and the `sharing` policy is asked: once samples name somebody for each thread that is seen, at the end of the
-//! epoch in any case. Samples are on for it, whatever Carrefour has to do with them. Its own rules hold: nobody is brought where there is
-//! no core or memory would suffer. Threads of other processes are not moved for it. Where it has nothing to say, SAM acts.
+//! Of two threads that hand each other buffers only the one that reads is seen to fetch lines from
+//! another node: stores are not counted. SAM takes all threads of a process that are seen for one
+//! group, and brings readers together, each away from the one that fills its buffers. Pages that
+//! both touched name the other ([`Sharing`]). So where there are samples, a process that exchanges
+//! data has who touched what collected, and the `sharing` policy is asked: once samples name
+//! somebody for each thread that is seen, at the end of the epoch in any case. Samples are on for
+//! it, whatever Carrefour has to do with them. Its own rules hold: nobody is brought where there is
+//! no core or memory would suffer. Threads of other processes are not moved for it. Where it has
+//! nothing to say, SAM acts.
 //!
-//! Whoever made room for others before it was named itself is asked about once more, when it is known what became of those: held alone,
-//! it is half of a pair that comes apart again.
+//! Whoever made room for others before it was named itself is asked about once more, when it is
+//! known what became of those: held alone, it is half of a pair that comes apart again.
 
 use super::gathered::{Gathered, by_samples};
 use super::held::Held;
@@ -23,14 +27,17 @@ use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// For how long a process of which samples named nobody to bring together is SAM's alone (our choice).
+/// For how long a process of which samples named nobody to bring together is SAM's alone (our
+/// choice).
 const FRUITLESS_FOR: Nanos = Nanos::from_secs(10);
-/// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and a whole one.
+/// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and
+/// a whole one.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
-/// What is collected for so long may do if it names everybody (our choice): SAM's flags are steady then, had it not to wait.
+/// What is collected for so long may do if it names everybody (our choice): SAM's flags are steady
+/// then, had it not to wait.
 const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
-/// For so long it is left to name those who were not seen: who is with its partner by chance fetches nothing from afar, and not named
-/// is sent away from it to make room (our choice).
+/// For so long it is left to name those who were not seen: who is with its partner by chance
+/// fetches nothing from afar, and not named is sent away from it to make room (our choice).
 const RIPE_WITHOUT_UNSEEN: Nanos = Nanos(2 * RIPE.0);
 /// Samples that are to name threads: Carrefour's accurate rate, as there are from the start.
 const ACCURATE: Sampling = FINAL.sampling.accurate;
@@ -39,13 +46,15 @@ const ACCURATE: Sampling = FINAL.sampling.accurate;
 #[derive(Debug, Clone, Default)]
 struct Process {
     started: Nanos,
-    /// Since when what it touches is collected and was not asked about: it exchanges data between nodes, or it `finishes`.
+    /// Since when what it touches is collected and was not asked about: it exchanges data between
+    /// nodes, or it `finishes`.
     exchanging_since: Option<Nanos>,
     /// Samples were asked for.
     is_sampled: bool,
     /// Threads that were brought to others, or are held with them.
     joined: BTreeSet<Tid>,
-    /// Threads that made room for others and are held where they went: nobody was named with whom they share data.
+    /// Threads that made room for others and are held where they went: nobody was named with whom
+    /// they share data.
     displaced: BTreeSet<Tid>,
     /// What it touches is collected for their sake.
     finishes: bool,
@@ -77,8 +86,8 @@ impl Default for Paired {
 }
 
 impl Paired {
-    /// Takes in one interval; who ended is forgotten, and processes brought together in vain are SAM's again. `above` = SAM's threshold,
-    /// lines per second of CPU time.
+    /// Takes in one interval; who ended is forgotten, and processes brought together in vain are
+    /// SAM's again. `above` = SAM's threshold, lines per second of CPU time.
     pub(super) fn observe(&mut self, model: &Model, above: f64) {
         self.now = model.at;
         self.gathered.observe(model);
@@ -109,7 +118,8 @@ impl Paired {
         }
     }
 
-    /// What was done of a plan. Whoever moves a joined thread takes it from the others, unless all of a node go.
+    /// What was done of a plan. Whoever moves a joined thread takes it from the others, unless all
+    /// of a node go.
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         self.gathered.learn(plan, outcomes);
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
@@ -153,13 +163,14 @@ impl Paired {
         proposals
     }
 
-    /// Whether some process was brought together a moment ago: what became of it is seen sooner by ten looks a second.
+    /// Whether some process was brought together a moment ago: what became of it is seen sooner by
+    /// ten looks a second.
     pub(super) fn is_judging(&self) -> bool {
         self.gathered.is_judging()
     }
 
-    /// Why SAM leaves a process: samples are about to name who shares data with whom, or have just done so. Its other phases wait as they do
-    /// for its own phase C.
+    /// Why SAM leaves a process: samples are about to name who shares data with whom, or have just
+    /// done so. Its other phases wait as they do for its own phase C.
     pub(super) fn samples_first(&self, pid: Pid) -> Option<Held> {
         let process = self.processes.get(&pid)?;
         let waits = process.exchanging_since.is_some_and(|since| self.now < since + PATIENCE);
@@ -171,8 +182,9 @@ impl Paired {
         self.processes.get(&pid)?.joined.contains(&tid).then_some(Held::Together)
     }
 
-    /// Threads of processes that exchanged data in what `model` shows: a whole epoch if it `is_over`, else what there is of it, which says
-    /// enough of those for whom samples name everybody who is seen. `is_left` = those that others have something to do with.
+    /// Threads of processes that exchanged data in what `model` shows: a whole epoch if it
+    /// `is_over`, else what there is of it, which says enough of those for whom samples name
+    /// everybody who is seen. `is_left` = those that others have something to do with.
     pub(super) fn propose(
         &mut self,
         model: &Model,
@@ -234,7 +246,8 @@ impl Paired {
         model.apps.iter().filter(is_ripe).map(|app| app.pid).collect()
     }
 
-    /// Who is asked about when it is; who exchanged less in the whole epoch than in a part of it is not any more.
+    /// Who is asked about when it is; who exchanged less in the whole epoch than in a part of it is
+    /// not any more.
     fn due(&mut self, model: &Model, above: f64, is_left: impl Fn(&App) -> bool) -> BTreeSet<Pid> {
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
         let seen: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
@@ -287,7 +300,8 @@ fn stays(step: &Proposal) -> Option<Tid> {
     }
 }
 
-/// Whether several threads of a process run and one of them fetches many lines from caches of other nodes.
+/// Whether several threads of a process run and one of them fetches many lines from caches of other
+/// nodes.
 fn exchanges(model: &Model, app: &App, above: f64) -> bool {
     running(model, app).count() > 1 && exchanging(model, app, above).next().is_some()
 }

@@ -1,5 +1,5 @@
-//! What was done to each process, as far as later decisions depend on it. Learnt from outcomes: what the guard or the host refused
-//! was not done.
+//! What was done to each process, as far as later decisions depend on it. Learnt from outcomes:
+//! what the guard or the host refused was not done.
 
 use super::held::Held;
 use crate::limits::MAX_REMEMBERED_PAGES;
@@ -10,11 +10,11 @@ use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Epochs for which threads rest before pages are placed (K) [ALGORITHMS 5.3, inferred: Carrefour assumes that thread placement is
-/// finished].
+/// Epochs for which threads rest before pages are placed (K) [ALGORITHMS 5.3, inferred: Carrefour
+/// assumes that thread placement is finished].
 pub(super) const RESTING_EPOCHS: u64 = 2;
-/// Epochs for which a process and its pages stay after Carrefour pulled the pages to where N-MASS had put it [ALGORITHMS 5.4,
-/// inferred].
+/// Epochs for which a process and its pages stay after Carrefour pulled the pages to where N-MASS
+/// had put it [ALGORITHMS 5.4, inferred].
 pub(super) const SETTLING_EPOCHS: u64 = 5;
 /// Percent of the memory above which a process counts as interleaved [ALGORITHMS 5.4, inferred].
 pub(super) const INTERLEAVED_ABOVE_PERCENT: f64 = 20.0;
@@ -119,7 +119,8 @@ impl Past {
         (epochs < RESTING_EPOCHS).then_some(Held::ThreadsMoved { epochs, needed: RESTING_EPOCHS })
     }
 
-    /// N-MASS has weighed the distance to its data against the company there. It does so for processes with one thread.
+    /// N-MASS has weighed the distance to its data against the company there. It does so for
+    /// processes with one thread.
     pub(super) fn left_remote(&self, app: &App) -> Option<Held> {
         let is_left = self.processes.get(&app.pid)?.is_left_remote && app.threads.len() == 1;
         is_left.then_some(Held::LeftRemote)
@@ -131,7 +132,8 @@ impl Past {
         (left > Nanos(0)).then_some(Held::Settling { left })
     }
 
-    /// Whether so much of a process is interleaved on purpose that its remote accesses mean nothing.
+    /// Whether so much of a process is interleaved on purpose that its remote accesses mean
+    /// nothing.
     pub(super) fn interleaved(&self, app: &App) -> Option<Held> {
         let percent = self.interleaved_percent(app)?;
         let above = INTERLEAVED_ABOVE_PERCENT;

@@ -1,9 +1,11 @@
-//! Whether a thread goes to its data or its data comes to it (ALGORITHMS 5.4): the data, if that is cheap enough and Carrefour does it.
+//! Whether a thread goes to its data or its data comes to it (ALGORITHMS 5.4): the data, if that is
+//! cheap enough and Carrefour does it.
 //!
-//! To a thread that has just come no data is brought, for it may be gone again before that is there. But where the controller of its data
-//! is busier than its own (ours), going there would crowd a node that is crowded already, and bringing the data relieves it: on nmass-2
-//! four programs with all their memory on one node make 1.07 of Linux's speed if all go there, and 1.38 if the kernel brings half of it
-//! to the other (emulated).
+//! To a thread that has just come no data is brought, for it may be gone again before that is
+//! there. But where the controller of its data is busier than its own (ours), going there would
+//! crowd a node that is crowded already, and bringing the data relieves it: on nmass-2 four
+//! programs with all their memory on one node make 1.07 of Linux's speed if all go there, and 1.38
+//! if the kernel brings half of it to the other (emulated).
 
 use super::flags::Flags;
 use super::held::Held;
@@ -16,9 +18,11 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::collections::BTreeMap;
 
-/// Share of an application's run time that moving its memory may take: AsymSched's rule [ALGORITHMS 5.4].
+/// Share of an application's run time that moving its memory may take: AsymSched's rule [ALGORITHMS
+/// 5.4].
 const BUDGET_SHARE: f64 = 0.05;
-/// Share of the pages that a node accesses on another above which they count as private to it (inferred).
+/// Share of the pages that a node accesses on another above which they count as private to it
+/// (inferred).
 const PRIVATE_ABOVE: f64 = 0.5;
 
 /// Sampled pages, by the node that holds and the one that accesses them.
@@ -115,8 +119,9 @@ impl Data<'_> {
         (home != node).then(|| self.comes(app, tid, home, node)).flatten()
     }
 
-    /// Whether the controllers are so uneven that Carrefour would interleave, with `home` above the mean and `node` below. Where nobody
-    /// counts for the whole machine, what the application asks for has to do.
+    /// Whether the controllers are so uneven that Carrefour would interleave, with `home` above the
+    /// mean and `node` below. Where nobody counts for the whole machine, what the application asks
+    /// for has to do.
     fn is_busier(self, app: &App, home: usize, node: usize) -> bool {
         let Some(traffic) = self.model.traffic.as_ref().or(app.traffic.as_ref()) else {
             return false;
@@ -144,8 +149,9 @@ struct Price {
     run_time: Nanos,
 }
 
-/// The data of a thread comes to it, so that it stays: if Carrefour co-locates, most pages that it uses there are its node's own, and
-/// bringing them costs no more than 5 % of the run time. `private` is their share; who is not known to have such pages moves.
+/// The data of a thread comes to it, so that it stays: if Carrefour co-locates, most pages that it
+/// uses there are its node's own, and bringing them costs no more than 5 % of the run time.
+/// `private` is their share; who is not known to have such pages moves.
 fn data_comes(
     colocation: bool,
     private: Option<f64>,

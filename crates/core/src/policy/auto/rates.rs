@@ -1,7 +1,8 @@
-//! One rate of samples for each process: Carrefour's, which goes by what it finds, except while memory follows threads or samples are to
-//! name who exchanges data with whom. Then AsymSched wants each page to be seen, and `paired` whoever touches it, whatever there is to be
-//! done for Carrefour: the fastest of the rates holds. Where data goes from cache to cache there is little traffic to memory, and Carrefour
-//! switches samples off.
+//! One rate of samples for each process: Carrefour's, which goes by what it finds, except while
+//! memory follows threads or samples are to name who exchanges data with whom. Then AsymSched wants
+//! each page to be seen, and `paired` whoever touches it, whatever there is to be done for
+//! Carrefour: the fastest of the rates holds. Where data goes from cache to cache there is little
+//! traffic to memory, and Carrefour switches samples off.
 
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
@@ -42,7 +43,8 @@ impl Rates {
                 true => wishes.insert(*pid, *sampling),
                 false => wishes.remove(pid),
             };
-            // Until Carrefour has asked for a rate, samples are as many as there may be: enough to name threads.
+            // Until Carrefour has asked for a rate, samples are as many as there may be: enough to
+            // name threads.
             if is_nobodys && matches!(proposal.reason, Reason::Sharing(_)) {
                 return false;
             }
@@ -72,8 +74,8 @@ mod tests {
     use alloc::format;
     use alloc::string::{String, ToString as _};
 
-    /// What comes of wishes, one after the other, `placing:cycles`, `following:cycles` and `followed:cycles`, `naming:cycles` and
-    /// `named:cycles`.
+    /// What comes of wishes, one after the other, `placing:cycles`, `following:cycles` and
+    /// `followed:cycles`, `naming:cycles` and `named:cycles`.
     fn check(wishes: &str, expected: &str) {
         let mut rates = Rates::default();
         let told: Vec<String> = wishes.split(' ').map(|wish| told(&mut rates, wish)).collect();

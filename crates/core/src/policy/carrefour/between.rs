@@ -1,15 +1,18 @@
 //! Small pages between sampled ones (ours, no paper's).
 //!
-//! A round's samples reach a few of an application's pages; the others wait for later rounds, in which the controller that is to be
-//! relieved stays busy. But neighbours are mostly used alike, and where the pages are huge Carrefour takes that for granted: two
-//! samples decide about 512 base pages at once. Here it is asked of the samples themselves:
+//! A round's samples reach a few of an application's pages; the others wait for later rounds, in
+//! which the controller that is to be relieved stays busy. But neighbours are mostly used alike,
+//! and where the pages are huge Carrefour takes that for granted: two samples decide about 512 base
+//! pages at once. Here it is asked of the samples themselves:
 //!
 //! - all accesses around a gap come from one node: what lies in the gap is taken to be that node's;
-//! - of the pages around it that were sampled often enough to tell, at least half are shared: so is the gap;
+//! - of the pages around it that were sampled often enough to tell, at least half are shared: so is
+//!   the gap;
 //! - else nothing is known of it.
 //!
-//! Only gaps *between* sampled pages are filled, none wider than a huge page. Nobody has seen where those pages lie; they are
-//! taken to be where the sampled pages around them are, and whoever moves them leaves a page alone that is somewhere else.
+//! Only gaps *between* sampled pages are filled, none wider than a huge page. Nobody has seen where
+//! those pages lie; they are taken to be where the sampled pages around them are, and whoever moves
+//! them leaves a page alone that is somewhere else.
 
 use super::pages::Marker;
 use crate::model::{Accessors, Model, Page};
@@ -29,7 +32,8 @@ pub struct Between {
     pub witnesses: usize,
     /// Accesses of one node, and no other's, that make a gap its own.
     pub private_accesses: u32,
-    /// Witnesses that were sampled often enough to tell shared from private, for a gap to be shared.
+    /// Witnesses that were sampled often enough to tell shared from private, for a gap to be
+    /// shared.
     pub deciding: u32,
     /// Pages that one round fills at most.
     pub most: usize,
@@ -44,7 +48,8 @@ pub(super) enum Owner {
     Several,
 }
 
-/// Pages that were not sampled often enough to decide by themselves, and whose they are taken to be.
+/// Pages that were not sampled often enough to decide by themselves, and whose they are taken to
+/// be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gap {
     /// Addresses of base pages.
@@ -52,7 +57,8 @@ pub(super) struct Gap {
     pub(super) owner: Owner,
     /// Where the first page lies, if it was sampled, though too rarely to decide.
     pub(super) first_home: Option<usize>,
-    /// Where the witnesses lie: `(node, how many of them)`, by the first of each in the order of addresses.
+    /// Where the witnesses lie: `(node, how many of them)`, by the first of each in the order of
+    /// addresses.
     pub(super) homes: Vec<(usize, usize)>,
 }
 
@@ -107,7 +113,8 @@ struct Sums {
     accesses: u32,
     deciding: u32,
     shared: u32,
-    /// The first of the row up to the last of them in which one and the same node is the only accessor.
+    /// The first of the row up to the last of them in which one and the same node is the only
+    /// accessor.
     alike_since: u32,
 }
 
@@ -133,8 +140,9 @@ impl Sums {
 }
 
 impl Between {
-    /// Two accesses of a page that four nodes share come from the same one in a fourth of all cases. Where more of the pages that can
-    /// tell are shared than not, a page needs as many accesses as a gap to pass for one node's.
+    /// Two accesses of a page that four nodes share come from the same one in a fourth of all
+    /// cases. Where more of the pages that can tell are shared than not, a page needs as many
+    /// accesses as a gap to pass for one node's.
     pub(super) fn ask_more_where_most_is_shared(
         &self,
         markers: &mut [Option<Marker<'_>>],
@@ -155,7 +163,8 @@ impl Between {
         }
     }
 
-    /// The gaps of one application, ascending. `needed` accesses decide about a page by itself; `witnesses` may come in any order.
+    /// The gaps of one application, ascending. `needed` accesses decide about a page by itself;
+    /// `witnesses` may come in any order.
     pub(super) fn gaps(&self, mut witnesses: Vec<Witness>, needed: u32) -> Vec<Gap> {
         witnesses.sort_unstable_by_key(|witness| witness.address);
         let sums = Sums::of(&witnesses, needed);

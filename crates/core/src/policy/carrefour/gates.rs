@@ -1,4 +1,5 @@
-//! Step 1: which mechanisms an application gets (ALGORITHMS 1.4). Every test is one function of the model.
+//! Step 1: which mechanisms an application gets (ALGORITHMS 1.4). Every test is one function of the
+//! model.
 
 use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
 use super::reason::SamplingCause;
@@ -93,7 +94,8 @@ impl Gates {
             TrafficScope::MachinePerNode => (total / topology.controllers().len() as f64, limit),
         };
         if app.traffic_source == TrafficSource::HintFaults {
-            // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use below 33 %) is left alone.
+            // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use
+            // below 33 %) is left alone.
             if app.cpu_percent < MIN_CPU_PERCENT {
                 let cpu_percent = app.cpu_percent;
                 return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
@@ -120,7 +122,8 @@ impl Gates {
             replication: preset
                 .replication
                 .is_some_and(|rule| may_replicate(&rule, model, topology, app, free_percent)),
-            // The imbalance is the machine's; an application whose own traffic is even did not cause it and is left alone.
+            // The imbalance is the machine's; an application whose own traffic is even did not
+            // cause it and is left alone.
             interleaving: too_uneven(imbalance_percent)
                 && too_uneven(own_imbalance)
                 && remote_enough,
@@ -140,8 +143,8 @@ impl Gates {
     }
 }
 
-/// The traffic limit on this machine: what programs showed there, else the same share of its capacity as the published one is of
-/// machine A's.
+/// The traffic limit on this machine: what programs showed there, else the same share of its
+/// capacity as the published one is of machine A's.
 #[must_use]
 pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
     let nodes = topology.controllers().len() as f64;

@@ -1,5 +1,5 @@
-//! Where a shared page goes: away from its node with the node's share of the traffic, to a node drawn by the others' lack of it
-//! (ALGORITHMS 1.5).
+//! Where a shared page goes: away from its node with the node's share of the traffic, to a node
+//! drawn by the others' lack of it (ALGORITHMS 1.5).
 
 use super::preset::Draw;
 use crate::index_set::NodeSet;
@@ -24,8 +24,9 @@ pub struct Interleaving {
 }
 
 impl Interleaving {
-    /// From the load of the controllers. Where their bandwidths are known and differ, load means use: a controller with half the
-    /// bandwidth counts twice and is drawn half as often. With equal controllers that is the paper's rule.
+    /// From the load of the controllers. Where their bandwidths are known and differ, load means
+    /// use: a controller with half the bandwidth counts twice and is drawn half as often. With
+    /// equal controllers that is the paper's rule.
     #[must_use]
     pub fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
         let load = traffic.load_per_us();
@@ -51,7 +52,8 @@ impl Interleaving {
         Self { weight, sums, share: use_of, fair, draw }
     }
 
-    /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to, if not all.
+    /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to, if
+    /// not all.
     pub fn target(
         &self,
         source: usize,
@@ -88,8 +90,8 @@ fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
     weights.map(add).collect()
 }
 
-/// The node at which the running sum passes a random number below the total; for the author code reaches a whole number up to the
-/// total inclusive. A node without weight is never drawn.
+/// The node at which the running sum passes a random number below the total; for the author code
+/// reaches a whole number up to the total inclusive. A node without weight is never drawn.
 fn draw(sums: &[f64], draw: Draw, random: &mut Random) -> Option<usize> {
     let total = *sums.last().filter(|total| **total > 0.0)?;
     let place = match draw {

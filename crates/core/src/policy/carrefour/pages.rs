@@ -14,8 +14,8 @@ use crate::topology::Topology;
 use crate::units::PAGE_SHIFT;
 use alloc::vec::Vec;
 
-/// First address that no user process has on x86-64 with four-level tables and on arm64 with 48 bits; five-level tables give
-/// programs higher addresses only on request.
+/// First address that no user process has on x86-64 with four-level tables and on arm64 with 48
+/// bits; five-level tables give programs higher addresses only on request.
 const USER_END: u64 = 1 << 47;
 
 /// What was marked for one application.
@@ -118,7 +118,8 @@ impl Marker<'_> {
         }
     }
 
-    /// Decides about the pages of the gaps between those that were sampled, given the witnesses of this application.
+    /// Decides about the pages of the gaps between those that were sampled, given the witnesses of
+    /// this application.
     pub(super) fn mark_between(
         &self,
         witnesses: Vec<Witness>,
@@ -173,7 +174,8 @@ impl Marker<'_> {
         self.fresh(gap).filter_map(draw).take(most).collect()
     }
 
-    /// Base pages of a gap that were not treated before: nobody has seen whether they lie where the witnesses do.
+    /// Base pages of a gap that were not treated before: nobody has seen whether they lie where the
+    /// witnesses do.
     fn fresh<'a>(&'a self, gap: &Gap) -> impl Iterator<Item = u64> + 'a {
         let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
         pages
@@ -209,8 +211,9 @@ impl Marker<'_> {
         }
     }
 
-    /// Whether a page may have copies: a base page of private anonymous memory of a user address, not flagged by collapses, not
-    /// replicated already. (That its table entry is present and writable is the host's to check.)
+    /// Whether a page may have copies: a base page of private anonymous memory of a user address,
+    /// not flagged by collapses, not replicated already. (That its table entry is present and
+    /// writable is the host's to check.)
     fn eligible(&self, page: &Page<'_>) -> bool {
         let private = self.app.mappings.as_deref().is_some_and(|mappings| {
             mapping_of(mappings, page.address)
@@ -240,7 +243,8 @@ impl Marker<'_> {
     }
 }
 
-/// The first of those with the most of something: which it is does not depend on how nodes are numbered.
+/// The first of those with the most of something: which it is does not depend on how nodes are
+/// numbered.
 fn first_max<T>(all: impl Iterator<Item = T>, of: impl Fn(&T) -> f64) -> Option<T> {
     all.reduce(|best, one| if of(&one) > of(&best) { one } else { best })
 }

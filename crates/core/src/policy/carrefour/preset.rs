@@ -1,4 +1,5 @@
-//! Carrefour's published variants, and one of ours, as data (ALGORITHMS 0.3). Percentages are 0..=100; rates are those of machine A and are scaled.
+//! Carrefour's published variants, and one of ours, as data (ALGORITHMS 0.3). Percentages are
+//! 0..=100; rates are those of machine A and are scaled.
 
 use super::between::Between;
 use super::tenure::Tenure;
@@ -61,8 +62,9 @@ pub struct TrafficGate {
 pub enum TrafficScope {
     /// The application's, against the share of the whole machine's capacity.
     Application,
-    /// The same; where the machine as a whole is above its limit, against that of the CPUs that the application uses (ours). Of two
-    /// programs that share a machine each has half of its traffic, and neither is above the limit when together they jam it.
+    /// The same; where the machine as a whole is above its limit, against that of the CPUs that the
+    /// application uses (ours). Of two programs that share a machine each has half of its traffic,
+    /// and neither is above the limit when together they jam it.
     ApplicationOfSeveral,
     /// The machine's.
     Machine,
@@ -77,13 +79,15 @@ pub struct Replication {
     pub read_percent: f64,
     /// Whether exactly this much is enough.
     pub inclusive: bool,
-    /// Each thread that uses at least this share of a CPU must fulfil it by itself, else the application as a whole.
+    /// Each thread that uses at least this share of a CPU must fulfil it by itself, else the
+    /// application as a whole.
     pub each_thread_above_cpu_share: Option<f64>,
     /// Free memory.
     pub free_memory: FreeMemory,
     /// Page faults per second at most.
     pub max_faults_per_s: Option<f64>,
-    /// Pages that must be marked before the first replication of an application pays for the page tables.
+    /// Pages that must be marked before the first replication of an application pays for the page
+    /// tables.
     pub first_batch: usize,
     /// Pages that must be marked later.
     pub later_batch: usize,
@@ -117,7 +121,8 @@ pub struct PageRules {
     pub max_moves_per_page: u16,
     /// The same for huge pages.
     pub max_moves_per_huge_page: u16,
-    /// Share of the sampled pages that a mechanism must want to move at least, if any: each change is a trial, which has its price.
+    /// Share of the sampled pages that a mechanism must want to move at least, if any: each change
+    /// is a trial, which has its price.
     pub least_share: Option<f64>,
     /// Whether pages between sampled ones are taken to be used alike.
     pub between: Option<Between>,
@@ -156,8 +161,8 @@ pub struct SamplingRates {
     pub idle: Option<Sampling>,
     /// Changes of placement in a round that keep the accurate rate.
     pub min_actions: u64,
-    /// Instead: the rate follows what this round wants to change, and keeps accurate where that is at least this share of the sampled
-    /// pages.
+    /// Instead: the rate follows what this round wants to change, and keeps accurate where that is
+    /// at least this share of the sampled pages.
     pub min_share: Option<f64>,
     /// What an application gets that is left alone.
     pub disabled: Sampling,
@@ -172,8 +177,8 @@ pub struct Feedback {
     pub imbalance_gain: f64,
     /// It harmed if the local ratio fell by more.
     pub local_loss: f64,
-    /// Only a round that found pages to move is judged (our choice): one that had no samples yet has tried nothing. The author code
-    /// judges each.
+    /// Only a round that found pages to move is judged (our choice): one that had no samples yet
+    /// has tried nothing. The author code judges each.
     pub only_where_asked: bool,
 }
 
@@ -292,7 +297,8 @@ pub const CODE: Preset = Preset {
     ..FINAL
 };
 
-/// The author code with its other estimate of the read ratio (memory controller reads over reads and writes).
+/// The author code with its other estimate of the read ratio (memory controller reads over reads
+/// and writes).
 pub const CODE_MRR: Preset = Preset {
     name: "code-mrr",
     replication: Some(Replication {
@@ -343,9 +349,9 @@ pub const LP: Preset = Preset {
     ..CODE
 };
 
-/// What [`STEADY`] asks of witnesses, all of it our choice. The reach is that of a huge page, about which two samples decide; 64
-/// witnesses hold a few that were sampled twice even where one page of ten is sampled at all. One round fills what the guard lets onto
-/// a node in a second.
+/// What [`STEADY`] asks of witnesses, all of it our choice. The reach is that of a huge page, about
+/// which two samples decide; 64 witnesses hold a few that were sampled twice even where one page of
+/// ten is sampled at all. One round fills what the guard lets onto a node in a second.
 const ALIKE: Between = Between {
     reach: 512,
     first_asked: 2,
@@ -355,21 +361,26 @@ const ALIKE: Between = Between {
     most: 1 << 16,
 };
 
-/// When [`STEADY`] takes co-location to be in vain, all of it our choice. Samples of a page that one node uses all come from that node:
-/// where a third of them do not, parts change hands about as often as a round looks, or many threads have been moved. Eight accesses
-/// are enough to tell that from one thread of many that went elsewhere. A pause of two rounds lasts longer than a part that changes
-/// hands each second stays with anybody; the sixth in a row is a minute.
+/// When [`STEADY`] takes co-location to be in vain, all of it our choice. Samples of a page that
+/// one node uses all come from that node: where a third of them do not, parts change hands about as
+/// often as a round looks, or many threads have been moved. Eight accesses are enough to tell that
+/// from one thread of many that went elsewhere. A pause of two rounds lasts longer than a part that
+/// changes hands each second stays with anybody; the sixth in a row is a minute.
 const BROUGHT: Tenure =
     Tenure { least_accesses: 8, elsewhere_percent: 33.0, first_rounds: 2, most_rounds: 60 };
 
-/// Ours. The published draw shuffles pages among even nodes too, and its limit leaves one controller a third above the others. This one
-/// moves just the excess, goes on until the controllers are even (10 %: our choice, below what a few hundred samples tell apart), with
-/// pages of one node too as the author code does, and keeps samples for another round, so that a page that is sampled once in each of two rounds counts as sampled twice. Where a
-/// round finds less than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two such rounds a sixteenth. Small pages between sampled ones go with those: where
-/// a page is sampled less than once a round, waiting for each of them leaves the jam in place for many rounds. Where what was brought to its users is used by others in the
-/// next round, none is brought for a while. What is found last, a page
-/// or two in each round, is left. A machine on which nothing
-/// is to be done is looked at every other second: a look at 64 CPUs costs most of what watching them may (docs/BENCHMARKS.md).
+/// Ours. The published draw shuffles pages among even nodes too, and its limit leaves one
+/// controller a third above the others. This one moves just the excess, goes on until the
+/// controllers are even (10 %: our choice, below what a few hundred samples tell apart), with pages
+/// of one node too as the author code does, and keeps samples for another round, so that a page
+/// that is sampled once in each of two rounds counts as sampled twice. Where a round finds less
+/// than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two
+/// such rounds a sixteenth. Small pages between sampled ones go with those: where a page is sampled
+/// less than once a round, waiting for each of them leaves the jam in place for many rounds. Where
+/// what was brought to its users is used by others in the next round, none is brought for a while.
+/// What is found last, a page or two in each round, is left. A machine on which nothing is to be
+/// done is looked at every other second: a look at 64 CPUs costs most of what watching them may
+/// (docs/BENCHMARKS.md).
 pub const STEADY: Preset = Preset {
     name: "steady",
     quiet_period: Nanos::from_secs(2),

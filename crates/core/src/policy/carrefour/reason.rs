@@ -15,7 +15,8 @@ use core::fmt;
 pub enum CarrefourReason {
     /// Pages that one node accesses lie elsewhere.
     CoLocation {
-        /// Local access ratio; `None` if the mechanism is on only because interleaving is (author code).
+        /// Local access ratio; `None` if the mechanism is on only because interleaving is (author
+        /// code).
         local_percent: Option<f64>,
         /// Limit of the preset.
         below: f64,

@@ -68,14 +68,15 @@ impl AppState {
         Self { started, ..Self::default() }
     }
 
-    /// For how long it waits until what was of no use is tried again. A round that comes a little early is the one waited for.
+    /// For how long it waits until what was of no use is tried again. A round that comes a little
+    /// early is the one waited for.
     pub(super) fn wait(&self, now: Nanos) -> Option<Nanos> {
         let wait = self.waits_until.since(now);
         (wait > EARLY).then_some(wait)
     }
 
-    /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by too much is harm even if the
-    /// imbalance fell as well [author code of Carrefour-LP].
+    /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by
+    /// too much is harm even if the imbalance fell as well [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates) -> Option<Verdict> {
         let is_judged = |last: &Round| last.has_asked || !feedback.only_where_asked;
         let last = self.last.filter(|last| last.used.any() && is_judged(last))?;
@@ -109,8 +110,8 @@ impl AppState {
         self.moves.get(&address).copied().unwrap_or(0)
     }
 
-    /// Remembers treated pages, where a rule of the preset will ask for them. A full memory forgets all of them: the rules then
-    /// start anew, which is what the author code does at each start.
+    /// Remembers treated pages, where a rule of the preset will ask for them. A full memory forgets
+    /// all of them: the rules then start anew, which is what the author code does at each start.
     pub(super) fn note_treated(&mut self, preset: &Preset, pages: &[PageMove]) {
         let rules = &preset.pages;
         let asked = rules.max_moves_per_page > 0
@@ -128,8 +129,8 @@ impl AppState {
         }
     }
 
-    /// The stabilisers: whether this round is skipped because a few pages have most samples, and whether the application is given
-    /// up because what was treated is not what is accessed.
+    /// The stabilisers: whether this round is skipped because a few pages have most samples, and
+    /// whether the application is given up because what was treated is not what is accessed.
     pub(super) fn unstable<'a>(
         &mut self,
         rule: &Stabiliser,

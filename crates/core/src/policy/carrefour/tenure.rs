@@ -1,11 +1,13 @@
 //! Whether co-located pages stay with those to whom they were brought (ours, no paper's).
 //!
-//! Carrefour brings a page to the node that used it in the last round. Where threads hand their parts round, or the kernel sends them
-//! to and fro, another node uses it in the next: the move cost time and helped nobody, and no check window need find that worse, for
-//! the program was as far from its pages before. But the samples say it: a page that was brought to one node is used from another.
-//! Then nothing is co-located for a while, and for twice as long each time that it is in vain again. In the meantime these pages tell
-//! by themselves whether each stays with whoever has it now, so that nothing need be moved to find out, and parts that changed hands
-//! once wait for one pause only.
+//! Carrefour brings a page to the node that used it in the last round. Where threads hand their
+//! parts round, or the kernel sends them to and fro, another node uses it in the next: the move
+//! cost time and helped nobody, and no check window need find that worse, for the program was as
+//! far from its pages before. But the samples say it: a page that was brought to one node is used
+//! from another. Then nothing is co-located for a while, and for twice as long each time that it is
+//! in vain again. In the meantime these pages tell by themselves whether each stays with whoever
+//! has it now, so that nothing need be moved to find out, and parts that changed hands once wait
+//! for one pause only.
 
 use crate::limits::MAX_FOLLOWED_PAGES;
 use crate::model::Model;
@@ -18,7 +20,8 @@ use alloc::vec::Vec;
 pub struct Tenure {
     /// Sampled accesses of co-located pages that a round needs to tell.
     pub least_accesses: u32,
-    /// Percent of them that come from other nodes than in the round before, above which it is in vain.
+    /// Percent of them that come from other nodes than in the round before, above which it is in
+    /// vain.
     pub elsewhere_percent: f64,
     /// Rounds without co-location, the first time.
     pub first_rounds: u32,
@@ -41,8 +44,8 @@ pub struct InVain {
 /// What was co-located of one application lately.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Colocated {
-    /// Address, and the node whose memory is nearest to its user: that to which it was brought, then that of most samples. The latest
-    /// last, each page once.
+    /// Address, and the node whose memory is nearest to its user: that to which it was brought,
+    /// then that of most samples. The latest last, each page once.
     pages: Vec<(u64, u16)>,
     /// How often it was in vain, less how often it was not.
     times: u32,
@@ -83,8 +86,8 @@ impl Colocated {
         self.held.is_some()
     }
 
-    /// Sampled accesses of these pages, and those of them that came from elsewhere than before. From now on a page is of whoever has
-    /// more than half of its accesses.
+    /// Sampled accesses of these pages, and those of them that came from elsewhere than before.
+    /// From now on a page is of whoever has more than half of its accesses.
     fn used(&mut self, model: &Model, topology: &Topology, app: usize) -> (u32, u32) {
         let mut used = (0, 0);
         for (address, user) in &mut self.pages {

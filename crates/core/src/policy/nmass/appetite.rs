@@ -1,16 +1,18 @@
-//! What a process misses when it has to share: from its misses in the company that it has had, for as long as it does the same.
+//! What a process misses when it has to share: from its misses in the company that it has had, for
+//! as long as it does the same.
 //!
-//! The published runs take misses from profiles of each program alone, which do not change when a process is moved [N-MASS s3.4]. Counted
-//! misses do: a process that is given a cache of its own and fills it misses next to nothing, so there seems to be room for another
-//! beside it. Both miss all they need then, and both are far from their memory (emulated, nmass-2: 363 million instructions a second
-//! alone, 146 with the second).
+//! The published runs take misses from profiles of each program alone, which do not change when a
+//! process is moved [N-MASS s3.4]. Counted misses do: a process that is given a cache of its own
+//! and fills it misses next to nothing, so there seems to be room for another beside it. Both miss
+//! all they need then, and both are far from their memory (emulated, nmass-2: 363 million
+//! instructions a second alone, 146 with the second).
 
 use super::penalty::relative_change;
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
 
-/// Epochs in which everybody stayed before a change of misses is a process's own doing: the first is partly of the old placement, and
-/// its misses are what the second is compared with.
+/// Epochs in which everybody stayed before a change of misses is a process's own doing: the first
+/// is partly of the old placement, and its misses are what the second is compared with.
 const SETTLED_AFTER: u32 = 2;
 
 /// Who runs where, and for how many epochs that has been so.
@@ -42,7 +44,8 @@ pub(super) struct Appetite {
 }
 
 impl Appetite {
-    /// Takes in the MPKI of an epoch. A change by more than `trigger` while everybody stays where he is begins another phase.
+    /// Takes in the MPKI of an epoch. A change by more than `trigger` while everybody stays where
+    /// he is begins another phase.
     pub(super) fn observe(&mut self, mpki: f64, is_settled: bool, trigger: f64) {
         let is_other_phase = is_settled && relative_change(self.last, mpki) > trigger;
         self.most = if is_other_phase { mpki } else { self.most.max(mpki) };

@@ -1,4 +1,5 @@
-//! Which processes N-MASS may place, and which cores are free for them: from the model to the algorithm's plain numbers.
+//! Which processes N-MASS may place, and which cores are free for them: from the model to the
+//! algorithm's plain numbers.
 
 use super::{Penalty, Process, Processor};
 use crate::CpuSet;
@@ -7,7 +8,8 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Pid, Tid};
 use alloc::vec::Vec;
 
-/// A node is home if it holds more than this share of the process's memory [inferred: "one home per process"].
+/// A node is home if it holds more than this share of the process's memory [inferred: "one home per
+/// process"].
 const MIN_HOME_SHARE: f64 = 0.50;
 
 /// A single-threaded process with one home.
@@ -56,7 +58,8 @@ impl Candidate {
         }
     }
 
-    /// The same where it stays: its core is taken before anybody else gets one, and it is at home there.
+    /// The same where it stays: its core is taken before anybody else gets one, and it is at home
+    /// there.
     pub(super) fn stayer(&self, topology: &Topology) -> Process {
         let cpu = first_of_core(self.cpu, topology);
         Process {
@@ -76,9 +79,10 @@ pub(super) fn candidates(model: &Model, topology: &Topology) -> Vec<Candidate> {
     model.apps.iter().filter(single_threaded).filter_map(of_app).collect()
 }
 
-/// The node that its samples name clearly, else the one with most of the process's memory, by resident pages. Among those are the pages
-/// of its program file, shared with whoever read it first: a small process seems to live where they are. Memory on a node without
-/// CPUs, or scattered, is no home.
+/// The node that its samples name clearly, else the one with most of the process's memory, by
+/// resident pages. Among those are the pages of its program file, shared with whoever read it
+/// first: a small process seems to live where they are. Memory on a node without CPUs, or
+/// scattered, is no home.
 fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
     let resident = || {
         let memory = app.memory.as_ref()?;
@@ -93,7 +97,8 @@ fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
     home.filter(|&node| !topology.cpus_of_node(node).is_empty())
 }
 
-/// Cache domains with the cores that no other busy thread uses, one CPU a core; and which domain each is.
+/// Cache domains with the cores that no other busy thread uses, one CPU a core; and which domain
+/// each is.
 ///
 /// A domain without a free core is left out.
 pub(super) fn processors(

@@ -7,9 +7,11 @@ use alloc::vec::Vec;
 /// One single-threaded process as the algorithm sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Process {
-    /// Misses of the last-level cache per 1000 retired instructions in the last epoch: the process's cache pressure.
+    /// Misses of the last-level cache per 1000 retired instructions in the last epoch: the
+    /// process's cache pressure.
     pub mpki: f64,
-    /// NUMA penalty: cycles per instruction with remote memory over the same with local memory; 1 or more, lower is better.
+    /// NUMA penalty: cycles per instruction with remote memory over the same with local memory; 1
+    /// or more, lower is better.
     pub penalty: f64,
     /// The node that holds the process's memory.
     pub home: usize,
@@ -20,7 +22,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The pressure that the process puts on a processor with memory `node`: remote misses weigh more by the penalty.
+    /// The pressure that the process puts on a processor with memory `node`: remote misses weigh
+    /// more by the penalty.
     #[must_use]
     pub fn charge(&self, node: usize) -> f64 {
         if node == self.home { self.mpki } else { self.mpki * self.penalty }
@@ -33,7 +36,8 @@ impl Process {
 
 /// Cores that share one last-level cache, and the node whose memory is theirs.
 ///
-/// On parts whose cache domains are smaller than a node several processors have the same node, and all of them are home.
+/// On parts whose cache domains are smaller than a node several processors have the same node, and
+/// all of them are home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processor {
     /// The node of its memory.
@@ -79,7 +83,8 @@ pub struct Place {
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mapping {
-    /// One entry for each process that got a core, in the order of maximum-local (penalty descending).
+    /// One entry for each process that got a core, in the order of maximum-local (penalty
+    /// descending).
     pub places: Vec<Place>,
     /// Pressure of every processor, MPKI.
     pub pressures: Vec<f64>,
@@ -89,7 +94,8 @@ pub struct Mapping {
 
 /// Maximum-local, then refinement.
 ///
-/// Processes beyond the number of free cores (or without an allowed one) get no place: the algorithm only multiplexes in space.
+/// Processes beyond the number of free cores (or without an allowed one) get no place: the
+/// algorithm only multiplexes in space.
 #[must_use]
 pub fn map(processes: &[Process], processors: &[Processor], preset: &Preset) -> Mapping {
     let places = maximum_local(processes, processors);

@@ -1,11 +1,13 @@
-//! Maximum-local: a core at home for the processes that would suffer most from remote memory [N-MASS algorithm 2].
+//! Maximum-local: a core at home for the processes that would suffer most from remote memory
+//! [N-MASS algorithm 2].
 
 use super::{Cause, Place, Process, Processor};
 use alloc::vec::Vec;
 
 /// Gives every process a core, highest NUMA penalty first, at home while a core is free there.
 ///
-/// Ties between processes of two homes go to the higher node, as printed; within one home the order of the input decides.
+/// Ties between processes of two homes go to the higher node, as printed; within one home the order
+/// of the input decides.
 #[must_use]
 pub fn maximum_local(processes: &[Process], processors: &[Processor]) -> Vec<Place> {
     let mut cores = Cores::new(processors);
@@ -17,7 +19,8 @@ pub fn maximum_local(processes: &[Process], processors: &[Processor]) -> Vec<Pla
 
 /// Indices of the processes, penalty descending.
 ///
-/// The paper merges one sorted list a home; with the tie rule that is one sort by penalty, then home, both descending.
+/// The paper merges one sorted list a home; with the tie rule that is one sort by penalty, then
+/// home, both descending.
 fn merge_by_penalty(processes: &[Process]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..processes.len()).collect();
     order.sort_by(|&a, &b| {
@@ -50,7 +53,8 @@ impl<'a> Cores<'a> {
         Some(Place { process: index, processor, cpu, cause })
     }
 
-    /// The processor with the least pressure among those wanted that have a core for the process; the current one among equals.
+    /// The processor with the least pressure among those wanted that have a core for the process;
+    /// the current one among equals.
     fn least_loaded(
         &self,
         process: &Process,

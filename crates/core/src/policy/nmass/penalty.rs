@@ -1,14 +1,17 @@
-//! The NUMA penalty of a process, and how it is known: from a profile, from both sides seen, or from a regression on MPKI.
+//! The NUMA penalty of a process, and how it is known: from a profile, from both sides seen, or
+//! from a regression on MPKI.
 
 use crate::topology::{PenaltyLine, Topology};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The paper's linear model. The text prints intercept and slope the other way round, which would make the penalty 21 at 20 MPKI where
-/// the programs of the same section have at most 1.46 [N-MASS s3.2; swapped: inferred].
+/// The paper's linear model. The text prints intercept and slope the other way round, which would
+/// make the penalty 21 at 20 MPKI where the programs of the same section have at most 1.46 [N-MASS
+/// s3.2; swapped: inferred].
 pub const PUBLISHED_LINE: PenaltyLine =
     PenaltyLine { intercept: 1.05, slope_per_mpki: 0.015, most: 1.5 };
-/// An observation holds while the process's MPKI is within this share of what it was then: the paper's sign of a new phase.
+/// An observation holds while the process's MPKI is within this share of what it was then: the
+/// paper's sign of a new phase.
 const SAME_PHASE: f64 = 0.20;
 /// Weight of the newest of several observations of the same side.
 const NEWEST: f64 = 0.25;
@@ -76,7 +79,8 @@ impl Profile {
         Self { points }
     }
 
-    /// The stretch in which a process is that has retired so many instructions; before the first point the first.
+    /// The stretch in which a process is that has retired so many instructions; before the first
+    /// point the first.
     #[must_use]
     pub fn at(&self, instructions: u64) -> Option<&ProfilePoint> {
         let after = self.points.partition_point(|point| point.instructions <= instructions);
@@ -98,7 +102,8 @@ struct Seen {
 }
 
 impl SidesSeen {
-    /// Takes in one epoch that the process spent on one side; an epoch of a new phase replaces the older ones of that side.
+    /// Takes in one epoch that the process spent on one side; an epoch of a new phase replaces the
+    /// older ones of that side.
     pub(super) fn observe(&mut self, is_local: bool, cycles_per_instruction: f64, mpki: f64) {
         let side = if is_local { &mut self.local } else { &mut self.remote };
         let older = side.filter(|older| is_same_phase(older.mpki, mpki));

@@ -1,11 +1,14 @@
 //! The cache-aware refinement of N-MASS [N-MASS algorithm 3], repaired.
 //!
-//! The printed loop (a) computes the difference of the pressures and never uses it, (b) keeps the pressures of refused moves, (c) runs
-//! "until decision != CURRENT", so that it stops after one success and never stops without one, (d) may load the more loaded side, and
-//! (e) does not say what an empty list gives. The text and figure 6(c) say what is meant: shift less than half of the difference, so
-//! that both sides are even after the penalty is charged, and never reach the pressure that saturates the link.
+//! The printed loop (a) computes the difference of the pressures and never uses it, (b) keeps the
+//! pressures of refused moves, (c) runs "until decision != CURRENT", so that it stops after one
+//! success and never stops without one, (d) may load the more loaded side, and (e) does not say
+//! what an empty list gives. The text and figure 6(c) say what is meant: shift less than half of
+//! the difference, so that both sides are even after the penalty is charged, and never reach the
+//! pressure that saturates the link.
 //!
-//! A moved process goes to the front of its new list, so it is looked at again only after all natives: no ping-pong inside a run.
+//! A moved process goes to the front of its new list, so it is looked at again only after all
+//! natives: no ping-pong inside a run.
 
 use super::maximum_local::take_core;
 use super::{Cause, Mapping, Place, Preset, Process, Processor, Refinement};
@@ -13,7 +16,8 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Moves processes between processors as the preset says; `places` is what maximum-local gave, in its order.
+/// Moves processes between processors as the preset says; `places` is what maximum-local gave, in
+/// its order.
 #[must_use]
 pub fn refine(
     processes: &[Process],
@@ -92,7 +96,8 @@ impl<'a> State<'a> {
         state
     }
 
-    /// At most one round for each process (inferred); the difference shrinks in each, so the loop would end anyway.
+    /// At most one round for each process (inferred); the difference shrinks in each, so the loop
+    /// would end anyway.
     fn bounded(&self) -> bool {
         self.shifts.len() < self.places.len()
     }
@@ -119,10 +124,11 @@ impl<'a> State<'a> {
         self.free[target].iter().any(|&cpu| process.may_use(cpu))
     }
 
-    /// One round of the repaired form: from the most loaded processor to the least loaded one with a core to give.
+    /// One round of the repaired form: from the most loaded processor to the least loaded one with
+    /// a core to give.
     ///
-    /// The paper looks at both directions; only the one to the less loaded side can shrink the difference, so this is the same for
-    /// two processors and extends to more.
+    /// The paper looks at both directions; only the one to the less loaded side can shrink the
+    /// difference, so this is the same for two processors and extends to more.
     fn shrink_difference(&mut self) -> bool {
         let Some(source) = self.most_loaded() else { return false };
         let best = self.to_free_core(source).or_else(|| self.exchange(source));
@@ -160,7 +166,8 @@ impl<'a> State<'a> {
         self.is_improvement(&candidate).then_some(candidate)
     }
 
-    /// Where no core is free: the last of the source against the last of the least loaded full processor.
+    /// Where no core is free: the last of the source against the last of the least loaded full
+    /// processor.
     fn exchange(&self, source: usize) -> Option<Candidate> {
         if !self.preset.swap_when_full {
             return None;
@@ -187,7 +194,8 @@ impl<'a> State<'a> {
 
     fn is_improvement(&self, candidate: &Candidate) -> bool {
         let (source, target) = (self.pressures[candidate.source], self.pressures[candidate.target]);
-        // With more than two processors moves could chase each other round the machine; the highest pressure must not rise [inferred].
+        // With more than two processors moves could chase each other round the machine; the highest
+        // pressure must not rise [inferred].
         let is_pair = self.processors.len() == 2;
         candidate.target_after < self.preset.threshold_mpki
             && candidate.source_after < source
@@ -195,7 +203,8 @@ impl<'a> State<'a> {
             && candidate.difference() < (source - target).abs()
     }
 
-    /// One round as printed: the cheaper of the last processes first, whatever the pressures; a process is moved once a run.
+    /// One round as printed: the cheaper of the last processes first, whatever the pressures; a
+    /// process is moved once a run.
     fn printed_round(&mut self) -> bool {
         let mut directions: Vec<Candidate> = (0..self.processors.len())
             .flat_map(|source| (0..self.processors.len()).map(move |target| (source, target)))

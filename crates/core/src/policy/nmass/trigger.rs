@@ -1,4 +1,5 @@
-//! When N-MASS runs again: at most once an epoch, and only if some process started, ended, changed home or changed its cache pressure.
+//! When N-MASS runs again: at most once an epoch, and only if some process started, ended, changed
+//! home or changed its cache pressure.
 
 use super::penalty::relative_change;
 use crate::{Nanos, Pid};
@@ -27,7 +28,8 @@ pub enum Due {
     HomeChanged(Pid),
     /// Its MPKI changed by this share relative to the epoch before.
     PressureChanged(Pid, f64),
-    /// It does not run where the last run put it [inferred: Linux moves what is not pinned, and moves may be refused].
+    /// It does not run where the last run put it [inferred: Linux moves what is not pinned, and
+    /// moves may be refused].
     Displaced(Pid),
 }
 

@@ -1,15 +1,17 @@
 //! Which threads are away from their data, remembered across intervals.
 //!
-//! The published rule marks a thread the first time it is seen with many remote accesses, with the socket where that was, and never
-//! forgets; with two sockets its home is then the other one. Ours takes the home from the page distribution where there is one, else
-//! excludes one socket after the other, and forgets after a time without remote accesses (inferred).
+//! The published rule marks a thread the first time it is seen with many remote accesses, with the
+//! socket where that was, and never forgets; with two sockets its home is then the other one. Ours
+//! takes the home from the page distribution where there is one, else excludes one socket after the
+//! other, and forgets after a time without remote accesses (inferred).
 
 use super::view::DataHome;
 use crate::{IndexSet, Tid};
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 
-/// Intervals with few remote accesses after which a mark is cleared [inferred: the length of SAM-MPH's history].
+/// Intervals with few remote accesses after which a mark is cleared [inferred: the length of
+/// SAM-MPH's history].
 const QUIET_INTERVALS: u8 = 16;
 
 /// How marks are made and lost.
@@ -79,7 +81,8 @@ impl Marks {
         self.get(tid).is_some_and(|away| away.is_remote_on(socket))
     }
 
-    /// Takes in one interval of a thread on a socket; `is_remote` = above the threshold of remote accesses. Gives its mark.
+    /// Takes in one interval of a thread on a socket; `is_remote` = above the threshold of remote
+    /// accesses. Gives its mark.
     pub fn observe(
         &mut self,
         memory: Memory,
@@ -97,7 +100,8 @@ impl Marks {
         }
     }
 
-    /// What was learnt of a thread's data holds for other sockets, because its memory goes there with it.
+    /// What was learnt of a thread's data holds for other sockets, because its memory goes there
+    /// with it.
     pub(super) fn relabel(&mut self, tid: Tid, image: impl Fn(usize) -> usize) {
         if let Some(away) = self.marks.get_mut(&tid) {
             away.home = away.home.map(&image);

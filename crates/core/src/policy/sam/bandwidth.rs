@@ -57,7 +57,8 @@ fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) 
         }
         let idle = board.idle(target, running, |_| true).map(|to| (to, Destination::Idle));
         let exchange = || {
-            // The author's code looks for the partner on the source socket (an index slip), where an exchange changes nothing.
+            // The author's code looks for the partner on the source socket (an index slip), where
+            // an exchange changes nothing.
             board
                 .partner(target, from, running, |flags, _| flags.is_cpu_bound())
                 .map(|to| (to, Destination::CpuBound))

@@ -6,7 +6,8 @@ use super::view::Running;
 use crate::Pid;
 use alloc::vec::Vec;
 
-/// Threads that are taken to share data with each other: those of one process, or all whose process is not known.
+/// Threads that are taken to share data with each other: those of one process, or all whose process
+/// is not known.
 type Group = Option<Pid>;
 
 /// Gathers; true if the interval ends here because a memory-bound thread had to give way.
@@ -34,7 +35,8 @@ fn all_to_lower(board: &mut Board<'_>, coherent: &[usize]) {
     }
 }
 
-/// Ours: each process with coherent threads on both sockets of a pair, in the direction that costs less.
+/// Ours: each process with coherent threads on both sockets of a pair, in the direction that costs
+/// less.
 fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
     // Where a process was gathered in this interval: it does not leave from there again.
     let mut gathered: Vec<(usize, Group)> = Vec::new();
@@ -132,7 +134,8 @@ impl Pull {
     }
 }
 
-/// An idle CPU, else a CPU-bound thread, else a memory-bound one; never a thread that shares data where it is.
+/// An idle CPU, else a CPU-bound thread, else a memory-bound one; never a thread that shares data
+/// where it is.
 fn destination(
     board: &Board<'_>,
     from: usize,

@@ -1,4 +1,5 @@
-//! The first half of an interval: which threads and which sockets have which problem. Linear in the CPUs.
+//! The first half of an interval: which threads and which sockets have which problem. Linear in the
+//! CPUs.
 
 use super::away::Marks;
 use super::preset::Preset;
@@ -79,7 +80,8 @@ impl Consolidated {
     }
 }
 
-/// Compares every running thread and every socket with the thresholds, and keeps the marks of threads away from their data.
+/// Compares every running thread and every socket with the thresholds, and keeps the marks of
+/// threads away from their data.
 pub fn consolidate(
     layout: &Layout,
     uses: &[Use],

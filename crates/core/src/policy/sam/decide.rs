@@ -1,7 +1,8 @@
-//! The second half of an interval: the three phases in the order of the preset, one problem repaired an interval.
+//! The second half of an interval: the three phases in the order of the preset, one problem
+//! repaired an interval.
 //!
-//! Phases collect moves on a [`Board`]; a CPU that takes part in one move takes part in no other, so every thread has at most one
-//! destination and all moves can be made at once.
+//! Phases collect moves on a [`Board`]; a CPU that takes part in one move takes part in no other,
+//! so every thread has at most one destination and all moves can be made at once.
 
 use super::away::Marks;
 use super::consolidate::{Consolidated, Flags};
@@ -122,7 +123,8 @@ pub(super) struct Board<'a> {
     pub(super) situation: Situation<'a>,
     /// All sockets in the order in which they are looked at.
     pub(super) order: Vec<usize>,
-    /// Threads, by their CPU, that do not move for the sake of a phase; their own problem then ends no interval.
+    /// Threads, by their CPU, that do not move for the sake of a phase; their own problem then ends
+    /// no interval.
     pub(super) held: &'a [(Phase, usize)],
     /// CPUs that take part in a move or may not.
     pub(super) taken: Vec<bool>,
@@ -168,7 +170,8 @@ impl<'a> Board<'a> {
         })
     }
 
-    /// A thread of the socket, of the wanted kind, that may change places with the one of CPU `from`.
+    /// A thread of the socket, of the wanted kind, that may change places with the one of CPU
+    /// `from`.
     pub(super) fn partner(
         &self,
         socket: usize,

@@ -1,8 +1,9 @@
 //! The latest rates of each thread.
 //!
-//! Two rounds of events take turns on the counters, so an interval may end without one of them. The published code decides on the latest
-//! complete sample of a thread, not on the last interval [ALGORITHMS 4.2]. To take what was not counted for nothing would make a thread
-//! CPU-bound that is not, and change places with it.
+//! Two rounds of events take turns on the counters, so an interval may end without one of them. The
+//! published code decides on the latest complete sample of a thread, not on the last interval
+//! [ALGORITHMS 4.2]. To take what was not counted for nothing would make a thread CPU-bound that is
+//! not, and change places with it.
 
 use crate::model::{Model, Thread, ThreadRates};
 use crate::topology::Topology;
@@ -63,7 +64,8 @@ pub(super) struct Latest {
 }
 
 impl Latest {
-    /// Takes in one interval; who is gone is forgotten. Gives the rates of the model's threads in their order.
+    /// Takes in one interval; who is gone is forgotten. Gives the rates of the model's threads in
+    /// their order.
     pub(super) fn observe(&mut self, model: &Model, topology: &Topology) -> Vec<Rates> {
         let mut before = core::mem::take(&mut self.threads);
         let mut all: Vec<Rates> = Vec::with_capacity(model.threads.len());

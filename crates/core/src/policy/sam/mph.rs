@@ -1,8 +1,10 @@
-//! SAM-MPH: whole applications placed by how much they suffer from coherence and whether their threads can share cores.
+//! SAM-MPH: whole applications placed by how much they suffer from coherence and whether their
+//! threads can share cores.
 //!
-//! Srikanthan et al., USENIX ATC 2016 (abstract) and the authors' code. Stall cycles per coherence event (SPC) say how well an
-//! application tolerates latency, instructions per cycle (IPC) whether it wants cores of its own; a history of 16 intervals keeps the
-//! mapping from oscillating. Low IPC is bound by latency and can share a core; high IPC wants its own.
+//! Srikanthan et al., USENIX ATC 2016 (abstract) and the authors' code. Stall cycles per coherence
+//! event (SPC) say how well an application tolerates latency, instructions per cycle (IPC) whether
+//! it wants cores of its own; a history of 16 intervals keeps the mapping from oscillating. Low IPC
+//! is bound by latency and can share a core; high IPC wants its own.
 
 use super::history::History;
 use super::thresholds::Thresholds;
@@ -107,7 +109,8 @@ pub struct AppView {
 pub enum Rule {
     /// It suffers most from coherence: one socket for all its threads.
     HighCoherence,
-    /// It is bound by latency: hardware threads of one socket, or of several where none is large enough.
+    /// It is bound by latency: hardware threads of one socket, or of several where none is large
+    /// enough.
     LatencyBound,
     /// It computes much: physical cores of its own.
     OwnCores,
@@ -133,7 +136,8 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Takes in one interval; who does not run keeps its history and gets an empty interval, who ended is forgotten.
+    /// Takes in one interval; who does not run keeps its history and gets an empty interval, who
+    /// ended is forgotten.
     pub fn observe(
         &mut self,
         uses: &[Use],
@@ -245,8 +249,8 @@ enum Contexts {
 }
 
 impl Contexts {
-    /// Above so much free room in every socket the fuller ones are filled first: 15 of 20 hardware threads, 8 of 10 cores [author
-    /// code], here as a share.
+    /// Above so much free room in every socket the fuller ones are filled first: 15 of 20 hardware
+    /// threads, 8 of 10 cores [author code], here as a share.
     fn roomy_share(self) -> f64 {
         match self {
             Self::All => 15.0 / 20.0,
@@ -282,7 +286,8 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// Its own socket if nobody was put there, else the first empty one, else any: if all its threads fit.
+    /// Its own socket if nobody was put there, else the first empty one, else any: if all its
+    /// threads fit.
     fn one_socket(&self, app: &AppView, contexts: Contexts) -> Option<usize> {
         let fits = |socket: &usize| self.room(*socket, contexts) >= app.threads;
         let own = Some(app.socket).filter(|&socket| !self.is_assigned[socket]).filter(fits);
@@ -324,7 +329,8 @@ impl<'a> Capacity<'a> {
         Some(shares)
     }
 
-    /// Threads that share cores use up hardware threads; threads with cores of their own use up all of a core (inferred).
+    /// Threads that share cores use up hardware threads; threads with cores of their own use up all
+    /// of a core (inferred).
     fn assign(&mut self, app: &AppView, rule: Rule, sockets: Vec<(usize, usize)>) -> Placement {
         for &(socket, threads) in &sockets {
             let of_socket = &self.layout.sockets[socket];

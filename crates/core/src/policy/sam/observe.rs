@@ -47,7 +47,8 @@ impl Sockets {
     }
 }
 
-/// What every CPU does, and the index of its thread in the model. `latest`: the rates of each thread.
+/// What every CPU does, and the index of its thread in the model. `latest`: the rates of each
+/// thread.
 pub(super) fn uses(
     model: &Model,
     topology: &Topology,
@@ -99,7 +100,8 @@ fn half(thread: &Thread) -> Option<usize> {
     accesses.iter().position(|&count| 2 * count > total)
 }
 
-/// The thread's own samples say best; the pages of a process only if one node holds most of them, or if the thread is alone in it.
+/// The thread's own samples say best; the pages of a process only if one node holds most of them,
+/// or if the thread is alone in it.
 fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
     let on = |node: usize| sockets.socket(node).map_or(DataHome::Scattered, DataHome::Socket);
     match thread.sampled_home() {

@@ -1,8 +1,11 @@
-//! In which order sockets are looked at. The phases take the first socket that will do, so this order breaks their ties.
+//! In which order sockets are looked at. The phases take the first socket that will do, so this
+//! order breaks their ties.
 //!
-//! The published code goes by number, which makes the outcome depend on how equal sockets happen to be numbered: a random case was
-//! found in which one numbering finds an idle CPU for the second thread of a pair and the other only an exchange. Ours goes by who is
-//! there. Sockets that it cannot tell apart are equal in all that a decision looks at, so either choice is the same but for names.
+//! The published code goes by number, which makes the outcome depend on how equal sockets happen to
+//! be numbered: a random case was found in which one numbering finds an idle CPU for the second
+//! thread of a pair and the other only an exchange. Ours goes by who is there. Sockets that it
+//! cannot tell apart are equal in all that a decision looks at, so either choice is the same but
+//! for names.
 
 use super::decide::Situation;
 use super::view::{DataHome, Use};
@@ -44,9 +47,11 @@ fn lowest(situation: &Situation<'_>, socket: usize) -> Option<Tid> {
 struct Vacant {
     /// Of each of its CPUs, whether it is not ours and whether it is the first of its core.
     cpus: Vec<(bool, bool)>,
-    /// Of each running thread, ascending: whether its data is elsewhere, and which of the CPUs it may use.
+    /// Of each running thread, ascending: whether its data is elsewhere, and which of the CPUs it
+    /// may use.
     threads: Vec<(Tid, bool, Vec<bool>)>,
-    /// Of each marked thread, ascending: whether its data is elsewhere, and whether it was not seen remote here.
+    /// Of each marked thread, ascending: whether its data is elsewhere, and whether it was not seen
+    /// remote here.
     marks: Vec<(bool, bool)>,
 }
 

@@ -16,18 +16,20 @@ pub enum Order {
 /// Whose coherent threads are pulled together, and to where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gathering {
-    /// All coherent threads of two flagged sockets, to the lower numbered one [author code: counters cannot tell who shares].
+    /// All coherent threads of two flagged sockets, to the lower numbered one [author code:
+    /// counters cannot tell who shares].
     AllToLower,
-    /// Only threads of one process, to the socket that needs the fewest and best moves; of two equal ones to the first of
-    /// [`SocketOrder`] (inferred).
+    /// Only threads of one process, to the socket that needs the fewest and best moves; of two
+    /// equal ones to the first of [`SocketOrder`] (inferred).
     ProcessToCheaper,
 }
 
 /// How many memory-bound threads leave a socket that is short of bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// Half of them where the other socket is not flagged, else half of the difference [author code]. A socket just below the
-    /// threshold is pushed over it, and the threads come back in the next interval.
+    /// Half of them where the other socket is not flagged, else half of the difference [author
+    /// code]. A socket just below the threshold is pushed over it, and the threads come back in the
+    /// next interval.
     Half,
     /// Half of the difference (inferred).
     HalfOfDifference,
@@ -48,28 +50,33 @@ pub struct Preset {
     pub memory: Memory,
     /// Who is gathered, and where.
     pub gathering: Gathering,
-    /// In phase C, whom a thread joins stays on that socket as well: its mask is free else, and the kernel's balancing takes it away
-    /// again (seen in the lab after a second; ours, the published code changes the masks of movers only).
+    /// In phase C, whom a thread joins stays on that socket as well: its mask is free else, and the
+    /// kernel's balancing takes it away again (seen in the lab after a second; ours, the published
+    /// code changes the masks of movers only).
     pub keeps_company: bool,
-    /// In phase R, threads of the same process that are at home stay there as well: the kernel took one away and takes the next as it
-    /// comes, from one with barriers several times a second (seen in the lab; ours).
+    /// In phase R, threads of the same process that are at home stay there as well: the kernel took
+    /// one away and takes the next as it comes, from one with barriers several times a second (seen
+    /// in the lab; ours).
     pub keeps_home: bool,
-    /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the author's code excludes it].
+    /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the
+    /// author's code excludes it].
     pub homeward_exchange: bool,
     /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
     pub remote_exchange: bool,
-    /// In phase R, also exchange with a thread that is away from its data where it is: it has nothing to lose (ours).
+    /// In phase R, also exchange with a thread that is away from its data where it is: it has
+    /// nothing to lose (ours).
     pub away_exchange: bool,
-    /// In phase R, also threads with many misses whose data is known to be on another socket, however few remote accesses are counted
-    /// (ours): the event counts loads that retire, and where prefetching works nearly all lines come before those.
+    /// In phase R, also threads with many misses whose data is known to be on another socket,
+    /// however few remote accesses are counted (ours): the event counts loads that retire, and
+    /// where prefetching works nearly all lines come before those.
     pub remote_by_home: bool,
-    /// In phase R, leave threads that share with their company [the slides never split them; SAM-MPH has the rule]. Without it phase C
-    /// fetches what phase R sends away, for ever.
+    /// In phase R, leave threads that share with their company [the slides never split them;
+    /// SAM-MPH has the rule]. Without it phase C fetches what phase R sends away, for ever.
     pub remote_spares_sharers: bool,
     /// In phase B, only on sockets without coherence (not in SAM-MPH).
     pub bandwidth_spares_coherence: bool,
-    /// In phase B, leave threads whose pages are known to be here: their requests would come back over the link [inferred; the
-    /// published code learns it one phase R later].
+    /// In phase B, leave threads whose pages are known to be here: their requests would come back
+    /// over the link [inferred; the published code learns it one phase R later].
     pub bandwidth_spares_home: bool,
     /// How many leave in phase B.
     pub spread: Spread,
@@ -98,7 +105,8 @@ impl Preset {
         spread: Spread::HalfOfDifference,
         places_applications: false,
     };
-    /// The order, the marks and the rules of the public code; only its index slip in phase B is not reproduced.
+    /// The order, the marks and the rules of the public code; only its index slip in phase B is not
+    /// reproduced.
     pub const AUTHOR: Self = Self {
         name: "author",
         order: Order::RemoteFirst,
@@ -122,7 +130,8 @@ impl Preset {
         places_applications: true,
         ..Self::SLIDES
     };
-    /// The default where it is known of each thread where its data is, as `auto` learns it from Carrefour's samples; not by name.
+    /// The default where it is known of each thread where its data is, as `auto` learns it from
+    /// Carrefour's samples; not by name.
     pub const WITH_HOMES: Self = Self {
         name: "with-homes",
         keeps_home: true,

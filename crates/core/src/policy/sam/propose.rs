@@ -14,7 +14,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Why it proposes something. Rates are events per second of CPU time; nodes are those of the topology.
+/// Why it proposes something. Rates are events per second of CPU time; nodes are those of the
+/// topology.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -30,8 +31,8 @@ pub enum SamReason {
         destination: Destination,
         /// Whether this is the thread with the problem or the one that makes room for it.
         side: Side,
-        /// The rate of the thread with the problem that set its flag: COH, RDR or MEM. In phase R it is MEM where the place of its
-        /// data set it.
+        /// The rate of the thread with the problem that set its flag: COH, RDR or MEM. In phase R
+        /// it is MEM where the place of its data set it.
         rate_per_s: f64,
         /// The threshold that it passed.
         threshold_per_s: f64,
@@ -47,7 +48,8 @@ pub enum SamReason {
         /// Their node.
         node: usize,
     },
-    /// A thread stays on the socket of its data, of whose process another was taken away from its own.
+    /// A thread stays on the socket of its data, of whose process another was taken away from its
+    /// own.
     AtHome {
         /// Its node.
         node: usize,
@@ -95,7 +97,8 @@ impl View<'_> {
         Action::SetAffinity { pid: self.model.apps[thread.app].pid, tid: thread.tid, cpus, via }
     }
 
-    /// The thread of CPU `from` to CPU `to`: exactly there first, then all CPUs of that socket that it may use.
+    /// The thread of CPU `from` to CPU `to`: exactly there first, then all CPUs of that socket that
+    /// it may use.
     fn step(&self, from: usize, to: usize, reason: SamReason) -> Option<Proposal> {
         let thread = &self.model.threads[self.threads[from]?];
         let cpus =
@@ -105,9 +108,10 @@ impl View<'_> {
         Some(Proposal { policy: REGISTERED.name, action, reason: Reason::Sam(reason) })
     }
 
-    /// CPUs with threads that stay where they are for a move's sake: in phase C those that the mover joins, its process's on the socket
-    /// that it goes to, which exchange data with other sockets; in phase R those of its process that are at home anywhere, for what took
-    /// the mover away takes them next. Who moves in this interval is not among them.
+    /// CPUs with threads that stay where they are for a move's sake: in phase C those that the
+    /// mover joins, its process's on the socket that it goes to, which exchange data with other
+    /// sockets; in phase R those of its process that are at home anywhere, for what took the mover
+    /// away takes them next. Who moves in this interval is not among them.
     fn staying(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
         let Situation { layout, uses, state, preset, .. } = self.situation;
         let pid_on = |cpu: usize| uses[cpu].thread().and_then(|running| running.pid);
@@ -138,7 +142,8 @@ impl View<'_> {
     }
 }
 
-/// The proposals of moves; whom a thread joins, and who is at home as it is to be, is kept where it is.
+/// The proposals of moves; whom a thread joins, and who is at home as it is to be, is kept where it
+/// is.
 pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     let mut proposals = Vec::with_capacity(2 * moves.len());
     let mut kept = CpuSet::new();
@@ -262,8 +267,8 @@ fn mask(view: &View<'_>, thread: &Thread, placement: &Placement, socket: Option<
 
 /// The threads of a placed application with their sockets.
 ///
-/// One socket takes all threads, those that sleep included. Over several sockets only running threads are spread: as many stay
-/// where they are as the share of their socket lets.
+/// One socket takes all threads, those that sleep included. Over several sockets only running
+/// threads are spread: as many stay where they are as the share of their socket lets.
 fn targets<'a>(view: &View<'a>, placement: &Placement) -> Vec<(&'a Thread, Option<usize>)> {
     let Some(app) = view.model.app(placement.pid) else { return Vec::new() };
     let threads = view.model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());

@@ -81,8 +81,8 @@ fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
     }
 }
 
-/// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data here, else (preset) one that is away
-/// from its own data there and loses nothing.
+/// R2: an idle CPU at home, else a CPU-bound thread there that would not be away from its own data
+/// here, else (preset) one that is away from its own data there and loses nothing.
 fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
     let order = board.order.clone();
     for &socket in &order {
@@ -117,7 +117,8 @@ fn destination(
     source: usize,
     home: usize,
 ) -> Option<(usize, Destination)> {
-    // While fewer threads run than there are cores, each gets a core of its own; the author's code means this and always does it.
+    // While fewer threads run than there are cores, each gets a core of its own; the author's code
+    // means this and always does it.
     let socket = &board.situation.layout.sockets[home];
     let whole_cores = board.situation.state.sums[home].active < socket.cores;
     let wanted = |cpu: usize| !whole_cores || board.situation.layout.is_first_of_core[cpu];

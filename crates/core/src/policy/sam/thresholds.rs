@@ -1,4 +1,5 @@
-//! Above which rate a thread or a socket has a problem: the published values and their scaling to another machine.
+//! Above which rate a thread or a socket has a problem: the published values and their scaling to
+//! another machine.
 
 use super::observe::Sockets;
 use super::view::Layout;
@@ -8,11 +9,12 @@ use crate::topology::{Calibrated, Topology};
 const TWO_SOCKET_CLOCK_MHZ: f64 = 2_200.0;
 /// Clock of the machine of the four-socket values, in MHz [SAM-MPH author code].
 const FOUR_SOCKET_CLOCK_MHZ: f64 = 1_900.0;
-/// What a line costs more from the other socket of the two-socket machine than from the same: 120 − 32 ns (machines/sam-2.toml,
-/// inferred). At the published threshold a thread loses 4.8 % of its time to it.
+/// What a line costs more from the other socket of the two-socket machine than from the same: 120 −
+/// 32 ns (machines/sam-2.toml, inferred). At the published threshold a thread loses 4.8 % of its
+/// time to it.
 const TWO_SOCKET_EXTRA_NS: f64 = 88.0;
-/// The same for a load from memory: its interconnect's hop (machines/sam-2.toml, inferred). At the published threshold a thread
-/// waits 12 % of its time for it, if it waits for each.
+/// The same for a load from memory: its interconnect's hop (machines/sam-2.toml, inferred). At the
+/// published threshold a thread waits 12 % of its time for it, if it waits for each.
 const TWO_SOCKET_EXTRA_LOAD_NS: f64 = 45.0;
 /// Logical CPUs of a socket on both machines: ten cores with two hardware threads.
 const LOGICAL_CPUS: f64 = 20.0;
@@ -30,14 +32,16 @@ pub struct Thresholds {
     pub remote: f64,
     /// Coherence that is high, mean over an application's threads (SAM-MPH).
     pub high_coherence: f64,
-    /// Instructions per cycle below which an application is bound by latency and may share a core (SAM-MPH).
+    /// Instructions per cycle below which an application is bound by latency and may share a core
+    /// (SAM-MPH).
     pub ipc_limit: f64,
     /// Instructions per cycle above which stalls on coherence do not matter (SAM-MPH).
     pub ipc_limit_high_coherence: f64,
 }
 
 impl Thresholds {
-    /// Two sockets of 20 logical CPUs at 2.2 GHz [author code; "as in the paper" by its README]; the high value is the port's.
+    /// Two sockets of 20 logical CPUs at 2.2 GHz [author code; "as in the paper" by its README];
+    /// the high value is the port's.
     pub const TWO_SOCKET: Self = Self {
         coherence: 550_000.0,
         memory_socket: 75_000_000.0,
@@ -61,22 +65,23 @@ impl Thresholds {
     /// The user-level port on four sockets [third-party code].
     pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
 
-    /// The rate of coherence at which a thread loses as much of its time as at the published threshold, where a line costs so much
-    /// more from another socket than from the same (inferred).
+    /// The rate of coherence at which a thread loses as much of its time as at the published
+    /// threshold, where a line costs so much more from another socket than from the same
+    /// (inferred).
     #[must_use]
     pub fn coherence_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
     }
 
-    /// The same for requests to remote memory, where a load takes so much longer there than at home [inferred: the authors say only
-    /// that they found it in a similar way].
+    /// The same for requests to remote memory, where a load takes so much longer there than at home
+    /// [inferred: the authors say only that they found it in a similar way].
     #[must_use]
     pub fn remote_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.remote * TWO_SOCKET_EXTRA_LOAD_NS / extra_ns
     }
 
-    /// The same with what was measured, where it was. The high threshold of coherence keeps its ratio to the other, that of a thread's
-    /// misses stays the socket's over its `logical_cpus`.
+    /// The same with what was measured, where it was. The high threshold of coherence keeps its
+    /// ratio to the other, that of a thread's misses stays the socket's over its `logical_cpus`.
     #[must_use]
     pub fn calibrated(self, found: &Calibrated, logical_cpus: f64) -> Self {
         let coherence = found.coherence_per_s.unwrap_or(self.coherence);
@@ -96,8 +101,9 @@ impl Thresholds {
 
     /// The values for another clock and another number of logical CPUs a socket.
     ///
-    /// Rates of a thread are events per cycle and follow the clock; the sum of a socket follows the number of its CPUs too. The
-    /// coherence sum does not: it is one pair of threads that communicates, on a socket of any size.
+    /// Rates of a thread are events per cycle and follow the clock; the sum of a socket follows the
+    /// number of its CPUs too. The coherence sum does not: it is one pair of threads that
+    /// communicates, on a socket of any size.
     #[must_use]
     pub fn scaled(self, clock: f64, logical_cpus: f64) -> Self {
         Self {
@@ -121,8 +127,8 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// The thresholds for a machine: those of the machine with as many sockets, scaled to its clock (that machine's where it is not
-    /// known) and CPUs.
+    /// The thresholds for a machine: those of the machine with as many sockets, scaled to its clock
+    /// (that machine's where it is not known) and CPUs.
     #[must_use]
     pub fn for_machine(self, layout: &Layout, clock_hz: Option<f64>) -> Thresholds {
         let (values, basis_mhz) = match (self, layout.sockets.len() > 2) {

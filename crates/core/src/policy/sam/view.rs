@@ -17,7 +17,8 @@ pub struct Layout {
 /// The CPUs of one socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Socket {
-    /// First hardware threads of all cores, then the others: the order in which an idle CPU is taken.
+    /// First hardware threads of all cores, then the others: the order in which an idle CPU is
+    /// taken.
     pub cpus: Vec<usize>,
     /// How many of them are first threads: the physical cores.
     pub cores: usize,
@@ -52,7 +53,8 @@ impl Layout {
         layout
     }
 
-    /// Sockets of equal size, CPUs numbered socket by socket: the first threads of its cores, then the second ones.
+    /// Sockets of equal size, CPUs numbered socket by socket: the first threads of its cores, then
+    /// the second ones.
     #[must_use]
     pub fn regular(sockets: usize, cores: usize, threads_per_core: usize) -> Self {
         let of_socket =
@@ -95,7 +97,8 @@ pub struct Running {
     pub pid: Option<Pid>,
     /// Inter-socket coherence (COH): misses served by the cache of another socket.
     pub coherence: f64,
-    /// Coherence inside the socket (SNP): private-cache misses that neither hit nor missed the last-level cache.
+    /// Coherence inside the socket (SNP): private-cache misses that neither hit nor missed the
+    /// last-level cache.
     pub sharing: f64,
     /// Memory accesses (MEM): last-level cache misses.
     pub memory: f64,
@@ -107,9 +110,11 @@ pub struct Running {
     pub stalls_per_coherence: Option<f64>,
     /// Where its pages are.
     pub home: DataHome,
-    /// One of its rates is not known of this interval, though it is of others: it may have any of the problems.
+    /// One of its rates is not known of this interval, though it is of others: it may have any of
+    /// the problems.
     pub is_uncounted: bool,
-    /// The socket that holds more than half of them, by however little: no reason to go there, but one not to leave.
+    /// The socket that holds more than half of them, by however little: no reason to go there, but
+    /// one not to leave.
     pub half: Option<usize>,
     /// The CPUs that it may use; `None` for any.
     pub allowed: Option<CpuSet>,

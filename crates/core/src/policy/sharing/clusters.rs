@@ -1,7 +1,7 @@
 //! Groups of threads that share data, and how to take one apart where it shares least.
 //!
-//! Merging is transitive. A group keeps the strongest pairs that hold it together (a maximum spanning tree): taking out the weakest of
-//! them splits the group where it shares least.
+//! Merging is transitive. A group keeps the strongest pairs that hold it together (a maximum
+//! spanning tree): taking out the weakest of them splits the group where it shares least.
 
 use super::pairs::Pair;
 use alloc::vec;
@@ -16,7 +16,8 @@ pub struct Cluster {
     pairs: Vec<Pair>,
 }
 
-/// The groups of at least two threads that `pairs` (most samples first) connect, largest first, then by lowest thread.
+/// The groups of at least two threads that `pairs` (most samples first) connect, largest first,
+/// then by lowest thread.
 #[must_use]
 pub fn clusters(pairs: &[Pair], threads: usize) -> Vec<Cluster> {
     let members: Vec<u32> = (0..threads as u32).collect();
@@ -24,7 +25,8 @@ pub fn clusters(pairs: &[Pair], threads: usize) -> Vec<Cluster> {
 }
 
 impl Cluster {
-    /// Takes out the pair with the fewest common samples; parts of a single thread are no cluster any more and are left out.
+    /// Takes out the pair with the fewest common samples; parts of a single thread are no cluster
+    /// any more and are left out.
     #[must_use]
     pub fn split(mut self) -> Vec<Self> {
         self.pairs.pop();
@@ -65,7 +67,8 @@ impl Forest {
     }
 }
 
-/// The groups of at least two of the members (ascending), largest first; pairs that close a circle are dropped.
+/// The groups of at least two of the members (ascending), largest first; pairs that close a circle
+/// are dropped.
 fn groups(members: &[u32], pairs: &[Pair]) -> Vec<Cluster> {
     let place = |thread: u32| members.partition_point(|&member| member < thread) as u32;
     let mut forest = Forest::new(members.len());

@@ -1,4 +1,5 @@
-//! From the model to what clustering looks at: threads with their node, load and data, and who touched which page.
+//! From the model to what clustering looks at: threads with their node, load and data, and who
+//! touched which page.
 
 use super::clusters::{Cluster, clusters};
 use super::pairs::{Pair, pairs};
@@ -16,8 +17,8 @@ use alloc::vec::Vec;
 /// Share of the cycles in stalls on remote caches from which Tam's variant acts (recalled).
 const TAM_STALL_SHARE: f64 = 0.20;
 
-/// All threads of the model, in its order; those of processes that are not `asked` (by place in the model) stay.
-/// `is_held` = by an earlier round.
+/// All threads of the model, in its order; those of processes that are not `asked` (by place in the
+/// model) stay. `is_held` = by an earlier round.
 pub(super) fn sharers(
     model: &Model,
     topology: &Topology,
@@ -51,7 +52,8 @@ pub(super) fn sharers(
     sharers
 }
 
-/// What the memory of a node bears: SAM's misses per second, or N-MASS's MPKI where rates are not known.
+/// What the memory of a node bears: SAM's misses per second, or N-MASS's MPKI where rates are not
+/// known.
 struct Limits {
     misses_per_s: f64,
     mpki: f64,
@@ -89,7 +91,8 @@ pub(super) fn cores(topology: &Topology) -> Vec<usize> {
     (0..topology.node_count()).map(of_node).collect()
 }
 
-/// The groups that the preset's detection finds among the threads of the processes that are `asked` (by place in the model).
+/// The groups that the preset's detection finds among the threads of the processes that are `asked`
+/// (by place in the model).
 pub(super) fn groups(
     model: &Model,
     topology: &Topology,
@@ -132,7 +135,8 @@ fn similar<'a>(
     pairs
 }
 
-/// Whether some thread waits for remote caches in more than a fifth of its cycles; unknown counts as yes.
+/// Whether some thread waits for remote caches in more than a fifth of its cycles; unknown counts
+/// as yes.
 fn stalls_enough(model: &Model, topology: &Topology) -> bool {
     let share = |thread: &Thread| {
         let rates = &thread.rates;
@@ -142,7 +146,8 @@ fn stalls_enough(model: &Model, topology: &Topology) -> bool {
     known.peek().is_none() || known.any(|share| share > TAM_STALL_SHARE)
 }
 
-/// Exact CPUs for threads that change their node: first hardware threads of cores first, of these the cores with the least load.
+/// Exact CPUs for threads that change their node: first hardware threads of cores first, of these
+/// the cores with the least load.
 pub(super) struct ExactCpus<'a> {
     model: &'a Model,
     /// CPUs of each node, best first.

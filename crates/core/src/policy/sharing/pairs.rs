@@ -1,14 +1,17 @@
-//! Which threads touched the same sampled pages, and how often: the experimental code of Carrefour's authors, compiled out there.
+//! Which threads touched the same sampled pages, and how often: the experimental code of
+//! Carrefour's authors, compiled out there.
 //!
-//! A page keeps the set of threads that touched it. Each sample of a thread counts one common sample with every other thread that is
-//! in the set already. Time is linear in the samples; pages are taken one after the other, so no set outlives its page.
+//! A page keeps the set of threads that touched it. Each sample of a thread counts one common
+//! sample with every other thread that is in the set already. Time is linear in the samples; pages
+//! are taken one after the other, so no set outlives its page.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-/// Threads that share one page; with more it is global data, says nothing about groups and is ignored [Tam: entries that most threads
-/// touch are ignored; the number is ours and bounds the time].
+/// Threads that share one page; with more it is global data, says nothing about groups and is
+/// ignored [Tam: entries that most threads touch are ignored; the number is ours and bounds the
+/// time].
 const MAX_SHARERS: usize = 32;
 
 /// Common samples of two threads.

@@ -1,7 +1,9 @@
-//! Where groups of sharers go: to the node that serves most of their accesses, if neither CPUs nor memory suffer.
+//! Where groups of sharers go: to the node that serves most of their accesses, if neither CPUs nor
+//! memory suffer.
 //!
-//! The balance of the load is never given up for a group: no node gets more threads than cores or more demand than the busiest node
-//! had, unless it still has CPU time to spare. Threads without a group make room.
+//! The balance of the load is never given up for a group: no node gets more threads than cores or
+//! more demand than the busiest node had, unless it still has CPU time to spare. Threads without a
+//! group make room.
 
 use super::clusters::Cluster;
 use super::preset::{Hold, Oversized, Preset};
@@ -11,7 +13,8 @@ use alloc::vec::Vec;
 
 /// Groups taken apart in one round at most; later ones wait for the next.
 const MAX_SPLITS: usize = 1024;
-/// Nodes that are tried for a group at most, the best first [inferred: sharers far from their data gain little].
+/// Nodes that are tried for a group at most, the best first [inferred: sharers far from their data
+/// gain little].
 const MAX_TRIED_NODES: usize = 4;
 /// A thread below this share of a CPU needs no core of its own (inferred).
 const RUNNING: f64 = 0.10;
@@ -23,7 +26,8 @@ pub struct Sharer {
     pub node: usize,
     /// CPU time per wall time, 0..=1.
     pub demand: f64,
-    /// Share of a node's memory limit that it takes: its MPKI or its misses per second over what a node bears.
+    /// Share of a node's memory limit that it takes: its MPKI or its misses per second over what a
+    /// node bears.
     pub pressure: f64,
     /// Sampled accesses by the node that served them.
     pub accesses: Vec<u32>,
@@ -88,8 +92,8 @@ pub struct Stay {
 pub struct Placed {
     /// Those that change their node.
     pub shifts: Vec<Shift>,
-    /// Those that are to stay once there is a shift, or somebody of their group is held: the kernel would take them away from it, the
-    /// sooner the more of the others are held.
+    /// Those that are to stay once there is a shift, or somebody of their group is held: the kernel
+    /// would take them away from it, the sooner the more of the others are held.
     pub stays: Vec<Stay>,
 }
 
@@ -139,7 +143,8 @@ struct Floor<'a> {
     on_node: Vec<Vec<u32>>,
     /// Demand per core that no node may pass: that of the busiest at the start, or all cores busy.
     busiest: f64,
-    /// The most that the memory of a node has to bear in any case: at the start, or with a group alone on it.
+    /// The most that the memory of a node has to bear in any case: at the start, or with a group
+    /// alone on it.
     most_pressed: f64,
 }
 
@@ -205,7 +210,8 @@ impl<'a> Floor<'a> {
         self.node[thread as usize] = to;
     }
 
-    /// Nodes for a group: most accesses served, then most members there already, then least demand, then the lower one.
+    /// Nodes for a group: most accesses served, then most members there already, then least demand,
+    /// then the lower one.
     fn preferences(&self, cluster: &Cluster) -> Vec<usize> {
         let mut served = vec![0_u64; self.cores.len()];
         let mut members = vec![0_usize; self.cores.len()];
@@ -262,10 +268,11 @@ impl<'a> Floor<'a> {
         is_held
     }
 
-    /// Sends threads without a group elsewhere until the node has a core for each thread and no more demand than allowed.
+    /// Sends threads without a group elsewhere until the node has a core for each thread and no
+    /// more demand than allowed.
     ///
-    /// Those that need a core go first (who sleeps makes none free), of these those that have least of their data here, then those that
-    /// press most on memory.
+    /// Those that need a core go first (who sleeps makes none free), of these those that have least
+    /// of their data here, then those that press most on memory.
     fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
         for thread in self.displaceable(node) {
             if !self.is_crowded(node) {
@@ -280,8 +287,9 @@ impl<'a> Floor<'a> {
         !self.is_crowded(node)
     }
 
-    /// Whether it is plain without a trial that the node cannot hold the group: more threads too many than there are free cores
-    /// elsewhere, or nobody to send away and too much for its memory.
+    /// Whether it is plain without a trial that the node cannot hold the group: more threads too
+    /// many than there are free cores elsewhere, or nobody to send away and too much for its
+    /// memory.
     fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
         let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
         let (mut running, mut demand, mut pressure) = (0, 0.0, 0.0);
@@ -345,13 +353,14 @@ impl<'a> Floor<'a> {
         !self.preset.spares_node || self.bears(self.loads[node].pressure)
     }
 
-    /// Whether the memory of a node bears this: it is below its limit, or no more than another had to bear.
+    /// Whether the memory of a node bears this: it is below its limit, or no more than another had
+    /// to bear.
     fn bears(&self, pressure: f64) -> bool {
         pressure < 1.0 || self.preset.bears_most_pressed && pressure <= self.most_pressed
     }
 
-    /// Once somebody changes nodes, those of all groups who are where they belong: also of groups that happen to be together. Else those
-    /// of groups of which only a part is held.
+    /// Once somebody changes nodes, those of all groups who are where they belong: also of groups
+    /// that happen to be together. Else those of groups of which only a part is held.
     fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
         if self.preset.hold == Hold::Release {
             return Vec::new();

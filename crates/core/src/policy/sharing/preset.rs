@@ -46,18 +46,21 @@ pub struct Preset {
     pub oversized: Oversized,
     /// How a moved thread is held.
     pub hold: Hold,
-    /// Whether a group goes only where every thread has a core and the memory bears it [Kamali, as Carrefour describes it]; the
-    /// balance of CPU demand counts in any case.
+    /// Whether a group goes only where every thread has a core and the memory bears it [Kamali, as
+    /// Carrefour describes it]; the balance of CPU demand counts in any case.
     pub spares_node: bool,
-    /// What its memory bears is not only its limit but also what the most pressed node had before, or what the most pressing group asks
-    /// for by itself (ours): one thread may ask for more than a node bears wherever it runs.
+    /// What its memory bears is not only its limit but also what the most pressed node had before,
+    /// or what the most pressing group asks for by itself (ours): one thread may ask for more than
+    /// a node bears wherever it runs.
     pub bears_most_pressed: bool,
-    /// Alternate with rounds that leave threads alone, so that pages can follow [Carrefour's authors, experimental code].
+    /// Alternate with rounds that leave threads alone, so that pages can follow [Carrefour's
+    /// authors, experimental code].
     pub alternates: bool,
 }
 
 impl Preset {
-    /// The default: sharers together unless they would fight for the node, groups split where they must be.
+    /// The default: sharers together unless they would fight for the node, groups split where they
+    /// must be.
     pub const KAMALI: Self = Self {
         name: "kamali",
         detection: Detection::CommonSamples { minimum: 5 },
@@ -67,8 +70,8 @@ impl Preset {
         bears_most_pressed: false,
         alternates: false,
     };
-    /// The default where the exchange that brings sharers together is counted, as `auto` does; not by name. What a pair exchanges between
-    /// nodes is itself asked of memory.
+    /// The default where the exchange that brings sharers together is counted, as `auto` does; not
+    /// by name. What a pair exchanges between nodes is itself asked of memory.
     pub const EXCHANGING: Self =
         Self { name: "exchanging", bears_most_pressed: true, ..Self::KAMALI };
     /// The rules of the experimental code of Carrefour's authors.

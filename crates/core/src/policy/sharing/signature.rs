@@ -1,7 +1,9 @@
-//! Sharing signatures of Tam et al. ("Thread Clustering", EuroSys 2007): numbers recalled, not verified; low confidence.
+//! Sharing signatures of Tam et al. ("Thread Clustering", EuroSys 2007): numbers recalled, not
+//! verified; low confidence.
 //!
-//! A thread's signature is 256 saturating 8-bit counters of its remote accesses by address. Similarity is the dot product; counters
-//! that most threads touched are data of everybody and are ignored. A thread joins the first group whose founder it resembles.
+//! A thread's signature is 256 saturating 8-bit counters of its remote accesses by address.
+//! Similarity is the dot product; counters that most threads touched are data of everybody and are
+//! ignored. A thread joins the first group whose founder it resembles.
 
 use alloc::vec::Vec;
 

@@ -19,7 +19,8 @@ fn change(task: Task, at_s: u64, via: Option<usize>, before: &str, given: &str) 
     Change { plan: 1, task, session: 1, at, original, via, cpus: cpus(given) }
 }
 
-/// What a thread that was born at some second and has some mask is taken for, and what it gets back.
+/// What a thread that was born at some second and has some mask is taken for, and what it gets
+/// back.
 fn told(masks: &Masks, task: Task, now: &str) -> String {
     match masks.standing(&task, &cpus(now), None) {
         Standing::Ours(original) => format!("ours, had {}", original.cpus),

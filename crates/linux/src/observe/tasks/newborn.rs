@@ -1,8 +1,10 @@
-//! Tasks that came since the last look, of a program whose tasks mostly come and go between two looks.
+//! Tasks that came since the last look, of a program whose tasks mostly come and go between two
+//! looks.
 //!
-//! To read the memory map of a child, to open its counters and to close them again costs the manager milliseconds, and nothing can be
-//! done for who is gone by the next look. So where most of the newcomers of one look are gone by the next, those that come then
-//! are followed from their second look on. What it costs to watch such a program is in docs/BENCHMARKS.md.
+//! To read the memory map of a child, to open its counters and to close them again costs the
+//! manager milliseconds, and nothing can be done for who is gone by the next look. So where most of
+//! the newcomers of one look are gone by the next, those that come then are followed from their
+//! second look on. What it costs to watch such a program is in docs/BENCHMARKS.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 

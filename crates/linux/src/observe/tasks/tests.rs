@@ -167,7 +167,8 @@ fn of_who_did_not_run_nothing_is_read_but_that() {
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
     let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
     assert_eq!(look(), "10[10@0 11@1]");
-    // Only who runs comes elsewhere or has new threads, so here a real kernel would say nothing new.
+    // Only who runs comes elsewhere or has new threads, so here a real kernel would say nothing
+    // new.
     fixture.process(10, &[(10, 2), (11, 1), (12, 3)], "");
     assert_eq!(look(), "10[10@0 11@1]");
     let schedstat = fixture.root().in_proc("10/task/11/schedstat");

@@ -1,4 +1,5 @@
-//! Damaged model files: whatever one field becomes, the file is refused with a message or every policy decides on it without panicking.
+//! Damaged model files: whatever one field becomes, the file is refused with a message or every
+//! policy decides on it without panicking.
 
 use super::*;
 use proptest::prelude::*;

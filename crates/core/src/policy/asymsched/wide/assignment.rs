@@ -1,14 +1,15 @@
-//! Most valuable assignment of slots to nodes: the Hungarian method with potentials (Kuhn 1955; shortest augmenting paths as in
-//! Jonker and Volgenant 1987).
+//! Most valuable assignment of slots to nodes: the Hungarian method with potentials (Kuhn 1955;
+//! shortest augmenting paths as in Jonker and Volgenant 1987).
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A pair that cannot be. Real gains add up to less than 2⁵¹, and potentials along a path of 64 such pairs still fit.
+/// A pair that cannot be. Real gains add up to less than 2⁵¹, and potentials along a path of 64
+/// such pairs still fit.
 pub(super) const FORBIDDEN: i64 = -(1 << 54);
 
-/// The largest sum of gains when every row gets a column of its own, or `None` if no such assignment avoids forbidden pairs.
-/// `gain(row, column)`; at least as many columns as rows.
+/// The largest sum of gains when every row gets a column of its own, or `None` if no such
+/// assignment avoids forbidden pairs. `gain(row, column)`; at least as many columns as rows.
 pub(super) fn most(rows: usize, columns: usize, gain: impl Fn(usize, usize) -> i64) -> Option<i64> {
     assert!(rows <= columns, "{rows} slots for {columns} nodes");
     let mut state = State::new(rows, columns);

@@ -1,4 +1,5 @@
-//! Branch and bound over "is this node in this block": the larger gain first, the bound of [`super::relaxation`] to cut.
+//! Branch and bound over "is this node in this block": the larger gain first, the bound of
+//! [`super::relaxation`] to cut.
 
 use super::super::problem::Problem;
 use super::super::subset::{Mask, nodes};
@@ -60,8 +61,8 @@ impl<'a> Branch<'a> {
         self.found
     }
 
-    /// Explores all completions. Each level gives a node to a block or closes a block to a node, so the recursion is at most
-    /// nodes × blocks deep; in practice the bound cuts far earlier.
+    /// Explores all completions. Each level gives a node to a block or closes a block to a node, so
+    /// the recursion is at most nodes × blocks deep; in practice the bound cuts far earlier.
     pub(super) fn explore(&mut self, partial: &Partial) {
         let gains = self.relaxation.gains(partial);
         let Some(bound) = self.relaxation.bound(partial, &gains) else { return };
@@ -93,7 +94,8 @@ impl<'a> Branch<'a> {
         matches!(self.goal, Goal::AtLeast { value } if self.incumbent >= value)
     }
 
-    /// The block that has been begun, else the one with most to gain; in it the node that brings most.
+    /// The block that has been begun, else the one with most to gain; in it the node that brings
+    /// most.
     fn choose(&self, partial: &Partial, gains: &Gains) -> (usize, usize) {
         let unfinished = (0..partial.sets.len()).filter(|&block| partial.missing[block] > 0);
         let begun = |block: usize| {
@@ -110,8 +112,8 @@ impl<'a> Branch<'a> {
         (block, node.expect("a bound exists, so a node is free"))
     }
 
-    /// The block itself and, while it is empty, the empty blocks it could change names with: if a node is in none of the placements where
-    /// it is in the first of them, it is in none of them.
+    /// The block itself and, while it is empty, the empty blocks it could change names with: if a
+    /// node is in none of the placements where it is in the first of them, it is in none of them.
     fn twins(&self, partial: &Partial, block: usize) -> Vec<usize> {
         let is_twin = |other: usize| {
             partial.sets[block] == 0

@@ -1,7 +1,9 @@
-//! The second criterion beyond the tables: a good placement by local search, a lower bound by asking what must move.
+//! The second criterion beyond the tables: a good placement by local search, a lower bound by
+//! asking what must move.
 //!
-//! Sets of nodes whose occupants may move are tried in order of their bytes. As long as the relaxation proves that none of them
-//! can reach the threshold with everyone else in place, their bytes are a lower bound; the first one that does reach it is the optimum.
+//! Sets of nodes whose occupants may move are tried in order of their bytes. As long as the
+//! relaxation proves that none of them can reach the threshold with everyone else in place, their
+//! bytes are a lower bound; the first one that does reach it is the optimum.
 
 use super::super::least_movement::Least;
 use super::super::local;
@@ -32,8 +34,9 @@ pub(super) fn search(
     Least { sets, kept_bound: total - tried_bound.min(moved) }
 }
 
-/// Lets more and more move until it is good enough or as much as the placement in hand moves. Returns a placement that moves less than that,
-/// if there is one, and the bytes below which nothing is good enough.
+/// Lets more and more move until it is good enough or as much as the placement in hand moves.
+/// Returns a placement that moves less than that, if there is one, and the bytes below which
+/// nothing is good enough.
 fn try_movers(
     problem: &Problem,
     relaxation: &Relaxation<'_>,
@@ -63,7 +66,8 @@ fn try_movers(
     (None, bound)
 }
 
-/// Everyone stays except the occupants of some nodes, who may go anywhere among the nodes that are then free.
+/// Everyone stays except the occupants of some nodes, who may go anywhere among the nodes that are
+/// then free.
 fn with_movers(problem: &Problem, movers: Mask) -> Partial {
     let mut partial = Partial::empty(problem);
     for (block, own) in problem.blocks.iter().enumerate() {
@@ -78,7 +82,8 @@ struct Movers {
     /// Nodes by rising bytes.
     order: Vec<usize>,
     bytes: Vec<u64>,
-    /// (bytes, ranks as bits, highest rank): each set once, reached from the one without its highest rank or with that one lower.
+    /// (bytes, ranks as bits, highest rank): each set once, reached from the one without its
+    /// highest rank or with that one lower.
     queue: BTreeSet<(u64, u64, usize)>,
 }
 

@@ -1,8 +1,10 @@
-//! An upper bound for partly filled blocks: the Gilmore-Lawler bound (Gilmore 1962, Lawler 1963) in its form for node sets.
+//! An upper bound for partly filled blocks: the Gilmore-Lawler bound (Gilmore 1962, Lawler 1963) in
+//! its form for node sets.
 //!
-//! Each free node is offered to each block at what it would add if it got the best neighbours there are: the pairs with nodes
-//! already placed exactly, those with nodes still to come by the fastest free ones, half of each pair on either side. The most valuable
-//! assignment of nodes to open slots at these prices is never below the best completion.
+//! Each free node is offered to each block at what it would add if it got the best neighbours there
+//! are: the pairs with nodes already placed exactly, those with nodes still to come by the fastest
+//! free ones, half of each pair on either side. The most valuable assignment of nodes to open slots
+//! at these prices is never below the best completion.
 
 use super::super::problem::Problem;
 use super::super::subset::{Mask, nodes};
