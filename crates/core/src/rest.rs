@@ -6,14 +6,16 @@
 //! dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside the
 //! cores, which cost the program nothing, are looked at meanwhile. What is seen there, once in
 //! [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went,
-//! another use of CPUs, a busy thread on another node, other traffic between nodes. What only the
-//! program's own counters would tell is seen when counting goes on.
+//! another use of CPUs, a busy thread on another node, other traffic between nodes. Where threads
+//! take turns on CPUs, the kernel shares those out anew all the time, which is no reason. What only
+//! the program's own counters would tell is seen when counting goes on.
 
 mod price;
 
 pub(crate) use self::price::is_dear;
 use crate::limits::{LONGEST_REST, QUIET_BEFORE_REST, WATCH_BETWEEN_RESTS};
 use crate::observation::{Counter, Observation, ProcessObservation, ThreadObservation};
+use crate::policy::home::Crowded;
 use crate::topology::Topology;
 use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::BTreeMap;
@@ -77,16 +79,25 @@ pub struct Rest {
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Seen {
     at: Nanos,
-    processes: BTreeMap<(Pid, Nanos), BTreeMap<Tid, Ran>>,
+    processes: BTreeMap<(Pid, Nanos), Threads>,
     /// Requests from node to node, or bytes by link; none where neither is counted.
     traffic: Vec<Counter>,
 }
+
+/// The threads of a process.
+type Threads = BTreeMap<Tid, Ran>;
 
 /// Where a thread ran last, and its time there and elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ran {
     cpu: usize,
     time: Nanos,
+}
+
+impl Ran {
+    fn is_busy_since(self, before: Self, elapsed: Nanos) -> bool {
+        self.time.since(before.time).seconds() > IDLE_CPUS * elapsed.seconds()
+    }
 }
 
 impl Seen {
@@ -98,8 +109,7 @@ impl Seen {
         // a rest.
         let has_run = |thread: &&ThreadObservation| thread.cpu_time > Nanos(0);
         let threads = |process: &ProcessObservation| {
-            let threads: BTreeMap<Tid, Ran> =
-                process.threads.iter().filter(has_run).map(ran).collect();
+            let threads: Threads = process.threads.iter().filter(has_run).map(ran).collect();
             ((process.pid, process.started), threads)
         };
         let requests = observation.node_traffic.iter().flat_map(|nodes| nodes.rows().flatten());
@@ -115,6 +125,23 @@ impl Seen {
                 .collect(),
             traffic: requests.chain(links).copied().collect(),
         }
+    }
+
+    /// Threads that were busy since `earlier`.
+    fn busy_since(&self, earlier: &Self) -> usize {
+        let elapsed = self.at.since(earlier.at);
+        let pairs = self
+            .processes
+            .iter()
+            .filter_map(|(process, now)| Some((earlier.processes.get(process)?, now)));
+        let busy = |(before, now): (&Threads, &Threads)| {
+            let is_busy = |(tid, now): &(&Tid, &Ran)| match before.get(*tid) {
+                Some(before) => now.is_busy_since(*before, elapsed),
+                None => false,
+            };
+            now.iter().filter(is_busy).count()
+        };
+        pairs.map(busy).sum()
     }
 
     /// What was counted a second since `earlier`; `None` where not all of it was, or nothing is. A
@@ -162,10 +189,18 @@ impl Rest {
     pub fn is_disturbed_by(&mut self, observation: &Observation, topology: &Topology) -> bool {
         let last = core::mem::replace(&mut self.last, Seen::of(observation));
         let elapsed = self.last.at.since(last.at);
+        let cpus = topology.usable(&topology.all_cpus()).len();
+        let is_crowd = Crowded { threads: self.last.busy_since(&last), cpus }.is_crowd();
+        let is_other = |(pid, _): &(Pid, Nanos), before: &Threads, now: &Threads| {
+            !before.keys().eq(now.keys())
+                || (!is_crowd && is_elsewhere(before, now, elapsed, topology))
+                || (elapsed >= SHORTEST_SHARE
+                    && self.is_other_use(*pid, used(before, now) / elapsed.seconds(), is_crowd))
+        };
         last.processes.len() != self.last.processes.len()
             || last.processes.iter().any(|(process, before)| {
                 let now = self.last.processes.get(process);
-                now.is_none_or(|now| self.is_other(process.0, before, now, elapsed, topology))
+                now.is_none_or(|now| is_other(process, before, now))
             })
             || (elapsed >= SHORTEST_SHARE && self.is_other_traffic(&last))
     }
@@ -185,32 +220,28 @@ impl Rest {
         other.sum::<f64>() / 2.0 > OTHER_WAYS
     }
 
-    fn is_other(
-        &self,
-        pid: Pid,
-        before: &BTreeMap<Tid, Ran>,
-        now: &BTreeMap<Tid, Ran>,
-        elapsed: Nanos,
-        topology: &Topology,
-    ) -> bool {
-        if !before.keys().eq(now.keys()) {
-            return true;
-        }
-        let mut used = Nanos(0);
-        for (before, now) in before.values().zip(now.values()) {
-            let time = now.time.since(before.time);
-            used.0 += time.0;
-            let is_busy = time.seconds() > IDLE_CPUS * elapsed.seconds();
-            if is_busy && topology.node_of_cpu(before.cpu) != topology.node_of_cpu(now.cpu) {
-                return true;
-            }
-        }
-        elapsed >= SHORTEST_SHARE
-            && self.cpus.get(&pid).is_some_and(|cpus| {
-                let uses = used.seconds() / elapsed.seconds();
-                uses.max(*cpus) > IDLE_CPUS && (uses - cpus).abs() > OTHER_USE * cpus
-            })
+    /// Of a crowd only who begins or ceases to run: how the kernel shares CPUs out changes all the
+    /// time.
+    fn is_other_use(&self, pid: Pid, uses: f64, is_crowd: bool) -> bool {
+        self.cpus.get(&pid).is_some_and(|cpus| match is_crowd {
+            true => (uses > IDLE_CPUS) != (*cpus > IDLE_CPUS),
+            false => uses.max(*cpus) > IDLE_CPUS && (uses - cpus).abs() > OTHER_USE * cpus,
+        })
     }
+}
+
+/// Seconds that threads ran.
+fn used(before: &Threads, now: &Threads) -> f64 {
+    let ran = |(before, now): (&Ran, &Ran)| now.time.since(before.time).seconds();
+    before.values().zip(now.values()).map(ran).sum()
+}
+
+/// Whether a busy thread is on another node than before.
+fn is_elsewhere(before: &Threads, now: &Threads, elapsed: Nanos, topology: &Topology) -> bool {
+    before.values().zip(now.values()).any(|(before, now)| {
+        now.is_busy_since(*before, elapsed)
+            && topology.node_of_cpu(before.cpu) != topology.node_of_cpu(now.cpu)
+    })
 }
 
 #[cfg(test)]
@@ -309,6 +340,27 @@ mod tests {
     fn traffic(ms: u64, requests: [u64; 4]) -> Observation {
         let node_traffic = Matrix::from_fn(2, |a, h| Counter::exact(requests[2 * a + h]));
         Observation { node_traffic: Some(node_traffic), ..seen(ms, vec![]) }
+    }
+
+    #[test]
+    fn where_threads_take_turns_who_runs_where_and_for_how_long_does_not_end_it() {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let at = |ms, ran: [(usize, u64); 5]| {
+            let threads = (1..).zip(ran).map(|(tid, (cpu, ran))| (tid, cpu, ran));
+            let of = |thread: (u32, usize, u64)| process(thread.0, &[thread]);
+            seen(ms, threads.map(of).collect())
+        };
+        let begins = at(1000, [(0, 900), (1, 900), (2, 900), (3, 900), (3, 900)]);
+        let is_disturbed = |ran: [(usize, u64); 5]| {
+            let cpus = (1..=5).map(|pid| (Pid(pid), 0.8)).collect();
+            let mut rest = Rest::new(LONGEST_REST, (&begins, &begins), cpus);
+            rest.is_disturbed_by(&at(2000, ran), &machine)
+        };
+        let other = [(2, 1900), (1, 1900), (2, 1400), (3, 1300), (0, 1300)];
+        assert!(!is_disturbed(other));
+        let mut four = other;
+        four[4].1 = 900;
+        assert!(is_disturbed(four), "the fifth stopped, and four have a CPU each");
     }
 
     #[test]

@@ -115,7 +115,8 @@ impl Group<'_> {
 }
 
 impl Crowded {
-    fn is_crowd(self) -> bool {
+    /// Whether so many threads for so few CPUs are a crowd.
+    pub(crate) fn is_crowd(self) -> bool {
         4 * self.threads >= CROWD_OF_FOUR * self.cpus
     }
 }
