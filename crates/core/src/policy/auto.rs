@@ -129,7 +129,11 @@ impl Auto {
     #[must_use]
     pub fn new(carrefour: &CarrefourPreset) -> Self {
         let carrefour = CarrefourPreset {
-            feedback: LP.feedback.map(|lp| Feedback { only_where_asked: true, ..lp }),
+            feedback: LP.feedback.map(|lp| Feedback {
+                only_where_asked: true,
+                waits_only_where_idle: true,
+                ..lp
+            }),
             idle_period: LP.idle_period,
             ..carrefour.clone()
         };

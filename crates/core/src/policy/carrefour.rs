@@ -184,10 +184,13 @@ impl Carrefour {
 
     /// The shortest time for which an application waits, if all others are left alone until then.
     fn shortest_wait<E>(&self, model: &Model, verdicts: &[Result<Gates, E>]) -> Option<Nanos> {
+        let only_where_idle = self.preset.feedback?.waits_only_where_idle;
         let wait = |app: &App| self.apps.get(&app.pid).and_then(|state| state.wait(model.at));
-        let mut others = model.apps.iter().zip(verdicts).filter(|(app, _)| wait(app).is_none());
-        let are_left = others.all(|(_, verdict)| verdict.is_err());
-        model.apps.iter().filter_map(wait).min().filter(|_| are_left)
+        let is_watched = |(app, verdict): (&App, &Result<Gates, E>)| {
+            verdict.is_ok() && (only_where_idle || wait(app).is_none())
+        };
+        let is_idle = !model.apps.iter().zip(verdicts).any(is_watched);
+        model.apps.iter().filter_map(wait).min().filter(|_| is_idle)
     }
 
     /// The sampling rate that an application should have now, and why. `changes` of placement were

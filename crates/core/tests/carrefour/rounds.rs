@@ -5,8 +5,8 @@ use super::notation::{carrefour, model, proposals, render};
 use expect_test::{Expect, expect};
 use rondpoint_core::observation::Replica;
 use rondpoint_core::plan::{PageCounts, Sampling, StepResult};
-use rondpoint_core::policy::carrefour::Carrefour;
-use rondpoint_core::{Action, Nanos, Outcome, Plan, Policy, Proposal, Random};
+use rondpoint_core::policy::carrefour::{Carrefour, preset};
+use rondpoint_core::{Action, Nanos, Outcome, Pid, Plan, Policy, Proposal, Random};
 
 const SHARED: &str = "node:4 core:4\nload 100 0 0 0\napp 1\npages 40 home 0: 1x2 2x3 w1";
 
@@ -179,6 +179,28 @@ fn it_does_not_rest_while_another_program_is_looked_at_closely() {
     // use.
     let [one, five] = [1, 5].map(Nanos::from_secs);
     assert_eq!([jam, &two, &two].map(&mut period), [one, one, five]);
+}
+
+/// Interleaving was of no use to the first round, and in the second its threads use each other's
+/// nodes, which is a case for another mechanism.
+#[test]
+fn auto_does_not_rest_while_a_program_goes_on_with_another_mechanism() {
+    let period = |waits_only_where_idle: bool| {
+        let mut preset = preset::LP.clone();
+        if let Some(feedback) = &mut preset.feedback {
+            feedback.waits_only_where_idle = waits_only_where_idle;
+        }
+        let mut policy = Carrefour::new(preset);
+        let jam = "matrix 90 0 0 0 / 5 5 0 0 / 5 0 5 0 / 5 0 0 5\napp 1";
+        let remote = "matrix 80 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1";
+        for text in [jam, remote] {
+            drop(proposals(&mut policy, &format!("node:4 core:4\n{text}"), 1));
+        }
+        let goes_on = policy.mechanisms(Pid(1)).map(|used| (used.interleaving, used.colocation));
+        (goes_on, policy.period())
+    };
+    assert_eq!(period(false), (Some((false, true)), Nanos::from_secs(5)), "as published");
+    assert_eq!(period(true), (Some((false, true)), Nanos::from_secs(1)));
 }
 
 #[test]

@@ -180,6 +180,10 @@ pub struct Feedback {
     /// Only a round that found pages to move is judged (our choice): one that had no samples yet
     /// has tried nothing. The author code judges each.
     pub only_where_asked: bool,
+    /// The longer period begins only when nobody is looked at closely any more (our choice): an
+    /// application that goes on with another mechanism would be sampled at the full rate all the
+    /// while. The author code waits all the same.
+    pub waits_only_where_idle: bool,
 }
 
 /// Optional stabilisers of the author code.
@@ -345,6 +349,7 @@ pub const LP: Preset = Preset {
         imbalance_gain: 10.0,
         local_loss: 5.0,
         only_where_asked: false,
+        waits_only_where_idle: false,
     }),
     ..CODE
 };
