@@ -50,6 +50,7 @@ mod nearer;
 mod paired;
 mod past;
 mod private;
+mod promised;
 mod rates;
 
 pub use held::Held;
@@ -59,8 +60,9 @@ use self::flags::Flags;
 use self::gathered::{Gathered, by_counters};
 use self::nearer::no_nearer;
 use self::paired::Paired;
-use self::past::{EPOCH, Past, RESTING_EPOCHS, unpromised};
+use self::past::{EPOCH, Past, RESTING_EPOCHS};
 use self::private::{Data, Private};
+use self::promised::reserve;
 use self::rates::Rates;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
@@ -73,7 +75,7 @@ use crate::model::{App, Model};
 use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::{Bytes, Nanos, PAGE_SHIFT, Pid, Tid};
+use crate::units::{Nanos, PAGE_SHIFT, Pid, Tid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -412,18 +414,6 @@ fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {
     let action = Action::Unreplicate { pid: app.pid, pages };
     let proposal = Proposal { policy: cause.policy, action, reason: cause.reason.clone() };
     app.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()).then_some(proposal)
-}
-
-/// Takes what is promised to memory on its way out of the free memory.
-fn reserve(model: &mut Model, asymsched: &AsymSched) {
-    let Some(free) = &model.free_memory else { return };
-    let promised = model.apps.iter().flat_map(|app| {
-        asymsched.on_the_way(app.pid).iter().map(|step| {
-            let resident = |memory: &Vec<Bytes>| memory.get(step.from).copied();
-            (step.to, app.memory.as_ref().and_then(resident).unwrap_or(Bytes(0)))
-        })
-    });
-    model.free_memory = Some(unpromised(free, promised));
 }
 
 impl Policy for Auto {

@@ -6,9 +6,8 @@ use crate::limits::MAX_REMEMBERED_PAGES;
 use crate::model::{App, Model};
 use crate::plan::{Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, StepResult};
 use crate::policy::asymsched::AsymSchedReason;
-use crate::units::{Bytes, Nanos, Pid, Tid};
+use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 /// Epochs for which threads rest before pages are placed (K) [ALGORITHMS 5.3, inferred: Carrefour
 /// assumes that thread placement is finished].
@@ -184,24 +183,13 @@ impl Process {
     }
 }
 
-/// Free memory of each node without what is promised to memory that follows its threads.
-pub(super) fn unpromised(
-    free: &[Bytes],
-    promised: impl Iterator<Item = (usize, Bytes)>,
-) -> Vec<Bytes> {
-    let mut left = free.to_vec();
-    for (node, bytes) in promised {
-        left[node] = Bytes(left[node].0.saturating_sub(bytes.0));
-    }
-    left
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
     use crate::plan::PageCounts;
     use crate::policy::nmass::{Cause, Due, NMassReason, Penalty, PenaltySource};
+    use crate::units::Bytes;
     use alloc::string::String;
     use alloc::vec;
 
@@ -335,12 +323,5 @@ mod tests {
         other.apps[0].started = Nanos::from_secs(9);
         past.advance(&other);
         assert_eq!(past.threads_moved(PID), None);
-    }
-
-    #[test]
-    fn what_is_promised_is_not_free() {
-        let gib = Bytes::from_gib;
-        let promised = [(0, gib(1)), (1, gib(3)), (0, gib(1))].into_iter();
-        assert_eq!(unpromised(&[gib(4), gib(2)], promised), [gib(2), Bytes(0)]);
     }
 }
