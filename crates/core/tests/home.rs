@@ -138,7 +138,8 @@ fn a_thread_on_each_cpu_and_a_helper_are_no_crowd() {
 
 #[test]
 fn a_node_takes_no_more_than_its_share_and_none_if_its_pages_have_to_go() {
-    // Five have their data on node 0, whose share is four: who is there goes first.
+    // Five have their data on node 0, whose share is four: who is there goes first, and the fifth
+    // stays where it is.
     let holds = |line: &str| {
         let mut world = World::new();
         let model = world.model(&drawn(line));
@@ -149,10 +150,28 @@ fn a_node_takes_no_more_than_its_share_and_none_if_its_pages_have_to_go() {
         };
         text.lines().filter_map(of_thread).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(holds("2>0 0>0 0>0 1>0 1>0 2>1 3>1 3>1"), "1 2 3 4 5 6 7");
+    assert_eq!(holds("2>0 0>0 0>0 1>0 1>0 2>1 3>1 3>1"), "0 1 2 3 4 5 6 7");
     // Six are half as many again; of seven none is held, though one of the others is.
-    assert_eq!(holds("2>0 2>0 0>0 0>0 1>0 1>0 2>1 3>1"), "2 3 4 5 6 7");
+    assert_eq!(holds("2>0 2>0 0>0 0>0 1>0 1>0 2>1 3>1"), "0 1 2 3 4 5 6 7");
     assert_eq!(holds("2>0 2>0 3>0 0>0 0>0 1>0 1>0 3>1"), "7");
+}
+
+#[test]
+fn who_is_beyond_the_share_is_held_where_room_is_left_for_as_long_as_there_is() {
+    let mut world = World::new();
+    let begun = world.model(&drawn("2>0 0>0 0>0 1>0 1>0 2>1 3>1 3>1"));
+    let text = world.round(&begun);
+    let beside = "thread 0 of 7 to CPUs 2-3: 1→1, for node 0, where its data is, has its share: 8 threads take turns on 4 CPUs";
+    assert!(text.lines().any(|line| line == beside), "{text}");
+    let as_held = world.model(&drawn("2>0 0>0 0>0 1>0 1>0 2>1 3>1 3>1"));
+    assert_eq!(world.round(&as_held), "nothing\n");
+    // Its data came.
+    let come = world.model(&drawn("2>1 0>0 0>0 1>0 1>0 2>1 3>1 3>1"));
+    assert_eq!(world.round(&come), "nothing\n");
+    // One of the others ended: it goes to its data.
+    let ended = world.model(&drawn("2>0 0>0 0>0 1>0 1>1 2>1 3>1 3>1"));
+    let text = world.round(&ended);
+    assert!(text.contains("thread 0 of 7 to CPUs 0-1: goes to its data, 1→0"), "{text}");
 }
 
 #[test]
@@ -186,13 +205,12 @@ fn who_is_held_stays_so_until_its_data_is_elsewhere_or_too_many_have_theirs_ther
     let mut quiet = world.model(&quiet);
     quiet.threads[0].rates.memory_per_s = Some(0.0);
     assert_eq!(world.round(&quiet), "nothing\n");
-    // The data of one is on two nodes now, that of another on the other node.
+    // The data of one is on two nodes now, that of another on the other node, which has its share.
     let mut moved = home.clone();
     (moved[0].data, moved[1].data) = ('-', '1');
     let moved = world.model(&moved);
     expect![[r#"
         thread 0 of 7 to CPUs 0-3: may leave node 0: 2 threads have their data there, its share is 4
-        thread 1 of 7 to CPUs 0-3: may leave node 0: 2 threads have their data there, its share is 4
     "#]]
     .assert_eq(&world.round(&moved));
     assert_eq!(world.masks[0], Some(world.topology.all_cpus()));
@@ -264,10 +282,10 @@ fn a_crowd_is_one_of_the_cpus_that_a_process_may_use() {
         thread.allowed = [0, 2].into_iter().collect();
     }
     expect![[r#"
+        thread 0 of 7 to CPUs 2: goes to its data, 0→1: 4 threads take turns on 2 CPUs
         thread 1 of 7 to CPUs 0: stays on node 0, where its data is: 4 threads take turns on 2 CPUs
         thread 2 of 7 to CPUs 0: goes to its data, 1→0: 4 threads take turns on 2 CPUs
         thread 3 of 7 to CPUs 2: stays on node 1, where its data is: 4 threads take turns on 2 CPUs
-        thread 0 of 7 to CPUs 2: goes to its data, 0→1: 4 threads take turns on 2 CPUs
     "#]]
     .assert_eq(&world.round(&model));
 }

@@ -8,9 +8,11 @@
 //! docs/EVALUATION.md). So each thread whose samples name one node is held on the CPUs of that
 //! node, where the kernel goes on balancing.
 //!
-//! No node takes more than its share of the threads. If half as many again have their data there,
-//! it takes none: then pages have to go, not threads. Whoever is held beyond that, or has its data
-//! elsewhere now, is let go. Ours: none of the four systems looks at more threads than CPUs.
+//! No node takes more than its share of the threads. Who is beyond that is held where room is left:
+//! it is away from its data wherever it is taken, and where it stays its data can come. If half as
+//! many again have their data on a node, it takes none: then pages have to go, not threads. Whoever
+//! is held beyond that, or has its data elsewhere now, is let go. Ours: none of the four systems
+//! looks at more threads than CPUs.
 
 use super::sam::{Basis, Thresholds};
 use super::{Policy, Registered};
@@ -79,6 +81,18 @@ pub enum HomeReason {
         from: usize,
         /// Its home.
         node: usize,
+        /// The crowd.
+        crowded: Crowded,
+    },
+    /// The node of the thread's data has its share of threads, so it is held where room is left, and
+    /// its data may come.
+    Beside {
+        /// Where it ran.
+        from: usize,
+        /// Where it is held.
+        node: usize,
+        /// Its home.
+        home: usize,
         /// The crowd.
         crowded: Crowded,
     },
@@ -188,48 +202,75 @@ impl Home {
                 .filter(|(_, thread)| thread.exempt.is_none() && thread.is_running())
         };
         let mut homed = vec![Vec::new(); topology.node_count()];
-        for (app, thread) in movable() {
+        for (_, thread) in movable() {
             let is_held = self.held.contains_key(&thread.tid);
             let home = self.homes.get(&thread.tid);
             let home = home.filter(|_| is_held || uses_memory(thread, thresholds));
             if let Some(&home) = home.filter(|home| !usable_on(thread, **home, topology).is_empty())
             {
-                homed[home].push((app, thread));
+                homed[home].push(thread);
             }
         }
         let is_drifting = group.crowded().is_crowd() && self.is_anybody_away(movable(), topology);
-        let mut proposals = Vec::new();
-        let mut staying = BTreeSet::new();
+        let places = self.places(group, &mut homed, topology);
+        let propose = |(app, thread): (&'a App, &'a Thread)| {
+            let held = self.held.get(&thread.tid).copied();
+            let (cpus, reason) = match (places.get(&thread.tid).copied(), held) {
+                (Some(node), held) if held != Some(node) && is_drifting => {
+                    let from = topology.node_of_cpu(thread.cpu);
+                    let home = self.homes.get(&thread.tid).copied().unwrap_or(node);
+                    let crowded = group.crowded();
+                    (usable_on(thread, node, topology), held_on(from, node, home, crowded))
+                }
+                (None, Some(node)) => {
+                    let (threads, share) = (homed[node].len(), group.share(topology, node));
+                    let reason = HomeReason::Release { node, threads, share };
+                    (topology.usable(&thread.allowed), reason)
+                }
+                _ => return None,
+            };
+            Some((affinity(app, thread, cpus, reason), app, thread))
+        };
+        movable().filter_map(propose).collect()
+    }
+
+    /// The node on which each thread stays: its home, in the order of who is held there and who is
+    /// there; for those beyond its share, in a crowd, one where room is left.
+    fn places(
+        &self,
+        group: &Group<'_>,
+        homed: &mut [Vec<&Thread>],
+        topology: &Topology,
+    ) -> BTreeMap<Tid, usize> {
+        let mut places = BTreeMap::new();
+        let mut room: Vec<usize> =
+            (0..homed.len()).map(|node| group.share(topology, node)).collect();
+        let mut beyond = Vec::new();
         for (node, threads) in homed.iter_mut().enumerate() {
-            let share = group.share(topology, node);
+            let share = room[node];
             if threads.len() > share + share / 2 {
                 continue;
             }
             let is_here = |thread: &Thread| topology.node_of_cpu(thread.cpu) == node;
-            threads.sort_by_key(|(_, thread)| {
-                (self.held.get(&thread.tid) != Some(&node), !is_here(thread))
-            });
-            for &(app, thread) in threads.iter().take(share) {
-                staying.insert(thread.tid);
-                let is_held = self.held.get(&thread.tid) == Some(&node);
-                if !is_held && is_drifting {
-                    proposals.push((
-                        hold(app, thread, node, group.crowded(), topology),
-                        app,
-                        thread,
-                    ));
-                }
+            threads.sort_by_key(|one| (self.held.get(&one.tid) != Some(&node), !is_here(one)));
+            let (within, others) = threads.split_at(share.min(threads.len()));
+            places.extend(within.iter().map(|thread| (thread.tid, node)));
+            room[node] -= within.len();
+            beyond.extend(others);
+        }
+        for thread in beyond.into_iter().filter(|_| group.crowded().is_crowd()) {
+            let has_room =
+                |node: &usize| room[*node] > 0 && !usable_on(thread, *node, topology).is_empty();
+            let order = |node: &usize| {
+                let is_held = self.held.get(&thread.tid) == Some(node);
+                (is_held, topology.node_of_cpu(thread.cpu) == *node, room[*node])
+            };
+            if let Some(node) = (0..room.len()).filter(has_room).max_by_key(order) {
+                places.insert(thread.tid, node);
+                room[node] -= 1;
             }
         }
-        for (app, thread) in movable().filter(|(_, thread)| !staying.contains(&thread.tid)) {
-            if let Some(&node) = self.held.get(&thread.tid) {
-                let (threads, share) = (homed[node].len(), group.share(topology, node));
-                let reason = HomeReason::Release { node, threads, share };
-                let cpus = topology.usable(&thread.allowed);
-                proposals.push((affinity(app, thread, cpus, reason), app, thread));
-            }
-        }
-        proposals
+        places
     }
 
     /// Whether one of the threads is on another node than its data: whom the kernel takes next is
@@ -286,16 +327,11 @@ fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
     topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
 }
 
-fn hold(
-    app: &App,
-    thread: &Thread,
-    node: usize,
-    crowded: Crowded,
-    topology: &Topology,
-) -> Proposal {
-    let from = topology.node_of_cpu(thread.cpu);
-    let reason = HomeReason::Hold { from, node, crowded };
-    affinity(app, thread, usable_on(thread, node, topology), reason)
+fn held_on(from: usize, node: usize, home: usize, crowded: Crowded) -> HomeReason {
+    match home == node {
+        true => HomeReason::Hold { from, node, crowded },
+        false => HomeReason::Beside { from, node, home, crowded },
+    }
 }
 
 fn affinity(app: &App, thread: &Thread, cpus: CpuSet, reason: HomeReason) -> Proposal {
@@ -319,7 +355,9 @@ impl Policy for Home {
         for step in done.filter_map(|outcome| plan.steps.get(outcome.step)) {
             let Action::SetAffinity { tid, .. } = step.action else { continue };
             match step.reason {
-                Reason::Home(HomeReason::Hold { node, .. }) => self.held.insert(tid, node),
+                Reason::Home(HomeReason::Hold { node, .. } | HomeReason::Beside { node, .. }) => {
+                    self.held.insert(tid, node)
+                }
                 _ => self.held.remove(&tid),
             };
         }
@@ -335,6 +373,10 @@ impl fmt::Display for HomeReason {
             Self::Hold { from, node, crowded } => {
                 write!(f, "goes to its data, {from}→{node}: {crowded}")
             }
+            Self::Beside { from, node, home, crowded } => write!(
+                f,
+                "{from}→{node}, for node {home}, where its data is, has its share: {crowded}"
+            ),
             Self::Release { node, threads, share } => write!(
                 f,
                 "may leave node {node}: {threads} threads have their data there, its share is {share}"
