@@ -84,8 +84,8 @@ pub enum HomeReason {
         /// The crowd.
         crowded: Crowded,
     },
-    /// The node of the thread's data has its share of threads, so it is held where room is left, and
-    /// its data may come.
+    /// The node of the thread's data has its share of threads, so it is held where room is left,
+    /// and its data may come.
     Beside {
         /// Where it ran.
         from: usize,
