@@ -11,8 +11,8 @@
 //! No node takes more than its share of the threads. Who is beyond that is held where room is left:
 //! it is away from its data wherever it is taken, and where it stays its data can come. If half as
 //! many again have their data on a node, it takes none: then pages have to go, not threads. Whoever
-//! is held beyond that, or has its data elsewhere now, is let go. Ours: none of the four systems
-//! looks at more threads than CPUs.
+//! is held and has no such place any more is let go. Ours: none of the four systems looks at more
+//! threads than CPUs.
 
 use super::sam::{Basis, Thresholds};
 use super::{Policy, Registered};

@@ -30,7 +30,7 @@ pub struct AppState {
     pub(super) idle_rounds: u32,
     /// Mechanisms of the last round and what was measured when it began.
     pub(super) last: Option<Round>,
-    /// A mechanism was of no use: until then none is tried again.
+    /// A mechanism was of no use: until then only those that were not go on.
     pub(super) waits_until: Nanos,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
