@@ -1,5 +1,5 @@
 //! `./x dist`: `rondpoint` as one static file for each server architecture, tried out as far as
-//! this machine can.
+//! this machine can, with its man pages and shell completions.
 //!
 //! The targets are musl's, whose C library comes with Rust's own target files, and the linker is
 //! the one that comes with the compiler: no C toolchain is needed for either, nor any of the other
@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let list = folder.join("SHA256SUMS");
     fs::write(&list, &sums).with_context(|| format!("{}: cannot write", list.display()))?;
     print!("{sums}");
+    println!("{} man pages and shell completions", manual(&folder)?);
     println!("in {}", folder.display());
     Ok(())
 }
@@ -81,6 +82,36 @@ pub(crate) fn test() -> Result<Tally> {
     run(&Arguments { machine: Some(TARGETS[0].machine.to_owned()) }).map(|()| Tally::one(true))
 }
 
+/// Man pages into `man`, completions into `completions`; returns how many files. A program that
+/// runs here writes them: the feature `manual` gives it the command for that.
+fn manual(folder: &Path) -> Result<usize> {
+    for name in ["man", "completions"] {
+        // A page of a command that has gone must not be shipped.
+        let old = folder.join(name);
+        if old.exists() {
+            fs::remove_dir_all(&old)
+                .with_context(|| format!("{}: cannot remove", old.display()))?;
+        }
+    }
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(["run", "--quiet", "--package", "rondpoint"]);
+    command.args(["--features", "manual", "--", "manual"]).arg(folder);
+    let output = command.output().context("cargo: cannot run")?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("cannot write the man pages: {}", errors.trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().count())
+}
+
+/// What git calls the commit, with a mark where files differ from it. Empty without git.
+fn commit() -> String {
+    let describe = ["describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"];
+    let output = Command::new("git").current_dir(root()).args(describe).output();
+    let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    String::from_utf8_lossy(&text.unwrap_or_default()).trim().to_owned()
+}
+
 /// A release build, linked by the compiler's own linker. Returns the program.
 fn build(target: &Target) -> Result<PathBuf> {
     provide_target(target)?;
@@ -88,6 +119,7 @@ fn build(target: &Target) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(["build", "--quiet", "--release", "--package", "rondpoint"]);
     command.args(["--target", target.name, "--target-dir"]).arg(&folder);
+    command.env("RONDPOINT_COMMIT", commit());
     command.env("RUSTFLAGS", "-Clinker=rust-lld -Clink-self-contained=yes -Cstrip=symbols");
     if !command.status().context("cargo: cannot run")?.success() {
         bail!("cannot build rondpoint for {}", target.name);

@@ -144,6 +144,9 @@ fn cargo_build(target_folder: &Path, packages: &[&str], static_target: Option<&s
         .args(["build", "--quiet", "--release", "--target-dir"])
         .arg(target_folder);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
+    // A commit in the program would make another guest of each, and no run could be taken from the
+    // cache.
+    command.env("RONDPOINT_COMMIT", "");
     if let Some(target) = static_target {
         command.args(["--target", target]).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
     }

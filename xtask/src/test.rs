@@ -42,10 +42,16 @@ impl Tally {
 /// A stage: what is said when it begins, and what it does.
 type Stage = (&'static str, fn() -> Result<Tally>);
 
+/// What is only built for `./x dist` is linted and tested too.
+const FEATURES: [&str; 2] = ["--features", "rondpoint/manual"];
+
 /// The stages that need nothing but this repository and cargo.
 const STAGES: [Stage; 4] = [
     ("formatting", || cargo(&["fmt", "--all", "--", "--check"])),
-    ("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-Dwarnings"])),
+    ("lints", || {
+        let what = ["clippy", "--quiet", "--workspace", "--all-targets"];
+        cargo(&[&what[..], &FEATURES, &["--", "-Dwarnings"]].concat())
+    }),
     ("tests of every crate", workspace_tests),
     ("rondpoint as one static file", dist::test),
 ];
@@ -110,7 +116,8 @@ fn cargo_command(arguments: &[&str]) -> Command {
 
 /// Unit, integration and documentation tests of all crates: shows what fails, counts all.
 fn workspace_tests() -> Result<Tally> {
-    let mut command = cargo_command(&["test", "--workspace", "--no-fail-fast"]);
+    let mut command =
+        cargo_command(&[&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().context("cargo: cannot run")?;
     let output = BufReader::new(child.stdout.take().expect("was piped"));
     let mut tally = Tally::default();

@@ -17,7 +17,7 @@ const BAD_USAGE: u8 = 2;
 /// A NUMA traffic manager: sees which threads touch which memory, on which node and over which
 /// link, and says (and later does) what would unjam it.
 #[derive(Debug, Parser)]
-#[command(name = "rondpoint", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "rondpoint", version = env!("RONDPOINT_VERSION"), propagate_version = true, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit status: 0 good, 1 a check failed, 2 bad usage or input. Commands that run \
     a program pass its status on (128+n for signal n); 125 is a failure of rondpoint itself, 126 and \
@@ -59,6 +59,10 @@ enum Command {
     /// Run programs on an emulated machine (runs rondpoint-lab)
     #[command(disable_help_flag = true)]
     Lab(Rest),
+    /// Write the man pages and the shell completions
+    #[cfg(feature = "manual")]
+    #[command(hide = true)]
+    Manual(crate::manual::Arguments),
 }
 
 /// Arguments for another program of ours.
@@ -89,6 +93,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Simulate(rest) => external::run("rondpoint-sim", &rest.arguments),
         Command::Lab(rest) => external::run("rondpoint-lab", &rest.arguments),
+        #[cfg(feature = "manual")]
+        Command::Manual(arguments) => {
+            crate::manual::main(&arguments, <Arguments as clap::CommandFactory>::command())
+        }
     }
 }
 

@@ -11,6 +11,8 @@ mod doctor;
 mod external;
 mod ledgers;
 mod machine;
+#[cfg(feature = "manual")]
+mod manual;
 mod move_memory;
 mod observe;
 mod policies;

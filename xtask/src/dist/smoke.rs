@@ -37,7 +37,7 @@ pub(super) fn test(file: &Path, target: &Target) -> Result<Vec<String>> {
         Some(emulator)
     };
     for (arguments, begins) in TRIALS {
-        found.push(trial(file, runner.as_deref(), arguments, begins)?);
+        found.push(trial(file, runner.as_deref(), target.name, (arguments, begins))?);
     }
     Ok(found)
 }
@@ -63,7 +63,13 @@ fn check(bytes: &[u8], architecture: Architecture) -> Result<String> {
 }
 
 /// Runs the program: another architecture's through an emulator, ours as the only file there is.
-fn trial(file: &Path, runner: Option<&str>, arguments: &[&str], begins: &str) -> Result<String> {
+/// The version must name the target.
+fn trial(
+    file: &Path,
+    runner: Option<&str>,
+    target: &str,
+    (arguments, begins): (&[&str], &str),
+) -> Result<String> {
     let line = arguments.join(" ");
     let (output, how) = match runner {
         Some(runner) => (output(Command::new(runner).arg(file).args(arguments))?, "emulated"),
@@ -74,7 +80,8 @@ fn trial(file: &Path, runner: Option<&str>, arguments: &[&str], begins: &str) ->
     // doctor's exit status 1 is its verdict on this machine.
     let ends_well =
         output.status.success() || (arguments[0], output.status.code()) == ("doctor", Some(1));
-    if !ends_well || !said.starts_with(begins) {
+    let names_its_target = arguments != ["--version"] || said.contains(target);
+    if !ends_well || !said.starts_with(begins) || !names_its_target {
         bail!("rondpoint {line}: {}: {said}{errors}", output.status);
     }
     Ok(format!("rondpoint {line}: works, {how}"))
