@@ -56,6 +56,24 @@ impl IndexSet {
         self.words[word] |= 1 << (index % 64);
     }
 
+    /// Adds all of `first..=last`, a word at a time.
+    pub fn insert_range(&mut self, first: usize, last: usize) {
+        let (from, to) = (first / 64, last / 64);
+        if first > last {
+            return;
+        }
+        if to >= self.words.len() {
+            self.words.resize(to + 1, 0);
+        }
+        let above = u64::MAX << (first % 64);
+        let below = u64::MAX >> (63 - last % 64);
+        for word in from..=to {
+            let low = if word == from { above } else { u64::MAX };
+            let high = if word == to { below } else { u64::MAX };
+            self.words[word] |= low & high;
+        }
+    }
+
     /// Takes an index out; one that is not there is no error.
     pub fn remove(&mut self, index: usize) {
         if let Some(word) = self.words.get_mut(index / 64) {
@@ -213,6 +231,19 @@ impl serde::Serialize for IndexSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_is_what_its_indices_are_one_by_one() {
+        for first in [0, 1, 63, 64, 65, 127] {
+            for last in [0, 62, 63, 64, 128, 191, 192] {
+                let mut set = IndexSet::from_words(alloc::vec![0, 1 << 40]);
+                let mut expected = set.clone();
+                set.insert_range(first, last);
+                (first..=last).for_each(|index| expected.insert(index));
+                assert_eq!(set, expected, "{first}-{last}");
+            }
+        }
+    }
     use alloc::string::ToString;
 
     fn set(indices: &[usize]) -> IndexSet {

@@ -11,6 +11,8 @@ pub const MAX_CPUS: usize = 8192;
 pub const DENSE_NODES: usize = 8;
 /// Pages that one model may track, whatever a policy asks for: 2²¹ records of 64 bytes are 128 MiB.
 pub const MAX_TRACKED_PAGES: usize = 1 << 21;
+/// Policies of one controller: there are fewer, and each preset needs naming once.
+pub const MAX_POLICIES: usize = 64;
 /// A counter that ran for a smaller share of the interval is not believed [Carrefour author code:
 /// warns below 15 %].
 pub const MIN_RUNNING_SHARE: f64 = 0.15;

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rondpoint_input::Budget;
+
 use crate::LinuxError;
 use crate::root::{self, Root};
 
@@ -50,36 +52,42 @@ const SKIPPED: [&str; 8] = [
 /// No file that describes a machine is longer; `zoneinfo` of a large one is 100 KiB.
 const LONGEST_FILE: u64 = 4 << 20;
 /// No machine has more such files: 8192 CPUs with 60 each.
-const MOST_FILES: usize = 500_000;
+const MOST_FILES: u64 = 500_000;
+/// Bytes of all files: `zoneinfo` and half a million files of a line or two.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// What was read, and how much more may be.
+struct Found {
+    files: Vec<Captured>,
+    budget: Budget,
+}
 
 /// Reads all of them, in the order of their paths. What may not be read is left out.
 ///
 /// # Errors
-/// A directory cannot be listed.
+/// A directory cannot be listed; there are more files or bytes than any machine has.
 pub fn files(root: &Root) -> Result<Vec<Captured>, LinuxError> {
-    let mut found = Vec::new();
+    let mut found = Found { files: Vec::new(), budget: Budget::new(MOST_BYTES, MOST_FILES) };
     for name in PROC {
-        take(&root.in_proc(name), Path::new("proc").join(name), &mut found);
+        take(&root.in_proc(name), Path::new("proc").join(name), &mut found)?;
     }
     for (directory, depth) in SYS {
         walk(&root.in_sys(directory), &Path::new("sys").join(directory), depth, &mut found)?;
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    found.files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found.files)
 }
 
-fn take(source: &Path, path: PathBuf, found: &mut Vec<Captured>) {
-    if let Ok(Some(bytes)) = root::read_limited(source, LONGEST_FILE) {
-        found.push(Captured { path, bytes });
-    }
+fn take(source: &Path, path: PathBuf, found: &mut Found) -> Result<(), LinuxError> {
+    let Ok(Some(bytes)) = root::read_limited(source, LONGEST_FILE) else { return Ok(()) };
+    let charged =
+        found.budget.take_items(1).and_then(|()| found.budget.take_bytes(bytes.len() as u64));
+    charged.map_err(|error| LinuxError::io(source, "capture", error.into()))?;
+    found.files.push(Captured { path, bytes });
+    Ok(())
 }
 
-fn walk(
-    source: &Path,
-    path: &Path,
-    depth: usize,
-    found: &mut Vec<Captured>,
-) -> Result<(), LinuxError> {
+fn walk(source: &Path, path: &Path, depth: usize, found: &mut Found) -> Result<(), LinuxError> {
     for name in root::list(source)? {
         // node0/memory12 and node0/cpu3 are links to what is described elsewhere.
         let is_link_of_node = path.parent().is_some_and(|parent| parent.ends_with("node"))
@@ -87,13 +95,13 @@ fn walk(
         // The PMU that counts energy is called as the folder that each device has for its sleep.
         let is_pmu = path.ends_with("event_source/devices");
         let is_skipped = SKIPPED.contains(&name.as_str()) && !is_pmu;
-        if is_skipped || is_link_of_node || found.len() >= MOST_FILES {
+        if is_skipped || is_link_of_node {
             continue;
         }
         let (below, path) = (source.join(&name), path.join(&name));
         let Ok(kind) = std::fs::metadata(&below) else { continue };
         if kind.is_file() {
-            take(&below, path, found);
+            take(&below, path, found)?;
         } else if kind.is_dir() && depth > 0 {
             walk(&below, &path, depth - 1, found)?;
         }

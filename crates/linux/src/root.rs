@@ -3,8 +3,9 @@
 //! Every path of this crate is opened beneath a [`Root`]; a captured machine or a test's fixture is
 //! another `Root`. A file that may be absent is `None`, never an error.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::LinuxError;
@@ -12,6 +13,10 @@ use crate::LinuxError;
 /// No file that Rondpoint reads whole is longer: `numa_maps` of a huge process is read elsewhere,
 /// with its own limit.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Names of one directory at most: `/proc` has one for each process, of which there are no more
+/// than `PID_MAX_LIMIT` (include/linux/threads.h, v6.12).
+pub const MAX_NAMES: usize = (4 << 20) + 1024;
 
 /// Where `/proc` and `/sys` are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +66,7 @@ pub fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, LinuxError> {
 /// # Errors
 /// As [`read_optional`].
 pub fn read_limited(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LinuxError> {
-    let file = match File::open(path) {
+    let file = match open(path) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(LinuxError::io(path, "open", error)),
@@ -80,6 +85,11 @@ pub fn read_limited(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LinuxErr
     }
 }
 
+/// Opens for reading. A pipe in a captured tree does not block: without a writer it is empty.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
+
 /// The bytes of a file that must be there.
 ///
 /// # Errors
@@ -92,7 +102,7 @@ pub fn read_required(path: &Path) -> Result<Vec<u8>, LinuxError> {
 /// The names in a directory, sorted; empty where the directory does not exist.
 ///
 /// # Errors
-/// Any refusal of the kernel but absence.
+/// Any refusal of the kernel but absence, and a directory of more than [`MAX_NAMES`] names.
 pub fn list(path: &Path) -> Result<Vec<String>, LinuxError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -101,6 +111,10 @@ pub fn list(path: &Path) -> Result<Vec<String>, LinuxError> {
     };
     let mut names = Vec::new();
     for entry in entries {
+        if names.len() >= MAX_NAMES {
+            let error = io::Error::other(format!("more than {MAX_NAMES} names"));
+            return Err(LinuxError::io(path, "list", error));
+        }
         match entry {
             Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
             Err(error) if is_absent(&error) => break,
@@ -136,6 +150,14 @@ mod tests {
     fn a_missing_required_file_is_named() {
         let error = read_required(Path::new("/nonexistent/file")).unwrap_err().to_string();
         assert_eq!(error, "/nonexistent/file: cannot open: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_is_an_empty_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert_eq!(read_required(&path).unwrap(), b"");
     }
 
     #[test]

@@ -62,6 +62,12 @@ fn nodes(file: &File) -> Result<Vec<Node>, Fault> {
         || "nodes".into(),
         || format!("expected 1 to {} nodes, got {count}", limits::NODES_MAX),
     )?;
+    let cpus: u64 = check::expanded(file).map(|group| u64::from(group.cpus)).sum();
+    require(
+        cpus <= limits::CPUS_MAX as u64,
+        || "nodes".into(),
+        || format!("expected at most {} CPUs in all, got {cpus}", limits::CPUS_MAX),
+    )?;
     for (found, kind) in [
         (file.nodes.iter().any(|group| group.cpus > 0), "CPUs"),
         (file.nodes.iter().any(|group| group.memory > 0), "memory"),

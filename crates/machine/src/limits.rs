@@ -1,9 +1,14 @@
 //! Every bound on a machine, in one place. They keep arithmetic far from overflow and catch typos.
 
+/// Bytes of a machine file: 64 nodes with three matrices, every link and every route written out
+/// are about 400 KB.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Nodes of a machine: the largest Linux servers stay below it.
 pub const NODES_MAX: usize = 64;
 /// CPUs of one node.
 pub const CPUS_PER_NODE_MAX: u32 = 1024;
+/// CPUs of a machine: a topology holds no more.
+pub const CPUS_MAX: usize = rondpoint_core::limits::MAX_CPUS;
 /// Memory of one node, bytes: 64 TiB.
 pub const NODE_MEMORY_MAX: u64 = 64 << 40;
 /// Any cache, bytes: 4 GiB.

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use rondpoint_input::Budget;
+
 use crate::build;
 use crate::error::{Fault, MachineError};
 use crate::file::File;
+use crate::limits;
 use crate::locate::{Positions, line_at};
 use crate::machine::Machine;
 
@@ -27,7 +30,7 @@ impl Machine {
     /// # Errors
     /// The file cannot be read, or [`Machine::parse`] refuses it.
     pub fn load(path: &Path) -> Result<Self, MachineError> {
-        let text = std::fs::read_to_string(path)
+        let text = rondpoint_input::read_text(path, &mut Budget::new(limits::FILE_BYTES_MAX, 0))
             .map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, &path.to_string_lossy())
     }

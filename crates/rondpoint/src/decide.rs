@@ -6,7 +6,7 @@ mod build;
 mod wire;
 mod write;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,14 +14,22 @@ use anyhow::{Context, bail};
 use rondpoint_core::accounts::Accounts;
 use rondpoint_core::guard::{Guard, GuardSettings, Scene};
 use rondpoint_core::ledger::Ledger;
+use rondpoint_core::limits::{MAX_POLICIES, MAX_TRACKED_PAGES};
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::{Action, Model, Nanos, Outcome, Plan, Proposal, Random, Topology};
+use rondpoint_input::Budget;
 use rondpoint_machine::Machine;
 
 use crate::policies::{self, Chosen};
 
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
+/// Bytes of all models of one command: a model of a million pages, each entered by itself, is
+/// about 100 MB.
+const MODEL_BYTES: u64 = 128 << 20;
+/// What all models of one command expand to, in words of their sets of CPUs, and in records,
+/// accesses and threads of their pages: eight accesses to each of the most pages that one tracks.
+const MODEL_ITEMS: u64 = 16 * MAX_TRACKED_PAGES as u64;
 /// Version of the printed JSON.
 const JSON_VERSION: u32 = 1;
 
@@ -103,8 +111,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<String> {
         topology,
     };
     // All models are read before the first plan: bad input leaves nothing half done.
-    let models = arguments.model.iter().map(|path| read_model(path, &session.topology));
-    let models = models.collect::<anyhow::Result<Vec<Model>>>()?;
+    let mut budget = Budget::new(MODEL_BYTES, MODEL_ITEMS);
+    let read = |path: &PathBuf| read_model(path, &session.topology, &mut budget);
+    let models = arguments.model.iter().map(read).collect::<anyhow::Result<Vec<Model>>>()?;
     if arguments.print_model {
         let printed = models
             .iter()
@@ -131,23 +140,21 @@ fn choose(names: &[String], preset: Option<&str>) -> anyhow::Result<Vec<Chosen>>
     if preset.is_some() && names.len() > 1 {
         bail!("--preset is for one policy; with several, write --policy NAME:PRESET,NAME:PRESET");
     }
+    if names.len() > MAX_POLICIES {
+        bail!("--policy: {} policies, expected at most {MAX_POLICIES}", names.len());
+    }
     names.iter().map(|word| policies::choose(word, preset)).collect()
 }
 
-fn read_model(path: &Path, topology: &Topology) -> anyhow::Result<Model> {
+fn read_model(path: &Path, topology: &Topology, budget: &mut Budget) -> anyhow::Result<Model> {
     let standard_input = path == Path::new("-");
     let name =
         if standard_input { "standard input".to_string() } else { path.display().to_string() };
-    let mut text = String::new();
-    if standard_input {
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("cannot read the model from standard input")?;
-    } else {
-        text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read model file {name}"))?;
-    }
-    build::parse(&text, topology).context(name)
+    let text = rondpoint_input::read_text(path, budget).with_context(|| match standard_input {
+        true => "cannot read the model from standard input".to_string(),
+        false => format!("cannot read model file {name}"),
+    })?;
+    build::parse(&text, topology, budget).context(name)
 }
 
 impl Session {

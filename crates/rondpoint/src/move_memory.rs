@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     limit: Option<u64>,
 
     /// Threads that move [default: the CPUs that there are, 4 at most]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<NonZeroUsize>,
 
     /// Also pages that other processes have mapped too; needs CAP_SYS_NICE
@@ -293,6 +293,14 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let bytes = number.map(|number| number * f64::from(1 << shift));
     let bytes = bytes.filter(|bytes| (1.0..=1e18).contains(bytes)).map(|bytes| bytes as u64);
     bytes.ok_or_else(|| "expected bytes such as 500M or 1.5G".to_string())
+}
+
+/// Threads at most: more than the kernel's lock on one process's memory lets work at once.
+const MOST_WORKERS: usize = 256;
+
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_WORKERS);
+    number.ok_or_else(|| format!("expected 1 to {MOST_WORKERS}"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 use rondpoint_core::Topology;
 use rondpoint_core::controller::{Controller, Settings};
 use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::limits::MAX_POLICIES;
 use rondpoint_core::policy::{POLICIES, Policy, by_name};
 
 use crate::TraceError;
@@ -82,8 +83,17 @@ impl Header {
     /// two are then the same.
     ///
     /// # Errors
-    /// A policy or preset that this program does not have.
+    /// A policy or preset that this program does not have; too many policies.
     pub fn controller(&self) -> Result<Controller, TraceError> {
+        if self.policies.len() > MAX_POLICIES {
+            return Err(TraceError::Policy {
+                name: self.policies[0].name.clone(),
+                expected: format!(
+                    "{} policies, expected at most {MAX_POLICIES}",
+                    self.policies.len()
+                ),
+            });
+        }
         let policies =
             self.policies.iter().map(PolicyChoice::make).collect::<Result<Vec<_>, _>>()?;
         let settings = Settings { seed: self.seed, guard: self.guard.clone() };

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rondpoint_core::Topology;
 use rondpoint_core::controller::Input;
+use rondpoint_input::Budget;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -53,7 +54,7 @@ impl Reader {
     /// It cannot be read, is no trace, is of a newer version, or its header is damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|source| TraceError::File {
+        let file = rondpoint_input::open(path).map_err(|source| TraceError::File {
             path: path.to_path_buf(),
             attempted: "read",
             source,
@@ -72,6 +73,7 @@ impl<R: Read> Reader<R> {
         lines.first()?;
         let header: wire::Header =
             header(lines.bytes()).map_err(|problem| lines.refuse(problem))?;
+        expands_to(header.words()).map_err(|problem| lines.refuse(problem))?;
         let topology = Topology::new((&header.machine).into());
         let topology = topology
             .map_err(|error| lines.refuse(format!("machine.{}: {}", error.path, error.expected)))?;
@@ -108,6 +110,7 @@ impl<R: Read> Reader<R> {
             let problem = "input.outcomes: expected none, there was no plan before the first step";
             return Err(self.lines.refuse(problem.to_string()));
         }
+        expands_to(read.observation.words()).map_err(|problem| self.lines.refuse(problem))?;
         let outcomes = read.outcomes.into_iter().map(Into::into).collect();
         let input = Input { outcomes, observation: read.observation.into() };
         check::outcomes(&input.outcomes)
@@ -127,6 +130,7 @@ impl<R: Read> Reader<R> {
             }
             Some(wire::Line::Decision(read)) => {
                 self.expect_step(read.step)?;
+                expands_to(read.plan.words()).map_err(|problem| self.lines.refuse(problem))?;
                 Ok(Some(Decision { plan: read.plan, judged: read.judged }))
             }
         }
@@ -167,6 +171,16 @@ impl<R: Read> Iterator for Reader<R> {
         self.over = !matches!(record, Some(Ok(_)));
         record
     }
+}
+
+/// Words that the sets of one line expand to: 128 for each of 100,000 threads on the largest
+/// machine.
+const MAX_SET_WORDS: u64 = 128 * 100_000;
+
+/// Charges the sets of a line before they are expanded.
+fn expands_to(words: u64) -> Result<(), String> {
+    let charged = Budget::new(0, MAX_SET_WORDS).take_items(words);
+    charged.map_err(|error| format!("its sets of CPUs and nodes expand to {error}"))
 }
 
 /// A line that is not what it should be.

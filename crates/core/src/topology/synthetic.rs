@@ -5,6 +5,7 @@
 //! Every node is a package; CPUs are numbered node by node.
 
 use super::{Cpu, Description, NodeDescription, Topology, TopologyError};
+use crate::limits::{MAX_CPUS, MAX_NODES};
 use crate::units::Bytes;
 use alloc::format;
 use alloc::string::ToString;
@@ -44,6 +45,13 @@ pub fn describe(line: &str) -> Result<Description, TopologyError> {
             _ => return Err(error()),
         }
     }
+    let all = [nodes, domains, cores, threads];
+    let count = all.iter().try_fold(1, |product: usize, count| product.checked_mul(*count));
+    let Some(count) = count.filter(|count| *count <= MAX_CPUS && nodes <= MAX_NODES) else {
+        let path = "synthetic machine".to_string();
+        let expected = format!("expected at most {MAX_NODES} nodes and {MAX_CPUS} CPUs");
+        return Err(TopologyError { path, expected });
+    };
     let node = |i| NodeDescription {
         kernel_id: i,
         memory: Bytes::from_gib(gib),
@@ -57,7 +65,7 @@ pub fn describe(line: &str) -> Result<Description, TopologyError> {
         package: i / (threads * cores * domains),
         isolated: false,
     };
-    let cpus: Vec<Cpu> = (0..nodes * domains * cores * threads).map(cpu).collect();
+    let cpus: Vec<Cpu> = (0..count).map(cpu).collect();
     let mut description = Description::plain((0..nodes as u32).map(node).collect(), cpus);
     description.clock_hz = megahertz;
     Ok(description)

@@ -3,11 +3,16 @@
 //! `cpulist`, `online`, `cpumask`, `shared_cpu_list`, `Cpus_allowed_list` all have this format; the
 //! strides appear in command lines (Documentation/admin-guide/kernel-parameters.rst, "cpulists").
 
+use rondpoint_input::Budget;
+
 use super::ParseError;
 use super::fields::decimal;
 
 /// The largest number taken: no kernel is built for more CPUs (`NR_CPUS` of x86-64 is 8192).
 pub const MAX_NUMBER: u64 = 65_535;
+/// Numbers that a list may expand to, those that it names twice included: every number sixteen
+/// times.
+const MOST_ITEMS: u64 = 16 * (MAX_NUMBER + 1);
 
 /// Parses a list; an empty text is the empty list. The result is sorted and has no doubles.
 ///
@@ -19,16 +24,36 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     if text.is_empty() {
         return Ok(numbers);
     }
+    let mut budget = Budget::new(0, MOST_ITEMS);
     for piece in text.split(|&byte| byte == b',') {
-        push_piece(piece.trim_ascii(), &mut numbers)
+        let piece = read_piece(piece.trim_ascii())
             .ok_or_else(|| ParseError::new(1, "a list such as 0-3,8", bytes))?;
+        budget
+            .take_items(u64::from(piece.last - piece.first) + 1)
+            .map_err(|_| ParseError::new(1, "a list without so many repeated numbers", bytes))?;
+        numbers.extend(piece.numbers());
     }
     numbers.sort_unstable();
     numbers.dedup();
     Ok(numbers)
 }
 
-fn push_piece(piece: &[u8], numbers: &mut Vec<u32>) -> Option<()> {
+/// `first-last:used/group`.
+struct Piece {
+    first: u32,
+    last: u32,
+    used: u32,
+    group: u32,
+}
+
+impl Piece {
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        let Self { first, last, used, group } = *self;
+        (first..=last).filter(move |number| (number - first) % group < used)
+    }
+}
+
+fn read_piece(piece: &[u8]) -> Option<Piece> {
     let (range, stride) = match split_at(piece, b':') {
         Some((range, stride)) => (range, Some(stride)),
         None => (piece, None),
@@ -47,8 +72,7 @@ fn push_piece(piece: &[u8], numbers: &mut Vec<u32>) -> Option<()> {
     if first > last || used == 0 || used > group {
         return None;
     }
-    numbers.extend((first..=last).filter(|number| (number - first) % group < used));
-    Some(())
+    Some(Piece { first, last, used, group })
 }
 
 fn bounded(word: &[u8]) -> Option<u32> {
@@ -106,6 +130,15 @@ mod tests {
         for bad in ["a", "3-1", "1-", "-", ",", "0-7:0/4", "0-7:5/4", "0-7:2", "70000", "1 2"] {
             check(bad, &format!("line 1: expected a list such as 0-3,8, found `{bad}`"));
         }
+    }
+
+    #[test]
+    fn a_list_that_repeats_its_numbers_without_end_is_refused() {
+        let text = "0-65535,".repeat(8_000) + "0";
+        let error = parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with("line 1: expected a list without so many repeated"), "{error}");
+        let every_number = (0..=MAX_NUMBER).map(|number| number.to_string()).collect::<Vec<_>>();
+        assert_eq!(parse(every_number.join(",").as_bytes()).unwrap().len(), 65_536);
     }
 
     proptest! {

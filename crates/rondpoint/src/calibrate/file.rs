@@ -8,6 +8,7 @@ use rondpoint_core::policy::carrefour;
 use rondpoint_core::reference::CARREFOUR_A;
 use rondpoint_core::topology::{Description, PenaltyLine};
 use rondpoint_core::{Matrix, Topology};
+use rondpoint_input::Budget;
 use serde::{Deserialize, Serialize};
 
 use super::meaning;
@@ -16,6 +17,8 @@ use super::meaning;
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/calibration.toml";
 /// Version of the format.
 const FORMAT: u32 = 2;
+/// Bytes of a file: two matrices of 1024 nodes are about 20 MB.
+const MOST_BYTES: u64 = 32 << 20;
 const MEGA: f64 = 1e6;
 /// Programs below are no points of the penalty line [N-MASS s3.2].
 const LEAST_MPKI: f64 = 1.0;
@@ -132,8 +135,8 @@ impl Traffic {
 impl Calibration {
     /// Reads and checks a file.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let text = rondpoint_input::read_text(path, &mut Budget::new(MOST_BYTES, 0))
+            .with_context(|| format!("reading {}", path.display()))?;
         Self::parse(&text).with_context(|| path.display().to_string())
     }
 

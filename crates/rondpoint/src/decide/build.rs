@@ -7,18 +7,24 @@ use rondpoint_core::model::{
 };
 use rondpoint_core::observation::{Exemption, Mapping, MappingKind, Replica, UNKNOWN_NODE};
 use rondpoint_core::{Bytes, CpuSet, Matrix, Model, Nanos, Pid, Tid, Topology};
+use rondpoint_input::Budget;
 
 use super::wire;
 
-/// A model, and from which entry of the file each page came.
+/// Words of the record of one page, whatever is known of it.
+const ITEMS_OF_A_PAGE: u64 = 8;
+
+/// A model, and from which entry of the file its pages came.
 struct Builder<'a> {
     topology: &'a Topology,
+    budget: &'a mut Budget,
     model: Model,
-    page_entries: Vec<String>,
+    /// The first page of each entry, and the entry's path.
+    page_entries: Vec<(usize, String)>,
 }
 
-/// Reads a model for a machine.
-pub(super) fn parse(text: &str, topology: &Topology) -> anyhow::Result<Model> {
+/// Reads a model for a machine; what its numbers expand to is charged to the budget.
+pub(super) fn parse(text: &str, topology: &Topology, budget: &mut Budget) -> anyhow::Result<Model> {
     let mut json = serde_json::Deserializer::from_str(text);
     let read: wire::Model =
         serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -31,8 +37,8 @@ pub(super) fn parse(text: &str, topology: &Topology) -> anyhow::Result<Model> {
     if read.version != wire::VERSION {
         bail!("version: {}, this program reads {}", read.version, wire::VERSION);
     }
-    let mut builder =
-        Builder { topology, model: Model::empty(topology.node_count()), page_entries: Vec::new() };
+    let model = Model::empty(topology.node_count());
+    let mut builder = Builder { topology, budget, model, page_entries: Vec::new() };
     builder.add_machine(&read)?;
     for (index, app) in read.apps.iter().enumerate() {
         let path = format!("apps[{index}]");
@@ -86,7 +92,8 @@ impl Builder<'_> {
             if previous.is_some_and(|previous| previous.tid >= Tid(thread.tid)) {
                 bail!("{path}.tid: {}, expected ascending tids", thread.tid);
             }
-            self.model.threads.push(make_thread(thread, index, self.topology, &path)?);
+            let thread = make_thread(thread, index, self.topology, self.budget, &path)?;
+            self.model.threads.push(thread);
         }
         let mut app = App::new(Pid(read.pid), first..self.model.threads.len());
         let run_time = nanos(&format!("{path}.run_time_s"), read.run_time_s)?;
@@ -109,6 +116,10 @@ impl Builder<'_> {
         let busy: f64 = read.threads.iter().map(|thread| thread.cpu_share).sum();
         app.cpu_percent = read.cpu_percent.unwrap_or(100.0 * busy);
         app.memory = memory(&format!("{path}.memory_mib"), read.memory_mib.as_deref())?;
+        let nodes = self.topology.node_count();
+        if let Some(node) = read.allowed_nodes.iter().flatten().find(|node| **node >= nodes) {
+            bail!("{path}.allowed_nodes: node {node}, the machine has {nodes} nodes");
+        }
         app.allowed_nodes =
             read.allowed_nodes.as_ref().map(|nodes| nodes.iter().copied().collect());
         app.exempt = read.exempt.map(exemption);
@@ -145,29 +156,36 @@ impl Builder<'_> {
                 entry.stores
             );
         }
-        let left = (MAX_TRACKED_PAGES - self.page_entries.len()) as u64;
+        let left = (MAX_TRACKED_PAGES - self.model.pages.len()) as u64;
         if entry.count == 0 || entry.count > left {
             bail!("{path}.count: {}, expected 1 to {left}", entry.count);
         }
+        let touches = entry.touched_by.len() as u64;
+        self.budget
+            .take_product(&[entry.count, ITEMS_OF_A_PAGE + samples + touches])
+            .with_context(|| {
+                format!("{path}: {} pages of {samples} accesses, {touches} threads", entry.count)
+            })?;
+        let threads = self.model.apps[app].threads.clone();
         let touched = entry.touched_by.iter().enumerate().map(|(place, tid)| {
-            let found = self
-                .model
-                .threads
-                .iter()
-                .position(|thread| thread.app == app && thread.tid == Tid(*tid));
-            found.ok_or_else(|| {
-                anyhow!("{path}.touched_by[{place}]: the process has no thread {tid}")
-            })
+            let own = &self.model.threads[threads.clone()];
+            let found = own.binary_search_by_key(&Tid(*tid), |thread| thread.tid);
+            found
+                .map(|index| threads.start + index)
+                .map_err(|_| anyhow!("{path}.touched_by[{place}]: the process has no thread {tid}"))
         });
         let touched = touched.collect::<anyhow::Result<Vec<usize>>>()?;
         let shift = if entry.huge { 21 } else { 12 };
         let first = address(&format!("{path}.address"), &entry.address)?;
+        let known = self.model.pages.len();
         for number in 0..entry.count {
             let page = first
                 .checked_add(number << shift)
                 .ok_or_else(|| anyhow!("{path}.count: beyond the last address"))?;
             self.add_page(app, page, shift, entry, &touched);
-            self.page_entries.resize(self.model.pages.len(), path.to_string());
+        }
+        if self.model.pages.len() > known {
+            self.page_entries.push((known, path.to_string()));
         }
         Ok(())
     }
@@ -232,7 +250,10 @@ impl Builder<'_> {
                 let first = self.model.apps[app].threads.start;
                 format!("apps[{app}].threads[{}]{rest}", thread - first)
             }
-            (_, Some((page, rest))) => format!("{}{rest}", self.page_entries[page]),
+            (_, Some((page, rest))) => {
+                let entry = self.page_entries.partition_point(|(first, _)| *first <= page) - 1;
+                format!("{}{rest}", self.page_entries[entry].1)
+            }
             _ => match error.path.as_str() {
                 "elapsed" => "elapsed_s".to_string(),
                 path if path.ends_with(".memory") => format!("{path}_mib"),
@@ -247,11 +268,12 @@ fn make_thread(
     read: &wire::Thread,
     app: usize,
     topology: &Topology,
+    budget: &mut Budget,
     path: &str,
 ) -> anyhow::Result<Thread> {
     let allowed = match &read.allowed {
         None => topology.all_cpus(),
-        Some(list) => cpus(&format!("{path}.allowed"), list, topology.cpu_count())?,
+        Some(list) => cpus(&format!("{path}.allowed"), list, topology.cpu_count(), budget)?,
     };
     let mut thread = Thread::new(Tid(read.tid), app, read.cpu, allowed);
     thread.cpu_share = read.cpu_share;
@@ -274,13 +296,16 @@ fn make_thread(
 }
 
 /// `0-3,8` within the machine.
-fn cpus(path: &str, list: &str, count: usize) -> anyhow::Result<CpuSet> {
+fn cpus(path: &str, list: &str, count: usize, budget: &mut Budget) -> anyhow::Result<CpuSet> {
     let mut set = CpuSet::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
             (Ok(first), Ok(last)) if first <= last && last < count => {
-                (first..=last).for_each(|cpu| set.insert(cpu));
+                budget
+                    .take_items((last - first) as u64 / 64 + 1)
+                    .with_context(|| path.to_string())?;
+                set.insert_range(first, last);
             }
             (Ok(first), Ok(last)) if first <= last => {
                 bail!("{path}: CPU {last}, the machine has {count} CPUs")

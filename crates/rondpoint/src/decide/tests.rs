@@ -10,6 +10,10 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+fn budget() -> Budget {
+    Budget::new(0, MODEL_ITEMS)
+}
+
 fn arguments(machine: &str, model: &str, policy: &str) -> Arguments {
     Arguments {
         machine: root(&format!("machines/{machine}.toml")),
@@ -99,7 +103,10 @@ fn refusal(change: impl FnOnce(&mut serde_json::Value)) -> String {
 
 fn refusal_of_text(text: &str) -> String {
     let machine = Machine::load(&root("machines/carrefour-a.toml")).expect("a machine file");
-    format!("{:#}", build::parse(text, &machine.topology()).expect_err("a bad model"))
+    format!(
+        "{:#}",
+        build::parse(text, &machine.topology(), &mut budget()).expect_err("a bad model")
+    )
 }
 
 fn check_refusal(change: fn(&mut serde_json::Value), expected: &str) {
@@ -285,10 +292,12 @@ fn a_printed_model_is_read_back_as_the_same_model() {
         let topology = Machine::load(&root(&format!("machines/{machine}.toml")))
             .expect("a machine file")
             .topology();
-        let first = read_model(&root(&format!("fixtures/models/{name}.json")), &topology)
-            .expect("a fixture");
-        let again = build::parse(&write::to_json(&first, &topology).to_string(), &topology)
-            .expect("what we wrote");
+        let first =
+            read_model(&root(&format!("fixtures/models/{name}.json")), &topology, &mut budget())
+                .expect("a fixture");
+        let again =
+            build::parse(&write::to_json(&first, &topology).to_string(), &topology, &mut budget())
+                .expect("what we wrote");
         assert_eq!(again, first, "{name}");
     }
 }

@@ -8,8 +8,8 @@ use crate::TraceError;
 
 /// Bytes of the longest header: a thousand nodes with their matrices are about thirty million.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
-/// Bytes of the longest line: ten million samples are about a third of it.
-const MAX_LINE_BYTES: u64 = 1 << 30;
+/// Bytes of the longest line: four million samples are about half of it.
+const MAX_LINE_BYTES: u64 = 256 << 20;
 
 /// The lines of a source.
 #[derive(Debug)]

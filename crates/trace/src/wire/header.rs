@@ -147,6 +147,11 @@ impl From<&crate::Header> for Header {
 }
 
 impl Header {
+    /// Words of its sets once they are expanded.
+    pub(crate) fn words(&self) -> u64 {
+        self.guard.opted_out.words()
+    }
+
     /// The header with the topology that was made from its machine.
     pub(crate) fn with(self, topology: Topology) -> crate::Header {
         let choice = |policy: Policy| PolicyChoice { name: policy.name, preset: policy.preset };
@@ -180,7 +185,7 @@ impl From<&GuardSettings> for Guard {
             mover_allowance_ns: guard.mover_allowance.0,
             reserve_share: Float(guard.reserve_share),
             freeze: guard.freeze,
-            opted_out: Set(guard.opted_out.clone()),
+            opted_out: Set::from(&guard.opted_out),
             back_off_ns: guard.back_off.0,
             max_failures: guard.max_failures,
         }
@@ -203,7 +208,7 @@ impl From<Guard> for GuardSettings {
             mover_allowance: Nanos(guard.mover_allowance_ns),
             reserve_share: guard.reserve_share.0,
             freeze: guard.freeze,
-            opted_out: guard.opted_out.0,
+            opted_out: guard.opted_out.expand(),
             back_off: Nanos(guard.back_off_ns),
             max_failures: guard.max_failures,
         }

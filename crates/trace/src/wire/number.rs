@@ -63,13 +63,61 @@ impl Visitor<'_> for FloatVisitor {
 /// make us allocate.
 const MAX_INDEX: usize = 4 << 20;
 
-/// A set of CPUs, nodes or processes as the kernel writes it: `"0-3,8"`.
+/// A set of CPUs, nodes or processes as the kernel writes it: `"0-3,8"`. It is kept as ascending
+/// ranges with gaps between them, so that it is no larger than its text until it is expanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Set(pub(crate) IndexSet);
+pub(crate) struct Set(Vec<(usize, usize)>);
+
+impl Set {
+    /// Words of the set that [`Set::expand`] makes.
+    pub(crate) fn words(&self) -> u64 {
+        self.0.last().map_or(0, |(_, last)| *last as u64 / 64 + 1)
+    }
+
+    /// The set itself.
+    pub(crate) fn expand(&self) -> IndexSet {
+        let mut set = IndexSet::new();
+        // From the last on: the set's words are made once.
+        self.0.iter().rev().for_each(|(first, last)| set.insert_range(*first, *last));
+        set
+    }
+
+    /// Sorted, and in as few ranges as possible.
+    fn of_ranges(mut ranges: Vec<(usize, usize)>) -> Self {
+        ranges.sort_unstable();
+        let mut merged: Vec<(usize, usize)> = Vec::new();
+        for (first, last) in ranges {
+            match merged.last_mut() {
+                Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
+                _ => merged.push((first, last)),
+            }
+        }
+        Self(merged)
+    }
+}
+
+impl From<&IndexSet> for Set {
+    fn from(set: &IndexSet) -> Self {
+        Self::of_ranges(set.iter().map(|index| (index, index)).collect())
+    }
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (first, last)) in self.0.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Serialize for Set {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
+        serializer.collect_str(self)
     }
 }
 
@@ -79,16 +127,16 @@ impl<'de> Deserialize<'de> for Set {
         let wrong = |part: &str| {
             D::Error::custom(format!("`{part}`, expected a list of numbers as \"0-3,8\""))
         };
-        let mut set = IndexSet::new();
+        let mut ranges = Vec::new();
         for part in text.split(',').filter(|_| !text.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             match (first.parse::<usize>(), last.parse::<usize>()) {
                 (Ok(first), Ok(last)) if first <= last && last <= MAX_INDEX => {
-                    (first..=last).for_each(|index| set.insert(index));
+                    ranges.push((first, last));
                 }
                 _ => return Err(wrong(part)),
             }
         }
-        Ok(Self(set))
+        Ok(Self::of_ranges(ranges))
     }
 }

@@ -128,6 +128,16 @@ fn core_bytes(read: Option<Vec<u64>>) -> Option<Vec<Bytes>> {
     read.map(|nodes| nodes.into_iter().map(Bytes).collect())
 }
 
+impl Observation {
+    /// Words of its sets once they are expanded.
+    pub(crate) fn words(&self) -> u64 {
+        let nodes = |process: &Process| process.allowed_nodes.as_ref().map_or(0, Set::words);
+        let threads = self.processes.iter().flat_map(|process| &process.threads);
+        let cpus: u64 = threads.map(|thread| thread.allowed.words()).sum();
+        cpus + self.processes.iter().map(nodes).sum::<u64>()
+    }
+}
+
 impl From<&observation::Observation> for Observation {
     fn from(read: &observation::Observation) -> Self {
         Self {
@@ -187,7 +197,7 @@ impl From<&observation::ProcessObservation> for Process {
             shared: read.shared.iter().map(shared).collect(),
             replicas: read.replicas.as_ref().map(|all| all.iter().map(replica).collect()),
             progress: read.progress.map(Float),
-            allowed_nodes: read.allowed_nodes.clone().map(Set),
+            allowed_nodes: read.allowed_nodes.as_ref().map(Set::from),
             exempt: read.exempt.map(Into::into),
             pages_moved_by_others: read.pages_moved_by_others,
         }
@@ -221,7 +231,7 @@ impl From<Process> for observation::ProcessObservation {
             shared: read.shared.into_iter().map(shared).collect(),
             replicas: read.replicas.map(|all| all.into_iter().map(replica).collect()),
             progress: read.progress.map(|progress| progress.0),
-            allowed_nodes: read.allowed_nodes.map(|nodes| nodes.0),
+            allowed_nodes: read.allowed_nodes.map(|nodes| nodes.expand()),
             exempt: read.exempt.map(Into::into),
             pages_moved_by_others: read.pages_moved_by_others,
         }
@@ -235,7 +245,7 @@ impl From<&observation::ThreadObservation> for Thread {
             cpu: read.cpu,
             cpu_time_ns: read.cpu_time.0,
             slices: read.slices,
-            allowed: Set(read.allowed.clone()),
+            allowed: Set::from(&read.allowed),
             exempt: read.exempt.map(Into::into),
             counters: Counters(read.counters.clone()),
         }
@@ -249,7 +259,7 @@ impl From<Thread> for observation::ThreadObservation {
             cpu: read.cpu,
             cpu_time: Nanos(read.cpu_time_ns),
             slices: read.slices,
-            allowed: read.allowed.0,
+            allowed: read.allowed.expand(),
             exempt: read.exempt.map(Into::into),
             counters: read.counters.0,
         }

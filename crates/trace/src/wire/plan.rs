@@ -19,6 +19,16 @@ pub(crate) struct Plan {
     pub(crate) refused: Vec<Refused>,
 }
 
+impl Plan {
+    /// Words of its sets once they are expanded.
+    pub(crate) fn words(&self) -> u64 {
+        let steps = self.steps.iter().map(|step| &step.action);
+        let refused = self.refused.iter().map(|refused| &refused.proposal.action);
+        let undone = self.inverses.iter().filter_map(|inverse| inverse.action.as_ref());
+        steps.chain(refused).chain(undone).map(Action::words).sum()
+    }
+}
+
 /// What a policy wanted, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -206,6 +216,14 @@ impl Action {
         }
     }
 
+    /// Words of its set of CPUs once that is expanded.
+    fn words(&self) -> u64 {
+        match self {
+            Self::SetAffinity { cpus, .. } => cpus.words(),
+            _ => 0,
+        }
+    }
+
     /// Whether it restricts a thread.
     pub(crate) fn is_of_thread(&self) -> bool {
         matches!(self, Self::SetAffinity { .. })
@@ -234,7 +252,7 @@ impl From<&plan::Action> for Action {
                 Self::Unreplicate { pid: pid.0, pages: moves(pages) }
             }
             plan::Action::SetAffinity { pid, tid, cpus, via } => {
-                Self::SetAffinity { pid: pid.0, tid: tid.0, cpus: Set(cpus.clone()), via: *via }
+                Self::SetAffinity { pid: pid.0, tid: tid.0, cpus: Set::from(cpus), via: *via }
             }
             plan::Action::MoveProcessMemory { pid, nodes, freeze, memory } => {
                 Self::MoveProcessMemory {
@@ -271,7 +289,7 @@ impl From<Action> for plan::Action {
                 Self::Unreplicate { pid: Pid(pid), pages: moves(pages) }
             }
             Action::SetAffinity { pid, tid, cpus, via } => {
-                Self::SetAffinity { pid: Pid(pid), tid: Tid(tid), cpus: cpus.0, via }
+                Self::SetAffinity { pid: Pid(pid), tid: Tid(tid), cpus: cpus.expand(), via }
             }
             Action::MoveProcessMemory { pid, nodes, freeze, memory_bytes } => {
                 let node = |(from, to)| plan::NodeMove { from, to };

@@ -74,7 +74,7 @@ proptest! {
         for (place, other) in places {
             damage(&mut value, &mut place.into_iter(), other);
         }
-        let Ok(model) = build::parse(&value.to_string(), &topology) else { return Ok(()) };
+        let Ok(model) = build::parse(&value.to_string(), &topology, &mut Budget::new(0, MODEL_ITEMS)) else { return Ok(()) };
         let names: Vec<String> = POLICIES.iter().map(|policy| policy.name.to_string()).collect();
         let mut session = Session {
             policies: choose(&names, None).expect("built in"),
