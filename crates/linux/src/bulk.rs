@@ -27,12 +27,17 @@ pub use self::tally::{End, Moved, Tally};
 use crate::LinuxError;
 use crate::act::Identity;
 use crate::act::pages::{Live, Pages};
+use crate::lines::Lines;
 use crate::parse::maps::{self, Mapping};
-use crate::root::{self, Root};
+use crate::root::Root;
 use crate::syscall::pages::Reach;
 
 /// A running process maps more while its memory moves; it is gone through so many times at most.
 pub const MAX_PASSES: u32 = 4;
+
+/// Separate mappings of a process at most, 100 MB of them: four times what any distribution allows
+/// (`vm.max_map_count`, 1,048,576 at most).
+const MAX_MAPPINGS: usize = 4 << 20;
 
 /// Whose memory goes where, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,14 +154,32 @@ fn relocate_with(
     Ok(moved)
 }
 
-/// What the process has mapped; `None` where it has ended.
+/// What the process has mapped, adjacent mappings as one; `None` where it has ended.
 fn mappings(root: &Root, process: Identity) -> Result<Option<Vec<Mapping>>, LinuxError> {
     if !process.is_there(root) {
         return Ok(None);
     }
     let path = root.in_proc(format!("{}/maps", process.pid));
-    let Some(bytes) = root::read_optional(&path)? else { return Ok(None) };
-    maps::parse(&bytes).map(Some).map_err(|source| LinuxError::Format { path, source })
+    let Some(mut lines) = Lines::open(&path)? else { return Ok(None) };
+    let mut found: Vec<Mapping> = Vec::new();
+    while let Some((number, line)) = lines.next_line()? {
+        let parsed = maps::mapping_of(number, line).map_err(|source| lines.format(source))?;
+        let Some(mapping) = parsed else { continue };
+        let is_full = found.len() == MAX_MAPPINGS;
+        match found.last_mut() {
+            Some(last)
+                if last.end == mapping.start && last.is_accessible == mapping.is_accessible =>
+            {
+                last.end = mapping.end;
+            }
+            _ if is_full => {
+                let problem = format!("more than {MAX_MAPPINGS} separate mappings");
+                return Err(LinuxError::Input { what: path.display().to_string(), problem });
+            }
+            _ => found.push(mapping),
+        }
+    }
+    Ok(Some(found))
 }
 
 /// The parts of sorted `mappings` that are in none of the sorted `known`.

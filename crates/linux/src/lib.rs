@@ -13,6 +13,7 @@ pub mod freeze;
 mod kept;
 pub mod launch;
 pub mod ledger_file;
+pub mod lines;
 pub mod observe;
 pub mod parse;
 pub mod perf;

@@ -24,7 +24,7 @@ pub struct ParseError {
     pub line: usize,
     /// What the format has here.
     pub expected: &'static str,
-    /// What stands there, shortened.
+    /// What stands there, shortened; control characters are escaped.
     pub found: String,
 }
 
@@ -32,7 +32,24 @@ impl ParseError {
     /// An error on `line` (from 1); `found` is cut to a readable length.
     pub fn new(line: usize, expected: &'static str, found: &[u8]) -> Self {
         const LONGEST: usize = 60;
+        let found = fields::trim_end(found);
         let text = String::from_utf8_lossy(&found[..found.len().min(LONGEST)]);
-        Self { line, expected, found: text.trim_end().to_string() }
+        let shown = text.chars().map(|letter| match letter.is_control() && letter != '\n' {
+            true => letter.escape_default().to_string(),
+            false => letter.to_string(),
+        });
+        Self { line, expected, found: shown.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_shown() {
+        let shown = |found: &[u8]| ParseError::new(1, "a list", found).found;
+        assert_eq!(shown(b"0\x001\n\0\0"), "0\\u{0}1");
+        assert_eq!(shown(&[b'x'; 100]).len(), 60);
     }
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::LinuxError;
 
-/// No file that Rondpoint reads whole is longer: `numa_maps` of a huge process is read elsewhere,
-/// with its own limit.
+/// No file that Rondpoint reads whole is longer. Files that grow with mappings, CPUs or nodes are
+/// read by [`crate::lines::Lines`].
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Names of one directory at most: `/proc` has one for each process, of which there are no more
@@ -86,7 +86,7 @@ pub fn read_limited(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LinuxErr
 }
 
 /// Opens for reading. A pipe in a captured tree does not block: without a writer it is empty.
-fn open(path: &Path) -> io::Result<File> {
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 

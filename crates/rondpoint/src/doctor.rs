@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use rondpoint_linux::observe::kernel;
+use rondpoint_linux::observe::kernel::{self, Balancing};
 use rondpoint_linux::perf::event::advice;
 use rondpoint_linux::perf::generation::{Available, Generation};
 use rondpoint_linux::perf::pmu::Pmus;
@@ -257,10 +257,17 @@ fn machine_check(available: &Available, paranoid: Option<i64>) -> Check {
 
 fn balancing_check(root: &Root) -> Check {
     match kernel::numa_balancing(root) {
-        Some(true) => good(BALANCING, "on: hint faults can be sampled where there are no counters"),
-        Some(false) => limited(
+        Some(Balancing { ordinary: true, .. }) => {
+            good(BALANCING, "on: hint faults can be sampled where there are no counters")
+        }
+        Some(Balancing { tiering, .. }) => missing(
             BALANCING,
-            "off: no hint faults to sample",
+            match tiering {
+                true => {
+                    "only promotes pages from slow memory (2): no hint faults on ordinary nodes"
+                }
+                false => "off: no hint faults to sample",
+            },
             Some(
                 "sudo sysctl kernel.numa_balancing=1   (only needed where there are no address samples)",
             ),
@@ -340,6 +347,21 @@ mod tests {
 
     fn acting() -> Vec<Check> {
         vec![good(PAGES, ""), limited(THREADS, "", None)]
+    }
+
+    #[test]
+    fn without_ordinary_balancing_hint_faults_are_no_rung() {
+        let verdict = |mode: &str| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let root = Root::captured(folder.path());
+            std::fs::create_dir_all(root.in_proc("sys/kernel")).expect("made");
+            std::fs::write(root.in_proc("sys/kernel/numa_balancing"), mode).expect("written");
+            balancing_check(&root).verdict
+        };
+        assert_eq!(verdict("1\n"), Verdict::Good);
+        assert_eq!(verdict("3\n"), Verdict::Good);
+        assert_eq!(verdict("2\n"), Verdict::Missing);
+        assert_eq!(verdict("0\n"), Verdict::Missing);
     }
 
     #[test]

@@ -40,7 +40,7 @@ Examples:
   sudo rondpoint move --pid 4711 --from 0 --to 1 --freeze             # faster, but it stands still
   rondpoint move --pid 4711 --from all --to 0 --dry-run               # how much that would be
 
-Nodes are written as for numactl: 0-1,3  all  !0 (all but 0)  +0 (the first with memory). They are paired
+Nodes are written as for numactl: 0-1,3  all  !0 (all but 0)  +0 (the first with memory)  !+0. They are paired
 in ascending order, as migratepages does; where --to has fewer it is counted again from its first, and what
 lies on a node of both stays. Memory policies are not changed: what a process that is bound to its old
 nodes allocates from now on comes from there, and the kernel's NUMA balancing may move pages on.
@@ -222,12 +222,13 @@ fn room(root: &Root, ways: &BTreeMap<u32, u32>, before: &BTreeMap<u32, Bytes>) -
     for target in targets {
         let coming = ways.iter().filter(|(_, to)| **to == target).map(|(from, _)| on(from));
         let leaving = if ways.contains_key(&target) { on(&target) } else { 0 };
-        let wanted = coming.sum::<u64>().saturating_sub(leaving);
+        let coming = coming.fold(0, u64::saturating_add);
+        let wanted = coming.saturating_sub(leaving);
         let path = root.in_sys(format!("devices/system/node/node{target}/meminfo"));
         let bytes = root::read_required(&path)?;
         let memory =
             meminfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-        let room = memory.free_bytes + memory.file_bytes;
+        let room = memory.room_bytes();
         if wanted > room {
             let (wanted, room) = (Bytes(wanted), Bytes(room));
             bail!("node {target} has {room} free or in its page cache, {wanted} would come");

@@ -10,6 +10,7 @@ use rondpoint_core::observation::{Observation, ProcessObservation, SharedMapping
 use rondpoint_core::plan::PageMove;
 
 use crate::LinuxError;
+use crate::lines::Lines;
 use crate::parse::maps;
 use crate::root::{self, Root};
 
@@ -74,9 +75,12 @@ impl Sharers {
         let numbers = processes.iter().filter_map(|name| name.parse().ok().map(Pid));
         for pid in numbers.filter(|pid| !self.managed.contains_key(pid)) {
             let path = root.in_proc(format!("{pid}/maps"));
-            let bytes = root::read_optional(&path)?.unwrap_or_default();
-            let found = maps::parse_objects(&bytes);
-            objects.extend(found.map_err(|source| LinuxError::Format { path, source })?);
+            let Some(mut lines) = Lines::open(&path)? else { continue };
+            while let Some((number, line)) = lines.next_line()? {
+                let object =
+                    maps::object_of(number, line).map_err(|source| lines.format(source))?;
+                objects.extend(object.filter(|object| self.asked.contains(object)));
+            }
         }
         Ok(objects)
     }

@@ -7,7 +7,8 @@ use rondpoint_core::{Bytes, Topology};
 
 use crate::LinuxError;
 use crate::kept::Kept;
-use crate::parse::zoneinfo::{self, PhysicalMap};
+use crate::lines::Lines;
+use crate::parse::zoneinfo::{self, PhysicalMap, ZoneSpan};
 use crate::parse::{fields, meminfo, vmstat};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
@@ -16,18 +17,55 @@ use crate::syscall::memory::page_bytes;
 #[must_use]
 pub fn paranoid_level(root: &Root) -> Option<i64> {
     let bytes = root::read_optional(&root.in_proc("sys/kernel/perf_event_paranoid")).ok()??;
-    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    let text = fields::trim(&bytes);
+    let (sign, digits) = text.strip_prefix(b"-").map_or((1, text), |digits| (-1, digits));
+    Some(sign * i64::try_from(fields::decimal(digits)?).ok()?)
 }
 
-/// From physical addresses to nodes, by the spans of the zones.
+/// From physical addresses to nodes, by the spans of the zones; where zones of two nodes overlap,
+/// by the nodes' memory blocks.
 ///
 /// # Errors
 /// `/proc/zoneinfo` is malformed; where it may not be read there are simply no spans.
 pub fn physical_map(root: &Root) -> Result<PhysicalMap, LinuxError> {
-    let path = root.in_proc("zoneinfo");
-    let bytes = root::read_optional(&path).ok().flatten().unwrap_or_default();
-    let spans = zoneinfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-    Ok(PhysicalMap::new(spans, page_bytes() as u64))
+    let mut scan = zoneinfo::Scan::default();
+    if let Ok(Some(mut lines)) = Lines::open(&root.in_proc("zoneinfo")) {
+        while let Some((number, line)) = lines.next_line()? {
+            scan.take(number, line).map_err(|source| lines.format(source))?;
+        }
+    }
+    let map = PhysicalMap::new(scan.spans(), page_bytes() as u64);
+    if !map.has_overlaps() {
+        return Ok(map);
+    }
+    let blocks = memory_blocks(root, page_bytes() as u64)?;
+    Ok(map.with_blocks(&blocks))
+}
+
+/// The blocks that memory is plugged in, by the links `nodeN/memoryM` (Documentation/admin-guide/
+/// mm/memory-hotplug.rst); none on a kernel without hot-plug.
+fn memory_blocks(root: &Root, page_bytes: u64) -> Result<Vec<ZoneSpan>, LinuxError> {
+    let path = root.in_sys("devices/system/memory/block_size_bytes");
+    let size = root::read_optional(&path)?;
+    let frames =
+        size.and_then(|size| fields::single_hexadecimal(&size).ok()).unwrap_or(0) / page_bytes;
+    let mut blocks = Vec::new();
+    for folder in root::list(&root.in_sys("devices/system/node"))? {
+        let Some(node) = numbered(&folder, "node") else { continue };
+        let names = root::list(&root.in_sys(format!("devices/system/node/{folder}")))?;
+        let numbers = names.iter().filter_map(|name| numbered(name, "memory"));
+        blocks.extend(numbers.map(|number| ZoneSpan {
+            node,
+            first_frame: frames.saturating_mul(number.into()),
+            frames,
+        }));
+    }
+    Ok(blocks)
+}
+
+/// The number in a name such as `node3`.
+pub(crate) fn numbered(name: &str, kind: &str) -> Option<u32> {
+    fields::decimal(name.strip_prefix(kind)?.as_bytes())?.try_into().ok()
 }
 
 /// What is free on each node. Its files stay open: it is read at every look.
@@ -65,11 +103,22 @@ pub(super) fn numa_statistics(root: &Root) -> Result<BTreeMap<String, u64>, Linu
     Ok(all)
 }
 
-/// Whether the kernel's own NUMA balancing is on; `None` where the kernel has none.
+/// What the kernel's own NUMA balancing does (`kernel.numa_balancing`, a set of bits:
+/// Documentation/admin-guide/sysctl/kernel.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Balancing {
+    /// Bit 0: it moves pages to the threads that use them, and takes hint faults on all nodes.
+    pub ordinary: bool,
+    /// Bit 1: it promotes pages from slow memory. Alone, it takes hint faults on slow nodes only.
+    pub tiering: bool,
+}
+
+/// What the kernel's own NUMA balancing does; `None` where the kernel has none.
 #[must_use]
-pub fn numa_balancing(root: &Root) -> Option<bool> {
+pub fn numa_balancing(root: &Root) -> Option<Balancing> {
     let bytes = root::read_optional(&root.in_proc("sys/kernel/numa_balancing")).ok()??;
-    fields::single_number(&bytes).ok().map(|mode| mode != 0)
+    let mode = fields::single_number(&bytes).ok()?;
+    Some(Balancing { ordinary: mode & 1 != 0, tiering: mode & 2 != 0 })
 }
 
 #[cfg(test)]
@@ -99,7 +148,65 @@ mod tests {
             ("proc/sys/kernel/perf_event_paranoid", "-1\n"),
             ("proc/sys/kernel/numa_balancing", "1\n"),
         ]);
-        assert_eq!((paranoid_level(&root), numa_balancing(&root)), (Some(-1), Some(true)));
+        let on = Balancing { ordinary: true, tiering: false };
+        assert_eq!((paranoid_level(&root), numa_balancing(&root)), (Some(-1), Some(on)));
+    }
+
+    #[test]
+    fn balancing_is_a_set_of_bits() {
+        let read = |text: &str| {
+            let (_directory, root) = fixture(&[("proc/sys/kernel/numa_balancing", text)]);
+            numa_balancing(&root).map(|found| (found.ordinary, found.tiering))
+        };
+        assert_eq!(read("0\n"), Some((false, false)));
+        assert_eq!(read("2\n\0\0"), Some((false, true)));
+        assert_eq!(read("3\n"), Some((true, true)));
+        assert_eq!(read("4\n"), Some((false, false)));
+        assert_eq!(read("+1\n"), None);
+    }
+
+    #[test]
+    fn overlapping_zones_are_told_apart_by_memory_blocks() {
+        let zone = |node, first| {
+            format!(
+                "Node {node}, zone Normal\n spanned 98304\n present 65536\n start_pfn: {first}\n"
+            )
+        };
+        let zoneinfo = zone(0, 0) + &zone(1, 32768);
+        let block =
+            |node, number| format!("sys/devices/system/node/node{node}/memory{number}/state");
+        let blocks = [block(0, 0), block(1, 1), block(0, 2), block(1, 3)];
+        let mut files = vec![("proc/zoneinfo", zoneinfo.as_str())];
+        let nodes = |files: &[(&str, &str)]| {
+            let (_directory, root) = fixture(files);
+            let map = physical_map(&root).unwrap();
+            [1u64, 32768, 65536, 98304].map(|frame| map.node_of(frame * page_bytes() as u64))
+        };
+        assert_eq!(nodes(&files), [Some(0), None, None, Some(1)]);
+        let size = format!("{:x}\n", 32768 * page_bytes());
+        files.push(("sys/devices/system/memory/block_size_bytes", &size));
+        files.extend(blocks.iter().map(|path| (path.as_str(), "online\n")));
+        assert_eq!(nodes(&files), [Some(0), Some(1), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn zones_are_read_however_long_the_file_is() {
+        let cpu =
+            "    cpu: 1\n              count:    0\n              high:     62\n".repeat(9000);
+        let zone = |node: u64| {
+            let first = node * 262_144;
+            format!(
+                "Node {node}, zone Normal\n spanned 262144\n present 262144\n pagesets\n{cpu}  start_pfn: {first}\n"
+            )
+        };
+        let text: String = (0..32).map(zone).collect();
+        assert!(text.len() as u64 > root::MAX_FILE_BYTES);
+        let (_directory, root) = fixture(&[("proc/zoneinfo", &text)]);
+        let map = physical_map(&root).unwrap();
+        let node = |node: u64| map.node_of((node * 262_144 + 1) * page_bytes() as u64);
+        assert_eq!((node(0), node(31), node(32)), (Some(0), Some(31), None));
+        let (_directory, root) = fixture(&[("proc/zoneinfo", "Node x, zone Normal\n")]);
+        assert!(physical_map(&root).unwrap_err().to_string().contains("zoneinfo: line 1"));
     }
 
     #[test]

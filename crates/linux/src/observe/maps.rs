@@ -9,7 +9,9 @@ use rondpoint_core::{Bytes, Topology};
 
 use super::tasks::read;
 use crate::LinuxError;
-use crate::parse::numa_maps::{self, Mapping};
+use crate::lines::Lines;
+use crate::parse::maps::{self, Mode};
+use crate::parse::numa_maps::{self, Totals};
 use crate::parse::sched;
 
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine); above
@@ -60,15 +62,12 @@ impl Maps {
         }
         // Another user's process: its maps may not be read, its threads may be watched all the
         // same.
-        let maps = match read(path, numa_maps::parse) {
-            Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
-            other => other?,
-        };
+        let totals = allowed(totals(path))?;
         self.rest(begin);
-        let Some(maps) = maps else { return Ok(None) };
-        self.own_policy = maps.iter().any(Mapping::has_own_policy);
+        let Some(totals) = totals.flatten() else { return Ok(None) };
+        self.own_policy = totals.has_own_policy;
         let mut by_node = vec![Bytes(0); topology.node_count()];
-        for (kernel_id, bytes) in numa_maps::bytes_by_node(&maps) {
+        for (kernel_id, bytes) in totals.bytes_by_node {
             if let Some(node) = topology.node_of_kernel_id(kernel_id) {
                 by_node[node] = Bytes(bytes);
             }
@@ -84,6 +83,60 @@ impl Maps {
     }
 }
 
+/// `None` for what may not be read.
+fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
+    match read {
+        Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// What the lines of a `numa_maps` come to; `None` where there are none. The `maps` beside it is
+/// read along, for it tells a container's shared memory from a program.
+fn totals(path: &Path) -> Result<Option<Totals>, LinuxError> {
+    let Some(mut lines) = Lines::open(path)? else { return Ok(None) };
+    let mut totals = None::<Totals>;
+    let mut modes = Modes::Closed(path.with_file_name("maps"));
+    while let Some((number, line)) = lines.next_line()? {
+        let parsed = numa_maps::mapping_of(number, line);
+        let mapping = parsed.map_err(|source| lines.format(source))?;
+        let mode = if mapping.is_candidate() { modes.of(mapping.start)? } else { None };
+        totals.get_or_insert_default().add(&mapping, mode);
+    }
+    Ok(totals)
+}
+
+/// How a process's mappings are mapped, asked for in ascending order. The two files are read one
+/// line after the other, so no list of mappings is kept.
+enum Modes {
+    /// Nobody has asked yet.
+    Closed(PathBuf),
+    Open {
+        lines: Lines,
+        last: Option<(u64, Mode)>,
+    },
+    /// It is not there, or may not be read.
+    Unknown,
+}
+
+impl Modes {
+    /// The mode of the mapping that begins at an address; `None` where `maps` has none there.
+    fn of(&mut self, start: u64) -> Result<Option<Mode>, LinuxError> {
+        if let Self::Closed(path) = self {
+            *self = match allowed(Lines::open(path))?.flatten() {
+                Some(lines) => Self::Open { lines, last: None },
+                None => Self::Unknown,
+            };
+        }
+        let Self::Open { lines, last } = self else { return Ok(None) };
+        while last.is_none_or(|(address, _)| address < start) {
+            let Some((_, line)) = lines.next_line()? else { break };
+            *last = maps::mode_of(line).or(*last);
+        }
+        Ok(last.filter(|(address, _)| *address == start).map(|(_, mode)| mode))
+    }
+}
+
 /// The resident memory, split as the threads' hint faults are; `None` where there are none.
 fn by_faults(
     threads: impl Iterator<Item = PathBuf>,
@@ -94,7 +147,8 @@ fn by_faults(
     for path in threads {
         for found in read(&path, sched::parse)?.unwrap_or_default().faults {
             if let Some(node) = topology.node_of_kernel_id(found.node) {
-                faults[node] += found.private.saturating_add(found.shared);
+                let count = found.private.saturating_add(found.shared);
+                faults[node] = faults[node].saturating_add(count);
             }
         }
     }
@@ -137,6 +191,45 @@ mod tests {
         let found =
             maps.read(Path::new("/nowhere"), &machine, large, [sched("c", 0, 0)].into_iter());
         assert_eq!(found.unwrap(), None);
+    }
+
+    /// Memory by node, in pages, of a process with these two files.
+    fn pages(numa_maps: &str, maps: Option<&str>) -> Vec<u64> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("numa_maps");
+        std::fs::write(&path, numa_maps).unwrap();
+        maps.into_iter()
+            .for_each(|text| std::fs::write(directory.path().join("maps"), text).unwrap());
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let found = Maps::default().read(&path, &machine, Bytes(1), none()).unwrap().unwrap();
+        found.iter().map(|bytes| bytes.0 >> 12).collect()
+    }
+
+    #[test]
+    fn a_containers_shared_memory_is_told_from_a_program_by_how_it_is_mapped() {
+        let text = "400000 default file=/bin/app dirty=700 mapmax=3 N0=700\n\
+            7f0000 default file=/pool dirty=5 mapmax=3 N1=5\n\
+            7f9000 default file=/index mapped=30 mapmax=3 N1=30\n";
+        let line = |start, mode, name| format!("{start}-ffffff {mode} 00000000 00:2a 7 {name}\n");
+        let maps = line("400000", "r-xp", "/bin/app")
+            + &line("500000", "rw-p", "")
+            + &line("7f0000", "rw-s", "/pool");
+        assert_eq!(pages(text, Some(&maps)), [0, 5], "nothing is known of the index");
+        let maps = maps + &line("7f9000", "rw-s", "/index");
+        assert_eq!(pages(text, Some(&maps)), [0, 35]);
+        assert_eq!(pages(text, None), [700, 5], "by the dirty pages alone");
+    }
+
+    #[test]
+    fn files_with_many_mappings_are_read_to_their_end() {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        for index in 0..200_000u64 {
+            let (start, node) = (0x7f00_0000_0000 + index * 8192, index % 2);
+            let _ = writeln!(text, "{start:x} default file=/data/{index:040} mapped=1 N{node}=1");
+        }
+        assert!(text.len() as u64 > crate::root::MAX_FILE_BYTES);
+        assert_eq!(pages(&text, None), [100_000, 100_000]);
     }
 
     #[test]

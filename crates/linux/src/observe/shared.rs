@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::SharedMapping;
 
-use super::tasks::read;
 use crate::LinuxError;
+use crate::lines::Lines;
 use crate::parse::maps;
 
 /// The next reading waits so many times as long as the last one took: two thousandths of the time.
@@ -17,6 +17,9 @@ const REST: u32 = 500;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The readings of a process become rarer, each interval twice the one before, up to this.
 const LONGEST: Duration = Duration::from_secs(16);
+
+/// Shared mappings of a process that are followed at most: 2.5 MB.
+const MAX_MAPPINGS: usize = 1 << 16;
 
 /// When to read again.
 #[derive(Debug, Default)]
@@ -33,7 +36,7 @@ impl Shared {
         if self.next.is_some_and(|next| begin < next) {
             return Ok(None);
         }
-        let found = match read(path, maps::parse_shared) {
+        let found = match mappings(path) {
             Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
             other => other?,
         };
@@ -42,6 +45,31 @@ impl Shared {
         self.next = Some(begin + (begin.elapsed() * REST).max(interval));
         Ok(Some(found.unwrap_or_default()))
     }
+}
+
+/// What `maps` tells, adjacent parts of one object as one; `None` where the process is gone. Beyond
+/// [`MAX_MAPPINGS`] the rest is left out: the kernel then moves no page of it that others map.
+fn mappings(path: &Path) -> Result<Option<Vec<SharedMapping>>, LinuxError> {
+    let Some(mut lines) = Lines::open(path)? else { return Ok(None) };
+    let mut found: Vec<SharedMapping> = Vec::new();
+    while let Some((number, line)) = lines.next_line()? {
+        let parsed = maps::shared_of(number, line).map_err(|source| lines.format(source))?;
+        let Some(mapping) = parsed else { continue };
+        let is_full = found.len() == MAX_MAPPINGS;
+        match found.last_mut() {
+            Some(last) if continues(last, &mapping) => last.end = mapping.end,
+            _ if is_full => break,
+            _ => found.push(mapping),
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Whether `next` maps the part of the same object behind `last`, at the address behind it.
+fn continues(last: &SharedMapping, next: &SharedMapping) -> bool {
+    last.object == next.object
+        && last.end == next.start
+        && last.offset.checked_add(last.end - last.start) == Some(next.offset)
 }
 
 #[cfg(test)]
@@ -57,5 +85,28 @@ mod tests {
         assert_eq!(shared.read(&path).unwrap().unwrap().len(), 1);
         assert_eq!(shared.read(&path).unwrap(), None);
         assert_eq!(Shared::default().read(&folder.path().join("gone")).unwrap(), Some(vec![]));
+    }
+
+    #[test]
+    fn adjacent_parts_of_one_object_are_one_mapping_and_the_list_is_bounded() {
+        use std::fmt::Write as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("maps");
+        let text = "1000-2000 rw-s 00000000 00:19 42 /dev/shm/a\n2000-3000 r--s 00001000 00:19 42 /dev/shm/a\n\
+            3000-4000 rw-s 00009000 00:19 42 /dev/shm/a\n4000-5000 rw-s 0000a000 00:19 43 /dev/shm/b\n";
+        std::fs::write(&path, text).unwrap();
+        let ends: Vec<u64> = mappings(&path).unwrap().unwrap().iter().map(|one| one.end).collect();
+        assert_eq!(ends, [0x3000, 0x4000, 0x5000]);
+        let mut text = String::new();
+        for index in 1..=MAX_MAPPINGS as u64 + 9 {
+            let start = index * 8192;
+            let _ = writeln!(
+                text,
+                "{start:x}-{:x} rw-s 00000000 fd:00 {index} /data/{index}",
+                start + 4096
+            );
+        }
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(mappings(&path).unwrap().unwrap().len(), MAX_MAPPINGS);
     }
 }

@@ -4,6 +4,7 @@
 //! when it has gone. Processes that vanish while they are read are normal.
 
 mod newborn;
+mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -420,10 +421,8 @@ impl Tasks {
         let known = self.processes.get(&pid).is_some_and(|known| known.threads.contains_key(&tid));
         if !known {
             let state = read(&file("status"), status::parse)?.unwrap_or_default();
-            let allowed = state.cpus_allowed.unwrap_or_default();
-            let allowed: CpuSet =
-                allowed.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect();
-            let allowed = if allowed.is_empty() { topology.all_cpus() } else { allowed };
+            let allowed = place::allowed(topology, state.cpus_allowed);
+            let Some(allowed) = allowed else { return Ok(None) };
             let keep = self.may_keep();
             let (stat, schedstat) =
                 (Kept::new(file("stat"), keep), Kept::new(file("schedstat"), keep));
@@ -442,11 +441,12 @@ impl Tasks {
         let only = only.filter(|_| time.is_some());
         let own = if only.is_some() { None } else { thread.stat.read(stat::parse)? };
         let Some(found) = own.as_ref().or(only) else { return Ok(None) };
+        let Some(cpu) = topology.cpu_of_kernel_id(found.cpu) else { return Ok(None) };
         thread.waits = found.state != 'R';
         let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
         Ok(Some(ThreadObservation {
             tid,
-            cpu: topology.cpu_of_kernel_id(found.cpu).unwrap_or(0),
+            cpu,
             cpu_time: Nanos(time.unwrap_or(ticks)),
             slices: thread.sched.map(|sched| sched.slices),
             allowed: thread.allowed.clone(),

@@ -1,8 +1,10 @@
-//! `/proc/cpuinfo`: which processor this is. Only its first block is read: Rondpoint does not
-//! manage machines with different processors in one box.
+//! `/proc/cpuinfo`: which processor this is.
+//!
+//! The first value of each field counts. Rondpoint does not manage machines with different
+//! processors in one box, and hybrid cores differ in fields that it does not read.
 
 use super::ParseError;
-use super::fields::lines;
+use super::fields::{decimal, lines, trim, words};
 
 /// Which processor, in the words of its vendor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,10 +15,12 @@ pub struct CpuIdentity {
     pub family: Option<u32>,
     /// Model in decimal; on Arm the part's number.
     pub model: Option<u32>,
-    /// The marketing name, where there is one.
+    /// The marketing name, where there is one. Bytes that are not UTF-8 are U+FFFD.
     pub name: String,
-    /// Current clock, kHz, where it is told.
+    /// `cpu MHz`, kHz, where it is told.
     pub clock_khz: Option<u64>,
+    /// The CPU counts its cycles (`aperfmperf`), so `cpu MHz` is the clock of the last moments.
+    pub clock_is_measured: bool,
 }
 
 impl CpuIdentity {
@@ -28,47 +32,98 @@ impl CpuIdentity {
         let model = self.model.map_or(String::new(), |model| format!("-{model:02X}"));
         format!("{}{family}{model}", self.vendor)
     }
+
+    /// The clock in the name, kHz: `… @ 2.00GHz`, `… CPU 3.20 GHz`, `… 800MHz`. Vendors print the
+    /// nominal one.
+    #[must_use]
+    pub fn clock_of_name_khz(&self) -> Option<u64> {
+        let name = self.name.trim_end();
+        let units = [("GHz", 1e6), ("MHz", 1e3)];
+        let (rest, factor) = units.iter().find_map(|(unit, factor)| {
+            let start = name.len().checked_sub(unit.len())?;
+            let end = name.get(start..)?;
+            end.eq_ignore_ascii_case(unit).then(|| (&name[..start], factor))
+        })?;
+        let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
+        let rest = rest.trim_end();
+        let number = &rest[rest.trim_end_matches(is_of_number).len()..];
+        let clock: f64 = number.parse().ok()?;
+        (clock > 0.0).then_some((clock * factor).round() as u64)
+    }
+}
+
+/// Reads the file line by line: it is megabytes long where there are thousands of CPUs, and the
+/// first CPU's block tells all.
+#[derive(Debug, Default)]
+pub struct Scan {
+    identity: CpuIdentity,
+    is_complete: bool,
+}
+
+impl Scan {
+    /// Takes in the next line, empty ones included; true when no more are needed.
+    pub fn take(&mut self, line: &[u8]) -> bool {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+            // An empty line ends a CPU's block. Before it some kernels have one without a vendor.
+            self.is_complete |= trim(line).is_empty() && !self.identity.vendor.is_empty();
+            return self.is_complete;
+        };
+        let (name, value) = (trim(&line[..colon]), trim(&line[colon + 1..]));
+        let found = &mut self.identity;
+        let small = || decimal(value).and_then(|number| u32::try_from(number).ok());
+        let text = || String::from_utf8_lossy(value).into_owned();
+        match name {
+            b"vendor_id" | b"CPU implementer" if found.vendor.is_empty() => found.vendor = text(),
+            b"cpu family" => found.family = found.family.or_else(small),
+            b"model" => found.model = found.model.or_else(small),
+            b"CPU part" => found.model = found.model.or_else(|| part(value)),
+            // `cpu` is what POWER calls it.
+            b"model name" | b"cpu" if found.name.is_empty() => found.name = text(),
+            b"cpu MHz" => found.clock_khz = found.clock_khz.or_else(|| khz(value)),
+            b"flags" => found.clock_is_measured |= words(value).any(|word| word == b"aperfmperf"),
+            _ => {}
+        }
+        false
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn identity(self) -> CpuIdentity {
+        self.identity
+    }
 }
 
 /// Parses the file.
 ///
 /// # Errors
-/// Never for want of a line, because architectures differ; only for text that is not UTF-8.
+/// None: architectures differ in every line, so what is absent or no number is not told.
 pub fn parse(bytes: &[u8]) -> Result<CpuIdentity, ParseError> {
-    let mut identity = CpuIdentity::default();
-    for (number, line) in lines(bytes) {
-        let text = std::str::from_utf8(line).map_err(|_| ParseError::new(number, "UTF-8", line))?;
-        let Some((name, value)) = text.split_once(':') else {
-            // An empty line ends the first block.
-            if text.is_empty() && !identity.vendor.is_empty() {
-                break;
-            }
-            continue;
-        };
-        let value = value.trim();
-        let hexadecimal = || u32::from_str_radix(value.trim_start_matches("0x"), 16).ok();
-        match name.trim() {
-            "vendor_id" | "CPU implementer" => identity.vendor = value.to_string(),
-            "cpu family" => identity.family = value.parse().ok(),
-            "model" => identity.model = value.parse().ok(),
-            "CPU part" => identity.model = hexadecimal(),
-            "model name" => identity.name = value.to_string(),
-            "cpu MHz" => {
-                let mhz: Option<f64> = value.parse().ok();
-                identity.clock_khz = mhz.filter(|mhz| *mhz > 0.0).map(|mhz| (mhz * 1e3) as u64);
-            }
-            _ => {}
-        }
-    }
-    Ok(identity)
+    let mut scan = Scan::default();
+    let _ = lines(bytes).find(|(_, line)| scan.take(line));
+    Ok(scan.identity())
+}
+
+/// `0xd40`.
+fn part(value: &[u8]) -> Option<u32> {
+    let digits = value.strip_prefix(b"0x").unwrap_or(value);
+    super::fields::hexadecimal(digits)?.try_into().ok()
+}
+
+/// `2000.500`, in MHz.
+fn khz(value: &[u8]) -> Option<u64> {
+    let is_plain = value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let mhz: f64 = std::str::from_utf8(value).ok().filter(|_| is_plain)?.parse().ok()?;
+    (mhz > 0.0).then_some((mhz * 1e3) as u64)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn x86_and_arm_are_identified() {
+    fn x86_arm_and_power_are_identified() {
         let x86 = b"processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\n\
             model name\t: Xeon\ncpu MHz\t\t: 2000.500\n\nprocessor : 1\nmodel : 1\n";
         let identity = parse(x86).unwrap();
@@ -76,11 +131,53 @@ mod tests {
         assert_eq!((identity.name.as_str(), identity.clock_khz), ("Xeon", Some(2_000_500)));
         let arm = b"processor : 0\nBogoMIPS : 50\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n";
         assert_eq!(parse(arm).unwrap().key(), "0x41-D40");
+        let power = b"processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 2300.0MHz\n\n\
+            processor\t: 1\ncpu\t\t: POWER9 (raw)\n";
+        assert_eq!(parse(power).unwrap().name, "POWER9, altivec supported");
     }
 
     #[test]
-    fn nothing_is_an_identity_without_a_name() {
+    fn no_line_needs_to_be_utf8_or_a_number() {
         assert_eq!(parse(b"").unwrap().key(), "");
-        assert!(parse(b"model name : \xff\n").is_err());
+        let text =
+            b"flags : \xff\xfe aperfmperf\nbug\xae : x\nmodel name : CPU \xae X\ncpu MHz : \xff\n\
+            vendor_id : A\xff\nmodel : +5\n";
+        let found = parse(text).unwrap();
+        assert_eq!((found.name.as_str(), found.vendor.as_str()), ("CPU \u{fffd} X", "A\u{fffd}"));
+        assert_eq!((found.clock_khz, found.model), (None, None));
+        assert!(found.clock_is_measured);
+    }
+
+    #[test]
+    fn a_name_may_tell_the_nominal_clock() {
+        let clock = |name: &str| {
+            let name = name.to_string();
+            CpuIdentity { name, ..CpuIdentity::default() }.clock_of_name_khz()
+        };
+        assert_eq!(clock("CPU  X  @ 2.00GHz"), Some(2_000_000));
+        assert_eq!(clock("Xeon(TM) CPU 3.20 GHz "), Some(3_200_000));
+        assert_eq!(clock("KaiSheng KH-30000@2.7GHz"), Some(2_700_000));
+        assert_eq!(clock("Pentium III 800Mhz"), Some(800_000));
+        for none in
+            ["", "EPYC 7451 24-Core Processor", "Genuine CPU 0000%@", "GHz", "@ .GHz", "0GHz"]
+        {
+            assert_eq!(clock(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn nothing_behind_the_first_block_is_read() {
+        let mut scan = Scan::default();
+        let text = b"\nvendor_id : A\n\nmodel : 5\n";
+        let read = lines(text).take_while(|(_, line)| !scan.take(line)).count();
+        assert_eq!((read, scan.identity().model), (2, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_identity(bytes: Vec<u8>, name in "\\PC{0,30}[GM]Hz") {
+            prop_assert!(parse(&bytes).is_ok());
+            let _ = CpuIdentity { name, ..CpuIdentity::default() }.clock_of_name_khz();
+        }
     }
 }

@@ -6,7 +6,7 @@
 use rondpoint_input::Budget;
 
 use super::ParseError;
-use super::fields::decimal;
+use super::fields::{decimal, hexadecimal, trim};
 
 /// The largest number taken: no kernel is built for more CPUs (`NR_CPUS` of x86-64 is 8192).
 pub const MAX_NUMBER: u64 = 65_535;
@@ -19,14 +19,14 @@ const MOST_ITEMS: u64 = 16 * (MAX_NUMBER + 1);
 /// # Errors
 /// A piece that is no number or range, a range that runs backwards, a number above [`MAX_NUMBER`].
 pub fn parse(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
-    let text = bytes.trim_ascii();
+    let text = trim(bytes);
     let mut numbers = Vec::new();
     if text.is_empty() {
         return Ok(numbers);
     }
     let mut budget = Budget::new(0, MOST_ITEMS);
     for piece in text.split(|&byte| byte == b',') {
-        let piece = read_piece(piece.trim_ascii())
+        let piece = read_piece(trim(piece))
             .ok_or_else(|| ParseError::new(1, "a list such as 0-3,8", bytes))?;
         budget
             .take_items(u64::from(piece.last - piece.first) + 1)
@@ -84,6 +84,26 @@ fn split_at(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
+/// Parses a mask, which stands beside each list (`cpumap`, `shared_cpu_map`) and alone before Linux
+/// 2.6.28: groups of 32 bits in hexadecimal, the highest first.
+///
+/// # Errors
+/// A group that is no number of 32 bits, more groups than [`MAX_NUMBER`] fills.
+pub fn parse_mask(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
+    const GROUP_BITS: u32 = 32;
+    let fail = || ParseError::new(1, "a mask such as 3,0000000f", bytes);
+    let groups: Vec<&[u8]> = trim(bytes).split(|&byte| byte == b',').collect();
+    if groups.len() as u64 > MAX_NUMBER / u64::from(GROUP_BITS) {
+        return Err(fail());
+    }
+    let mut numbers = Vec::new();
+    for (first, group) in (0..).step_by(GROUP_BITS as usize).zip(groups.iter().rev()) {
+        let bits = hexadecimal(group).filter(|bits| *bits >> GROUP_BITS == 0).ok_or_else(fail)?;
+        numbers.extend((0..GROUP_BITS).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit));
+    }
+    Ok(numbers)
+}
+
 /// Writes a list the kernel's way: `0-3,8`.
 #[must_use]
 pub fn format(sorted: &[u32]) -> String {
@@ -127,6 +147,10 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
+        let signed = ["+1", "++1", "0,+1", "1-+2", "0-7:+2/4", "0-3\x002"];
+        for bad in signed {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
         for bad in ["a", "3-1", "1-", "-", ",", "0-7:0/4", "0-7:5/4", "0-7:2", "70000", "1 2"] {
             check(bad, &format!("line 1: expected a list such as 0-3,8, found `{bad}`"));
         }
@@ -141,10 +165,21 @@ mod tests {
         assert_eq!(parse(every_number.join(",").as_bytes()).unwrap().len(), 65_536);
     }
 
+    #[test]
+    fn masks_are_groups_of_32_bits() {
+        assert_eq!(parse_mask(b"0000000f\n").unwrap(), [0, 1, 2, 3]);
+        assert_eq!(parse_mask(b"3,80000000\0\0").unwrap(), [31, 32, 33]);
+        assert_eq!(parse_mask(b"0\n").unwrap(), [0u32; 0]);
+        for bad in [&b""[..], b"x", b"1,,1", b"100000000", b"+1"] {
+            assert!(parse_mask(bad).is_err(), "{bad:?}");
+        }
+        assert!(parse_mask(&b"1,".repeat(5000)).is_err());
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_list_or_an_error(bytes: Vec<u8>) {
-            let _ = parse(&bytes);
+            let _ = (parse(&bytes), parse_mask(&bytes));
         }
 
         #[test]

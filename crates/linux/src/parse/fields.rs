@@ -1,27 +1,59 @@
 //! Numbers, words and lines in byte strings: what all the kernel's formats are made of.
+//!
+//! NUL counts as white space. tar(1) stores a live sysfs attribute as 4096 bytes, the size that
+//! stat(2) reports: the text, then NUL bytes.
 
 use super::ParseError;
 
+/// White space of the kernel's files, padding included.
+#[must_use]
+pub fn is_space(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || *byte == 0
+}
+
+/// The text without white space and padding at both ends.
+#[must_use]
+pub fn trim(text: &[u8]) -> &[u8] {
+    let Some(first) = text.iter().position(|byte| !is_space(byte)) else { return &[] };
+    let last = text.iter().rposition(|byte| !is_space(byte)).unwrap_or(first);
+    &text[first..=last]
+}
+
+/// The text without white space and padding behind it.
+#[must_use]
+pub fn trim_end(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !is_space(byte)).map_or(0, |last| last + 1);
+    &text[..end]
+}
+
 /// The lines of a file, with their numbers from 1 and without their ends.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    bytes.split(|&byte| byte == b'\n').enumerate().map(|(index, line)| (index + 1, line))
+    let lines = bytes.split(|&byte| byte == b'\n').enumerate();
+    lines.map(|(index, line)| (index + 1, trim_end(line)))
 }
 
 /// The words of a line.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+    line.split(is_space).filter(|word| !word.is_empty())
 }
 
-/// A decimal number without a sign.
+/// A decimal number: digits only, no sign.
 #[must_use]
 pub fn decimal(word: &[u8]) -> Option<u64> {
-    std::str::from_utf8(word).ok()?.parse().ok()
+    number(word, 10)
 }
 
-/// A hexadecimal number without a prefix.
+/// A hexadecimal number: digits only, neither prefix nor sign.
 #[must_use]
 pub fn hexadecimal(word: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
+    number(word, 16)
+}
+
+/// Unlike `str::parse`, refuses `+`.
+fn number(word: &[u8], radix: u32) -> Option<u64> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(radix).map(u64::from);
+    let add = |sum: u64, byte: &u8| sum.checked_mul(radix.into())?.checked_add(digit(byte)?);
+    if word.is_empty() { None } else { word.iter().try_fold(0, add) }
 }
 
 /// A file that holds one decimal number, as most of sysfs do.
@@ -29,7 +61,15 @@ pub fn hexadecimal(word: &[u8]) -> Option<u64> {
 /// # Errors
 /// Anything else.
 pub fn single_number(bytes: &[u8]) -> Result<u64, ParseError> {
-    decimal(bytes.trim_ascii()).ok_or_else(|| ParseError::new(1, "one decimal number", bytes))
+    decimal(trim(bytes)).ok_or_else(|| ParseError::new(1, "one decimal number", bytes))
+}
+
+/// A file that holds one hexadecimal number, as `block_size_bytes`.
+///
+/// # Errors
+/// Anything else.
+pub fn single_hexadecimal(bytes: &[u8]) -> Result<u64, ParseError> {
+    hexadecimal(trim(bytes)).ok_or_else(|| ParseError::new(1, "one hexadecimal number", bytes))
 }
 
 /// A file of decimal numbers on one line, as `node*/distance`.
@@ -47,7 +87,7 @@ pub fn number_row(bytes: &[u8]) -> Result<Vec<u64>, ParseError> {
 /// # Errors
 /// Anything else.
 pub fn size(bytes: &[u8]) -> Result<u64, ParseError> {
-    let text = bytes.trim_ascii();
+    let text = trim(bytes);
     let (number, factor) = match text.last() {
         Some(b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -72,6 +112,35 @@ mod tests {
         {
             assert!(size(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_number_is_digits_and_nothing_else() {
+        assert_eq!(
+            (decimal(b"18446744073709551615"), hexadecimal(b"fF")),
+            (Some(u64::MAX), Some(255))
+        );
+        for bad in [&b""[..], b"+1", b"-1", b" 1", b"1_0", b"18446744073709551616", b"1\0"] {
+            assert_eq!(decimal(bad), None, "{bad:?}");
+        }
+        for bad in [&b""[..], b"+1", b"0x1", b"g", b"10000000000000000"] {
+            assert_eq!(hexadecimal(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn padding_is_white_space_everywhere() {
+        let padded = |text: &[u8]| [text, b"\n", &[0; 100]].concat();
+        assert_eq!(single_number(&padded(b"0")).unwrap(), 0);
+        assert_eq!(single_hexadecimal(&padded(b"8000000")).unwrap(), 128 << 20);
+        assert_eq!(number_row(&padded(b"10 20")).unwrap(), [10, 20]);
+        assert_eq!(size(&padded(b"32K")).unwrap(), 32 << 10);
+        let text = padded(b"a\0\r");
+        let found: Vec<(usize, &[u8])> =
+            lines(&text).filter(|(_, line)| !line.is_empty()).collect();
+        assert_eq!(found, [(1, &b"a"[..])]);
+        assert!(single_number(b"1\x002\n").is_err(), "two numbers");
+        assert!(single_number(&[0; 4096]).is_err() && trim(&[0; 9]).is_empty());
     }
 
     #[test]

@@ -26,15 +26,7 @@ const KERNELS: [&[u8]; 5] = [b"[vdso]", b"[vvar]", b"[vvar_vclock]", b"[vsyscall
 /// # Errors
 /// A line that does not begin with a range of addresses and permissions.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
-    let mut mappings = Vec::new();
-    for (number, line) in lines(bytes).filter(|(_, line)| !line.is_empty()) {
-        if KERNELS.iter().any(|name| line.ends_with(name)) {
-            continue;
-        }
-        let fail = || ParseError::new(number, "START-END PERMISSIONS", line);
-        mappings.push(mapping(line).ok_or_else(fail)?);
-    }
-    Ok(mappings)
+    each(bytes, mapping_of)
 }
 
 /// What is mapped shared: files, and memory that others see written. Not what has a driver behind
@@ -44,8 +36,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
 /// # Errors
 /// A line that does not begin as one of a mapped file does.
 pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
-    let is_shared = |line: &[u8]| words(line).nth(1).is_some_and(|word| word.ends_with(b"s"));
-    of_memory(bytes).filter(|(_, line)| is_shared(line)).map(shared_mapping).collect()
+    each(bytes, shared_of)
 }
 
 /// Every file and piece of shared memory that is mapped: whose pages others may have mapped too.
@@ -54,23 +45,121 @@ pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
 /// # Errors
 /// As [`parse_shared`].
 pub fn parse_objects(bytes: &[u8]) -> Result<BTreeSet<SharedObject>, ParseError> {
-    of_memory(bytes).map(|line| Ok(shared_mapping(line)?.object)).collect()
+    Ok(each(bytes, object_of)?.into_iter().collect())
 }
 
-fn of_memory(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    lines(bytes).filter(|(_, line)| is_memory(line))
+fn each<T>(
+    bytes: &[u8],
+    of_line: fn(usize, &[u8]) -> Result<Option<T>, ParseError>,
+) -> Result<Vec<T>, ParseError> {
+    let found = lines(bytes).filter(|(_, line)| !line.is_empty());
+    found.filter_map(|(number, line)| of_line(number, line).transpose()).collect()
 }
 
-/// By its name, as `/proc` shows it: what lies under `/dev` is a device, but for shared memory
-/// (`/dev/zero` is what an anonymous shared mapping is called).
+/// One line of [`parse`]; `None` for what the kernel maps into every process.
+///
+/// # Errors
+/// As [`parse`].
+pub fn mapping_of(number: usize, line: &[u8]) -> Result<Option<Mapping>, ParseError> {
+    if KERNELS.iter().any(|name| line.ends_with(name)) {
+        return Ok(None);
+    }
+    let fail = || ParseError::new(number, "START-END PERMISSIONS", line);
+    mapping(line).map(Some).ok_or_else(fail)
+}
+
+/// One line of [`parse_shared`]; `None` for what is not shared.
+///
+/// # Errors
+/// As [`parse_shared`].
+pub fn shared_of(number: usize, line: &[u8]) -> Result<Option<SharedMapping>, ParseError> {
+    let is_shared = words(line).nth(1).is_some_and(|word| word.ends_with(b"s"));
+    if is_shared && is_memory(line) { shared_mapping(number, line).map(Some) } else { Ok(None) }
+}
+
+/// One line of [`parse_objects`]; `None` for what is no file.
+///
+/// # Errors
+/// As [`parse_shared`].
+pub fn object_of(number: usize, line: &[u8]) -> Result<Option<SharedObject>, ParseError> {
+    let object = is_memory(line).then(|| shared_mapping(number, line).map(|found| found.object));
+    object.transpose()
+}
+
+/// How a mapping is mapped, by its permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Writes stay with the process.
+    Private,
+    /// Shared, and the process may write: its processes exchange data there.
+    SharedWritable,
+    /// Shared, and the process only reads.
+    SharedReadOnly,
+}
+
+/// First address and mode of a line; `None` where it has neither.
+#[must_use]
+pub fn mode_of(line: &[u8]) -> Option<(u64, Mode)> {
+    let start = mapping(line)?.start;
+    let mode = match words(line).nth(1)? {
+        [_, b'w', _, b's', ..] => Mode::SharedWritable,
+        [_, _, _, b's', ..] => Mode::SharedReadOnly,
+        _ => Mode::Private,
+    };
+    Some((start, mode))
+}
+
+/// Folders of `/dev` that hold devices, from the kernel's drivers and udev's rules. Any other
+/// folder there is taken for a file system of memory: hosts mount hugetlbfs and tmpfs under names
+/// of their own (`/dev/hugepages1G`). Taking a device for memory costs a call that the kernel
+/// refuses; the other way round, sharing is not seen.
+const DEVICE_FOLDERS: [&[u8]; 33] = [
+    b"accel",
+    b"block",
+    b"bsg",
+    b"bus",
+    b"cdx",
+    b"char",
+    b"cpu",
+    b"crypto",
+    b"cxl",
+    b"disk",
+    b"dma_heap",
+    b"dri",
+    b"dvb",
+    b"fd",
+    b"habanalabs",
+    b"hl",
+    b"hwtracing",
+    b"infiniband",
+    b"input",
+    b"iommu",
+    b"mapper",
+    b"net",
+    b"nvidia-caps",
+    b"ocxl",
+    b"pts",
+    b"sgx",
+    b"snd",
+    b"usb",
+    b"v4l",
+    b"vas",
+    b"vfio",
+    b"virtio-ports",
+    b"xen",
+];
+
+/// Whether pages of memory are behind a line, by its name as `/proc` shows it. A device in `/dev`
+/// is none; `/dev/zero` is what an anonymous shared mapping is called.
 fn is_memory(line: &[u8]) -> bool {
-    const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/zero", b"/dev/hugepages/"];
     let name = words(line).nth(5).unwrap_or_default();
-    let is_device = name.starts_with(b"/dev/") && !MEMORY.iter().any(|one| name.starts_with(one));
-    name.starts_with(b"/") && !is_device
+    let Some(below) = name.strip_prefix(b"/dev/") else { return name.starts_with(b"/") };
+    let Some(slash) = below.iter().position(|&byte| byte == b'/') else { return below == b"zero" };
+    let folder = &below[..slash];
+    !(DEVICE_FOLDERS.contains(&folder) || folder.starts_with(b"nvidia"))
 }
 
-fn shared_mapping((number, line): (usize, &[u8])) -> Result<SharedMapping, ParseError> {
+fn shared_mapping(number: usize, line: &[u8]) -> Result<SharedMapping, ParseError> {
     let fail = || ParseError::new(number, "START-END PERMISSIONS OFFSET DEVICE INODE", line);
     part_of_object(line).ok_or_else(fail)
 }
@@ -82,13 +171,14 @@ fn part_of_object(line: &[u8]) -> Option<SharedMapping> {
     let device = rest.next()?;
     let colon = device.iter().position(|&byte| byte == b':')?;
     // A major number has 12 bits, a minor one 20 (include/linux/kdev_t.h).
-    let device = hexadecimal(&device[..colon])? << 20 | hexadecimal(&device[colon + 1..])?;
+    let (major, minor) = (hexadecimal(&device[..colon])?, hexadecimal(&device[colon + 1..])?);
+    let device = (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)?;
     let object = SharedObject { device, inode: decimal(rest.next()?)? };
     Some(SharedMapping { start, end, object, offset })
 }
 
 fn mapping(line: &[u8]) -> Option<Mapping> {
-    let mut words = line.split(|&byte| byte == b' ');
+    let mut words = words(line);
     let range = words.next()?;
     let dash = range.iter().position(|&byte| byte == b'-')?;
     let (start, end) = (hexadecimal(&range[..dash])?, hexadecimal(&range[dash + 1..])?);
@@ -141,8 +231,57 @@ mod tests {
     }
 
     #[test]
+    fn a_file_system_of_memory_may_be_mounted_anywhere_below_dev() {
+        let line = |name: &str| format!("7f00-7f01 rw-s 00000000 00:2a 7 {name}");
+        let is = |name: &str| shared_of(1, line(name).as_bytes()).unwrap().is_some();
+        let memory = [
+            "/dev/hugepages/pool",
+            "/dev/hugepages1G/pool",
+            "/dev/hugepages-1Gi/a/b",
+            "/dev/huge2M/x",
+            "/dev/shm/a",
+            "/dev/shm2/a",
+            "/dev/zero (deleted)",
+            "/dev/zero",
+            "/dev/pool/x (deleted)",
+            "/pool",
+            "/mnt/huge/x",
+            "/memfd:a (deleted)",
+            "/SYSV00000001 (deleted)",
+            "/anon_hugepage (deleted)",
+        ];
+        let devices = [
+            "/dev/kvm",
+            "/dev/mem",
+            "/dev/dax0.0",
+            "/dev/uio0",
+            "/dev/zeroes",
+            "/dev/nvidia0",
+            "/dev/dri/renderD128",
+            "/dev/infiniband/uverbs0",
+            "/dev/vfio/12",
+            "/dev/nvidia-caps/x",
+            "/dev/snd/pcmC0D0p",
+            "anon_inode:[io_uring]",
+            "[heap]",
+            "",
+        ];
+        assert_eq!(memory.map(is), [true; 14], "{memory:?}");
+        assert_eq!(devices.map(is), [false; 14], "{devices:?}");
+    }
+
+    #[test]
+    fn permissions_tell_what_processes_share_on_purpose() {
+        let mode = |text: &str| mode_of(format!("7f00-7f01 {text} 0 0:0 0").as_bytes());
+        assert_eq!(mode("rw-p"), Some((0x7f00, Mode::Private)));
+        assert_eq!(mode("rw-s"), Some((0x7f00, Mode::SharedWritable)));
+        assert_eq!(mode("r--s"), Some((0x7f00, Mode::SharedReadOnly)));
+        assert_eq!(mode_of(b"7f00 rw-s"), None);
+    }
+
+    #[test]
     fn what_is_no_range_is_refused() {
-        for bad in ["7f00 rw-p", "2000-1000 rw-p", "1000-2000", "x-y rw-p"] {
+        for bad in ["7f00 rw-p", "2000-1000 rw-p", "1000-2000", "x-y rw-p", "+1-2 rw-p"] {
             let error = parse(bad.as_bytes()).unwrap_err().to_string();
             assert_eq!(error, format!("line 1: expected START-END PERMISSIONS, found `{bad}`"));
         }
@@ -152,7 +291,7 @@ mod tests {
         #[test]
         fn any_bytes_are_mappings_or_an_error(bytes: Vec<u8>) {
             let _ = (parse_shared(&bytes), parse_objects(&bytes));
-            let _ = parse(&bytes);
+            let _ = (parse(&bytes), mode_of(&bytes));
         }
     }
 }

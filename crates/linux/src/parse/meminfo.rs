@@ -14,20 +14,35 @@ pub struct NodeMemory {
     pub file_bytes: u64,
 }
 
+impl NodeMemory {
+    /// What may be allocated: free memory and the page cache.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        self.free_bytes.saturating_add(self.file_bytes)
+    }
+}
+
 /// Parses one node's `meminfo`.
 ///
 /// # Errors
 /// Either of the two values missing or no number.
 pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
-    let value = |name: &[u8], expected: &'static str| {
-        amount(bytes, name, expected).unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
-    };
     let files = |name: &[u8]| amount(bytes, name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
     Ok(NodeMemory {
-        total_bytes: value(b"MemTotal:", "Node N MemTotal: KIB kB")?,
+        total_bytes: total_bytes(bytes)?,
         free_bytes: free_bytes(bytes)?,
         file_bytes: files(b"Active(file):")?.saturating_add(files(b"Inactive(file):")?),
     })
+}
+
+/// All memory alone. Absurd numbers stay at the largest.
+///
+/// # Errors
+/// No such line, or no number in it.
+pub fn total_bytes(bytes: &[u8]) -> Result<u64, ParseError> {
+    let expected = "Node N MemTotal: KIB kB";
+    amount(bytes, b"MemTotal:", expected)
+        .unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
 }
 
 /// What is free alone, which stands among the first lines.
@@ -44,7 +59,7 @@ fn amount(bytes: &[u8], name: &[u8], expected: &'static str) -> Option<Result<u6
     lines(bytes).find_map(|(number, line)| {
         let mut parts = words(line);
         (parts.nth(2) == Some(name)).then(|| {
-            let kib = parts.next().and_then(decimal).and_then(|kib| kib.checked_mul(1024));
+            let kib = parts.next().and_then(decimal).map(|kib| kib.saturating_mul(1024));
             kib.ok_or_else(|| ParseError::new(number, expected, line))
         })
     })
@@ -62,6 +77,17 @@ mod tests {
         assert_eq!(memory.total_bytes, 4_679_884 * 1024);
         assert_eq!(memory.free_bytes, 3_813_708 * 1024);
         assert_eq!(memory.file_bytes, 120 * 1024);
+        assert_eq!(memory.room_bytes(), (3_813_708 + 120) * 1024);
+    }
+
+    #[test]
+    fn absurd_amounts_stay_at_the_largest() {
+        let text =
+            b"Node 0 MemTotal: 18446744073709551615 kB\nNode 0 MemFree: 18446744073709551615 kB\n\
+            Node 0 Active(file): 18446744073709551615 kB\nNode 0 Inactive(file): 1 kB\n";
+        let memory = parse(text).unwrap();
+        assert_eq!((memory.total_bytes, memory.room_bytes()), (u64::MAX, u64::MAX));
+        assert!(total_bytes(b"Node 0 MemTotal: +1 kB\n").is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::ParseError;
 use super::fields::{decimal, hexadecimal, lines, words};
+use super::maps::Mode;
 
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Mapping {
     pub pages_by_node: BTreeMap<u32, u64>,
     /// Size of the kernel's pages here.
     pub page_bytes: u64,
+    /// The kernel calls it `huge`: it is of a hugetlbfs.
+    pub is_huge: bool,
     /// Pages not yet written back, or anonymous pages written to.
     pub dirty: u64,
     /// Anonymous pages.
@@ -28,6 +31,9 @@ pub struct Mapping {
     /// How many mappings the page with most of them has.
     pub most_mappings: u64,
 }
+
+/// The largest base page of any architecture: 64 KiB on Arm and POWER.
+const LARGEST_BASE_PAGE: u64 = 64 << 10;
 
 impl Mapping {
     /// Whether somebody chose where its memory comes from. `local` is what everybody gets who asked
@@ -44,11 +50,45 @@ impl Mapping {
     /// a file.
     #[must_use]
     pub fn is_shared_file(&self) -> bool {
-        const SHARED_MEMORY: [&str; 4] = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"];
-        let is_file = |name: &String| {
-            name.starts_with('/') && !SHARED_MEMORY.iter().any(|prefix| name.starts_with(prefix))
-        };
-        self.most_mappings > 1 && self.anonymous == 0 && self.backing.as_ref().is_some_and(is_file)
+        self.is_shared_file_in(None)
+    }
+
+    /// The same, where `maps` tells how it is mapped. That decides where the name does not: a
+    /// container's `/dev/shm` is seen from outside as a file of any name.
+    #[must_use]
+    pub fn is_shared_file_in(&self, mode: Option<Mode>) -> bool {
+        if !self.is_candidate() || self.is_huge || self.page_bytes > LARGEST_BASE_PAGE {
+            return false;
+        }
+        if self.has_name_of_memory() {
+            return false;
+        }
+        match mode {
+            Some(Mode::Private) => true,
+            Some(Mode::SharedWritable) => false,
+            // On a file system in memory all pages are dirty. A program's are there too, but are
+            // mapped private.
+            Some(Mode::SharedReadOnly) | None => self.dirty < self.pages(),
+        }
+    }
+
+    /// Whether it may be a shared file at all: `maps` need not be asked about any other mapping.
+    #[must_use]
+    pub fn is_candidate(&self) -> bool {
+        let is_file = self.backing.as_ref().is_some_and(|name| name.starts_with('/'));
+        self.most_mappings > 1 && self.anonymous == 0 && is_file
+    }
+
+    /// No program lies in `/dev`. The others are the kernel's names for memory without a path.
+    fn has_name_of_memory(&self) -> bool {
+        const NAMES: [&str; 6] =
+            ["/dev/", "/run/shm/", "/SYSV", "/memfd:", "/anon_hugepage", "/secretmem"];
+        let name = self.backing.as_deref().unwrap_or_default();
+        NAMES.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    fn pages(&self) -> u64 {
+        self.pages_by_node.values().fold(0, |sum, pages| sum.saturating_add(*pages))
     }
 }
 
@@ -57,13 +97,15 @@ impl Mapping {
 /// # Errors
 /// A line without an address and a policy, or a node count that is no number.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
-    lines(bytes)
-        .filter(|(_, line)| !line.is_empty())
-        .map(|(number, line)| mapping(number, line))
-        .collect()
+    let found = lines(bytes).filter(|(_, line)| !line.is_empty());
+    found.map(|(number, line)| mapping_of(number, line)).collect()
 }
 
-fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
+/// One line of [`parse`].
+///
+/// # Errors
+/// As [`parse`].
+pub fn mapping_of(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
     let fail = || ParseError::new(number, "ADDRESS POLICY [NAME=VALUE …]", line);
     let mut parts = words(line);
     let start = parts.next().and_then(hexadecimal).ok_or_else(fail)?;
@@ -74,14 +116,19 @@ fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
         backing: None,
         pages_by_node: BTreeMap::new(),
         page_bytes: 4096,
+        is_huge: false,
         dirty: 0,
         anonymous: 0,
         most_mappings: 1,
     };
     for word in parts {
         let Some(at) = word.iter().position(|&byte| byte == b'=') else {
-            if matches!(word, b"heap" | b"stack") {
-                mapping.backing = Some(String::from_utf8_lossy(word).into_owned());
+            match word {
+                b"heap" | b"stack" => {
+                    mapping.backing = Some(String::from_utf8_lossy(word).into_owned());
+                }
+                b"huge" => mapping.is_huge = true,
+                _ => {}
             }
             continue;
         };
@@ -104,16 +151,35 @@ fn mapping(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
     Ok(mapping)
 }
 
+/// What all mappings of a process come to. It does not grow with their number.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Bytes by node that are the process's own. A sum stays at the largest number.
+    pub bytes_by_node: BTreeMap<u32, u64>,
+    /// Somebody chose where some of its memory comes from.
+    pub has_own_policy: bool,
+}
+
+impl Totals {
+    /// Adds a mapping; `mode` is how it is mapped, where that is known.
+    pub fn add(&mut self, mapping: &Mapping, mode: Option<Mode>) {
+        self.has_own_policy |= mapping.has_own_policy();
+        if mapping.is_shared_file_in(mode) {
+            return;
+        }
+        for (&node, &pages) in &mapping.pages_by_node {
+            let bytes = self.bytes_by_node.entry(node).or_insert(0);
+            *bytes = bytes.saturating_add(pages.saturating_mul(mapping.page_bytes));
+        }
+    }
+}
+
 /// Bytes of all mappings by node that are the process's own.
 #[must_use]
 pub fn bytes_by_node(mappings: &[Mapping]) -> BTreeMap<u32, u64> {
-    let mut bytes = BTreeMap::new();
-    for mapping in mappings.iter().filter(|mapping| !mapping.is_shared_file()) {
-        for (&node, &pages) in &mapping.pages_by_node {
-            *bytes.entry(node).or_insert(0u64) += pages.saturating_mul(mapping.page_bytes);
-        }
-    }
-    bytes
+    let mut totals = Totals::default();
+    mappings.iter().for_each(|mapping| totals.add(mapping, None));
+    totals.bytes_by_node
 }
 
 #[cfg(test)]
@@ -140,14 +206,51 @@ mod tests {
 
     #[test]
     fn a_program_that_others_run_too_is_not_memory_of_a_process() {
-        // The first is written as it is on a file system in memory, where all pages are dirty.
-        let text = b"400000 default file=/bin/app dirty=700 mapmax=3 N0=700 kernelpagesize_kB=4\n\
+        let text = b"400000 default file=/bin/app mapped=700 mapmax=3 N0=700 kernelpagesize_kB=4\n\
             600000 default file=/bin/app anon=2 dirty=2 mapped=9 mapmax=3 N0=9 kernelpagesize_kB=4\n\
             700000 default file=/dev/shm/pool dirty=50 mapmax=3 N1=50 kernelpagesize_kB=4\n\
             800000 default anon=40 dirty=40 mapmax=2 N1=40 kernelpagesize_kB=4\n\
             900000 default file=/data mapped=5 N1=5 kernelpagesize_kB=4\n";
         let bytes = bytes_by_node(&parse(text).unwrap());
         assert_eq!((bytes[&0], bytes[&1]), (9 * 4096, (50 + 40 + 5) * 4096));
+    }
+
+    #[test]
+    fn memory_shared_on_purpose_is_known_by_name_page_size_or_mode() {
+        let is_file = |text: &str, mode| {
+            let line = format!("7f0000000000 default file={text} mapmax=40 N0=9");
+            mapping_of(1, line.as_bytes()).unwrap().is_shared_file_in(mode)
+        };
+        let memory = [
+            "/anon_hugepage\\040(deleted) huge dirty=9 kernelpagesize_kB=2048",
+            "/mnt/pages/pool huge kernelpagesize_kB=2048",
+            "/mnt/pages/pool mapped=9 kernelpagesize_kB=1048576",
+            "/dev/hugepages1G/pool mapped=9",
+            "/SYSV00000001\\040(deleted) mapped=9",
+            "/memfd:pool\\040(deleted) mapped=9",
+            "/dev/zero\\040(deleted) mapped=9",
+        ];
+        for text in memory {
+            assert!(!is_file(text, None) && !is_file(text, Some(Mode::SharedReadOnly)), "{text}");
+        }
+        // A container's /dev/shm seen from outside; beside it a program on a disk and in memory.
+        let (pool, program) = ("/pool dirty=9", "/bin/app mapped=9 dirty=0");
+        assert!(!is_file(pool, Some(Mode::SharedWritable)) && !is_file(pool, None));
+        assert!(!is_file("/pool mapped=9", Some(Mode::SharedWritable)));
+        assert!(is_file("/bin/app dirty=9", Some(Mode::Private)));
+        assert!(is_file(program, None) && is_file(program, Some(Mode::SharedReadOnly)));
+        assert!(is_file("/bin/app mapped=9 kernelpagesize_kB=64", None), "a base page on Arm");
+    }
+
+    #[test]
+    fn absurd_counts_stay_at_the_largest() {
+        let text = b"1000 default N0=18446744073709551615 kernelpagesize_kB=1048576\n\
+            2000 default N0=1 kernelpagesize_kB=4\n\
+            3000 bind:0 file=/a dirty=1 mapmax=2 N0=18446744073709551615 N1=18446744073709551615\n";
+        let mappings = parse(text).unwrap();
+        assert_eq!(bytes_by_node(&mappings)[&0], u64::MAX);
+        assert!(mappings[2].is_shared_file());
+        assert!(parse(b"1000 default N0=+1\n").is_err() && parse(b"+1000 default\n").is_err());
     }
 
     #[test]
@@ -161,7 +264,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_mappings_or_an_error(bytes: Vec<u8>) {
-            let _ = parse(&bytes);
+            let _ = parse(&bytes).map(|mappings| bytes_by_node(&mappings));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! faults have been taken. They decay by half with each scan, so they are weights, not counts.
 
 use super::ParseError;
-use super::fields::{decimal, lines, words};
+use super::fields::{decimal, lines, trim, words};
 
 /// Fault weights of one thread on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,8 +42,8 @@ pub fn parse(bytes: &[u8]) -> Result<SchedNuma, ParseError> {
             continue;
         }
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let value = decimal(line[colon + 1..].trim_ascii());
-        match line[..colon].trim_ascii() {
+        let value = decimal(trim(&line[colon + 1..]));
+        match trim(&line[..colon]) {
             b"numa_preferred_nid" => {
                 numa.preferred_node = value.and_then(|node| node.try_into().ok());
             }

@@ -4,7 +4,7 @@
 //! from the *last* closing one.
 
 use super::ParseError;
-use super::fields::{decimal, words};
+use super::fields::{decimal, trim, words};
 
 /// The fields that Rondpoint uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +61,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
     let number = |field: usize| decimal(rest[field - 3]).ok_or_else(fail);
     let small = |field: usize| u32::try_from(number(field)?).map_err(|_| fail());
     Ok(TaskStat {
-        id: decimal(bytes[..open].trim_ascii())
-            .and_then(|id| id.try_into().ok())
-            .ok_or_else(fail)?,
+        id: decimal(trim(&bytes[..open])).and_then(|id| id.try_into().ok()).ok_or_else(fail)?,
         name: String::from_utf8_lossy(&bytes[open + 1..close]).into_owned(),
         state: rest[0].first().map(|&letter| char::from(letter)).ok_or_else(fail)?,
         parent: small(4)?,

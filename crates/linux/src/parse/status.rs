@@ -2,7 +2,7 @@
 
 use super::ParseError;
 use super::cpulist;
-use super::fields::{decimal, lines, words};
+use super::fields::{decimal, lines, trim, words};
 
 /// The fields that Rondpoint uses; `None` where the kernel has no such line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,7 +27,7 @@ pub fn parse(bytes: &[u8]) -> Result<Status, ParseError> {
     let mut status = Status::default();
     for (number, line) in lines(bytes) {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let (name, value) = (&line[..colon], trim(&line[colon + 1..]));
         let fail = |expected| ParseError::new(number, expected, line);
         let small = || {
             let first = words(value).next().and_then(decimal);
