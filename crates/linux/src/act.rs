@@ -43,7 +43,7 @@ impl Identity {
     #[must_use]
     pub fn of(root: &Root, pid: Pid) -> Option<Self> {
         let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??;
-        let found = stat::parse(&bytes).ok().filter(|found| found.state != 'Z')?;
+        let found = stat::parse(&bytes).ok().filter(stat::TaskStat::is_alive)?;
         Some(Self { pid, started: started(&found) })
     }
 
@@ -238,6 +238,23 @@ mod tests {
         let reason = Reason::Other("a test".to_string());
         let steps = vec![Proposal { policy: "test", action, reason }];
         Plan { number: 7, steps, ..Plan::default() }
+    }
+
+    #[test]
+    fn a_process_lives_while_any_of_its_threads_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        std::fs::create_dir_all(root.in_proc("7")).unwrap();
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let (_, fields) = own.rsplit_once(") ").unwrap();
+        let mut fields: Vec<&str> = fields.split(' ').collect();
+        fields[0] = "Z";
+        for (threads, lives) in [("2", true), ("1", false)] {
+            fields[17] = threads;
+            let text = format!("7 (x) {}", fields.join(" "));
+            std::fs::write(root.in_proc("7/stat"), text).unwrap();
+            assert_eq!(Identity::of(&root, Pid(7)).is_some(), lives, "{threads} threads");
+        }
     }
 
     #[test]

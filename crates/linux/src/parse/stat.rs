@@ -38,6 +38,14 @@ pub struct TaskStat {
     pub policy: u32,
 }
 
+impl TaskStat {
+    /// Whether a thread of the process lives: its main thread may have ended before others.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.state != 'X' && (self.state != 'Z' || self.threads > 1)
+    }
+}
+
 /// include/linux/sched.h, the same since Linux 2.6.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
