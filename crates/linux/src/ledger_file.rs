@@ -6,7 +6,7 @@
 //! forced to the disk: when the machine goes down, what was changed goes down with it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ use crate::syscall::guardian::Line;
 /// Version of the format.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".ledger";
+/// Bytes of the largest ledger that is read.
+const MAX_BYTES: u64 = 64 << 20;
 /// Of a ledger that does not say yet whose it is.
 const NEW_SUFFIX: &str = ".new";
 
@@ -205,10 +207,17 @@ impl LedgerFile {
         let started = Identity::of(root, own).map_or(0, |identity| identity.started.0);
         let mut ledger = Self { path: unnamed, file };
         ledger.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
-        let path = folder.join(format!("{own}{SUFFIX}"));
+        // Its number alone may name a dead manager's ledger.
+        let path = folder.join(format!("{own}-{started}{SUFFIX}"));
         fs::rename(&ledger.path, &path).map_err(|source| failed(&path, "create", source))?;
         ledger.path = path;
         Ok(ledger)
+    }
+
+    /// Its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Appends entries, with one write; none where there are none.
@@ -303,6 +312,12 @@ pub struct Left {
 /// # Errors
 /// The folder or one of its files cannot be read.
 pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> {
+    // What is read there is done: the folder is checked before.
+    match fs::symlink_metadata(folder) {
+        Ok(_) => check_private(folder)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed(folder, "look at", source)),
+    }
     let names = match fs::read_dir(folder) {
         Ok(names) => names,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -314,7 +329,7 @@ pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> 
         if path.extension().is_none_or(|extension| extension != &SUFFIX[1..]) {
             continue;
         }
-        let text = match fs::read_to_string(&path) {
+        let text = match read_regular(&path) {
             Ok(text) => text,
             // Its manager has just ended well.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -327,6 +342,19 @@ pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> 
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
+}
+
+/// The text of a regular file of bounded size; a link, a pipe or a device is refused.
+fn read_regular(path: &Path) -> io::Result<String> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > MAX_BYTES {
+        return Err(io::Error::other("expected a regular file of 64 MiB at most"));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
@@ -379,6 +407,10 @@ pub fn folder(user: u32, runtime: Option<&Path>) -> PathBuf {
 fn make_private(folder: &Path) -> Result<(), LinuxError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|source| failed(folder, "create", source))?;
+    check_private(folder)
+}
+
+fn check_private(folder: &Path) -> Result<(), LinuxError> {
     let found = fs::symlink_metadata(folder).map_err(|source| failed(folder, "look at", source))?;
     let own = crate::syscall::process::effective_user();
     if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
@@ -477,7 +509,7 @@ mod tests {
         assert_eq!(left[0].frozen, [(process(8), Means::Cgroup)]);
         drop(stands);
         ledger.close().unwrap();
-        assert!(!folder.join(format!("{}.ledger", std::process::id())).exists());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the dead one's");
     }
 
     #[test]
@@ -486,6 +518,8 @@ mod tests {
         let folder = directory.path().join("open");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = left_behind(&folder, &Root::live()).unwrap_err();
+        assert!(error.to_string().contains("nobody else may write"), "{error}");
         let error = LedgerFile::create(&folder, &Root::live()).unwrap_err();
         assert!(error.to_string().contains("nobody else may write"), "{error}");
         assert_eq!(left_behind(&directory.path().join("none"), &Root::live()).unwrap(), []);

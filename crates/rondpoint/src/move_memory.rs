@@ -127,6 +127,8 @@ fn run(arguments: &Arguments) -> Result<Report> {
     }
     watch.total = planned.on_sources();
     room(&root, &order.ways, &before)?;
+    let machine = topology::discover(&root)?;
+    ledgers::put_back_what_was_left(&ledgers::folder(), &machine.topology)?;
     let (moved, stood) = match arguments.freeze {
         true => {
             let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));

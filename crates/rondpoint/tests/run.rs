@@ -29,7 +29,9 @@ fn ledger_of(manager: u32) -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR");
     let user = rondpoint_linux::syscall::process::effective_user();
     let ledgers = rondpoint_linux::ledger_file::folder(user, runtime.as_ref().map(Path::new));
-    ledgers.join(format!("{manager}.ledger"))
+    let root = rondpoint_linux::Root::live();
+    let process = rondpoint_linux::act::Identity::of(&root, rondpoint_core::Pid(manager));
+    ledgers.join(format!("{manager}-{}.ledger", process.expect("it runs").started.0))
 }
 
 #[test]

@@ -108,7 +108,7 @@ mod tests {
         let ledgers = folder.path().join("ledgers");
         let mut ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
         let still = Still::begin(&Root::live(), target.identity(), limit, &mut ledger).unwrap();
-        let path = ledgers.join(format!("{}.ledger", std::process::id()));
+        let path = ledger.path().to_path_buf();
         let said = move || {
             let lines = std::fs::read_to_string(path).unwrap();
             drop(folder);

@@ -325,7 +325,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledgers = folder.path().join("ledgers");
         let ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
-        let file = ledgers.join(format!("{}.ledger", std::process::id()));
+        let file = ledger.path().to_path_buf();
         let mut host = LiveHost::new(session, first, ledger, &GuardSettings::acting(), None);
         host.observe(Nanos(0)).unwrap().unwrap();
         let cpus: CpuSet = [cpu].into_iter().collect();
