@@ -137,7 +137,7 @@ fn with_program(
     machine: &Discovered,
 ) -> Result<Calibration> {
     let events = Events::of(machine)?;
-    let caller = session::caller();
+    let caller = session::caller()?;
     let (command, topology) = (&arguments.command, &machine.topology);
     let program = program::measure(command, caller.as_ref(), &found, topology, &events)?;
     found.add([program]);

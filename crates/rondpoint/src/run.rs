@@ -267,7 +267,7 @@ fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Read
 }
 
 fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
-    let caller = session::caller();
+    let caller = session::caller()?;
     let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
     let mut prepared = Session::prepare(&arguments.command, caller.as_ref(), machine, settings)?;
@@ -293,7 +293,7 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
 }
 
 fn join(arguments: &AttachArguments) -> Result<u8> {
-    let preparation = prepare(&arguments.management, &[], session::caller().as_ref())?;
+    let preparation = prepare(&arguments.management, &[], session::caller()?.as_ref())?;
     let pid = Pid(arguments.pid);
     session::process_of(&Root::live(), pid)?;
     if preparation.header.guard.act {
@@ -323,7 +323,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
     notes.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let own_instructions = probe::own_instructions();
-    let balanced_before = balanced(&session)?;
+    let balanced_before = balanced(&session).unwrap_or(0);
     let mut witness = Witnesses {
         diary: Diary::default(),
         moves: ThreadMoves::on(machine.topology.clone()),
@@ -331,9 +331,14 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
     };
     let mut host = LiveHost::new(session, first, ledger, &header.guard, controller.full_sampling());
     let ran = run_loop(&mut host, &mut controller, &mut witness);
-    // Whatever went wrong, no thread is to keep a mask of ours.
+    // Whatever went wrong, no thread keeps a mask of ours, and the program runs to its end.
+    host.session.release_reserve();
     let restored = host.put_back_masks();
-    ran?;
+    let has_failed = ran.is_err();
+    if let Err(error) = ran {
+        tell(&format!("managing stopped, the program goes on: {error:#}"));
+        host.session.outlast()?;
+    }
     let end = host.session.end()?;
     let Witnesses { diary, moves: mut threads, recorder } = witness;
     (threads.heirs, threads.left_alone, threads.restored) = (host.heirs, host.left_alone, restored);
@@ -349,26 +354,33 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
         policy: management.policy.join(","),
         act: header.guard.act,
         elapsed_s: host.session.started_at.elapsed().as_secs_f64(),
-        pages_moved_by_kernel: balanced(&host.session)?.saturating_sub(balanced_before),
+        pages_moved_by_kernel: balanced(&host.session).unwrap_or(0).saturating_sub(balanced_before),
         threads,
         notes,
         rested_s: host.rested.as_secs_f64(),
         own_cpu_s: session::own_cpu_s(),
         own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),
     };
-    if restored.refused == 0 {
-        host.close()?;
+    // After a failure a thread that could not be looked at seems gone: restore sees to it later.
+    if restored.refused == 0 && !(has_failed && restored.gone > 0) {
+        host.close().unwrap_or_else(|error| tell(&format!("{error:#}")));
     }
     let summary = Report::new(&diary, facts);
     if let Some(mut file) = report {
         let text = serde_json::to_string_pretty(&summary)? + "\n";
-        file.write_all(text.as_bytes()).and_then(|()| file.keep()).context("writing the report")?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.keep());
+        written.unwrap_or_else(|error| tell(&format!("writing the report: {error}")));
     }
     if !management.quiet {
         // Nobody has to read it.
         let _ = io::stderr().write_all(summary.text().as_bytes());
     }
     Ok(end)
+}
+
+/// A failure of ours that does not replace the program's status.
+fn tell(problem: &str) {
+    let _ = io::stderr().write_all(format!("rondpoint: {problem}\n").as_bytes());
 }
 
 /// Pages that the kernel's automatic NUMA balancing has moved since boot.

@@ -4,6 +4,7 @@
 //! program, those of the terminal reach it by themselves.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,7 @@ pub(crate) struct Session {
     pub(crate) observer: Observer,
     arriving: OwnedFd,
     subject: Subject,
+    reserve: Vec<File>,
     pub(crate) started_at: Instant,
 }
 
@@ -113,6 +115,13 @@ fn raise_limit() {
     let _ = process::raise_descriptor_limit();
 }
 
+/// Descriptors that are kept free for undoing changes when all others are in use.
+const RESERVE: usize = 8;
+
+fn reserve() -> Vec<File> {
+    (0..RESERVE).map_while(|_| File::open("/dev/null").ok()).collect()
+}
+
 impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
@@ -120,9 +129,10 @@ impl Session {
         let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
         raise_limit();
         give_way();
+        let reserve = reserve();
         let observer = Observer::open(Root::live(), machine, Pid(pid), Begin::Now, settings)?;
         let subject = Subject::Joined(end);
-        Ok(Self { observer, arriving, subject, started_at: Instant::now() })
+        Ok(Self { observer, arriving, subject, reserve, started_at: Instant::now() })
     }
 
     /// Forks the program and opens every sensor on it before it runs.
@@ -138,11 +148,13 @@ impl Session {
         // After the fork: the program keeps the limits and the scheduling that it was given.
         raise_limit();
         give_way();
+        let reserve = reserve();
         let pid = Pid(waiting.process as u32);
         match Observer::open(Root::live(), machine, pid, Begin::OnExec, settings) {
             Ok(observer) => {
                 let subject = Subject::Child;
-                let session = Self { observer, arriving, subject, started_at: Instant::now() };
+                let started_at = Instant::now();
+                let session = Self { observer, arriving, subject, reserve, started_at };
                 Ok(Prepared { session, waiting, program: command[0].clone() })
             }
             Err(error) => {
@@ -200,6 +212,26 @@ impl Session {
         Ok(over)
     }
 
+    /// Gives the reserve of descriptors back, so that what was changed can be undone.
+    pub(crate) fn release_reserve(&mut self) {
+        self.reserve.clear();
+    }
+
+    /// Waits for the end of a program of ours, and passes signals on meanwhile.
+    ///
+    /// # Errors
+    /// Signals cannot be read.
+    pub(crate) fn outlast(&self) -> Result<()> {
+        if !matches!(self.subject, Subject::Child) {
+            return Ok(());
+        }
+        while !process::has_ended(self.pid().0 as i32)? {
+            signal::wait_readable(&[self.arriving.as_fd()], i32::MAX)?;
+            self.signals()?;
+        }
+        Ok(())
+    }
+
     /// How the program ended; known only of a child, which has ended when this is called.
     pub(crate) fn end(&self) -> Result<Option<End>> {
         match self.subject {
@@ -242,14 +274,36 @@ pub(crate) fn process_number(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("expected a process number from 1 to {LARGEST}"))
 }
 
-/// Under sudo: who called it.
-pub(crate) fn caller() -> Option<User> {
+/// The user that called sudo, if sudo started this process.
+///
+/// # Errors
+/// sudo's variables do not name a user and a group: a program must not run as root by mistake.
+pub(crate) fn caller() -> Result<Option<User>> {
     if process::effective_user() != 0 {
-        return None;
+        return Ok(None);
     }
-    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    let (user, group) = (number("SUDO_UID")?, number("SUDO_GID")?);
-    (user != 0).then(|| User::with_number(user, group))?
+    let text = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    caller_of(text("SUDO_UID").as_deref(), text("SUDO_GID").as_deref())
+}
+
+fn caller_of(user: Option<&str>, group: Option<&str>) -> Result<Option<User>> {
+    // The largest number means "unchanged" to setuid(2) and its kin.
+    let number = |name: &str, text: Option<&str>| {
+        let number = text.and_then(|text| text.parse::<u32>().ok());
+        number.filter(|number| *number != u32::MAX).with_context(|| {
+            let found = text.unwrap_or_default();
+            format!(
+                "{name} is {found:?}, expected a number; unset SUDO_UID and SUDO_GID to be root"
+            )
+        })
+    };
+    if user.is_none() && group.is_none() {
+        return Ok(None);
+    }
+    let (user, group) = (number("SUDO_UID", user)?, number("SUDO_GID", group)?);
+    // A user without an entry has the one group that sudo names.
+    let numeric = || User { user, group, groups: vec![group] };
+    Ok((user != 0).then(|| User::with_number(user, group).unwrap_or_else(numeric)))
 }
 
 /// The exit status that stands for an end.
@@ -277,4 +331,29 @@ pub(crate) fn own_cpu_s() -> f64 {
     let bytes = root::read_optional(&Root::live().in_proc("self/schedstat")).ok().flatten();
     let stat = bytes.and_then(|bytes| schedstat::parse(&bytes).ok()).unwrap_or_default();
     stat.running_ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_runs_as_root_only_where_sudo_names_nobody_else() {
+        assert_eq!(caller_of(None, None).unwrap(), None);
+        assert_eq!(caller_of(Some("0"), Some("0")).unwrap(), None);
+        let unknown = User { user: 3_999_999, group: 77, groups: vec![77] };
+        assert_eq!(caller_of(Some("3999999"), Some("77")).unwrap(), Some(unknown));
+        let largest = u32::MAX.to_string();
+        for (user, group) in [
+            (Some("5"), None),
+            (None, Some("5")),
+            (Some("5"), Some("x")),
+            (Some(""), Some("5")),
+            (Some("-1"), Some("5")),
+            (Some(largest.as_str()), Some("5")),
+            (Some("5"), Some(largest.as_str())),
+        ] {
+            assert!(caller_of(user, group).is_err(), "{user:?} {group:?}");
+        }
+    }
 }
