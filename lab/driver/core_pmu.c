@@ -165,8 +165,10 @@ void rp_core_read(struct perf_event *event)
 {
 	if (event->hw.state & PERF_HES_STOPPED)
 		return;
+	rp_price_enter();
 	rp_marker_read();
 	update_count(event);
+	rp_price_leave();
 }
 
 static void start_slot(struct perf_event *event)
@@ -270,6 +272,17 @@ void rp_core_del(struct perf_event *event, int flags)
 	perf_event_update_userpage(event);
 }
 
+/* perf changes what counts: a manager asked for that, whoever it happens to. */
+static void begin_switch(struct pmu *pmu)
+{
+	rp_price_enter();
+}
+
+static void end_switch(struct pmu *pmu)
+{
+	rp_price_leave();
+}
+
 static struct pmu core_pmu = {
 	.module = THIS_MODULE,
 	.task_ctx_nr = perf_hw_context,
@@ -280,6 +293,8 @@ static struct pmu core_pmu = {
 	.start = rp_core_start,
 	.stop = rp_core_stop,
 	.read = rp_core_read,
+	.pmu_disable = begin_switch,
+	.pmu_enable = end_switch,
 };
 
 /*

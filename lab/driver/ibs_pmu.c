@@ -124,6 +124,17 @@ static const struct attribute_group *groups[] = {
 	NULL,
 };
 
+/* perf changes what counts: a manager asked for that, whoever it happens to. */
+static void begin_switch(struct pmu *pmu)
+{
+	rp_price_enter();
+}
+
+static void end_switch(struct pmu *pmu)
+{
+	rp_price_leave();
+}
+
 static struct pmu ibs_pmu = {
 	.module = THIS_MODULE,
 	.task_ctx_nr = perf_hw_context,
@@ -135,6 +146,8 @@ static struct pmu ibs_pmu = {
 	.start = rp_core_start,
 	.stop = rp_core_stop,
 	.read = rp_core_read,
+	.pmu_disable = begin_switch,
+	.pmu_enable = end_switch,
 };
 
 /* Does nothing, successfully, on machines of other makers. */

@@ -20,7 +20,7 @@
 #define RONDPOINT_LAB_LAYOUT_H
 
 #define RP_MAGIC 0x554d50444e4f5052 /* "RPONDPMU" in memory order */
-#define RP_LAYOUT_VERSION 1
+#define RP_LAYOUT_VERSION 2
 #define RP_BAR_BYTES 16777216
 #define RP_PCI_VENDOR 0x1af4
 #define RP_PCI_DEVICE 0x1110
@@ -44,10 +44,12 @@
  *                       and charges the modelled cost of one counter write.
  * NODES xchg %rbp,%rbp  the plugin brings all node and link blocks up to date.
  *                       It also does so at the end of each quantum.
+ * PRICE xchg %rbx,%rbx  the plugin looks at this CPU's PRICE word again.
  */
 #define RP_MARKER_READ 0xf68748
 #define RP_MARKER_SLOTS 0xff8748
 #define RP_MARKER_NODES 0xed8748
+#define RP_MARKER_PRICE 0xdb8748
 
 /*
  * Header, at word 0.  Written by the plugin before the guest runs, except where
@@ -71,6 +73,8 @@
 #define RP_HEADER_CPU_NODE 64 /* 32 words: the node of each CPU */
 #define RP_HEADER_LINK_ENDS 128 /* 64 words: from | to << 8; data flows from -> to */
 
+#define RP_PRICE_MANAGER 1
+
 #define RP_VENDOR_INTEL 0
 #define RP_VENDOR_AMD 1
 #define RP_VENDOR_ARM 2
@@ -93,6 +97,9 @@
  * FROZEN          by driver, followed by RP_MARKER_SLOTS: while 1, no slot of this
  *                 CPU counts.  The driver freezes in its NMI handler, as real ones
  *                 do, so that handling a sample cannot produce the next.
+ * PRICE           by driver, followed by RP_MARKER_PRICE: RP_PRICE_MANAGER while
+ *                 this CPU executes for a manager, whose time passes at the speed
+ *                 of the real machine and not in slow motion; else 0.
  */
 #define RP_CPU_BASE 131072
 #define RP_CPU_WORDS 8192
@@ -101,6 +108,7 @@
 #define RP_CPU_TIME_PS 128
 #define RP_CPU_EXPORTS 129
 #define RP_CPU_FROZEN 130
+#define RP_CPU_PRICE 131
 #define RP_CPU_SLOTS 256
 #define RP_CPU_RING 512
 #define RP_CPU_ENTRIES 1024

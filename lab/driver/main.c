@@ -16,6 +16,10 @@
 
 u64 *rp_memory;
 
+static bool pmu = true;
+module_param(pmu, bool, 0444);
+MODULE_PARM_DESC(pmu, "N: no PMU at all, as in most virtual machines; prices only");
+
 static char *name = "cpu";
 module_param(name, charp, 0444);
 MODULE_PARM_DESC(name, "name of the core PMU: \"cpu\" (default; generic events work) or another");
@@ -68,8 +72,11 @@ static void compare_nodes(void)
 
 static int register_all(void)
 {
-	int error = rp_samples_start();
+	int error;
 
+	if (!pmu)
+		return 0;
+	error = rp_samples_start();
 	if (error)
 		return error;
 	error = rp_core_register(name);
@@ -130,10 +137,13 @@ static int probe(struct pci_dev *device, const struct pci_device_id *id)
 static void remove(struct pci_dev *device)
 {
 	rp_store(RP_HEADER_DRIVER, 0);
-	rp_node_unregister();
-	rp_ibs_unregister();
-	rp_core_unregister();
-	rp_samples_stop();
+	if (pmu) {
+		rp_node_unregister();
+		rp_ibs_unregister();
+		rp_core_unregister();
+		rp_samples_stop();
+	}
+	rp_price_stop();
 	rp_memory = NULL;
 }
 

@@ -9,6 +9,7 @@
  *   ibs_pmu.c      AMD's op sampling, on machines of that maker
  *   samples.c      the NMI handler: ring -> perf samples
  *   data_source.c  data source encodings of the three vendors
+ *   price.c        which CPU executes for a manager: see layout.h, PRICE
  *   node_pmu.c     the uncore PMU: memory controllers and links
  */
 #ifndef RONDPOINT_PMU_H
@@ -111,6 +112,11 @@ void rp_samples_stop(void);
 
 /* data_source.c */
 u64 rp_data_source(u64 source, u64 flags);
+
+/* price.c */
+void rp_price_enter(void);
+void rp_price_leave(void);
+void rp_price_stop(void);
 
 /* node_pmu.c */
 int rp_node_register(void);

@@ -171,6 +171,7 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
 		return NMI_HANDLED;
 	}
 
+	rp_price_enter();
 	set_frozen(cpu, 1);
 	rp_marker_read(); /* brings LEFT up to date */
 	while (tail != rp_load(rp_cpu_word(cpu, RP_RING_HEAD))) {
@@ -184,6 +185,7 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
 	}
 	state->nmi_may_follow = true;
 	sample_event_took(sched_clock() - begin);
+	rp_price_leave();
 	set_frozen(cpu, 0); /* last, so that as little as possible of us is sampled */
 	return NMI_HANDLED;
 }

@@ -46,6 +46,7 @@ pub(crate) fn machine(file: File) -> Result<Machine, Fault> {
 /// What a file without a `[lab]` table means.
 const NOT_FOR_THE_LAB: Lab = Lab {
     slow_motion: 1.0,
+    manager_slow_motion: 1.0,
     cpus_per_node: 0,
     cache_domains_per_node: 0,
     memory_mib: 0,

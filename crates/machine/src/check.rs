@@ -64,6 +64,7 @@ pub(crate) fn lab(file: &File, lab: &Lab) -> Result<(), Fault> {
 
 fn lab_scales(file: &File, lab: &Lab) -> Result<(), Fault> {
     between("lab.slow_motion", lab.slow_motion, 1.0, limits::SLOW_MOTION_MAX)?;
+    between("lab.manager_slow_motion", lab.manager_slow_motion, 1.0, lab.slow_motion)?;
     between("lab.cache_scale", lab.cache_scale, 1.0, 4096.0)?;
     between("lab.l2_scale", lab.l2_scale, 1.0, 64.0)?;
     let (least, most) = (limits::LAB_MEMORY_MIB_MIN, limits::NODE_MEMORY_MAX >> 20);

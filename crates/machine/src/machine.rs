@@ -196,6 +196,11 @@ fn one_float() -> f64 {
 pub struct Lab {
     /// Factor that stretches everything that is time: latencies, clock, bandwidth, PMU costs.
     pub slow_motion: f64,
+    /// The same for what a manager executes, and for samples: 1, the default, charges a manager
+    /// what it costs on the real machine; `slow_motion` charges it as a managed program. Between
+    /// the two: what a manager of a machine with that many times the memory would cost.
+    #[serde(default = "one_float")]
+    pub manager_slow_motion: f64,
     /// CPUs kept on each node that has any; a node with fewer keeps all of its own. 0: the
     /// machine is not for the lab (what a file without a `[lab]` table says).
     pub cpus_per_node: u32,
@@ -214,6 +219,14 @@ pub struct Lab {
     /// True in a machine that `for_lab` made: its numbers are scaled already.
     #[serde(default)]
     pub applied: bool,
+}
+
+impl Lab {
+    /// How many times as fast as a managed program a manager runs in the lab; at least 1.
+    #[must_use]
+    pub fn manager_speed_up(&self) -> f64 {
+        self.slow_motion / self.manager_slow_motion
+    }
 }
 
 impl Machine {

@@ -236,6 +236,7 @@ fn lab(words: &Words) -> Option<Lab> {
     let fits = (words.nodes + words.memory_only) as usize <= limits::LAB_NODES_MAX;
     (fits && cpus_per_node > 0).then_some(Lab {
         slow_motion: words.slow,
+        manager_slow_motion: 1.0,
         cpus_per_node,
         cache_domains_per_node: domains.min(cpus_per_node),
         memory_mib: words.lab_memory,

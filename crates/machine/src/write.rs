@@ -109,8 +109,8 @@ fn tail(machine: &Machine, out: &mut String) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "\n[lab]\nslow_motion = {}\ncpus_per_node = {}",
-        lab.slow_motion, lab.cpus_per_node
+        "\n[lab]\nslow_motion = {}\nmanager_slow_motion = {}\ncpus_per_node = {}",
+        lab.slow_motion, lab.manager_slow_motion, lab.cpus_per_node
     )?;
     writeln!(out, "cache_domains_per_node = {}", lab.cache_domains_per_node)?;
     writeln!(out, "memory_mib = {}\ncache_scale = {}", lab.memory_mib, lab.cache_scale)?;

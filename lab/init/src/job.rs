@@ -15,15 +15,16 @@ use crate::system;
 pub(crate) fn carry_out(report: &mut Report) -> Result<(), String> {
     let text = fs::read_to_string(JOB_PATH).map_err(|error| format!("{JOB_PATH}: {error}"))?;
     let job: Job = serde_json::from_str(&text).map_err(|error| format!("{JOB_PATH}: {error}"))?;
-    let pmu = fs::exists(DRIVER_PATH).unwrap_or(false);
-    if pmu {
-        system::load_module(DRIVER_PATH)?;
+    let driver = fs::exists(DRIVER_PATH).unwrap_or(false);
+    if driver {
+        system::load_module(DRIVER_PATH, if job.without_pmu { c"pmu=N" } else { c"" })?;
     }
+    let pmu = driver && !job.without_pmu;
     apply_settings(&job)?;
-    let mut daemon = start_daemon(&job.daemon)?;
+    let mut daemon = start_daemon(&job.daemon, driver)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     report.say(&Event::Started { kernel: kernel.trim().to_owned(), pmu });
-    let result = if job.command.is_empty() { shell(&job) } else { run_program(&job, report) };
+    let result = if job.command.is_empty() { shell(&job) } else { run_program(&job, driver, report) };
     if let Some(daemon) = &mut daemon {
         // The machine goes down with it in any case.
         let _ = daemon.kill();
@@ -43,15 +44,14 @@ fn apply_settings(job: &Job) -> Result<(), String> {
     set("/proc/sys/kernel/hung_task_timeout_secs", "0").or(Ok(()))
 }
 
-fn start_daemon(command: &[String]) -> Result<Option<Child>, String> {
+fn start_daemon(command: &[String], driver: bool) -> Result<Option<Child>, String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    child.map(Some).map_err(|error| format!("{program}: cannot start: {error}"))
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if driver {
+        system::before_exec(&mut command, system::become_manager);
+    }
+    command.spawn().map(Some).map_err(|error| format!("{program}: cannot start: {error}"))
 }
 
 /// An interactive shell on the console, with job control.
@@ -76,7 +76,7 @@ fn shell(job: &Job) -> Result<(), String> {
     status.map(drop).map_err(|error| format!("/bin/busybox: cannot start a shell: {error}"))
 }
 
-fn run_program(job: &Job, report: &mut Report) -> Result<(), String> {
+fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), String> {
     let mut stdout = capture("/tmp/.lab-stdout")?;
     let mut stderr = capture("/tmp/.lab-stderr")?;
     let mut command = Command::new(&job.command[0]);
@@ -87,6 +87,9 @@ fn run_program(job: &Job, report: &mut Report) -> Result<(), String> {
     if job.policy == MemoryPolicy::Interleave {
         let nodes = system::nodes_with_memory()?;
         system::before_exec(&mut command, move || system::interleave(nodes));
+    }
+    if job.manager && driver {
+        system::before_exec(&mut command, system::become_manager);
     }
     command.process_group(0);
 

@@ -6,7 +6,9 @@
 
 mod measurement;
 
-pub use measurement::{Matrix, Measurement, PipeMeasurement, Slice, VcpuMeasurement};
+pub use measurement::{
+    ManagerMeasurement, Matrix, Measurement, PipeMeasurement, Slice, VcpuMeasurement,
+};
 
 use std::collections::BTreeMap;
 
@@ -14,8 +16,11 @@ use serde::{Deserialize, Serialize};
 
 /// Where PID 1 finds its job.
 pub const JOB_PATH: &str = "/lab/job.json";
-/// Where PID 1 finds the PMU driver; without this file there is no PMU.
+/// Where PID 1 finds the guest's driver; without this file there is no PMU, and a manager pays as
+/// a managed program does.
 pub const DRIVER_PATH: &str = "/lab/rondpoint_pmu.ko";
+/// The driver's parameter that makes the process that writes to it a manager.
+pub const MANAGER_PATH: &str = "/sys/module/rondpoint_pmu/parameters/manager";
 /// Bytes kept of each of the program's output streams; the rest is counted and dropped.
 pub const OUTPUT_LIMIT_BYTES: u64 = 8 << 20;
 /// A file of [`Job::files`] that is larger does not come back: half of it would be of no use.
@@ -36,6 +41,11 @@ pub struct Job {
     pub numa_balancing: bool,
     /// A daemon to start before the program and to end after it, such as numad.
     pub daemon: Vec<String>,
+    /// Whether the program is a manager, whose own work slow motion does not slow down. The daemon
+    /// always is one.
+    pub manager: bool,
+    /// Whether the guest is to have no PMU, as most virtual machines have none.
+    pub without_pmu: bool,
     /// Pause before the program starts, ns of guest time: part of what a seed varies.
     pub start_offset_ns: u64,
     /// Whether the program's accesses go through the hardware model.

@@ -34,6 +34,20 @@ pub struct Measurement {
     pub links: Vec<PipeMeasurement>,
     /// The same in slices of time, so that a reader can see phases.
     pub slices: Vec<Slice>,
+    /// What the manager under test took from the machine's CPUs.
+    #[serde(default)]
+    pub manager: ManagerMeasurement,
+}
+
+/// CPU time of a manager over the modelled part: its process, the kernel's work on its behalf, its
+/// samples. Slow motion does not slow a manager down, so both prices are told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManagerMeasurement {
+    /// Charged: what the work costs on the real machine, ns.
+    pub charged_ns: u64,
+    /// The same work at the price of a managed program, ns.
+    pub slow_motion_ns: u64,
 }
 
 /// One vCPU over the modelled part.

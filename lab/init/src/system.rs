@@ -2,13 +2,15 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
-use std::io::{self, Seek};
+use std::io::{self, Seek, Write as _};
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+
+use rondpoint_lab_init::MANAGER_PATH;
 
 /// `MPOL_INTERLEAVE` (`include/uapi/linux/mempolicy.h`).
 const MPOL_INTERLEAVE: libc::c_long = 3;
@@ -77,11 +79,12 @@ pub(crate) fn take_console() -> Result<File, String> {
 }
 
 /// Loads a kernel module from an uncompressed file.
-pub(crate) fn load_module(path: &str) -> Result<(), String> {
+pub(crate) fn load_module(path: &str, parameters: &CStr) -> Result<(), String> {
     let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
     // SAFETY: the descriptor is open and the parameter string is NUL-terminated.
-    let result =
-        unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0)
+    };
     if result != 0 {
         return Err(format!("{path}: cannot load: {}", io::Error::last_os_error()));
     }
@@ -158,6 +161,12 @@ pub(crate) fn before_exec(
 ) {
     // SAFETY: callers pass closures that only make system calls, as fork demands.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes the calling process a manager: it keeps that over its next exec. Only makes system calls.
+pub(crate) fn become_manager() -> io::Result<()> {
+    let mut parameter = File::options().write(true).open(MANAGER_PATH)?;
+    parameter.write_all(b"1")
 }
 
 /// Waits for the program, burying orphans meanwhile. Returns its status and largest resident set

@@ -30,6 +30,7 @@ impl Hardware {
                 transfer_from: None,
             };
         };
+        self.network.set_manages(self.cpus[cpu].manages);
         let line = (access.paddr >> LINE_SHIFT) as u32;
         let misses = &mut self.cpus[cpu].misses;
         let settled_ps = misses.settle(access.now_ps, access.instructions);

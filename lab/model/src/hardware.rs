@@ -30,6 +30,8 @@ pub(crate) struct Cpu {
     pub(crate) prefetcher: Prefetcher,
     pub(crate) node: usize,
     pub(crate) domain: usize,
+    /// It executes for a manager.
+    pub(crate) manages: bool,
 }
 
 /// Latencies that depend on no node pair, ps.
@@ -147,6 +149,17 @@ impl Hardware {
         self.network.advance(elapsed_ps);
     }
 
+    /// Lets managers run `speed_up` times as fast as programs, at least 1: the lines of as many
+    /// accesses then take the room of one in controllers and links.
+    pub fn speed_up_managers(&mut self, speed_up: f64) {
+        self.network.speed_up_managers(speed_up);
+    }
+
+    /// The vCPU executes for a manager from now on, or no longer. Panics if there is no such vCPU.
+    pub fn set_manages(&mut self, cpu: usize, manages: bool) {
+        self.cpus[cpu].manages = manages;
+    }
+
     /// What a vCPU has counted. Panics if there is no such vCPU.
     #[must_use]
     pub fn counters(&self, cpu: usize) -> &Counters {
@@ -252,6 +265,7 @@ fn new_cpu(machine: &Machine, cpu: usize) -> Cpu {
         prefetcher: Prefetcher::new(machine.prefetch.streams, machine.prefetch.depth),
         node: machine.node_of_cpu(cpu),
         domain: machine.domain_of_cpu(cpu),
+        manages: false,
     }
 }
 

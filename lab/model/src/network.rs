@@ -41,6 +41,14 @@ pub(crate) struct Network {
     pub(crate) traffic: Traffic,
     /// The traffic when the current window began.
     before: Traffic,
+    /// What managers caused of the traffic, and of that before the current window.
+    managers: Traffic,
+    managers_before: Traffic,
+    /// A manager causes the traffic of now.
+    manages: bool,
+    /// The part of a manager's lines that takes no room: it causes in one second of guest time the
+    /// traffic of as many seconds as slow motion makes of one.
+    managers_discount: f64,
     controllers: Vec<Option<Pipe>>,
     links: Vec<Pipe>,
     limits: Vec<Pipe>,
@@ -92,6 +100,10 @@ impl Network {
             nodes,
             traffic: Traffic::new(nodes),
             before: Traffic::new(nodes),
+            managers: Traffic::new(nodes),
+            managers_before: Traffic::new(nodes),
+            manages: false,
+            managers_discount: 0.0,
             load_ps: unloaded_ps.clone(),
             store_ps: unloaded_ps.clone(),
             transfer_ps: unloaded_transfer_ps.clone(),
@@ -118,15 +130,35 @@ impl Network {
             _ => &self.load_ps,
         };
         let latency_ps = table[pair];
-        self.traffic.add(kind, pair, latency_ps);
+        self.count(kind, pair, latency_ps);
         latency_ps
+    }
+
+    /// Whether a manager causes the traffic from now on.
+    #[inline]
+    pub(crate) fn set_manages(&mut self, manages: bool) {
+        self.manages = manages;
+    }
+
+    /// Managers run `speed_up` times as fast as programs; at least 1.
+    pub(crate) fn speed_up_managers(&mut self, speed_up: f64) {
+        assert!(speed_up >= 1.0);
+        self.managers_discount = 1.0 - 1.0 / speed_up;
+    }
+
+    #[inline]
+    fn count(&mut self, kind: Kind, pair: usize, latency_ps: u64) {
+        self.traffic.add(kind, pair, latency_ps);
+        if self.manages {
+            self.managers.add(kind, pair, latency_ps);
+        }
     }
 
     /// A modified line goes back to DRAM of `home`; nobody waits for it.
     #[inline]
     pub(crate) fn write_back(&mut self, writer: usize, home: usize) {
         let pair = self.traffic.pair(writer, home);
-        self.traffic.add(Kind::Writeback, pair, 0);
+        self.count(Kind::Writeback, pair, 0);
     }
 
     /// A cache of node `owner` hands a line to node `accessing`; returns its latency in ps.
@@ -134,7 +166,7 @@ impl Network {
     pub(crate) fn transfer(&mut self, accessing: usize, owner: usize) -> u64 {
         let pair = self.traffic.pair(accessing, owner);
         let latency_ps = self.transfer_ps[pair];
-        self.traffic.add(Kind::Transfer, pair, latency_ps);
+        self.count(Kind::Transfer, pair, latency_ps);
         latency_ps
     }
 
@@ -164,6 +196,7 @@ impl Network {
         }
         self.close_pipes();
         self.before.copy_from(&self.traffic);
+        self.managers_before.copy_from(&self.managers);
         self.elapsed_ps = 0;
         self.make_tables();
     }
@@ -179,7 +212,14 @@ impl Network {
     /// Adds what a pair moved in this window to the pipes on its way.
     fn lay_out(&mut self, accessing: usize, holding: usize) {
         let pair = self.traffic.pair(accessing, holding);
-        let moved = |kind| self.traffic.since(&self.before, kind, pair);
+        let moved = |kind| {
+            let all = self.traffic.since(&self.before, kind, pair);
+            let managers = self.managers.since(&self.managers_before, kind, pair);
+            let room = |all: u64, managers: u64| {
+                all - (managers as f64 * self.managers_discount).round() as u64
+            };
+            (room(all.0, managers.0), room(all.1, managers.1))
+        };
         let sum = |kinds: [Kind; 2]| {
             let (first, second) = (moved(kinds[0]), moved(kinds[1]));
             (first.0 + second.0, first.1 + second.1)

@@ -27,6 +27,21 @@ fn one_controller_saturates_from_all_nodes_and_its_latency_rises_fivefold() {
 }
 
 #[test]
+fn managers_that_run_ten_times_as_fast_take_a_tenth_of_the_room() {
+    let mut driver = everybody_from(lab_machine("carrefour-a"), 0);
+    driver.hardware.speed_up_managers(10.0);
+    for cpu in 0..driver.hardware.cpu_count() {
+        driver.hardware.set_manages(cpu, true);
+    }
+    let run = driver.measure(20 * MS);
+    // The driver's time is model time here, so a tenth of the saturating load is seen.
+    let cycles = driver.mean_latency_cycles(&run);
+    assert!((200.0..=400.0).contains(&cycles), "{cycles:.0} cycles");
+    let lines_mb_s: f64 = run.read_mb_s.iter().map(|row| row[0]).sum();
+    within("room", run.controller_mb_s[0], lines_mb_s / 10.0, 2.0);
+}
+
+#[test]
 fn every_controller_of_every_machine_reaches_its_bandwidth() {
     for name in machine_names() {
         let mut driver = everybody_from(lab_machine(&name), 0);

@@ -6,6 +6,11 @@
 //! set. The clock of a vCPU advances with its instructions, which generated code counts in a word
 //! called `progress`, and with the stalls that the hardware model charges. Nothing in here knows
 //! QEMU or the host's time.
+//!
+//! The machine runs in slow motion, and its managed programs with it. A manager does as much work
+//! in a second of guest time as on the real machine, so slow motion would charge it many times its
+//! real price. While a vCPU executes for a manager, its clock therefore advances by a fraction of
+//! what the hardware model says. The model itself is given *model time*, which knows no fraction.
 
 /// The value of `progress` at which generated code calls back; large, so that it never wraps.
 pub(crate) const CALL_BACK_AT: u64 = 1 << 32;
@@ -21,13 +26,33 @@ struct Vcpu {
     mark: u64,
     /// Instructions up to the last fold.
     instructions: u64,
+    /// It executes for a manager: its clock advances by a fraction of model time.
+    manages: bool,
+    /// How far model time is ahead of the vCPU's clock, ps.
+    ahead_ps: u64,
+    /// Guest time that was charged while it executed for a manager, ps.
+    charged_ps: u64,
 }
+
+/// What managers cost, summed over all vCPUs since power-on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ManagerTime {
+    /// Guest time charged, ps.
+    pub(crate) charged_ps: u64,
+    /// The same work at the price of a managed program, ps.
+    pub(crate) slow_motion_ps: u64,
+}
+
+/// Parts of a speed-up of one.
+const UNIT: u64 = 1000;
 
 /// All clocks of the machine, in picoseconds of guest time since power-on.
 #[derive(Debug)]
 pub(crate) struct Clock {
     vcpus: Vec<Vcpu>,
     ps_per_instruction: u64,
+    /// Model time that passes in one of a manager's guest time, in units of 1/[`UNIT`].
+    speed_up: u64,
     quantum_ps: u64,
     machine_ps: u64,
     horizon_ps: u64,
@@ -37,7 +62,46 @@ impl Clock {
     pub(crate) fn new(vcpus: usize, ps_per_instruction: u64, quantum_ps: u64) -> Self {
         assert!(vcpus > 0 && ps_per_instruction > 0 && quantum_ps > 0);
         let vcpus = vec![Vcpu::default(); vcpus];
-        Self { vcpus, ps_per_instruction, quantum_ps, machine_ps: 0, horizon_ps: quantum_ps }
+        let (machine_ps, horizon_ps) = (0, quantum_ps);
+        Self { vcpus, ps_per_instruction, speed_up: UNIT, quantum_ps, machine_ps, horizon_ps }
+    }
+
+    /// Lets managers run `speed_up` times as fast as managed programs; at least 1.
+    pub(crate) fn speed_up_managers(&mut self, speed_up: f64) {
+        assert!(speed_up >= 1.0);
+        self.speed_up = (speed_up * UNIT as f64).round() as u64;
+    }
+
+    /// The (folded) vCPU executes for a manager from now on, or no longer.
+    pub(crate) fn set_manages(&mut self, vcpu: usize, manages: bool) {
+        self.vcpus[vcpu].manages = manages;
+    }
+
+    /// What managers have cost up to each vCPU's last fold.
+    pub(crate) fn manager_time(&self) -> ManagerTime {
+        let charged_ps = self.vcpus.iter().map(|cpu| cpu.charged_ps).sum();
+        let ahead_ps: u64 = self.vcpus.iter().map(|cpu| cpu.ahead_ps).sum();
+        ManagerTime { charged_ps, slow_motion_ps: charged_ps + ahead_ps }
+    }
+
+    /// Guest time for `model_ps` of work at a manager's price.
+    fn managers_price_ps(&self, model_ps: u64) -> u64 {
+        model_ps * UNIT / self.speed_up
+    }
+
+    /// Guest time for `model_ps` of the vCPU's present work.
+    fn price_ps(&self, vcpu: usize, model_ps: u64) -> u64 {
+        if self.vcpus[vcpu].manages { self.managers_price_ps(model_ps) } else { model_ps }
+    }
+
+    fn charge(&mut self, vcpu: usize, model_ps: u64, manages: bool) {
+        let guest_ps = if manages { self.managers_price_ps(model_ps) } else { model_ps };
+        let cpu = &mut self.vcpus[vcpu];
+        cpu.base_ps += guest_ps;
+        cpu.ahead_ps += model_ps - guest_ps;
+        if manages {
+            cpu.charged_ps += guest_ps;
+        }
     }
 
     /// Changes what an instruction costs from now on. All vCPUs must have been folded.
@@ -65,7 +129,14 @@ impl Clock {
     /// The time of a vCPU whose word of progress stands at `progress`.
     pub(crate) fn now_ps(&self, vcpu: usize, progress: u64) -> u64 {
         let cpu = &self.vcpus[vcpu];
-        cpu.base_ps + (progress - cpu.mark) * self.ps_per_instruction
+        cpu.base_ps + self.price_ps(vcpu, (progress - cpu.mark) * self.ps_per_instruction)
+    }
+
+    /// The same in model time, which the hardware model is asked in: it never goes back either,
+    /// and is the vCPU's own.
+    pub(crate) fn model_ps(&self, vcpu: usize, progress: u64) -> u64 {
+        let cpu = &self.vcpus[vcpu];
+        cpu.base_ps + cpu.ahead_ps + (progress - cpu.mark) * self.ps_per_instruction
     }
 
     /// Instructions that the vCPU has executed.
@@ -76,18 +147,22 @@ impl Clock {
 
     /// Adds the instructions since the last fold to the vCPU's clock; returns how many.
     pub(crate) fn fold(&mut self, vcpu: usize, progress: u64) -> u64 {
-        let now = self.now_ps(vcpu, progress);
+        let executed = progress - self.vcpus[vcpu].mark;
+        self.charge(vcpu, executed * self.ps_per_instruction, self.vcpus[vcpu].manages);
         let cpu = &mut self.vcpus[vcpu];
-        let executed = progress - cpu.mark;
         cpu.instructions += executed;
-        cpu.base_ps = now;
         cpu.mark = progress;
         executed
     }
 
-    /// Charges time in which the vCPU executed nothing.
+    /// Charges model time in which the vCPU executed nothing.
     pub(crate) fn stall(&mut self, vcpu: usize, ps: u64) {
-        self.vcpus[vcpu].base_ps += ps;
+        self.charge(vcpu, ps, self.vcpus[vcpu].manages);
+    }
+
+    /// Charges model time that a manager takes from whatever the vCPU executes: a sample.
+    pub(crate) fn stall_for_manager(&mut self, vcpu: usize, ps: u64) {
+        self.charge(vcpu, ps, true);
     }
 
     /// A vCPU that was idle starts at `ps` at the earliest. Returns how long it had been idle.
@@ -102,8 +177,10 @@ impl Clock {
     /// it reaches the horizon, at once if it is there, and after `most` instructions at the latest.
     pub(crate) fn arm(&mut self, vcpu: usize, most: u64) -> u64 {
         let left_ps = self.horizon_ps.saturating_sub(self.vcpus[vcpu].base_ps);
+        let speed_up = if self.vcpus[vcpu].manages { self.speed_up } else { UNIT };
+        let left_model_ps = (left_ps * speed_up).div_ceil(UNIT);
         let most = most.min(MOST_INSTRUCTIONS);
-        let allowed = left_ps.div_ceil(self.ps_per_instruction).min(most);
+        let allowed = left_model_ps.div_ceil(self.ps_per_instruction).min(most);
         let progress = CALL_BACK_AT - allowed;
         self.vcpus[vcpu].mark = progress;
         progress
@@ -165,6 +242,40 @@ mod tests {
         assert_eq!(CALL_BACK_AT - clock.arm(0, u64::MAX), 25);
         clock.stall(0, 400 * NS);
         assert_eq!(clock.arm(0, u64::MAX), CALL_BACK_AT);
+    }
+
+    #[test]
+    fn a_manager_pays_a_fraction_and_the_model_sees_all() {
+        let (mut clock, progress) = two();
+        clock.speed_up_managers(10.0);
+        clock.set_manages(0, true);
+        assert_eq!(clock.now_ps(0, progress[0] + 50), 5 * NS);
+        assert_eq!(clock.model_ps(0, progress[0] + 50), 50 * NS);
+        clock.fold(0, progress[0] + 50);
+        clock.stall(0, 30 * NS);
+        assert_eq!(clock.now_ps(0, progress[0] + 50), 8 * NS);
+        assert_eq!(clock.model_ps(0, progress[0] + 50), 80 * NS);
+        assert_eq!(CALL_BACK_AT - clock.arm(0, u64::MAX), 920);
+        let paid = ManagerTime { charged_ps: 8 * NS, slow_motion_ps: 80 * NS };
+        assert_eq!(clock.manager_time(), paid);
+    }
+
+    #[test]
+    fn a_sample_has_a_managers_price_in_any_program() {
+        let (mut clock, progress) = two();
+        clock.speed_up_managers(10.0);
+        clock.fold(0, progress[0] + 20);
+        clock.stall_for_manager(0, 40 * NS);
+        assert_eq!(clock.now_ps(0, progress[0] + 21), 25 * NS);
+        assert_eq!(clock.manager_time().slow_motion_ps, 40 * NS);
+    }
+
+    #[test]
+    fn managers_pay_in_full_unless_told_otherwise() {
+        let (mut clock, progress) = two();
+        clock.set_manages(0, true);
+        clock.fold(0, progress[0] + 30);
+        assert_eq!(clock.now_ps(0, progress[0] + 30), clock.model_ps(0, progress[0] + 30));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Special {
     LoadSlots,
     /// `xchg %rbp,%rbp`: export nodes and links (`RP_MARKER_NODES`).
     ReadNodes,
+    /// `xchg %rbx,%rbx`: look at the price of what this CPU executes (`RP_MARKER_PRICE`).
+    Price,
     /// PAUSE: a spinning CPU yields its pipeline.
     Pause,
     /// A write of CR3: another address space.
@@ -36,6 +38,7 @@ pub(crate) fn classify(bytes: &[u8]) -> Option<Special> {
             0xf6 => Some(Special::ReadCounters),
             0xff => Some(Special::LoadSlots),
             0xed => Some(Special::ReadNodes),
+            0xdb => Some(Special::Price),
             _ => None,
         },
         [0xf3, 0x90] => Some(Special::Pause),
@@ -69,6 +72,7 @@ mod tests {
             (&[0x48, 0x87, 0xf6], Some(Special::ReadCounters)),
             (&[0x48, 0x87, 0xff], Some(Special::LoadSlots)),
             (&[0x48, 0x87, 0xed], Some(Special::ReadNodes)),
+            (&[0x48, 0x87, 0xdb], Some(Special::Price)),
             (&[0x48, 0x87, 0xc1], None), // xchg %rax,%rcx
             (&[0x87, 0xc9], None),       // 32-bit exchange
             (&[0xf3, 0x90], Some(Special::Pause)),

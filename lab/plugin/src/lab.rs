@@ -156,7 +156,7 @@ impl Lab {
         let progress = self.progress(vcpu);
         let executed = self.clock.fold(vcpu, progress);
         if self.traffic.is_modelled() {
-            let now = self.clock.now_ps(vcpu, progress);
+            let now = self.clock.model_ps(vcpu, progress);
             let instructions = self.clock.instructions(vcpu, progress);
             let owed = self.traffic.hardware.settle(vcpu, now, instructions);
             self.clock.stall(vcpu, owed);
@@ -177,6 +177,11 @@ impl Lab {
     #[inline]
     pub(crate) fn stall(&mut self, vcpu: usize, ps: u64) {
         self.clock.stall(vcpu, ps);
+        self.yield_at_horizon(vcpu);
+    }
+
+    #[inline]
+    fn yield_at_horizon(&mut self, vcpu: usize) {
         if self.now_ps(vcpu) >= self.clock.horizon_ps() {
             self.fold(vcpu);
             self.reach_horizon(vcpu);
@@ -261,7 +266,8 @@ impl Lab {
     pub(crate) fn arrive(&mut self, vcpu: usize, arrival: &Arrival, hit: bool) {
         let served =
             if hit { self.traffic.first_level_hit() } else { self.traffic.miss(vcpu, arrival) };
-        let now_ps = arrival.access.now_ps + served.stall_ps;
+        self.clock.stall(vcpu, served.stall_ps);
+        let now_ps = self.now_ps(vcpu);
         if served.transfer_from.is_some() {
             let machine_ps = self.clock.machine_ps();
             self.sharing.transferred(arrival.access.paddr / LINE_BYTES, machine_ps);
@@ -269,7 +275,17 @@ impl Lab {
         }
         let samples = self.traffic.sample(vcpu, &served, arrival, now_ps);
         self.interrupt_for(vcpu, samples);
-        self.stall(vcpu, served.stall_ps + samples * self.traffic.sample_cost_ps());
+        self.clock.stall_for_manager(vcpu, samples * self.traffic.sample_cost_ps());
+        self.yield_at_horizon(vcpu);
+    }
+
+    /// The guest's driver says whether the vCPU executes for a manager (`RP_MARKER_PRICE`).
+    pub(crate) fn change_price(&mut self, vcpu: usize) {
+        self.fold(vcpu);
+        let manages = self.traffic.manages(vcpu);
+        self.clock.set_manages(vcpu, manages);
+        self.traffic.hardware.set_manages(vcpu, manages);
+        self.arm(vcpu);
     }
 
     /// The vCPU was seen at the other privilege level; what it did before belongs to the old one.
@@ -289,7 +305,7 @@ impl Lab {
             Served { stall_ps: 0, latency_ps: 0, source: Source::Outside, transfer_from: None };
         let samples = self.traffic.sample(vcpu, &served, &arrival, arrival.access.now_ps);
         self.interrupt_for(vcpu, samples);
-        self.clock.stall(vcpu, samples * self.traffic.sample_cost_ps());
+        self.clock.stall_for_manager(vcpu, samples * self.traffic.sample_cost_ps());
     }
 
     /// Raises the non-maskable interrupt with which samples announce themselves.

@@ -12,7 +12,7 @@ macro_rules! layout {
 
 layout! {
     MAGIC = 0x554d50444e4f5052,
-    LAYOUT_VERSION = 1,
+    LAYOUT_VERSION = 2,
     BAR_BYTES = 16777216,
     MAX_CPUS = 32,
     MAX_NODES = 16,
@@ -43,6 +43,8 @@ layout! {
     CPU_TIME_PS = 128,
     CPU_EXPORTS = 129,
     CPU_FROZEN = 130,
+    CPU_PRICE = 131,
+    PRICE_MANAGER = 1,
     CPU_SLOTS = 256,
     CPU_ENTRIES = 1024,
     SLOT_WORDS = 8,

@@ -74,13 +74,15 @@ fn install(id: PluginId, info: &Info, arguments: &[(String, String)]) -> Result<
         let (vcpus, cpus) = (info.smp_vcpus, machine.cpu_count());
         return Err(format!("QEMU has {vcpus} vCPUs, but {} has {cpus}", machine.name));
     }
-    let hardware = Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
+    let mut hardware = Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
     let shared = settings.shared.as_deref().map(Shared::map).transpose()?;
     if let Some(shared) = &shared {
         shared.describe(&machine, Event::COUNT)?;
     }
     let quantum_ps = machine.lab.quantum_ns * 1000;
-    let clock = Clock::new(machine.cpu_count(), BOOT_PS_PER_INSTRUCTION, quantum_ps);
+    let mut clock = Clock::new(machine.cpu_count(), BOOT_PS_PER_INSTRUCTION, quantum_ps);
+    clock.speed_up_managers(machine.lab.manager_speed_up());
+    hardware.speed_up_managers(machine.lab.manager_speed_up());
     let reporter = Reporter::new(settings.report);
     let traffic = Traffic::new(&machine, hardware, shared, reporter);
     let sharing = Sharing::new(quantum_ps, fastest_transfer_ps(&machine));

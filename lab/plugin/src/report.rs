@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use rondpoint_lab_init::{Matrix, Measurement, PipeMeasurement, Slice, VcpuMeasurement};
+use rondpoint_lab_init::{ManagerMeasurement, Matrix, Measurement, PipeMeasurement, Slice, VcpuMeasurement};
 use rondpoint_lab_model::{Event, Hardware, Kind, PipeUsage, Unit};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, ManagerTime};
 use crate::traffic::cycles;
 
 /// Guest time covered by a slice, ps. A run of a few seconds gives tens of slices: enough to see
@@ -27,6 +27,7 @@ pub(crate) struct Reporter {
     pipes_begin: Vec<PipeMeasurement>,
     matrices_begin: [Matrix; 4],
     latency_begin_ps: u64,
+    manager_begin: ManagerTime,
     running: bool,
 }
 
@@ -52,6 +53,7 @@ impl Reporter {
             pipes_begin: Vec::new(),
             matrices_begin: Default::default(),
             latency_begin_ps: 0,
+            manager_begin: ManagerTime::default(),
             running: false,
         }
     }
@@ -64,6 +66,7 @@ impl Reporter {
         self.pipes_begin = pipes(hardware);
         self.matrices_begin = matrices(hardware);
         self.latency_begin_ps = demand_latency_ps(hardware);
+        self.manager_begin = clock.manager_time();
         self.running = true;
     }
 
@@ -85,6 +88,7 @@ impl Reporter {
         measurement.prefetch_lines = rise(&prefetch, prefetch_begin);
         measurement.writeback_lines = rise(&writeback, writeback_begin);
         measurement.transfer_lines = rise(&transfer, transfer_begin);
+        measurement.manager = manager(clock.manager_time(), self.manager_begin);
         measurement.demand_latency_ps = demand_latency_ps(hardware) - self.latency_begin_ps;
         let mut pipes = pipes(hardware);
         for (now, before) in pipes.iter_mut().zip(&self.pipes_begin) {
@@ -133,6 +137,13 @@ impl Reporter {
         if let Err(error) = std::fs::write(path, text) {
             eprintln!("rondpoint-lab-plugin: {}: {error}", path.display());
         }
+    }
+}
+
+fn manager(now: ManagerTime, begin: ManagerTime) -> ManagerMeasurement {
+    ManagerMeasurement {
+        charged_ns: (now.charged_ps - begin.charged_ps) / 1000,
+        slow_motion_ns: (now.slow_motion_ps - begin.slow_motion_ps) / 1000,
     }
 }
 

@@ -232,6 +232,12 @@ impl Traffic {
         slots.filter_map(due).min().map_or(u64::MAX, |left| left.max(1))
     }
 
+    /// Whether the vCPU executes for a manager, as the guest's driver has it.
+    pub(crate) fn manages(&self, vcpu: usize) -> bool {
+        let price = |shared: &Shared| shared.get(cpu_block(vcpu) + at::CPU_PRICE);
+        self.shared.as_ref().is_some_and(|shared| price(shared) == at::PRICE_MANAGER as u64)
+    }
+
     /// What one sample takes from the program, ps.
     pub(crate) fn sample_cost_ps(&self) -> u64 {
         self.sample_cost_ps

@@ -92,6 +92,7 @@ fn special_callback(special: Special) -> crate::qemu::VcpuCallback {
         Special::ReadCounters => read_counters,
         Special::LoadSlots => load_slots,
         Special::ReadNodes => read_nodes,
+        Special::Price => change_price,
         Special::Pause => pause,
         Special::AddressSpace | Special::Invalidate => flush,
     }
@@ -154,6 +155,10 @@ extern "C" fn load_slots(vcpu: c_uint, _: *mut c_void) {
     lab.stall(vcpu as usize, cost);
 }
 
+extern "C" fn change_price(vcpu: c_uint, _: *mut c_void) {
+    lab().change_price(vcpu as usize);
+}
+
 extern "C" fn read_nodes(_: c_uint, _: *mut c_void) {
     let lab = lab();
     lab.traffic.export_nodes(lab.clock.machine_ps());
@@ -209,7 +214,7 @@ fn locate(
         paddr: (qemu.physical_address)(location),
         store,
         loaded: value.filter(|value| value.kind == VALUE_U64).map(|value| value.low),
-        now_ps: lab.clock.now_ps(vcpu, progress),
+        now_ps: lab.clock.model_ps(vcpu, progress),
         instructions: lab.clock.instructions(vcpu, progress),
     };
     let arrival = Arrival { access, ip: instruction as u64 };

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::policy::POLICIES;
-use rondpoint_lab_init::{DRIVER_PATH, JOB_PATH, Job, MemoryPolicy};
+use rondpoint_lab_init::{DRIVER_PATH, JOB_PATH, Job, MANAGER_PATH, MemoryPolicy};
 use rondpoint_machine::Machine;
 
 use crate::built::{Built, WORKLOADS};
@@ -18,7 +18,10 @@ use crate::program;
 pub(crate) const REPORT_PATH: &str = "/run/rondpoint-report.json";
 pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
 /// Where Rondpoint itself is in the guest.
-const PRODUCT_PATH: &str = "/bin/rondpoint";
+const PRODUCT_PATH: &str = "/lab/rondpoint";
+/// What scripts and shells call: Rondpoint as a manager, whose own work slow motion does not slow
+/// down. `calibrate` measures the machine and so stays a program like any other.
+const PRODUCT_SCRIPT_PATH: &str = "/bin/rondpoint";
 /// Where Rondpoint looks for the machine's links and bandwidths.
 const MACHINE_PATH: &str = "/etc/rondpoint/machine.toml";
 
@@ -47,8 +50,8 @@ pub(crate) enum Configuration {
     Rondpoint,
     /// The same with another policy than its default.
     RondpointPolicy(PolicyWord),
-    /// As [`Configuration::Rondpoint`] on a machine without PMU: the guest has no driver for one,
-    /// Rondpoint is not told, and finds that it has the kernel's faults only.
+    /// As [`Configuration::Rondpoint`] on a machine without PMU: Rondpoint is not told, and finds
+    /// that it has the kernel's faults only.
     RondpointFaults,
     /// A placement known to be right from the start; only our own workloads know theirs.
     Oracle,
@@ -202,7 +205,13 @@ pub(crate) fn base(installed: &Installed, built: &Built) -> Result<Initramfs> {
 /// tells no bandwidths.
 pub(crate) fn add_product(guest: &mut Initramfs, built: &Built, machine: &Machine) -> Result<()> {
     guest.add_bytes(machine.to_toml().into_bytes(), MACHINE_PATH);
-    guest.add_file(&built.product, PRODUCT_PATH)
+    guest.add_file(&built.product, PRODUCT_PATH)?;
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = calibrate ] || [ ! -w {MANAGER_PATH} ] || echo 1 > {MANAGER_PATH}\n\
+         exec {PRODUCT_PATH} \"$@\"\n"
+    );
+    guest.add_script(script, PRODUCT_SCRIPT_PATH);
+    Ok(())
 }
 
 /// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is
@@ -250,6 +259,8 @@ fn job(configuration: Configuration, command: &[String], seed: u64) -> Job {
         policy,
         numa_balancing: configuration == Configuration::AutoNuma || configuration.is_rondpoint(),
         daemon: Vec::new(),
+        manager: configuration.is_rondpoint(),
+        without_pmu: configuration == Configuration::RondpointFaults,
         start_offset_ns: start_offset_ns(seed),
         modelled: true,
         spread_after_ns,
@@ -268,9 +279,6 @@ fn complete(
         // One second is the shortest interval that numad takes; as a foreground process (-d would
         // only log more) it forks to the background by itself.
         job.daemon.extend(["-i", "1:1"].map(str::to_owned));
-    }
-    if configuration == Configuration::RondpointFaults {
-        guest.remove(DRIVER_PATH);
     }
     guest.add_bytes(serde_json::to_vec(&job)?, JOB_PATH);
     Ok(guest)
@@ -337,7 +345,7 @@ mod tests {
     #[test]
     fn rondpoint_runs_the_program_behind_two_dashes() {
         let command = Configuration::RondpointFaults.command(&["/bin/true".to_owned()]).join(" ");
-        assert!(command.starts_with("/bin/rondpoint run --report /run/"), "{command}");
+        assert!(command.starts_with("/lab/rondpoint run --report /run/"), "{command}");
         assert!(command.ends_with(".json -- /bin/true"), "{command}");
         let sam: Configuration = "rondpoint=sam:mph".parse().expect("a policy");
         let command = sam.command(&["/bin/true".to_owned()]).join(" ");

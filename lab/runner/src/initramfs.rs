@@ -62,11 +62,6 @@ impl Initramfs {
         self.entries.extend(other.entries);
     }
 
-    /// Takes a file out again, if it is there.
-    pub(crate) fn remove(&mut self, path: &str) {
-        self.entries.remove(path.trim_start_matches('/'));
-    }
-
     fn insert(&mut self, path: &str, entry: Entry) {
         self.entries.insert(path.trim_start_matches('/').to_owned(), entry);
     }

@@ -99,7 +99,8 @@ fn text(arguments: &Arguments, flag: &str) -> String {
         format!("exec rondpoint-workloads movers --size {mib}M --rounds {rounds} {flag}");
     text += " --mover 'migratepages=/bin/migratepages {pid} {from} {to}'";
     for workers in workers {
-        let command = "/bin/rondpoint move --quiet --pid {pid} --from {from} --to {to}";
+        // Not as a manager: every mover pays the same price.
+        let command = "/lab/rondpoint move --quiet --pid {pid} --from {from} --to {to}";
         let _ = write!(text, " --mover 'rondpoint-{workers}={command} --workers {workers}'");
         if Some(workers) == arguments.workers.iter().max() {
             let frozen =

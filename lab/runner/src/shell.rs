@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let lab = Lab::open()?;
     let mut guest = configuration::base(&lab.installed, &lab.built)?;
     guest.add_file(&lab.built.workloads, "/bin/rondpoint-workloads")?;
-    guest.add_file(&lab.built.product, "/bin/rondpoint")?;
+    configuration::add_product(&mut guest, &lab.built, &machine)?;
     for tool in ["perf", "numactl", "numastat", "migratepages", "numad"] {
         let command = program::bring_tool(configuration::tool(&lab.installed, tool)?, &mut guest)?;
         let script = format!("#!/bin/sh\nexec {} \"$@\"\n", command.join(" "));

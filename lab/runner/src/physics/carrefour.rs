@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use rondpoint_core::Matrix;
 use rondpoint_core::model::{Deviation, Traffic};
-use rondpoint_lab_init::Slice;
+use rondpoint_lab_init::{MANAGER_PATH, Slice};
 use rondpoint_machine::Machine;
 
 use super::Finding;
@@ -30,6 +30,7 @@ pub(crate) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     findings.extend(agreement(lab, &machine)?);
     findings.extend(clock(lab, &machine)?);
     findings.extend(times(lab, &machine)?);
+    findings.extend(price(lab, &machine)?);
     findings.extend(saturation(lab, &machine)?);
     findings.extend(signature(lab, &machine)?);
     Ok(findings)
@@ -94,6 +95,31 @@ fn clock(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let most_ms = TICK_MS / 2.0 + machine.lab.quantum_ns as f64 / 1e6;
     let check = "longest time between two readings of the clock, on any busy CPU".to_owned();
     Ok(vec![Finding::between(NAME, check, (0.0, most_ms), longest_ms, "ms")])
+}
+
+/// A manager executes at the speed of the real machine, and what it starts does not.
+fn price(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
+    let chase = "rondpoint-workloads chase --cpu 0 --node 0 --size 16M";
+    let script = format!(
+        "manage() {{ echo 1 > {MANAGER_PATH}; exec \"$@\"; }}\n\
+         managed() {{ rondpoint run --policy observe -- \"$@\" 2> /dev/null; }}\n\
+         say program {chase}\n\
+         say manager manage {chase}\n\
+         say managed managed {chase}\n"
+    );
+    let record = run(lab, machine, "the price of a manager", &script)?;
+    let latency = |tag: &str| {
+        let line = lines(&record, tag).next().with_context(|| format!("no line {tag}"))?;
+        value(line, "ns_per_access")
+    };
+    let program = latency("program ")?;
+    let speed_up = (machine.lab.manager_speed_up(), program / latency("manager ")?);
+    let check = "a manager's misses pass faster than a program's by".to_owned();
+    let managed = "a program that a manager has started waits for DRAM as any other".to_owned();
+    Ok(vec![
+        Finding::near(NAME, check, speed_up, 3.0, "times"),
+        Finding::near(NAME, managed, (program, latency("managed ")?), 3.0, "ns"),
+    ])
 }
 
 /// What the guest's clock sees: latency and transfer.
