@@ -17,7 +17,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::setup::installed::{Installed, cache_folder};
+use crate::setup;
+use crate::setup::installed::{FILE_NAME, Installed, cache_folder};
 use crate::test::Tally;
 use crate::tidy::root;
 
@@ -109,7 +110,12 @@ pub(crate) fn target_folder() -> PathBuf {
 
 /// Builds every part, where something changed. Returns the folder that holds them.
 pub(crate) fn build() -> Result<PathBuf> {
-    let installed = Installed::load(&cache_folder(|name| env::var(name).ok())?)?;
+    let cache = cache_folder(|name| env::var(name).ok())?;
+    if !cache.join(FILE_NAME).exists() {
+        eprintln!("no setup in {} yet: fetching the lab's parts once", cache.display());
+        setup::run(&setup::Arguments::default())?;
+    }
+    let installed = Installed::load(&cache)?;
     let target = target_folder();
     let parts = target.join("lab");
     fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;

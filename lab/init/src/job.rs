@@ -24,7 +24,8 @@ pub(crate) fn carry_out(report: &mut Report) -> Result<(), String> {
     let mut daemon = start_daemon(&job.daemon, driver)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     report.say(&Event::Started { kernel: kernel.trim().to_owned(), pmu });
-    let result = if job.command.is_empty() { shell(&job) } else { run_program(&job, driver, report) };
+    let result =
+        if job.command.is_empty() { shell(&job) } else { run_program(&job, driver, report) };
     if let Some(daemon) = &mut daemon {
         // The machine goes down with it in any case.
         let _ = daemon.kill();

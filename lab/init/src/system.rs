@@ -82,9 +82,8 @@ pub(crate) fn take_console() -> Result<File, String> {
 pub(crate) fn load_module(path: &str, parameters: &CStr) -> Result<(), String> {
     let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
     // SAFETY: the descriptor is open and the parameter string is NUL-terminated.
-    let result = unsafe {
-        libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0) };
     if result != 0 {
         return Err(format!("{path}: cannot load: {}", io::Error::last_os_error()));
     }

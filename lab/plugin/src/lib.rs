@@ -74,7 +74,8 @@ fn install(id: PluginId, info: &Info, arguments: &[(String, String)]) -> Result<
         let (vcpus, cpus) = (info.smp_vcpus, machine.cpu_count());
         return Err(format!("QEMU has {vcpus} vCPUs, but {} has {cpus}", machine.name));
     }
-    let mut hardware = Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
+    let mut hardware =
+        Hardware::new(&machine, &settings.memory).map_err(|error| error.to_string())?;
     let shared = settings.shared.as_deref().map(Shared::map).transpose()?;
     if let Some(shared) = &shared {
         shared.describe(&machine, Event::COUNT)?;

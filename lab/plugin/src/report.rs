@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
-use rondpoint_lab_init::{ManagerMeasurement, Matrix, Measurement, PipeMeasurement, Slice, VcpuMeasurement};
+use rondpoint_lab_init::{
+    ManagerMeasurement, Matrix, Measurement, PipeMeasurement, Slice, VcpuMeasurement,
+};
 use rondpoint_lab_model::{Event, Hardware, Kind, PipeUsage, Unit};
 
 use crate::clock::{Clock, ManagerTime};
