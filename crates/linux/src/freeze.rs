@@ -30,6 +30,9 @@ use crate::syscall::signal::wait_readable;
 /// A process that has not stopped by then is in the kernel for long: waiting for a disk or a
 /// server.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What a guardian waits beyond the limit: a manager that runs keeps the limit itself, between two
+/// batches of pages, and says so in its report.
+const GRACE: Duration = Duration::from_millis(500);
 /// Between two looks at whether it has.
 const LOOK: Duration = Duration::from_micros(500);
 
@@ -65,7 +68,8 @@ pub struct Frozen {
     since: Instant,
 }
 
-/// Stops a process, once that is in the ledger, and waits until all its threads stand still.
+/// Stops a process for `limit` at most, once that is in the ledger, and waits until all its threads
+/// stand still.
 ///
 /// # Errors
 /// It is traced, it may not be stopped by this user, the ledger cannot be written, or it did not
@@ -73,6 +77,7 @@ pub struct Frozen {
 pub fn freeze(
     root: &Root,
     process: Identity,
+    limit: Duration,
     ledger: &mut LedgerFile,
 ) -> Result<Freeze, LinuxError> {
     let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
@@ -102,12 +107,12 @@ pub fn freeze(
             return Ok(Freeze::WasStopped);
         }
         let farewell = ledger.freeze(process, Means::Cgroup)?;
-        if let Some(frozen) = by_cgroup(&handle, freezer, farewell)? {
+        if let Some(frozen) = by_cgroup(&handle, freezer, farewell, limit)? {
             return Ok(Freeze::Frozen(frozen));
         }
     }
     let farewell = ledger.freeze(process, Means::Signal)?;
-    by_signal(root, process, handle, farewell)
+    by_signal(root, process, handle, farewell, limit)
 }
 
 /// `None` where the cgroup does not freeze; what of it did goes on.
@@ -115,9 +120,11 @@ fn by_cgroup(
     handle: &OwnedFd,
     freezer: Freezer,
     farewell: Farewell,
+    limit: Duration,
 ) -> Result<Option<Frozen>, LinuxError> {
     let process = handle.try_clone().map_err(|error| call("dup", 0, error))?;
-    let guardian = guardian::guard(Deed::WriteZero(freezer.switch()), farewell.line());
+    let guardian =
+        guardian::guard(Deed::WriteZero(freezer.switch()), farewell.line(), limit + GRACE);
     let guardian = Some(guardian.map_err(|error| call("fork", 0, error))?);
     let (freezer, since) = (Some(freezer), Instant::now());
     let frozen = Frozen { process, freezer, guardian, farewell, since };
@@ -131,9 +138,10 @@ fn by_signal(
     process: Identity,
     handle: OwnedFd,
     farewell: Farewell,
+    limit: Duration,
 ) -> Result<Freeze, LinuxError> {
     let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
-    let guardian = guardian::guard(Deed::Continue(handle.as_fd()), farewell.line());
+    let guardian = guardian::guard(Deed::Continue(handle.as_fd()), farewell.line(), limit + GRACE);
     let guardian = guardian.map_err(|error| call("fork", number, error))?;
     let since = Instant::now();
     match guardian::signal(handle.as_fd(), libc::SIGSTOP) {

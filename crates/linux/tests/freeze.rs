@@ -15,6 +15,9 @@ use rondpoint_linux::syscall::process;
 use rondpoint_linux::syscall::signal::wait_readable;
 use rondpoint_linux::{LinuxError, Root};
 
+/// Nothing here stands still for so long.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(1000);
+
 // Numbers of signal(7), the same on x86-64 and arm64.
 const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
@@ -61,7 +64,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 fn attempt(process: Identity) -> Result<Freeze, LinuxError> {
     let folder = tempfile::tempdir().expect("a folder");
     let ledgers = folder.path().join("ledgers");
-    freeze(&Root::live(), process, &mut LedgerFile::create(&ledgers, &Root::live())?)
+    freeze(&Root::live(), process, LIMIT, &mut LedgerFile::create(&ledgers, &Root::live())?)
 }
 
 fn frozen(target: &Target) -> Frozen {
@@ -154,7 +157,7 @@ impl Mover {
         let folder = std::env::var_os(LEDGERS).expect("told, too");
         let mut ledger = LedgerFile::create(Path::new(&folder), &Root::live()).expect("a ledger");
         let identity = Identity::of(&Root::live(), pid).expect("it runs");
-        let found = freeze(&Root::live(), identity, &mut ledger).expect("may be frozen");
+        let found = freeze(&Root::live(), identity, LIMIT, &mut ledger).expect("may be frozen");
         let Freeze::Frozen(held) = &found else { panic!("{found:?}") };
         println!("guarded by {}", held.guardian().expect("there is one"));
         let _ = std::io::stdin().read_line(&mut String::new());

@@ -47,7 +47,7 @@ impl Still {
         ledger: &mut LedgerFile,
     ) -> Result<Self, LinuxError> {
         let still = Self { limit, ..Self::default() };
-        Ok(match freeze(root, process, ledger)? {
+        Ok(match freeze(root, process, limit, ledger)? {
             Freeze::Frozen(held) => {
                 let stood = Stood { means: Some(held.means()), ..Stood::default() };
                 Self { held: Some(held), stood, ..still }

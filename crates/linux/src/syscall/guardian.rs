@@ -1,14 +1,15 @@
-//! A child that undoes one thing when its parent has died and writes that down, and signals to a
-//! process that cannot have been mistaken for another.
+//! A child that undoes one thing when its parent has died, or has not done so in time, and writes
+//! that down; and signals to a process that cannot have been mistaken for another.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use super::process::{End, pipe, wait, watch_end};
 use super::signal::Signals;
 use super::{check, retry};
 
-/// What a guardian does when its parent has died.
+/// What a guardian does when its parent has died or is late.
 #[derive(Debug, Clone, Copy)]
 pub enum Deed<'a> {
     /// Sends SIGCONT to the process of this descriptor (`pidfd_open(2)`).
@@ -26,7 +27,7 @@ pub struct Line<'a> {
     pub text: &'a [u8],
 }
 
-/// A child that waits for its parent's end. While it is there, so is the promise.
+/// A child that waits for its parent's end or word. While it is there, so is the promise.
 #[derive(Debug)]
 pub struct Guardian {
     /// Its process number.
@@ -35,13 +36,16 @@ pub struct Guardian {
     leash: OwnedFd,
 }
 
-/// Starts a guardian. It is in a session of its own and deaf to signals, so that what is sent to a
-/// terminal's or a service's processes ends its parent and not it.
+/// Starts a guardian, which acts when its parent has died, and after `limit` in any case: a parent
+/// that is stopped itself cannot keep the time. It is in a session of its own and deaf to signals,
+/// so that what is sent to a terminal's or a service's processes ends or stops its parent and not
+/// it.
 ///
 /// # Errors
 /// As fork(2), pipe(2) and pidfd_open(2).
-pub fn guard(deed: Deed<'_>, line: Line<'_>) -> io::Result<Guardian> {
+pub fn guard(deed: Deed<'_>, line: Line<'_>, limit: Duration) -> io::Result<Guardian> {
     let (wait_end, leash) = pipe()?;
+    let limit_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
     // Deaf from its first moment on: the mask is inherited.
     let mask = super::signal::block(&Signals::all())?;
     // SAFETY: the child calls only async-signal-safe functions, on descriptors and on memory of its
@@ -54,8 +58,14 @@ pub fn guard(deed: Deed<'_>, line: Line<'_>) -> io::Result<Guardian> {
             libc::setsid();
             libc::prctl(libc::PR_SET_NAME, c"rondpoint-guard".as_ptr());
             let mut word = 0u8;
-            // A word is the parent's farewell; the end of the pipe is the parent's end.
-            if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
+            // A word is the parent's farewell; the end of the pipe is the parent's end. Every
+            // signal is blocked, so nothing else ends the wait.
+            let mut leash =
+                libc::pollfd { fd: wait_end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let in_time = libc::poll(&raw mut leash, 1, limit_ms) == 1;
+            let released =
+                in_time && libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) == 1;
+            if !released {
                 let done = match deed {
                     Deed::Continue(target) => {
                         let nothing = std::ptr::null::<libc::siginfo_t>();
@@ -132,6 +142,8 @@ mod tests {
     use super::*;
     use crate::syscall::signal::wait_readable;
 
+    const LONG: Duration = Duration::from_secs(1000);
+
     fn said(file: &fs::File) -> Line<'_> {
         Line { file: file.as_fd(), text: b"said\n" }
     }
@@ -142,7 +154,7 @@ mod tests {
         let path = directory.path().join("freeze");
         fs::write(&path, "1").unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
-        let guardian = guard(Deed::WriteZero(file.as_fd()), said(&file)).unwrap();
+        let guardian = guard(Deed::WriteZero(file.as_fd()), said(&file), LONG).unwrap();
         assert_eq!(wait_readable(&[guardian.end()], 0).unwrap(), [false]);
         assert_eq!(guardian.release().unwrap(), End::Exited(0));
         assert_eq!(fs::read_to_string(&path).unwrap(), "1");
@@ -157,7 +169,7 @@ mod tests {
         let log = directory.path().join("log");
         let mut lines = fs::File::create(&log).unwrap();
         lines.write_all(b"before\n").unwrap();
-        let guardian = guard(Deed::WriteZero(file.as_fd()), said(&lines)).unwrap();
+        let guardian = guard(Deed::WriteZero(file.as_fd()), said(&lines), LONG).unwrap();
         let Guardian { process, leash, .. } = guardian;
         drop(leash);
         assert_eq!(wait(process).unwrap(), End::Exited(0));
@@ -167,12 +179,30 @@ mod tests {
     }
 
     #[test]
+    fn a_guardian_whose_parent_is_late_does_its_deed_and_says_so() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let target = watch_end(child.id() as i32).unwrap();
+        signal(target.as_fd(), libc::SIGSTOP).unwrap();
+        let limit = Duration::from_millis(20);
+        let guardian = guard(Deed::Continue(target.as_fd()), said(log.as_file()), limit).unwrap();
+        // This process neither dies nor says a word.
+        assert_eq!(wait_readable(&[guardian.end()], 10_000).unwrap(), [true]);
+        assert_eq!(fs::read_to_string(log.path()).unwrap(), "said\n");
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        assert!(!stat.contains(") T "), "{stat}");
+        assert!(guardian.release().is_err());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn a_deed_that_fails_is_not_said_to_be_done() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let lines = fs::File::create(&log).unwrap();
         let null = fs::File::open("/dev/null").unwrap();
-        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&lines)).unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&lines), LONG).unwrap();
         let Guardian { process, leash, .. } = guardian;
         drop(leash);
         assert_eq!(wait(process).unwrap(), End::Exited(0));
@@ -182,7 +212,7 @@ mod tests {
     #[test]
     fn the_end_of_a_guardian_is_seen() {
         let null = fs::File::options().write(true).open("/dev/null").unwrap();
-        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&null)).unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&null), LONG).unwrap();
         super::super::process::kill(guardian.process, libc::SIGTERM).unwrap();
         assert_eq!(wait_readable(&[guardian.end()], 50).unwrap(), [false], "it is deaf to this");
         super::super::process::kill(guardian.process, libc::SIGKILL).unwrap();
