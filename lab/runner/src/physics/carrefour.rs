@@ -61,7 +61,7 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
 /// has it.
 fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let script = "perf stat -x, -o /tmp/perf -e cpu/dram_reads/ \
-         rondpoint observe --json --sensor counters --events llc_misses -- \
+         /lab/rondpoint observe --json --sensor counters --events llc_misses -- \
          rondpoint-workloads chase --cpu 0 --node 1 --size 32M --rounds 4 \
          > /tmp/observe 2>&1\n\
          sed 's/^/perf /' /tmp/perf\n\
