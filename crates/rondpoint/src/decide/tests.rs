@@ -11,7 +11,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 fn budget() -> Budget {
-    Budget::new(0, MODEL_ITEMS)
+    Budget::new(MODEL_BYTES, MODEL_ITEMS)
 }
 
 fn arguments(machine: &str, model: &str, policy: &str) -> Arguments {
