@@ -1,22 +1,25 @@
-//! AsymSched: which nodes a group of communicating nodes occupies, on machines whose links differ
-//! in bandwidth and direction.
+//! AsymSched: which nodes a group of communicating nodes occupies, on machines with links that
+//! differ in bandwidth and direction.
 //!
 //! Lepers, Quéma and Fedorova, "Thread and Memory Placement on NUMA Systems: Asymmetry Matters",
 //! USENIX ATC 2015. Bandwidth counts more than hops: some pairs two hops apart have more of it than
 //! pairs one hop apart. All threads of a node move together, so the number of nodes and the threads
-//! on each stay what they are.
+//! on each stay the same.
 //!
-//! The steps: [`cluster`] joins the nodes of a process whose threads use each other's memory or
-//! caches. [`search`] finds the placement that moves least among those within 10 % of the best
-//! weighted bandwidth. [`decision`] drops it if it costs some application more than 5 % of its run
-//! time. After the threads, `memory` follows: page by page for two seconds, then all of it if more
-//! than 90 % of the accesses still go to the old nodes. With our preset so does memory that lies
-//! away from all threads of its process (`away`), also where the threads stay.
+//! The steps:
 //!
-//! What it may not do: move threads of one node apart, or touch who is exempt; a node with such a
-//! thread is left alone by all. What it cannot see: sharing between processes, and anything inside
-//! a node. The paper enumerates all placements; the search here does not ([`search`] says how), and
-//! is exact up to 16 nodes.
+//! 1. [`cluster`] joins the nodes of a process with threads that use each other's memory or caches.
+//! 2. [`search`] finds the placement that moves least among those within 10 % of the best weighted
+//!    bandwidth.
+//! 3. [`decision`] drops it if it costs some application more than 5 % of its run time.
+//! 4. `memory` follows the threads page by page for two seconds. All of it follows if more than 90
+//!    % of the accesses still go to the old nodes.
+//! 5. With our preset, memory away from all threads of its process (`away`) follows too, also where
+//!    the threads stay.
+//!
+//! It never moves threads of one node apart and never touches exempt threads; a node with an exempt
+//! thread is left alone. It cannot see sharing between processes, nor anything inside a node. The
+//! paper enumerates all placements. The search here does not, and is exact up to 16 nodes.
 
 mod away;
 pub mod cluster;
@@ -102,9 +105,9 @@ impl AsymSched {
         }
     }
 
-    /// Processes of which more than 20 % of the pages are interleaved on purpose: the remote memory
-    /// traffic that makes says nothing about who belongs together, so only their cache traffic
-    /// counts (ALGORITHMS 5.4).
+    /// Processes with more than 20 % of their pages interleaved on purpose. Their remote memory
+    /// traffic does not show which threads belong together, so only their cache traffic counts
+    /// (ALGORITHMS 5.4).
     pub fn set_interleaved(&mut self, interleaved: BTreeSet<Pid>) {
         self.interleaved = interleaved;
     }
@@ -126,9 +129,9 @@ impl AsymSched {
         }
     }
 
-    /// Whether the nodes of a process are this policy's to choose: bandwidth differs, and in the
-    /// last decision its threads on several of them used each other's memory. Until there is one,
-    /// whether it runs on several.
+    /// Whether this policy chooses the nodes of a process: bandwidth differs, and in the last
+    /// decision its threads on several of them used each other's memory. Before the first decision:
+    /// whether it runs on several nodes.
     #[must_use]
     pub fn chooses_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
         let decided = self.states.get(&app.pid).and_then(|state| state.is_joined);
@@ -155,7 +158,7 @@ impl AsymSched {
         measured.unwrap_or(self.preset.seconds_per_gb)
     }
 
-    /// Forgets who is gone; a pid that was given to a new process starts anew.
+    /// Forgets processes that ended; a reused pid starts anew.
     fn remember(&mut self, model: &Model) {
         self.states
             .retain(|pid, state| model.app(*pid).is_some_and(|app| app.started == state.started));
@@ -182,13 +185,13 @@ impl AsymSched {
         proposals
     }
 
-    /// Samples find the pages that follow; where nobody is on the way, a few say enough of who uses
-    /// whose memory.
+    /// Samples find the pages that follow. While no process is on the way, a few samples show which
+    /// threads use which memory.
     fn sample(&mut self, model: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for app in &model.apps {
             let Some(state) = self.states.get_mut(&app.pid) else { continue };
-            // What goes at once in the end needs none.
+            // A full migration at the end needs no samples.
             let follows = !matches!(state.phase, Phase::Stable | Phase::Bulk);
             let sampling = if follows { ACCURATE } else { CHEAP };
             if state.sampling != Some(sampling) {
@@ -244,9 +247,8 @@ impl AsymSched {
         proposals
     }
 
-    /// Where memory that an application has away from its threads goes with a placement, and how
-    /// much that is: nothing where it would be over its budget, which the placement itself then
-    /// keeps.
+    /// The target of memory that an application has away from its threads, and its size. It is
+    /// empty where the move would exceed the application's budget.
     fn gather(
         &self,
         reading: &Reading,
@@ -265,8 +267,8 @@ impl AsymSched {
         (moves.into_iter().map(of_machine).collect(), memory)
     }
 
-    /// Memory away from threads that are well placed already comes to them, if as much is asked of
-    /// it as makes a process one that uses other nodes' memory.
+    /// Memory away from threads that are well placed comes to them. The threshold is the share of
+    /// requests that makes a process one that uses other nodes' memory.
     fn gather_for_who_stays(&mut self, model: &Model, reading: &Reading, decision: &Decision) {
         for cluster in &decision.clusters {
             let away = reading.away[cluster.app].iter();
@@ -404,10 +406,10 @@ fn steps(
     decision.moves().filter(|(from, _)| own >> from & 1 == 1).map(reason).collect()
 }
 
-/// Every thread on a node that is left goes to the CPUs of the node that is taken. The other
-/// threads of the process are kept where they are: their masks are free else, and the kernel's
-/// balancing takes them away from the pair that was chosen (seen in the lab within seconds; ours,
-/// published is that threads go). Who sleeps on a node of none of them is left alone.
+/// Every thread on a node that is left goes to the CPUs of the new node. The other threads of the
+/// process are pinned where they are. With free masks the kernel's balancing takes them away from
+/// the chosen pair (emulated: within seconds). The pins are ours; the paper moves threads only. A
+/// sleeping thread on a node of none of them is left alone.
 fn move_threads(
     model: &Model,
     topology: &Topology,

@@ -4,12 +4,13 @@
 //! Dashti et al., "Traffic Management", ASPLOS 2013, and the authors' code where the text is
 //! silent; ALGORITHMS section 1. A round:
 //!
-//! 1. per application, [`gates::Gates`]: is there enough traffic, and is it uneven, remote or
-//!    read-only enough for a mechanism;
-//! 2. per sampled page, [`pages::Marks`]: one accessing node → move there; several that only read →
-//!    a copy each; several → away from
-//!    its controller with the probability of the controller's share of the traffic;
-//! 3. batches with a reason; the rate of sampling follows what the last round really changed.
+//! 1. [`gates::Gates`], per application: is there enough traffic, and is it uneven, remote or
+//!    read-only enough for a mechanism?
+//! 2. [`pages::Marks`], per sampled page: a page of one node moves there. A page that several nodes
+//!    only read gets a copy on each. A page that several nodes write leaves its controller, with
+//!    the probability of the controller's share of the traffic.
+//! 3. Batches with a reason. The sampling rate follows the number of changes that the last round
+//!    made.
 //!
 //! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of
 //! machine A's capacity.
@@ -68,8 +69,8 @@ pub struct Carrefour {
     preset: Preset,
     replication_offered: bool,
     apps: BTreeMap<Pid, AppState>,
-    /// For so long nobody needs another round: what was tried is of no use, and nobody else is
-    /// looked at closely.
+    /// Time in which no application needs another round: its mechanisms did not help, and no other
+    /// application is under close watch.
     wait: Option<Nanos>,
     /// Rounds in a row in which no application needed anything.
     quiet_rounds: u32,
@@ -88,8 +89,8 @@ impl Carrefour {
         }
     }
 
-    /// Whether the host can replicate; what cannot be replicated is interleaved. It also learns it
-    /// from outcomes.
+    /// Whether the host can replicate; otherwise pages are interleaved instead. The policy also
+    /// learns it from outcomes.
     #[must_use]
     pub fn with_replication(mut self, offered: bool) -> Self {
         self.replication_offered = offered;
@@ -107,15 +108,15 @@ impl Carrefour {
         Some(self.apps.get(&pid)?.last?.used).filter(|used| used.any())
     }
 
-    /// What the last round proposed for the pages of a process was not done: there is nothing to
-    /// judge it by.
+    /// Forgets the last round of a process because its proposals were not carried out: the next
+    /// window cannot judge them.
     pub(super) fn withdraw(&mut self, pid: Pid) {
         if let Some(state) = self.apps.get_mut(&pid) {
             state.last = None;
         }
     }
 
-    /// What it remembers about a process.
+    /// State kept for a process.
     #[must_use]
     pub fn app(&self, pid: Pid) -> Option<&AppState> {
         self.apps.get(&pid)
@@ -193,9 +194,9 @@ impl Carrefour {
         model.apps.iter().filter_map(wait).min().filter(|_| is_idle)
     }
 
-    /// The sampling rate that an application should have now, and why. `changes` of placement were
-    /// made since the last round, or are wanted in this one (see
-    /// [`preset::SamplingRates::min_share`]); `needed` keep the accurate rate.
+    /// The sampling rate that an application should have now, and the reason. `changes` counts the
+    /// placements changed after the last round or wanted in this one (see
+    /// [`preset::SamplingRates::min_share`]); `needed` changes keep the accurate rate.
     fn sampling(
         &self,
         app: &App,
@@ -332,7 +333,7 @@ impl Carrefour {
         proposals
     }
 
-    /// The gates of an application whose pages may be touched in this round.
+    /// The gates of an application if its pages may move in this round.
     fn may_act(
         &mut self,
         verdict: &Result<Gates, SamplingCause>,

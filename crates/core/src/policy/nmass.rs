@@ -2,13 +2,13 @@
 //! contention for the shared cache.
 //!
 //! Majo and Gross, "Memory Management in NUMA Multicore Systems", ISMM 2011. [`maximum_local()`]
-//! puts the processes with the highest NUMA penalty at home; [`refine()`] then shifts the cheapest
-//! of them away while that evens out the pressure on the caches, never past the pressure at which
-//! the link between the processors saturates. Memory is never moved.
+//! puts the processes with the highest NUMA penalty at home. [`refine()`] then shifts the cheapest
+//! of them away while that evens out the pressure on the caches. It never passes the pressure at
+//! which the link between the processors saturates. Memory is never moved.
 //!
-//! [`map`] is the algorithm on plain numbers; `penalty` says how dear remote memory is and how that
-//! is known; `trigger` says when to run at all. What it cannot do: more processes than cores,
-//! processes with several threads, memory on several nodes.
+//! [`map`] is the algorithm on plain numbers; `penalty` holds the cost of remote memory and its
+//! source; `trigger` says when to run at all. Not covered: more processes than cores, processes
+//! with several threads, memory on several nodes.
 
 mod appetite;
 mod candidates;
@@ -59,12 +59,12 @@ pub struct NMass {
     preset: Preset,
     trigger: Trigger,
     company: Company,
-    /// What is known of each process from earlier epochs.
+    /// Knowledge about each process from earlier epochs.
     known: BTreeMap<Pid, Known>,
     profiles: BTreeMap<Pid, Profile>,
 }
 
-/// What is remembered of a process.
+/// State kept for a process.
 #[derive(Debug, Clone, Default)]
 struct Known {
     sides: SidesSeen,
@@ -91,7 +91,7 @@ pub struct NMassReason {
     pub cause: Cause,
     /// Pressure that no target may reach, MPKI.
     pub threshold_mpki: f64,
-    /// What made the algorithm run.
+    /// The cause of a run of the algorithm.
     pub due: Due,
 }
 
@@ -119,7 +119,7 @@ impl NMass {
         self.profiles.insert(pid, profile);
     }
 
-    /// Takes in what the epoch showed of each candidate; who is gone is forgotten.
+    /// Takes in one epoch of each candidate and forgets processes that ended.
     fn observe(&mut self, candidates: &[Candidate], elapsed: Nanos) {
         let is_candidate =
             |pid: &Pid| candidates.binary_search_by_key(pid, |candidate| candidate.pid).is_ok();
@@ -153,8 +153,8 @@ impl NMass {
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
     }
 
-    /// What mapping these candidates asks for, each with the cache domain that it gives to the
-    /// process. Who `stays` uses its core and its cache, and nothing is asked for it.
+    /// The mapping that these candidates ask for, each with its new cache domain. A process that
+    /// `stays` uses its core and its cache and asks for nothing.
     fn run(
         &self,
         candidates: &[Candidate],
@@ -213,8 +213,8 @@ impl NMass {
         mapping.places.iter().filter(is_free).map(placed).collect()
     }
 
-    /// One epoch without some processes, whose cores are then taken: gives what is proposed, and
-    /// what would have been with the cause.
+    /// One epoch without some processes; their cores count as taken. Returns the proposals, and the
+    /// proposals for the left-out processes with the cause.
     pub(super) fn propose_unless<H: Copy>(
         &mut self,
         model: &Model,
@@ -231,7 +231,7 @@ impl NMass {
             all.iter().filter_map(|one| Some((one.pid, cause(one)?))).collect();
         let free: Vec<Candidate> =
             all.iter().filter(|one| !held.contains_key(&one.pid)).cloned().collect();
-        // For reports: what a run would do for whom it could not reckon with.
+        // For reports: the result of a run for processes without known misses.
         let withheld = held.keys().next().map_or_else(Vec::new, |&pid| {
             self.run(&all, model, topology, Due::Started(pid), |_| false)
         });
@@ -291,7 +291,7 @@ impl Policy for NMass {
         self.preset.epoch
     }
 
-    /// Who was born in its first epoch is placed in the next.
+    /// A process born in its first epoch is placed in the next.
     fn settles_within(&self) -> Nanos {
         Nanos(2 * self.preset.epoch.0)
     }

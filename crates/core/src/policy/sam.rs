@@ -1,14 +1,14 @@
 //! SAM, the sharing-aware mapper: which threads share a socket, from per-thread counters alone.
 //!
-//! Srikanthan et al., "Data Sharing or Resource Contention", USENIX ATC 2015: data shared across
-//! sockets (phase C), memory accessed across sockets (phase R) and memory bandwidth (phase B) are
-//! repaired in this order, one problem an interval of 100 ms. The full paper was not at hand; the
-//! gaps are filled from the authors' code, whose defects are repaired in the default and kept, as
-//! far as they are rules, in the preset `author`.
+//! Srikanthan et al., "Data Sharing or Resource Contention", USENIX ATC 2015. Phase C repairs data
+//! shared across sockets, phase R memory accessed across sockets, phase B memory bandwidth. One
+//! problem is repaired in each interval of 100 ms, in this order. The full paper was not at hand;
+//! the authors' code fills the gaps. Its defects are repaired in the default and kept, as far as
+//! they are rules, in the preset `author`.
 //!
-//! [`consolidate()`] and [`decide()`] are the algorithm on plain numbers; [`place`] is what SAM-MPH
-//! (USENIX ATC 2016) puts before them: whole applications, by their tolerance of latency. Threads
-//! move, memory does not.
+//! [`consolidate()`] and [`decide()`] are the algorithm on plain numbers. [`place`] is SAM-MPH
+//! (USENIX ATC 2016), which runs before them: whole applications, by their tolerance of latency.
+//! Threads move, memory does not.
 
 mod away;
 mod bandwidth;
@@ -127,9 +127,8 @@ pub(super) struct Flagged {
 }
 
 impl Sam {
-    /// One interval in which some threads do not move for the sake of a phase: gives what is
-    /// proposed, and what would have been with the cause. Not for SAM-MPH, which places
-    /// applications.
+    /// One interval in which some threads must not move in a phase. Returns the proposals, and the
+    /// proposals for those threads with the cause. Not for SAM-MPH, which places applications.
     pub(super) fn propose_unless<H: Copy>(
         &mut self,
         model: &Model,
@@ -164,8 +163,8 @@ impl Sam {
         })
     }
 
-    /// What was learnt of these threads holds for the images of the nodes, because their memory
-    /// goes there with them.
+    /// Applies the knowledge about these threads to the images of the nodes, because their memory
+    /// moves there with them.
     pub(super) fn relabel(
         &mut self,
         topology: &Topology,
@@ -266,7 +265,7 @@ impl Policy for Sam {
         Nanos::from_millis(100)
     }
 
-    /// Its two rounds of counters are over, and what it does in one interval shows in the next (our
+    /// Its two rounds of counters are over. The effect of one interval shows in the next (our
     /// choice).
     fn settles_within(&self) -> Nanos {
         Nanos(5 * self.period().0)

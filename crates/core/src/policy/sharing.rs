@@ -1,10 +1,11 @@
-//! Thread clustering by sharing: threads that share data onto one node, unless they would fight for
-//! its resources.
+//! Thread clustering by sharing: threads that share data move to one node, unless they would
+//! compete for its resources.
 //!
-//! What Carrefour assumes has run before it. Kamali's variant as Carrefour describes it (default):
-//! sharers come together only if the node's memory bears them and the balance of the load is kept.
-//! The sets of threads per page and their constants are those of the experimental code of
-//! Carrefour's authors (preset `author`); `tam` groups by signatures and always gathers.
+//! Carrefour assumes that such a step has run before it. The default is Kamali's variant as
+//! Carrefour describes it: sharers come together only if the node's memory bears them and the load
+//! stays balanced. The sets of threads per page and their constants are those of the experimental
+//! code of Carrefour's authors (preset `author`). `tam` groups by signatures and brings groups
+//! together in any case.
 
 mod clusters;
 mod observe;
@@ -86,7 +87,7 @@ pub enum SharingReason {
         /// Node that has room.
         to: usize,
     },
-    /// Samples are, or are no longer, to name who shares data with whom.
+    /// Switches the samples that show which threads share data on or off.
     Sampling {
         /// They are.
         names: bool,

@@ -1,13 +1,14 @@
 //! Memory away from its threads: on nodes where a process has memory in use and no thread (ours;
 //! nothing is published of it).
 //!
-//! The paper's threads are bound before they touch anything, so each part of the memory lies with a
-//! thread. The kernel's balancing takes threads elsewhere before anybody has looked, and what they
-//! touched stays. Whoever goes by nodes with threads alone sees half of the traffic, joins too few
-//! nodes and leaves that memory behind for good (seen in the lab: 0.7 of the best pair's speed
-//! instead of 0.85). So each such part is given a host, one of the nodes with threads: what is
-//! asked of the part counts as asked of its host, and it goes where the host's occupants are going
-//! to be.
+//! The paper's threads are bound before they touch memory, so each part of the memory lies with a
+//! thread. On a stock kernel the balancing moves threads before the first decision, and their
+//! memory stays. A policy that looks only at nodes with threads sees half of the traffic, joins too
+//! few nodes and leaves that memory behind (emulated: 0.7 of the best pair's speed instead of
+//! 0.85).
+//!
+//! Each such part is therefore given a host, one of the nodes with threads. Requests to the part
+//! count as requests to its host, and the part follows the occupants of its host.
 
 use super::decision::AppView;
 use super::subset::nodes;
@@ -22,16 +23,16 @@ pub(super) struct Away {
     pub(super) node: usize,
     /// The node with threads that it belongs to.
     pub(super) host: usize,
-    /// What lies there.
+    /// Bytes of the part.
     pub(super) memory: Bytes,
     /// Share of the application's requests that go there.
     pub(super) share: f64,
 }
 
-/// The parts that take more than a negligible share of the requests, the largest first. The host is
-/// the node that asks most of the part, among those that lack at least half of it to an even share,
-/// or lack anything: where a thread was taken away, its new node holds hardly anything, and who
-/// holds his own share but for a few pages is not to get another's.
+/// The parts with more than a negligible share of the requests, the largest first. The host is the
+/// node with most requests to the part, among nodes that lack at least half of an even share; if
+/// there is none, among nodes that lack any. A node that lost a thread holds hardly any memory, and
+/// a node that lacks only a few pages must not get a second share.
 pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     let Some(traffic) = &app.traffic_per_s else { return Vec::new() };
     let all: f64 = traffic.cells().map(|(.., rate)| rate).sum();
@@ -83,7 +84,7 @@ pub(super) fn with_images(
     (going.iter().map(|part| (part.node, image(part.host))).collect(), memory)
 }
 
-/// What is asked of these parts as if they were with their hosts.
+/// Requests to these parts, counted as if the parts were with their hosts.
 pub(super) fn with_hosts(traffic: &Matrix<f64>, parts: &[Away]) -> Matrix<f64> {
     let host = |node: usize| parts.iter().find(|part| part.node == node).map(|part| part.host);
     let mut folded = Matrix::filled(traffic.size(), 0.0);
@@ -99,7 +100,8 @@ mod tests {
     use crate::units::{Nanos, Pid};
     use alloc::vec;
 
-    /// Nodes with threads, megabytes by node, requests `from>to:rate`; "node>host" of what is away.
+    /// Nodes with threads, megabytes by node, requests `from>to:rate`; the result is "node>host" of
+    /// each part.
     fn check(
         threads: &[usize],
         memory: &[u64],
@@ -135,7 +137,7 @@ mod tests {
     fn who_holds_his_share_but_for_a_few_pages_gets_no_other() {
         let all = [(0, 0, 9.0), (0, 3, 20.0), (2, 0, 9.0), (2, 3, 9.0)];
         check(&[0, 2], &[20, 0, 1, 20], &all, &[(3, 2)]);
-        // Where nobody lacks half of it, whoever lacks anything.
+        // Where no node lacks half of its share, the host is any node that lacks some.
         check(&[0, 1], &[2, 2, 0, 9], &[(0, 3, 20.0), (1, 3, 9.0)], &[(3, 0)]);
     }
 

@@ -1,6 +1,6 @@
 //! Step 1: which nodes of a process belong together (ALGORITHMS 3.3).
 //!
-//! Counters see nodes, not threads: if threads of a process on node i use node j and the process
+//! Counters see nodes, not threads. If threads of a process on node i use node j and the process
 //! has threads there too, i and j join.
 
 use super::preset::{Preset, Weight};
@@ -8,7 +8,7 @@ use super::subset::{Mask, nodes};
 use crate::matrix::Matrix;
 use alloc::vec::Vec;
 
-/// Nodes of one process whose threads use each other's memory or caches.
+/// Nodes of one process with threads that use each other's memory or caches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
     /// Index of the application in the caller's list.

@@ -30,7 +30,7 @@ pub struct AppView {
 }
 
 impl AppView {
-    /// What it costs to stay: what was spent already.
+    /// The cost of staying: the time already spent.
     pub(super) fn cost(&self, app: usize, preset: &Preset) -> Cost {
         Cost {
             app,
@@ -41,7 +41,7 @@ impl AppView {
     }
 }
 
-/// What a decision is made from. Nodes are those with CPUs, at most 64.
+/// The input of a decision. Nodes are those with CPUs, at most 64.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Situation {
     /// Bytes per second that node i can draw from node j (`B`), diagonal ignored.
@@ -61,7 +61,7 @@ impl Situation {
     }
 }
 
-/// What moving would cost one application, against what it may.
+/// The cost of a move for one application, against its budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Its index in [`Situation::apps`].
@@ -70,7 +70,7 @@ pub struct Cost {
     pub memory: Bytes,
     /// Time already spent and to be spent on moving its memory, seconds.
     pub seconds: f64,
-    /// What it may spend: a share of its run time, seconds.
+    /// The budget: a share of the application's run time, seconds.
     pub allowed_seconds: f64,
 }
 
@@ -88,7 +88,7 @@ impl Cost {
     }
 }
 
-/// What came of it.
+/// The result of the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
     /// Bandwidth between nodes hardly differs, or nothing is known of it.
@@ -107,7 +107,7 @@ pub enum Verdict {
 /// A decision with the numbers that led to it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decision {
-    /// What came of it.
+    /// The result of the decision.
     pub verdict: Verdict,
     /// Groups of nodes that belong together.
     pub clusters: Vec<Cluster>,
@@ -125,18 +125,16 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// `(from, to)` of the nodes whose occupants change places, ascending.
+    /// `(from, to)` of the nodes with occupants that change places, ascending.
     pub fn moves(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let placement = self.found.iter().flat_map(|found| found.placement.iter().enumerate());
         placement.filter_map(|(from, to)| to.filter(|&to| to != from).map(|to| (from, to)))
     }
 }
 
-/// Decides. `earlier` is what the last decisions left, which spares searches and changes nothing
-/// else.
+/// Decides. `earlier` holds results of the last decisions; it saves searches and changes no result.
 ///
-/// # Panics
-/// If tables have different sizes or there are more nodes than
+/// # Panics If tables have different sizes or there are more nodes than
 /// [`super::problem::MAX_SEARCH_NODES`].
 #[must_use]
 pub fn decide(
@@ -261,8 +259,8 @@ fn bytes_of_occupants(situation: &Situation, node: usize) -> u64 {
     here.map(|app| app.memory[node].0).sum()
 }
 
-/// What the moves would cost each application that they touch: the sum over its nodes, as
-/// published, although nodes are migrated in parallel (so the rule is on the safe side).
+/// The cost of the moves for each application that they touch: the sum over its nodes, as
+/// published. Nodes are migrated in parallel, so the rule is on the safe side.
 fn costs(
     situation: &Situation,
     preset: &Preset,

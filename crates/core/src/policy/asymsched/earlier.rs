@@ -1,12 +1,13 @@
-//! What earlier searches spare the next one: a steady machine is judged anew every second, but
-//! seldom searched anew.
+//! Results of earlier searches that save the next one: a steady machine is judged every second, but
+//! rarely searched again.
 //!
-//! The weighted bandwidth is linear in the weights. If the clusters are on the same nodes as at the
-//! last search and no weight grew by more than a factor, then the best cannot have grown by more
-//! than that factor either; a current placement within the slack of *that* is within the slack of
-//! the best, whatever the best is. This shortcut is exact. A placement that was refused for its
-//! cost is kept for some decisions and only its cost is judged; it is searched anew when it becomes
-//! affordable or its time is over.
+//! The weighted bandwidth is linear in the weights. Suppose the clusters are on the same nodes as
+//! at the last search and no weight grew by more than a factor. Then the best value cannot have
+//! grown by more than that factor. A current placement within the slack of that bound is within the
+//! slack of the best, whatever the best is. This shortcut is exact.
+//!
+//! A placement that was refused for its cost is kept for some decisions, and only its cost is
+//! judged. It is searched again when it becomes affordable or its time is over.
 
 use super::cluster::Cluster;
 use super::decision::Situation;
@@ -22,7 +23,7 @@ const KEPT_DECISIONS: u32 = 10;
 /// MB/s.
 const ROUNDING: f64 = 1e-6;
 
-/// What earlier searches left.
+/// Results of earlier searches.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Earlier {
     cache: SetBandwidth,
@@ -37,7 +38,8 @@ struct Last {
     clusters: Vec<Cluster>,
     /// No placement had a larger weighted bandwidth (weight × MB/s).
     bound: f64,
-    /// What was refused for its cost, and for how many more decisions it is kept.
+    /// The placement that was refused for its cost, and the number of decisions for which it is
+    /// kept.
     refused: Option<(Found, u32)>,
 }
 
@@ -116,7 +118,7 @@ impl Last {
 }
 
 impl Cluster {
-    /// By what factor its weight grew.
+    /// The factor by which its weight grew.
     fn growth_since(&self, then: &Cluster) -> f64 {
         if self.weight > 0.0 { self.weight / then.weight } else { 0.0 }
     }

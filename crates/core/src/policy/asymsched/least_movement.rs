@@ -1,11 +1,12 @@
 //! The second criterion, exactly: among placements that are good enough, the one that moves least;
 //! among those, the best.
 //!
-//! Local search gives a placement to beat, which already rules out most node sets. Then a
-//! Lagrangian multiplier is found whose relaxed optimum is nearly feasible: it gives a better
-//! placement and a bound. Last, labels (value, bytes that stay) are built from the back, one list a
-//! node set, keeping only those that no other label of the set beats in both and that the bounds
-//! allow to end better than the placement in hand. What is left at the end is the optimum.
+//! Local search gives a first placement, which already rules out most node sets. A Lagrangian
+//! multiplier with a nearly feasible relaxed optimum then gives a better placement and a bound.
+//!
+//! Last, labels (value, bytes that stay) are built from the back, one list for each node set. A
+//! label is kept if no other label of the set beats it in both, and if the bounds allow it to end
+//! better than the placement in hand. The last label left is the optimum.
 
 use super::local;
 use super::part::Choice;
@@ -20,7 +21,7 @@ const MAX_MULTIPLIERS: u32 = 8;
 /// Labels at most; a search that needs more returns what it has, with its bound.
 const MAX_LABELS: usize = 2_000_000;
 
-/// What the parts of a stage and those after it can make of a node set.
+/// The result that the parts of a stage and those after it can reach with a node set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Label {
     value: u64,
@@ -134,7 +135,7 @@ fn bound(aim: Aim, top: i64, threshold: u64) -> u64 {
     ((top - aim.score(threshold, 0)) / aim.per_byte.max(1)).max(0) as u64
 }
 
-/// What the parts in front of a used set can add at most, and what has to be reached.
+/// The most that the parts in front of a used set can add, and the value to reach.
 struct Bounds<'a> {
     threshold: u64,
     front: &'a Table,
@@ -203,8 +204,7 @@ fn labels(stages: &Stages<'_>, bounds: &Bounds<'_>) -> Option<Labels> {
     Some(labels)
 }
 
-/// The labels of one node set: its part in every set it can take, with every label of what is then
-/// left.
+/// The labels of one node set: its part in every set it can take, with every label of the rest.
 fn front_of(
     stages: &Stages<'_>,
     bounds: &Bounds<'_>,

@@ -32,9 +32,9 @@ pub(super) fn best(problem: &Problem) -> Vec<Mask> {
     best.sets()
 }
 
-/// From a best placement to one that is still good enough and moves little: hills of the value plus
-/// a multiple of the bytes that stay, the multiple being the slope between what is good enough and
-/// what is too lazy.
+/// From a best placement to one that is still good enough and moves little. The search climbs the
+/// value plus a multiple of the bytes that stay. The multiple is the slope between a good enough
+/// placement and one that moves too little.
 pub(super) fn good_enough(problem: &Problem, threshold: u64, best_sets: Vec<Mask>) -> Vec<Mask> {
     let homes = problem.homes();
     let mut good = descend(problem, &best_sets, threshold);
@@ -165,7 +165,7 @@ impl<'a> Seats<'a> {
         self.block[i] != self.block[j] && self.problem.kinds[i] >> j & 1 == 1
     }
 
-    /// What an exchange adds to the score.
+    /// The gain of an exchange for the score.
     fn change(&self, aim: Aim, i: usize, j: usize) -> i64 {
         let (a, b) = (self.block[i], self.block[j]);
         let mut gain = 0;

@@ -36,7 +36,7 @@ pub(super) enum Phase {
     Bulk,
 }
 
-/// What is remembered of an application.
+/// State kept for an application.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct State {
     pub(super) started: Nanos,
@@ -45,13 +45,14 @@ pub(super) struct State {
     pub(super) migration_time: Nanos,
     /// Whether the last decision found that its threads on several nodes use each other's memory.
     pub(super) is_joined: Option<bool>,
-    /// What was last sent to threads that stayed, or swept after some that had moved, and when.
+    /// The last memory sent to threads that stayed, or swept after moved threads, and the time of
+    /// it.
     pub(super) gathered: Option<(Vec<NodeMove>, Nanos)>,
     /// The rate of samples that was asked for last.
     pub(super) sampling: Option<Sampling>,
 }
 
-/// What the phase of an application asks for now.
+/// The request of the application's phase.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Wish {
     /// These pages should follow.
@@ -67,8 +68,8 @@ pub(super) enum Wish {
     },
 }
 
-/// For how long memory on the same nodes is not sent to threads that stay once more, to the same
-/// place or another, whatever came of it: as long as the guard counts moves of a page (our choice).
+/// Time in which memory on the same nodes is not sent again to threads that stay. It holds for any
+/// target and any outcome, as long as the guard counts moves of a page (our choice).
 const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
 
 impl State {
@@ -150,9 +151,9 @@ fn only_accessor(page: &Page<'_>) -> Option<usize> {
     nodes.next().is_none().then_some(node)
 }
 
-/// Percent of its accesses that still go to the nodes it left (`A_oldA`). If it left no node for
-/// good, because groups of its threads changed places, the accesses of moved threads to the node
-/// they came from, among all of theirs. `None` if nothing is known.
+/// Percent of its accesses that still go to the nodes it left (`A_oldA`). An application that left
+/// no node for good only exchanged groups of threads. For it, the share of the moved threads'
+/// accesses to the nodes they came from. `None` if nothing is known.
 pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
     let rates = &app.traffic.as_ref()?.requests_per_us;
     let left = left_for_good(moves);
@@ -174,9 +175,9 @@ fn left_for_good(moves: &[NodeMove]) -> Vec<usize> {
     moves.iter().map(|step| step.from).filter(|from| !is_taken(*from)).collect()
 }
 
-/// The moves of which all memory goes at once. Where little is left on the old nodes, what came to
-/// a node that others left, or where memory was away from its threads, would be sent on: only what
-/// is left for good is swept.
+/// The moves with all of their memory at once. Memory away from its threads, or on a node that
+/// other threads left, would be sent on where little is left on the old nodes. The sweep therefore
+/// takes only nodes that are left for good.
 fn what_goes_at_once(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove> {
     if old_percent <= MOST_PERCENT {
         let left = left_for_good(&moves);
@@ -192,7 +193,7 @@ fn column_sum(rates: &Matrix<f64>, node: usize) -> f64 {
 /// More than this of the accesses to the old nodes: most has not followed (our choice).
 const MOST_PERCENT: f64 = 50.0;
 
-/// What this host's own migrations took.
+/// Measured time of this host's own migrations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Measured {
     bytes: f64,

@@ -1,9 +1,9 @@
-//! Blocks that share a cluster (glued through a common node, or of different node kinds) are placed
-//! together: a part.
+//! Parts: blocks that share a cluster (glued through a common node, or of different node kinds) and
+//! are placed together.
 //!
-//! For every node set a part could take, its options list the ways to split the set among its
-//! blocks that are not worse than another way in both value and bytes that stay. Most parts are one
-//! block, with one option a set.
+//! For every node set that a part could take, its options list the ways to split the set among its
+//! blocks. An option is dropped if another one beats it in value and in bytes that stay. Most parts
+//! are one block, with one option for each set.
 
 use super::problem::{Block, Problem};
 use super::set_bandwidth::SetBandwidth;
@@ -155,7 +155,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// What a block brings with those before it.
+    /// The value of a block together with those before it.
     fn added(&self, at: usize, own: Mask, sets: &[Mask]) -> u64 {
         let weight = |other: usize| self.problem.weight[(self.blocks[at], self.blocks[other])];
         let own_inside = self.inside.inside(own);
@@ -184,7 +184,7 @@ fn groups(problem: &Problem) -> Vec<Vec<usize>> {
     (0..count).filter(|&k| group[k] == k).map(members).collect()
 }
 
-/// Number of (set, split) pairs of a group: what listing its options costs.
+/// Number of (set, split) pairs of a group: the cost of listing its options.
 fn splits_of(problem: &Problem, blocks: &[usize]) -> u64 {
     let mut left = problem.count as u64;
     let mut work: u64 = 1;

@@ -3,7 +3,7 @@
 use crate::model::{RUNNING_SHARE, Thread};
 use crate::units::Nanos;
 
-/// What a cluster counts for.
+/// The weight of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Weight {
@@ -42,26 +42,26 @@ pub struct Preset {
     pub seconds_per_gb: f64,
     /// Whether the rate that this host's own migrations showed replaces `seconds_per_gb`.
     pub measures_cost: bool,
-    /// What a cluster counts for.
+    /// The weight of a cluster.
     pub weight: Weight,
     /// Share of an application's remote traffic below which a pair of nodes does not join them
     /// [inferred; nothing is published].
     pub negligible_share: f64,
-    /// Share of an application's requests that must be remote for its nodes to belong together:
-    /// what hardly leaves its node gains nothing from wide links, and moving costs the same (our
-    /// choice; nothing is published).
+    /// Share of an application's requests that must be remote for its nodes to belong together.
+    /// Nodes with little remote traffic gain nothing from wide links, and their move costs the same
+    /// (our choice; nothing is published).
     pub least_remote_share: f64,
     /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and
     /// nothing is done (inferred).
     pub symmetric_ratio: f64,
-    /// Placements with a pair of a cluster within this share above the slowest bandwidth are not
-    /// looked at, as long as others are left: 5 % rejects what lies below 2.0 GB/s on the paper's
-    /// machine [AsymSched-slides name the rule, inferred which links]. A speed-up of an
-    /// enumeration; the search here is as fast without.
+    /// Placements with a pair of a cluster within this share above the slowest bandwidth are
+    /// skipped, as long as others are left. On the paper's machine 5 % rejects links below 2.0 GB/s
+    /// [AsymSched-slides name the rule, inferred which links]. The rule speeds up an enumeration;
+    /// this search is as fast without it.
     pub slowest_margin: Option<f64>,
-    /// Share of a CPU below which a thread sleeps: its node is then none of its process's nodes,
-    /// and only goes along with others (ours; a main thread that waits for its workers took one of
-    /// two seats at the wide links, and a worker stayed behind).
+    /// Share of a CPU below which a thread sleeps. The node of a sleeping thread is none of its
+    /// process's nodes and only goes along with others (ours). Otherwise a main thread that waits
+    /// for its workers takes one of two seats at the wide links, and a worker stays behind.
     pub least_cpu_share: f64,
     /// Whether memory away from its threads, on a node where the process has none, is brought to
     /// them (ours).
@@ -110,12 +110,15 @@ impl Preset {
     /// Every cluster weighs the same.
     pub const EQUAL_WEIGHTS: Self =
         Self { name: "equal-weights", weight: Weight::One, ..Self::PUBLISHED };
-    /// For a stock kernel, and the default: the cost of its own call until this host has shown what
-    /// migration really takes; and only for applications that use other nodes' memory. What samples
-    /// did not find in time follows as well if it is used at all: they find 445 of 512 pages in two
-    /// seconds, and one access in fifteen went to the rest, behind the slow link (emulated). The
-    /// budget has paid for all of the memory. The kernel may have moved threads before the first
-    /// decision: what they left behind is brought to them. Who sleeps holds no node.
+    /// The default, for a stock kernel. The cost of a migration is that of the kernel's own call
+    /// until this host has measured one. Only applications that use other nodes' memory are placed.
+    ///
+    /// Pages that samples did not find in time follow too if they are used at all. Samples find 445
+    /// of 512 pages in two seconds, and one access in fifteen goes to the rest, behind the slow
+    /// link (emulated). The budget has paid for all of the memory.
+    ///
+    /// The kernel may have moved threads before the first decision; memory that they left behind is
+    /// brought to them. A sleeping thread holds no node.
     pub const MEASURED: Self = Self {
         name: "measured",
         seconds_per_gb: 5.1,

@@ -1,9 +1,9 @@
-//! The placement problem as the search sees it: blocks of nodes, a symmetric bandwidth, what each
-//! node would cost to empty.
+//! The placement problem as the search sees it: blocks of nodes, a symmetric bandwidth, and the
+//! cost of emptying each node.
 //!
 //! All arithmetic is in integers, so that ties are ties and the result is the same on every
-//! machine: bandwidth in whole MB/s, weights in a power-of-two fraction. Nothing here knows
-//! processes or clocks.
+//! machine: bandwidth in whole MB/s, weights in a power-of-two fraction. This module knows no
+//! processes and no clocks.
 
 use super::cluster::Cluster;
 use super::subset::{Mask, first, nodes};
@@ -64,7 +64,7 @@ pub struct Problem {
     pub(super) slow: Vec<Mask>,
 }
 
-/// What a problem is made of.
+/// The input of a problem.
 #[derive(Debug, Clone)]
 pub struct Parts<'a> {
     /// Bandwidth node i can draw from node j in MB/s.
@@ -169,8 +169,8 @@ impl Problem {
         value
     }
 
-    /// Bytes that stay where they are under an assignment of sets: an occupant whose node is in the
-    /// set of its own block stays.
+    /// Bytes that stay in place under an assignment of sets: an occupant stays if its node is in
+    /// the set of its own block.
     pub(super) fn kept(&self, sets: &[Mask]) -> u64 {
         let taken = sets.iter().fold(0, |all, set| all | set);
         let blocks: Mask =
@@ -184,8 +184,8 @@ impl Problem {
             + u64::from(!(best * self.slack_permille).is_multiple_of(1000))
     }
 
-    /// The assignment that moves least for these sets: who can stay stays, the rest fills the free
-    /// nodes in ascending order.
+    /// The assignment that moves least for these sets: an occupant stays if it can; the others fill
+    /// the free nodes in ascending order.
     pub(super) fn placement(&self, sets: &[Mask]) -> Placement {
         let mut placement = vec![None; self.count];
         let mut free = self.all();

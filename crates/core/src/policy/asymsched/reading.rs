@@ -1,5 +1,5 @@
-//! From a model of the machine to the plain numbers of a decision: nodes with CPUs, who may go
-//! where, traffic of memory and caches.
+//! From a model of the machine to the plain numbers of a decision: nodes with CPUs, allowed
+//! targets, traffic of memory and caches.
 
 use super::away::{Away, memory_away, with_hosts};
 use super::decision::{AppView, Situation, is_symmetric};
@@ -13,22 +13,23 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::vec::Vec;
 
-/// A situation and what its indices mean.
+/// A situation and the meaning of its indices.
 pub(super) struct Reading {
     pub(super) situation: Situation,
     /// Topology node of each node of the situation: those with CPUs, ascending.
     pub(super) nodes: Vec<usize>,
     /// Index in the model of each application of the situation.
     pub(super) apps: Vec<usize>,
-    /// What each of them has away from its threads; nothing where that is to stay.
+    /// Memory of each application away from its threads; empty where it must stay.
     pub(super) away: Vec<Vec<Away>>,
 }
 
-/// What a model alone does not tell about a process.
+/// Facts about a process that a model does not hold.
 pub(super) struct Known<'a> {
     /// Time spent on moving its memory.
     pub(super) migration_time: &'a dyn Fn(Pid) -> Nanos,
-    /// Whether its pages are interleaved, so that only its cache traffic says who belongs together.
+    /// Whether its pages are interleaved, so that only its cache traffic shows which threads belong
+    /// together.
     pub(super) is_interleaved: &'a dyn Fn(Pid) -> bool,
 }
 
@@ -137,9 +138,9 @@ fn traffic_per_s(app: &App, nodes: &[usize], is_interleaved: bool) -> Option<Mat
     Some(Matrix::from_fn(nodes.len(), both))
 }
 
-/// Nodes are of one kind if they have as many usable CPUs, all have memory or none, every
-/// application may use all or none of them, and nobody who must not be moved runs there. A node
-/// with somebody who must not be moved is of a kind of its own.
+/// Kinds of nodes. Nodes are of one kind if they have as many usable CPUs, all or none have memory,
+/// and every application may use all or none of them. A node with a thread that must not move is of
+/// a kind of its own.
 fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
     let mut bound: Mask = 0;
     for app in &model.apps {

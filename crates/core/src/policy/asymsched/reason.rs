@@ -20,7 +20,7 @@ pub enum AsymSchedReason {
     },
     /// A rate of sampling.
     Sampling {
-        /// Whether somebody is on the way, whose pages have to be found.
+        /// Whether a process is on the way, so that its pages have to be found.
         follows: bool,
     },
     /// Pages follow the threads as they are accessed: threads moved, or their memory was away from
@@ -35,7 +35,7 @@ pub enum AsymSchedReason {
         old_percent: f64,
         /// Percent above which everything moves.
         limit_percent: f64,
-        /// What it is expected to take, seconds.
+        /// The expected duration, seconds.
         seconds: f64,
     },
 }
@@ -65,9 +65,9 @@ pub struct PlacementReason {
     pub moved: Bytes,
     /// No placement that is good enough moves less than this; equal to `moved` = proven.
     pub moved_at_least: Bytes,
-    /// What moving takes of this application's time, past migrations included, seconds.
+    /// The cost of moving in this application's time, past migrations included, seconds.
     pub seconds: f64,
-    /// What it may take, seconds.
+    /// Its budget, seconds.
     pub allowed_seconds: f64,
 }
 

@@ -1,8 +1,9 @@
-//! Step 2: the placement to use (ALGORITHMS 3.4), and how sure it is.
+//! Step 2: the placement to use (ALGORITHMS 3.4), and its certainty.
 //!
-//! Up to 16 nodes the answer is exact in both criteria, by tables. Beyond, or when clusters overlap
-//! so much that tables would be too large, a bounded branch and bound gives the best it finds, with
-//! an upper bound of the value and a lower bound of the movement.
+//! Up to 16 nodes the answer is exact in both criteria, by tables. Beyond that, or where
+//! overlapping clusters make the tables too large, a bounded branch and bound gives the best
+//! placement it finds. Its answer has an upper bound of the value and a lower bound of the
+//! movement.
 
 use super::least_movement;
 use super::part::Part;
@@ -13,8 +14,8 @@ use super::table::{Aim, Stages};
 use super::wide;
 use alloc::vec::Vec;
 
-/// A placement, with what it was compared to. Values are in the problem's integer unit and only
-/// comparable inside one problem.
+/// A placement and its bounds. Values are in the problem's integer unit and comparable only inside
+/// one problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// Where the occupants of each node go.
@@ -62,9 +63,9 @@ pub(super) struct Answer {
     pub(super) kept_bound: u64,
 }
 
-/// Finds the placement that moves least among those within the slack of the best: ties go to the
-/// current placement, then to the larger value, then to the smallest sets in block order, then to
-/// fewer movers and lower targets.
+/// Finds the placement that moves least among those within the slack of the best. Ties go to the
+/// current placement, then to the larger value, then to the smallest sets in block order. The last
+/// ties go to fewer movers and lower targets.
 #[must_use]
 pub fn search(problem: &Problem, cache: &mut SetBandwidth) -> Found {
     let answer = exact(problem, cache).unwrap_or_else(|| {

@@ -1,8 +1,8 @@
 //! Bandwidth inside every node set of a machine, computed once for a bandwidth matrix.
 //!
-//! This is the cache of canonical placements of ALGORITHMS 3.4: `C_bw` is a plain sum over the
-//! pairs of a set, so the set *is* the canonical form, and 2¹⁶ numbers answer for all assignments
-//! of 16 nodes.
+//! This is the cache of canonical placements of ALGORITHMS 3.4. `C_bw` is a plain sum over the
+//! pairs of a set, so the set is the canonical form. 2¹⁶ numbers answer for all assignments of 16
+//! nodes.
 
 use super::subset::{Mask, nodes};
 use alloc::vec;

@@ -1,7 +1,7 @@
 //! Sets of nodes as bits of one word, and the walk over all subsets of one size.
 //!
-//! The search looks at node *sets*: an injective assignment differs from another inside the same
-//! sets only in what it moves.
+//! The search looks at node sets. Two injective assignments inside the same sets differ only in the
+//! memory that they move.
 
 /// Nodes as bits: node `i` is bit `i`.
 pub(super) type Mask = u64;
@@ -39,9 +39,9 @@ fn lowest(of: Mask, count: u32) -> Mask {
     of & !left
 }
 
-/// The next larger subset of `of` with as many nodes. Gosper's step (HAKMEM 175) inside a mask: the
-/// bits outside are filled with ones, so that the carry runs over them; what the carry swallowed
-/// returns as the lowest nodes.
+/// The next larger subset of `of` with as many nodes: Gosper's step (HAKMEM 175) inside a mask. The
+/// bits outside are filled with ones, so that the carry runs over them. The bits that the carry
+/// swallowed return as the lowest nodes.
 fn successor(subset: Mask, of: Mask) -> Option<Mask> {
     let carried = (subset | !of).wrapping_add(subset & subset.wrapping_neg()) & of;
     if carried == 0 {

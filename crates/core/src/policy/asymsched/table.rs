@@ -1,10 +1,10 @@
 //! Exact optimum over all placements of up to 16 nodes without enumerating them: dynamic
 //! programming over node sets.
 //!
-//! Parts are placed one after the other. What is already used determines what is left, so the best
-//! continuation depends on the *set* of used nodes and not on who sits where: at most 3ᴺ/2 steps
-//! instead of N!, and two million for the worst case at N = 16. The same tables with a multiplier
-//! on the bytes that stay (a Lagrangian relaxation) bound the least movement from below.
+//! Parts are placed one after the other. The best continuation depends on the set of used nodes,
+//! not on the node of each part. There are at most 3ᴺ/2 steps instead of N!, and two million for
+//! the worst case at N = 16. The same tables with a multiplier on the bytes that stay (a Lagrangian
+//! relaxation) bound the least movement from below.
 
 use super::part::{Choice, Part};
 use super::problem::{Problem, SCORE_SHIFT};
@@ -12,11 +12,12 @@ use super::subset::{Mask, subsets};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The score of what cannot be. Real scores are below 2⁵⁹, so that it stays recognisable when one
+/// The score of an impossible placement. Real scores are below 2⁵⁹: it stays recognisable when one
 /// is added to it, and three of them still add without overflow.
 pub(super) const IMPOSSIBLE: i64 = -(1 << 61);
 
-/// What a table maximises: the value alone, or the value and a multiple of the bytes that stay.
+/// The quantity that a table maximises: the value alone, or the value and a multiple of the bytes
+/// that stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Aim {
     pub(super) shift: u32,
@@ -37,7 +38,7 @@ impl Aim {
     }
 }
 
-/// The stages of a problem whose parts are placed in order.
+/// The stages of a problem with parts placed in order.
 pub(super) struct Stages<'a> {
     pub(super) problem: &'a Problem,
     pub(super) parts: &'a [Part],

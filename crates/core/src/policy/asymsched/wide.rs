@@ -1,5 +1,5 @@
-//! Placements beyond the tables: branch and bound over single nodes, local search for what it
-//! cannot finish, and bounds for both.
+//! Placements beyond the tables: branch and bound over single nodes, local search as the fallback,
+//! and bounds for both.
 //!
 //! Slow links are not skipped here: the bound already leaves them aside.
 //!

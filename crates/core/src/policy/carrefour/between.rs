@@ -1,18 +1,17 @@
-//! Small pages between sampled ones (ours, no paper's).
+//! Small pages between sampled ones. This rule is ours; no paper has it.
 //!
-//! A round's samples reach a few of an application's pages; the others wait for later rounds, in
-//! which the controller that is to be relieved stays busy. But neighbours are mostly used alike,
-//! and where the pages are huge Carrefour takes that for granted: two samples decide about 512 base
-//! pages at once. Here it is asked of the samples themselves:
+//! The samples of one round reach a few of an application's pages. The other pages wait for later
+//! rounds, and the controller stays busy meanwhile. Neighbouring pages are mostly used alike, and
+//! Carrefour assumes so where pages are huge: two samples decide about 512 base pages. For small
+//! pages this module asks the samples:
 //!
-//! - all accesses around a gap come from one node: what lies in the gap is taken to be that node's;
-//! - of the pages around it that were sampled often enough to tell, at least half are shared: so is
-//!   the gap;
-//! - else nothing is known of it.
+//! - All accesses around a gap come from one node: the gap belongs to that node.
+//! - At least half of the pages around it that have enough samples are shared: the gap is shared.
+//! - Otherwise nothing is known about the gap.
 //!
-//! Only gaps *between* sampled pages are filled, none wider than a huge page. Nobody has seen where
-//! those pages lie; they are taken to be where the sampled pages around them are, and whoever moves
-//! them leaves a page alone that is somewhere else.
+//! Only gaps between sampled pages are filled, and none wider than a huge page. No sample shows
+//! where these pages lie. The plan assumes the node of the sampled pages around them; the page
+//! mover skips a page that lies elsewhere.
 
 use super::pages::Marker;
 use crate::model::{Accessors, Model, Page};
@@ -39,7 +38,7 @@ pub struct Between {
     pub most: usize,
 }
 
-/// Whose a gap is.
+/// The owner of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// One node accesses all around it.
@@ -48,8 +47,8 @@ pub(super) enum Owner {
     Several,
 }
 
-/// Pages that were not sampled often enough to decide by themselves, and whose they are taken to
-/// be.
+/// Pages without enough samples to decide by themselves, and the owner that their neighbours give
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gap {
     /// Addresses of base pages.
@@ -140,9 +139,9 @@ impl Sums {
 }
 
 impl Between {
-    /// Two accesses of a page that four nodes share come from the same one in a fourth of all
-    /// cases. Where more of the pages that can tell are shared than not, a page needs as many
-    /// accesses as a gap to pass for one node's.
+    /// Two accesses of a page that four nodes share come from the same node in a fourth of all
+    /// cases. Where most of the deciding pages are shared, a private page needs as many accesses as
+    /// a gap.
     pub(super) fn ask_more_where_most_is_shared(
         &self,
         markers: &mut [Option<Marker<'_>>],

@@ -46,7 +46,7 @@ impl Mechanisms {
     }
 }
 
-/// What the gates measured for one application, and their verdict.
+/// Measurements of the gates for one application, and their verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gates {
     /// DRAM requests per microsecond that were compared.
@@ -63,7 +63,7 @@ pub struct Gates {
     pub read_percent: Option<f64>,
     /// Free memory of the machine.
     pub free_percent: Option<f64>,
-    /// What is on.
+    /// The mechanisms that are on.
     pub mechanisms: Mechanisms,
 }
 
@@ -94,8 +94,8 @@ impl Gates {
             TrafficScope::MachinePerNode => (total / topology.controllers().len() as f64, limit),
         };
         if app.traffic_source == TrafficSource::HintFaults {
-            // Faults tell proportions only. What the paper leaves out of its evaluation (CPU use
-            // below 33 %) is left alone.
+            // Faults tell proportions only. The paper's evaluation leaves out CPU use below 33 %,
+            // and so does this gate.
             if app.cpu_percent < MIN_CPU_PERCENT {
                 let cpu_percent = app.cpu_percent;
                 return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
@@ -122,8 +122,8 @@ impl Gates {
             replication: preset
                 .replication
                 .is_some_and(|rule| may_replicate(&rule, model, topology, app, free_percent)),
-            // The imbalance is the machine's; an application whose own traffic is even did not
-            // cause it and is left alone.
+            // The imbalance is the machine's. An application with even traffic did not cause it and
+            // is left alone.
             interleaving: too_uneven(imbalance_percent)
                 && too_uneven(own_imbalance)
                 && remote_enough,
@@ -143,8 +143,8 @@ impl Gates {
     }
 }
 
-/// The traffic limit on this machine: what programs showed there, else the same share of its
-/// capacity as the published one is of machine A's.
+/// The traffic limit on this machine: from calibration with programs, else the published limit's
+/// share of machine A's capacity, applied to this machine.
 #[must_use]
 pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
     let nodes = topology.controllers().len() as f64;
@@ -158,7 +158,7 @@ pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
     }
 }
 
-/// CPU time that an application had, of what the machine has.
+/// Share of the machine's CPU time that an application used.
 fn share_of_cpus(app: &App, topology: &Topology) -> f64 {
     (app.cpu_percent / 100.0 / topology.cpu_count().max(1) as f64).min(1.0)
 }
@@ -212,7 +212,7 @@ fn may_replicate(
     reads && few_faults && memory && app.memory.as_ref().is_none_or(|memory| fits(memory, topology))
 }
 
-/// One copy of what the application has must fit on each node.
+/// One copy of the application's memory must fit on each node.
 fn fits(memory: &[Bytes], topology: &Topology) -> bool {
     let total: u64 = memory.iter().map(|bytes| bytes.0).sum();
     topology.controllers().iter().all(|node| total <= topology.memory(node).0)

@@ -1,5 +1,6 @@
-//! Where a shared page goes: away from its node with the node's share of the traffic, to a node
-//! drawn by the others' lack of it (ALGORITHMS 1.5).
+//! The target of a shared page (ALGORITHMS 1.5). A page leaves its node with the probability of the
+//! node's share of the traffic. The target is drawn with the other nodes' lack of traffic as
+//! weight.
 
 use super::preset::Draw;
 use crate::index_set::NodeSet;
@@ -90,8 +91,8 @@ fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
     weights.map(add).collect()
 }
 
-/// The node at which the running sum passes a random number below the total; for the author code
-/// reaches a whole number up to the total inclusive. A node without weight is never drawn.
+/// The node at which the running sum passes a random number below the total. The author code draws
+/// a whole number up to the total inclusive. A node without weight is never drawn.
 fn draw(sums: &[f64], draw: Draw, random: &mut Random) -> Option<usize> {
     let total = *sums.last().filter(|total| **total > 0.0)?;
     let place = match draw {

@@ -1,4 +1,4 @@
-//! Step 2: what happens to each sampled page of an enabled application (ALGORITHMS 1.5).
+//! Step 2: the decision about each sampled page of an enabled application (ALGORITHMS 1.5).
 
 use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
@@ -14,11 +14,11 @@ use crate::topology::Topology;
 use crate::units::PAGE_SHIFT;
 use alloc::vec::Vec;
 
-/// First address that no user process has on x86-64 with four-level tables and on arm64 with 48
-/// bits; five-level tables give programs higher addresses only on request.
+/// First address beyond user space on x86-64 with four-level tables and on arm64 with 48 bits.
+/// Five-level tables give programs higher addresses only on request.
 const USER_END: u64 = 1 << 47;
 
-/// What was marked for one application.
+/// Marked pages of one application.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Marks {
     /// Sampled pages that were looked at.
@@ -51,7 +51,7 @@ impl Marks {
         }
     }
 
-    /// Pages whose placement shall change.
+    /// Number of pages to move or copy.
     #[must_use]
     pub fn moves(&self) -> usize {
         self.colocate.len() + self.interleave.len() + self.replicate.len()

@@ -51,13 +51,13 @@ pub struct Preset {
 pub struct TrafficGate {
     /// DRAM requests per microsecond on machine A.
     pub per_us: f64,
-    /// Whose.
+    /// The scope of a gate.
     pub scope: TrafficScope,
     /// Whether exactly this much is enough.
     pub inclusive: bool,
 }
 
-/// Whose traffic the gate looks at.
+/// The scope of the traffic gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficScope {
     /// The application's, against the share of the whole machine's capacity.
@@ -164,7 +164,7 @@ pub struct SamplingRates {
     /// Instead: the rate follows what this round wants to change, and keeps accurate where that is
     /// at least this share of the sampled pages.
     pub min_share: Option<f64>,
-    /// What an application gets that is left alone.
+    /// Sampling rate of an application that is left alone.
     pub disabled: Sampling,
 }
 
@@ -180,9 +180,9 @@ pub struct Feedback {
     /// Only a round that found pages to move is judged (our choice): one that had no samples yet
     /// has tried nothing. The author code judges each.
     pub only_where_asked: bool,
-    /// The longer period begins only when nobody is looked at closely any more (our choice): an
-    /// application that goes on with another mechanism would be sampled at the full rate all the
-    /// while. The author code waits all the same.
+    /// The longer period begins only when no application is under close watch (our choice).
+    /// Otherwise an application that goes on with another mechanism would be sampled at the full
+    /// rate meanwhile. The author code waits in both cases.
     pub waits_only_where_idle: bool,
 }
 
@@ -354,9 +354,9 @@ pub const LP: Preset = Preset {
     ..CODE
 };
 
-/// What [`STEADY`] asks of witnesses, all of it our choice. The reach is that of a huge page, about
-/// which two samples decide; 64 witnesses hold a few that were sampled twice even where one page of
-/// ten is sampled at all. One round fills what the guard lets onto a node in a second.
+/// Witnesses that [`STEADY`] requires; all values are our choice. The reach is that of a huge page,
+/// about which two samples decide. Among 64 witnesses a few have two samples even where one page of
+/// ten is sampled at all. One round fills the guard's budget for one node and one second.
 const ALIKE: Between = Between {
     reach: 512,
     first_asked: 2,
@@ -366,26 +366,29 @@ const ALIKE: Between = Between {
     most: 1 << 16,
 };
 
-/// When [`STEADY`] takes co-location to be in vain, all of it our choice. Samples of a page that
-/// one node uses all come from that node: where a third of them do not, parts change hands about as
-/// often as a round looks, or many threads have been moved. Eight accesses are enough to tell that
-/// from one thread of many that went elsewhere. A pause of two rounds lasts longer than a part that
-/// changes hands each second stays with anybody; the sixth in a row is a minute.
+/// The rule by which [`STEADY`] judges co-location as vain; all values are our choice. All samples
+/// of a private page come from one node. Where a third of them do not, the parts change hands about
+/// as often as a round looks, or many threads have moved. Eight accesses tell that from one stray
+/// thread. A pause of two rounds outlasts a part that changes hands each second; the sixth pause in
+/// a row is a minute.
 const BROUGHT: Tenure =
     Tenure { least_accesses: 8, elsewhere_percent: 33.0, first_rounds: 2, most_rounds: 60 };
 
-/// Ours. The published draw shuffles pages among even nodes too, and its limit leaves one
-/// controller a third above the others. This one moves just the excess, goes on until the
-/// controllers are even (10 %: our choice, below what a few hundred samples tell apart), with pages
-/// of one node too as the author code does, and keeps samples for another round, so that a page
-/// that is sampled once in each of two rounds counts as sampled twice. Where a round finds less
-/// than a tenth of what it sees to be moved, it samples a fourth as often at once, and after two
-/// such rounds a sixteenth. Small pages between sampled ones go with those: where a page is sampled
-/// less than once a round, waiting for each of them leaves the jam in place for many rounds. Where
-/// what was brought to its users is used by others in the next round, none is brought for a while.
-/// What is found last, a page or two in each round, is left. A machine on which nothing is to be
-/// done is looked at every other second: a look at 64 CPUs costs most of what watching them may
-/// (docs/BENCHMARKS.md).
+/// Our preset. The published draw shuffles pages among even nodes too, and its limit leaves one
+/// controller a third above the others. This preset moves only the excess, until the controllers
+/// are even. Its limit of 10 % is our choice; a few hundred samples cannot tell smaller
+/// differences.
+///
+/// - Pages of one node move too, as in the author code.
+/// - Samples stay for another round: one sample in each of two rounds counts as two.
+/// - A round that moves less than a tenth of its pages divides the sampling rate by four. After two
+///   such rounds the rate is a sixteenth.
+/// - Small pages between sampled ones move with them. Where a page is sampled less than once a
+///   round, waiting for each page would leave the jam in place for many rounds.
+/// - Where other nodes use the co-located pages in the next round, co-location pauses.
+/// - A page or two found late in each round stay where they are.
+/// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
+///   watching.
 pub const STEADY: Preset = Preset {
     name: "steady",
     quiet_period: Nanos::from_secs(2),

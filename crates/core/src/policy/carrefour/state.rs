@@ -1,4 +1,4 @@
-//! What Carrefour remembers about an application from round to round.
+//! Carrefour's memory of an application from round to round.
 
 use super::gates::{Gates, Mechanisms};
 use super::preset::{Feedback, Preset, Stabiliser};
@@ -24,17 +24,17 @@ pub struct AppState {
     pub(super) sampling: Option<Sampling>,
     /// It has replicated once, so the page tables per node exist.
     pub(super) activated: bool,
-    /// Placements that changed since the last round; `None` before the first.
+    /// Placements changed after the last round began; `None` before the first.
     pub(super) actions: Option<u64>,
     /// Rounds in a row that changed too few for the accurate rate.
     pub(super) idle_rounds: u32,
-    /// Mechanisms of the last round and what was measured when it began.
+    /// Mechanisms of the last round, and the measurements at its beginning.
     pub(super) last: Option<Round>,
     /// A mechanism was of no use: until then only those that were not go on.
     pub(super) waits_until: Nanos,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
-    /// What was brought to its users.
+    /// Pages brought to the nodes that use them.
     pub(super) colocated: Colocated,
     untreated_rounds: u32,
     never_replicate: BTreeSet<u64>,
@@ -51,7 +51,7 @@ pub(super) struct Round {
     pub(super) imbalance_percent: Option<f64>,
 }
 
-/// What a round turned out to be.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The local ratio rose or the imbalance fell by enough.
@@ -110,8 +110,8 @@ impl AppState {
         self.moves.get(&address).copied().unwrap_or(0)
     }
 
-    /// Remembers treated pages, where a rule of the preset will ask for them. A full memory forgets
-    /// all of them: the rules then start anew, which is what the author code does at each start.
+    /// Remembers treated pages where a rule of the preset asks for them. A full memory forgets all
+    /// of them. The rules then start anew, as the author code does at each start.
     pub(super) fn note_treated(&mut self, preset: &Preset, pages: &[PageMove]) {
         let rules = &preset.pages;
         let asked = rules.max_moves_per_page > 0
@@ -129,8 +129,8 @@ impl AppState {
         }
     }
 
-    /// The stabilisers: whether this round is skipped because a few pages have most samples, and
-    /// whether the application is given up because what was treated is not what is accessed.
+    /// The stabilisers. A round is skipped if a few pages have most samples. The application is
+    /// given up if its accesses go to other pages than the treated ones.
     pub(super) fn unstable<'a>(
         &mut self,
         rule: &Stabiliser,

@@ -1,13 +1,14 @@
-//! Whether co-located pages stay with those to whom they were brought (ours, no paper's).
+//! Checks that co-located pages stay with their users. This rule is ours; no paper has it.
 //!
-//! Carrefour brings a page to the node that used it in the last round. Where threads hand their
-//! parts round, or the kernel sends them to and fro, another node uses it in the next: the move
-//! cost time and helped nobody, and no check window need find that worse, for the program was as
-//! far from its pages before. But the samples say it: a page that was brought to one node is used
-//! from another. Then nothing is co-located for a while, and for twice as long each time that it is
-//! in vain again. In the meantime these pages tell by themselves whether each stays with whoever
-//! has it now, so that nothing need be moved to find out, and parts that changed hands once wait
-//! for one pause only.
+//! Carrefour brings a page to the node that used it in the last round. Where threads exchange their
+//! parts, or the kernel moves them back and forth, another node uses the page in the next round.
+//! The move then costs time and helps no thread. No check window finds that worse: the program was
+//! as far from its pages before.
+//!
+//! The samples show it: a page that was brought to one node is used from another. Co-location then
+//! pauses, twice as long each time that it is in vain. During the pause the samples of these pages
+//! tell whether each keeps its user, so no page has to move to find out. Parts that changed hands
+//! once wait for one pause only.
 
 use crate::limits::MAX_FOLLOWED_PAGES;
 use crate::model::Model;
@@ -41,11 +42,11 @@ pub struct InVain {
     pub rounds: u32,
 }
 
-/// What was co-located of one application lately.
+/// Pages of one application that were co-located lately.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Colocated {
-    /// Address, and the node whose memory is nearest to its user: that to which it was brought,
-    /// then that of most samples. The latest last, each page once.
+    /// Address of each page, and the node with the memory nearest to its user. That is first the
+    /// target of the move, then the node of most samples. The latest page is last, each page once.
     pages: Vec<(u64, u16)>,
     /// How often it was in vain, less how often it was not.
     times: u32,
@@ -86,8 +87,8 @@ impl Colocated {
         self.held.is_some()
     }
 
-    /// Sampled accesses of these pages, and those of them that came from elsewhere than before.
-    /// From now on a page is of whoever has more than half of its accesses.
+    /// Sampled accesses of these pages, and the share of them from other nodes than before. Each
+    /// page then belongs to the node with more than half of its accesses.
     fn used(&mut self, model: &Model, topology: &Topology, app: usize) -> (u32, u32) {
         let mut used = (0, 0);
         for (address, user) in &mut self.pages {

@@ -1,21 +1,21 @@
-//! What a process misses when it has to share: from its misses in the company that it has had, for
-//! as long as it does the same.
+//! The cache misses that a process would have in shared caches: the most it missed in the same
+//! phase.
 //!
-//! The published runs take misses from profiles of each program alone, which do not change when a
-//! process is moved [N-MASS s3.4]. Counted misses do: a process that is given a cache of its own
-//! and fills it misses next to nothing, so there seems to be room for another beside it. Both miss
-//! all they need then, and both are far from their memory (emulated, nmass-2: 363 million
-//! instructions a second alone, 146 with the second).
+//! The published runs take misses from profiles of each program alone, which do not change with the
+//! placement [N-MASS s3.4]. Counted misses do change. A process with a cache of its own that it
+//! fills has hardly a miss, so there seems to be room for another beside it. Together both miss all
+//! their data, far from their memory (emulated, nmass-2: 363 million instructions a second alone,
+//! 146 with the second).
 
 use super::penalty::relative_change;
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
 
-/// Epochs in which everybody stayed before a change of misses is a process's own doing: the first
-/// is partly of the old placement, and its misses are what the second is compared with.
+/// Epochs without any move before a change of misses counts as a new phase of the process. The
+/// first epoch is partly of the old placement; the second is compared with its misses.
 const SETTLED_AFTER: u32 = 2;
 
-/// Who runs where, and for how many epochs that has been so.
+/// Cache domain of each process, and the number of epochs for which all of them stayed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Company {
     domains: BTreeMap<Pid, usize>,
@@ -62,7 +62,7 @@ impl Appetite {
 mod tests {
     use super::*;
 
-    /// Epochs of one process, `MPKI@domain`; what it is reckoned with at the end.
+    /// Epochs of one process, `MPKI@domain`, and the misses assumed at the end.
     fn check(epochs: &str, expected: f64) {
         let (mut company, mut appetite) = (Company::default(), Appetite::default());
         for epoch in epochs.split_whitespace() {

@@ -79,10 +79,9 @@ pub(super) fn candidates(model: &Model, topology: &Topology) -> Vec<Candidate> {
     model.apps.iter().filter(single_threaded).filter_map(of_app).collect()
 }
 
-/// The node that its samples name clearly, else the one with most of the process's memory, by
-/// resident pages. Among those are the pages of its program file, shared with whoever read it
-/// first: a small process seems to live where they are. Memory on a node without CPUs, or
-/// scattered, is no home.
+/// The home of a process: the node that its samples name clearly, else the node with most of its
+/// resident pages. The pages include the program file, which lies with its first reader; a small
+/// process therefore seems to live there. Memory on a node without CPUs, or scattered, is no home.
 fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
     let resident = || {
         let memory = app.memory.as_ref()?;

@@ -34,10 +34,10 @@ impl Process {
     }
 }
 
-/// Cores that share one last-level cache, and the node whose memory is theirs.
+/// Cores that share one last-level cache, and the node of their local memory.
 ///
-/// On parts whose cache domains are smaller than a node several processors have the same node, and
-/// all of them are home.
+/// On parts with cache domains smaller than a node, several processors have the same node, and each
+/// of them is home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processor {
     /// The node of its memory.

@@ -5,13 +5,13 @@ use crate::topology::{PenaltyLine, Topology};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The paper's linear model. The text prints intercept and slope the other way round, which would
-/// make the penalty 21 at 20 MPKI where the programs of the same section have at most 1.46 [N-MASS
-/// s3.2; swapped: inferred].
+/// The paper's linear model. The text prints intercept and slope the other way round. The penalty
+/// would be 21 at 20 MPKI, where the programs of the same section have at most 1.46 [N-MASS s3.2;
+/// swapped: inferred].
 pub const PUBLISHED_LINE: PenaltyLine =
     PenaltyLine { intercept: 1.05, slope_per_mpki: 0.015, most: 1.5 };
-/// An observation holds while the process's MPKI is within this share of what it was then: the
-/// paper's sign of a new phase.
+/// An observation holds while the process's MPKI is within this share of its earlier value. The
+/// paper takes a larger change as a new phase.
 const SAME_PHASE: f64 = 0.20;
 /// Weight of the newest of several observations of the same side.
 const NEWEST: f64 = 0.25;
@@ -54,7 +54,7 @@ pub fn line(topology: &Topology) -> PenaltyLine {
     topology.calibrated().penalty.unwrap_or(PUBLISHED_LINE)
 }
 
-/// What profiling runs of one program said, by retired instructions [N-MASS s3.4].
+/// Results of profiling runs of one program, by retired instructions [N-MASS s3.4].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
     points: Vec<ProfilePoint>,

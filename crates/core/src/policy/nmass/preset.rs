@@ -6,8 +6,8 @@ use crate::units::Nanos;
 /// Pressure at which the link between the two processors of the paper's machine saturates [N-MASS
 /// s3.3, found with STREAM + SPEC].
 const PUBLISHED_THRESHOLD_MPKI: f64 = 60.0;
-/// What one direction of that machine's link carries: QPI, 23.44 GB/s both ways together [N-MASS
-/// table 1], in MB/s.
+/// Bandwidth of one direction of that machine's link, in MB/s: QPI has 23.44 GB/s for both
+/// directions together [N-MASS table 1].
 const PUBLISHED_LINK_MB_S: f64 = 11_720.0;
 /// Clock of that machine, a Xeon E5520 [N-MASS table 1; product data], in MHz.
 const PUBLISHED_CLOCK_MHZ: f64 = 2_267.0;
@@ -25,7 +25,7 @@ pub enum Refinement {
     None,
 }
 
-/// What a run of N-MASS goes by.
+/// Settings of a run of N-MASS.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
     /// Name on the command line and in reasons.
@@ -41,9 +41,9 @@ pub struct Preset {
     /// Exchange two processes where no core is free [inferred: the paper's 8-process workloads need
     /// it, its print does not have it].
     pub swap_when_full: bool,
-    /// Reckon with the most that a process missed while it did the same (ours): alone in a cache
-    /// that it fills it misses nothing, and by its misses of the last epoch there would be room for
-    /// another.
+    /// Assume the most that a process missed in its present phase (ours). A process alone in a
+    /// cache that it fills misses nothing, and its last epoch alone would show room for another
+    /// process.
     pub remembers_misses: bool,
 }
 
@@ -72,12 +72,12 @@ impl Preset {
     pub const ALL: [Self; 5] =
         [Self::STEADY, Self::PUBLISHED, Self::PRINTED, Self::SWAP, Self::MAXIMUM_LOCAL];
 
-    /// The same with the threshold of a machine whose weakest pair of processors gets `link_mb_s`
-    /// over the link, at a clock of `clock_mhz`.
+    /// The same with the threshold of a machine where the weakest pair of processors gets
+    /// `link_mb_s` over the link, at a clock of `clock_mhz`.
     ///
-    /// Misses per instruction times instructions per second must fit the link, so the threshold
-    /// grows with the link and falls with the clock [inferred from the way in which the paper found
-    /// its 60 MPKI].
+    /// Misses per instruction times instructions per second must fit the link. The threshold
+    /// therefore grows with the link and falls with the clock [inferred from the way in which the
+    /// paper found its 60 MPKI].
     #[must_use]
     pub fn for_machine(self, link_mb_s: f64, clock_mhz: f64) -> Self {
         let scale = link_mb_s / PUBLISHED_LINK_MB_S * (PUBLISHED_CLOCK_MHZ / clock_mhz);
@@ -94,8 +94,8 @@ impl Preset {
     }
 }
 
-/// What the worst placed pair of nodes gets over the interconnect: as measured, else by the links
-/// on the route.
+/// Bandwidth of the worst pair of nodes over the interconnect: measured, else from the links on the
+/// route.
 fn weakest_link_bytes_per_s(topology: &Topology) -> Option<f64> {
     let compute = topology.compute_nodes();
     let memory = topology.memory_nodes();

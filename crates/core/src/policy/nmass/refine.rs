@@ -1,14 +1,16 @@
 //! The cache-aware refinement of N-MASS [N-MASS algorithm 3], repaired.
 //!
-//! The printed loop (a) computes the difference of the pressures and never uses it, (b) keeps the
-//! pressures of refused moves, (c) runs "until decision != CURRENT", so that it stops after one
-//! success and never stops without one, (d) may load the more loaded side, and (e) does not say
-//! what an empty list gives. The text and figure 6(c) say what is meant: shift less than half of
-//! the difference, so that both sides are even after the penalty is charged, and never reach the
-//! pressure that saturates the link.
+//! The printed loop has five defects. It computes the difference of the pressures and never uses
+//! it. It keeps the pressures of refused moves. It runs "until decision != CURRENT": it stops after
+//! one success and never stops without one. It may load the more loaded side. It does not define
+//! the result for an empty list.
 //!
-//! A moved process goes to the front of its new list, so it is looked at again only after all
-//! natives: no ping-pong inside a run.
+//! The text and figure 6(c) show the intention: shift less than half of the difference, so that
+//! both sides are even after the penalty is charged. The shift never reaches the pressure that
+//! saturates the link.
+//!
+//! A moved process goes to the front of its new list, behind all natives in the order of moves. One
+//! run therefore never moves a process back and forth.
 
 use super::maximum_local::take_core;
 use super::{Cause, Mapping, Place, Preset, Process, Processor, Refinement};
@@ -16,8 +18,8 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Moves processes between processors as the preset says; `places` is what maximum-local gave, in
-/// its order.
+/// Moves processes between processors as the preset says. `places` is the result of maximum-local,
+/// in its order.
 #[must_use]
 pub fn refine(
     processes: &[Process],
@@ -58,7 +60,7 @@ struct State<'a> {
     processors: &'a [Processor],
     preset: &'a Preset,
     places: Vec<Place>,
-    /// Places on each processor, penalty descending; who was moved is at the front.
+    /// Places on each processor, penalty descending; moved processes are at the front.
     queues: Vec<VecDeque<usize>>,
     free: Vec<Vec<usize>>,
     pressures: Vec<f64>,
@@ -125,10 +127,10 @@ impl<'a> State<'a> {
     }
 
     /// One round of the repaired form: from the most loaded processor to the least loaded one with
-    /// a core to give.
+    /// a free core.
     ///
-    /// The paper looks at both directions; only the one to the less loaded side can shrink the
-    /// difference, so this is the same for two processors and extends to more.
+    /// The paper looks at both directions. Only the direction to the less loaded side can shrink
+    /// the difference. For two processors the result is the same; this form extends to more.
     fn shrink_difference(&mut self) -> bool {
         let Some(source) = self.most_loaded() else { return false };
         let best = self.to_free_core(source).or_else(|| self.exchange(source));
@@ -148,7 +150,7 @@ impl<'a> State<'a> {
             .min_by(|&a, &b| self.pressures[a].total_cmp(&self.pressures[b]))
     }
 
-    /// The last process of the source that may use a free core, and what its move would give.
+    /// The last process of the source that may use a free core, and the effect of its move.
     fn to_free_core(&self, source: usize) -> Option<Candidate> {
         let movable = |target: usize| {
             self.queues[source].iter().rev().copied().find(|&p| self.may_move(p, target))

@@ -5,7 +5,7 @@ use super::penalty::relative_change;
 use crate::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 
-/// What is remembered of a process from one epoch to the next.
+/// State kept for a process from one epoch to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Remembered {
     /// Cache pressure in the epoch.

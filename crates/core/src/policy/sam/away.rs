@@ -1,9 +1,9 @@
-//! Which threads are away from their data, remembered across intervals.
+//! Threads that are away from their data, remembered across intervals.
 //!
 //! The published rule marks a thread the first time it is seen with many remote accesses, with the
-//! socket where that was, and never forgets; with two sockets its home is then the other one. Ours
-//! takes the home from the page distribution where there is one, else excludes one socket after the
-//! other, and forgets after a time without remote accesses (inferred).
+//! socket of that moment, and never forgets. With two sockets its home is then the other one. Ours
+//! takes the home from the page distribution where there is one; otherwise it excludes one socket
+//! after the other. It forgets after a time without remote accesses (inferred).
 
 use super::view::DataHome;
 use crate::{IndexSet, Tid};
@@ -100,7 +100,7 @@ impl Marks {
         }
     }
 
-    /// What was learnt of a thread's data holds for other sockets, because its memory goes there
+    /// Applies the knowledge about a thread's data to other sockets, because its memory moves there
     /// with it.
     pub(super) fn relabel(&mut self, tid: Tid, image: impl Fn(usize) -> usize) {
         if let Some(away) = self.marks.get_mut(&tid) {
@@ -137,7 +137,7 @@ impl Marks {
         let Entry::Occupied(mut mark) = self.marks.entry(tid) else { return None };
         let away = mark.get_mut();
         away.quiet += 1;
-        // The pages moved: what was learnt about the old place is void.
+        // Forgets the old place: the pages moved.
         let is_moved =
             matches!((away.home, home), (Some(old), DataHome::Socket(new)) if old != new);
         if away.quiet >= QUIET_INTERVALS || is_moved || home == DataHome::Scattered {

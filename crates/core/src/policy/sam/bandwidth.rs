@@ -1,4 +1,4 @@
-//! Phase B: memory-bound threads leave a socket whose memory is near saturation.
+//! Phase B: memory-bound threads leave a socket with memory near saturation.
 
 use super::decide::{Board, Destination, Move, Phase};
 use super::preset::Spread;

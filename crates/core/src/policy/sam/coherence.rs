@@ -6,8 +6,7 @@ use super::view::Running;
 use crate::Pid;
 use alloc::vec::Vec;
 
-/// Threads that are taken to share data with each other: those of one process, or all whose process
-/// is not known.
+/// Threads that are assumed to share data: those of one process, or all threads of unknown process.
 type Group = Option<Pid>;
 
 /// Gathers; true if the interval ends here because a memory-bound thread had to give way.

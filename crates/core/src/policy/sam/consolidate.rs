@@ -7,7 +7,7 @@ use super::thresholds::Thresholds;
 use super::view::{DataHome, Layout, Running, Use};
 use alloc::vec::Vec;
 
-/// What one CPU and the thread on it show.
+/// Counters of one CPU and the thread on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
     /// A managed thread runs here.

@@ -1,8 +1,8 @@
 //! The second half of an interval: the three phases in the order of the preset, one problem
-//! repaired an interval.
+//! repaired in each interval.
 //!
-//! Phases collect moves on a [`Board`]; a CPU that takes part in one move takes part in no other,
-//! so every thread has at most one destination and all moves can be made at once.
+//! Phases collect moves on a [`Board`]. A CPU takes part in at most one move. Every thread
+//! therefore has at most one destination, and all moves can be made at once.
 
 use super::away::Marks;
 use super::consolidate::{Consolidated, Flags};
@@ -27,7 +27,7 @@ pub enum Phase {
     Bandwidth,
 }
 
-/// What was found at the destination, best first.
+/// The state of the destination, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Destination {
@@ -52,7 +52,7 @@ pub struct Move {
     pub from: usize,
     /// Destination CPU.
     pub to: usize,
-    /// What is at the destination.
+    /// The state of the destination.
     pub destination: Destination,
 }
 
@@ -61,11 +61,11 @@ pub struct Move {
 pub struct Situation<'a> {
     /// The machine.
     pub layout: &'a Layout,
-    /// What every CPU does.
+    /// The state of every CPU.
     pub uses: &'a [Use],
     /// Its consolidation.
     pub state: &'a Consolidated,
-    /// Who is away from its data.
+    /// The threads away from their data.
     pub marks: &'a Marks,
     /// Values for this machine.
     pub thresholds: &'a Thresholds,

@@ -11,7 +11,7 @@ use crate::units::Tid;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Intervals after which a rate says nothing any more [inferred: the length of SAM-MPH's history].
+/// Intervals after which a rate is void [inferred: the length of SAM-MPH's history].
 const MOST_AGE: u32 = 16;
 
 /// Rates of one thread, events per second of its CPU time; `None` if none is known.
@@ -64,8 +64,8 @@ pub(super) struct Latest {
 }
 
 impl Latest {
-    /// Takes in one interval; who is gone is forgotten. Gives the rates of the model's threads in
-    /// their order.
+    /// Takes in one interval and forgets threads that ended. Returns the rates of the model's
+    /// threads in their order.
     pub(super) fn observe(&mut self, model: &Model, topology: &Topology) -> Vec<Rates> {
         let mut before = core::mem::take(&mut self.threads);
         let mut all: Vec<Rates> = Vec::with_capacity(model.threads.len());

@@ -1,10 +1,10 @@
-//! SAM-MPH: whole applications placed by how much they suffer from coherence and whether their
-//! threads can share cores.
+//! SAM-MPH: whole applications placed by their cost of coherence and by whether their threads can
+//! share cores.
 //!
 //! Srikanthan et al., USENIX ATC 2016 (abstract) and the authors' code. Stall cycles per coherence
-//! event (SPC) say how well an application tolerates latency, instructions per cycle (IPC) whether
-//! it wants cores of its own; a history of 16 intervals keeps the mapping from oscillating. Low IPC
-//! is bound by latency and can share a core; high IPC wants its own.
+//! event (SPC) tell how well an application tolerates latency. Instructions per cycle (IPC) tell
+//! whether it wants cores of its own: low IPC is bound by latency and can share a core. A history
+//! of 16 intervals keeps the mapping from oscillating.
 
 use super::history::History;
 use super::thresholds::Thresholds;
@@ -77,7 +77,7 @@ impl AppHistory {
             self.instructions_per_cycle.add(ipc);
         }
         if was_steady && !self.coherence.or(self.sharing).is_steady() {
-            // Another phase: what was learnt of the old one is void.
+            // Forgets the old phase.
             self.stalls_per_event = Mean::default();
             self.instructions_per_cycle = Mean::default();
         }
@@ -136,8 +136,8 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Takes in one interval; who does not run keeps its history and gets an empty interval, who
-    /// ended is forgotten.
+    /// Takes in one interval. An application that does not run keeps its history and gets an empty
+    /// interval; an ended one is forgotten.
     pub fn observe(
         &mut self,
         uses: &[Use],
@@ -249,8 +249,8 @@ enum Contexts {
 }
 
 impl Contexts {
-    /// Above so much free room in every socket the fuller ones are filled first: 15 of 20 hardware
-    /// threads, 8 of 10 cores [author code], here as a share.
+    /// Share of free room in every socket above which the fuller sockets are filled first: 15 of 20
+    /// hardware threads, 8 of 10 cores [author code].
     fn roomy_share(self) -> f64 {
         match self {
             Self::All => 15.0 / 20.0,
@@ -259,7 +259,7 @@ impl Contexts {
     }
 }
 
-/// What is left of each socket.
+/// Room left on each socket.
 struct Capacity<'a> {
     layout: &'a Layout,
     /// Hardware threads.

@@ -1,4 +1,4 @@
-//! From the model to what SAM looks at: one thread a CPU, sockets, and where data is.
+//! From the model to SAM's input: one thread for each CPU, sockets, and the place of data.
 
 use super::latest::Rates;
 use super::view::{DataHome, Layout, Running, Use};
@@ -47,7 +47,7 @@ impl Sockets {
     }
 }
 
-/// What every CPU does, and the index of its thread in the model. `latest`: the rates of each
+/// The state of every CPU, and the index of its thread in the model. `latest`: the rates of each
 /// thread.
 pub(super) fn uses(
     model: &Model,
@@ -100,8 +100,8 @@ fn half(thread: &Thread) -> Option<usize> {
     accesses.iter().position(|&count| 2 * count > total)
 }
 
-/// The thread's own samples say best; the pages of a process only if one node holds most of them,
-/// or if the thread is alone in it.
+/// The thread's own samples are best. The pages of a process count only if one node holds most of
+/// them, or if the thread is its only one.
 fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
     let on = |node: usize| sockets.socket(node).map_or(DataHome::Scattered, DataHome::Socket);
     match thread.sampled_home() {

@@ -1,18 +1,17 @@
-//! In which order sockets are looked at. The phases take the first socket that will do, so this
-//! order breaks their ties.
+//! The order of the sockets. The phases take the first socket that will do, so this order breaks
+//! their ties.
 //!
-//! The published code goes by number, which makes the outcome depend on how equal sockets happen to
-//! be numbered: a random case was found in which one numbering finds an idle CPU for the second
-//! thread of a pair and the other only an exchange. Ours goes by who is there. Sockets that it
-//! cannot tell apart are equal in all that a decision looks at, so either choice is the same but
-//! for names.
+//! The published code goes by number, so the outcome depends on the numbers of equal sockets. In
+//! one random case, one numbering finds an idle CPU for the second thread of a pair, and the other
+//! only an exchange. Ours goes by the threads on the socket. Sockets that it cannot tell apart are
+//! equal in everything that a decision looks at, so either choice is the same but for names.
 
 use super::decide::Situation;
 use super::view::{DataHome, Use};
 use crate::Tid;
 use alloc::vec::Vec;
 
-/// What decides between sockets that would do equally well.
+/// The tie-break between sockets that would do equally well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOrder {
     /// The lower number first [author code].

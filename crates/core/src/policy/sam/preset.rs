@@ -13,11 +13,11 @@ pub enum Order {
     RemoteFirst,
 }
 
-/// Whose coherent threads are pulled together, and to where.
+/// Which coherent threads are brought together, and their target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gathering {
     /// All coherent threads of two flagged sockets, to the lower numbered one [author code:
-    /// counters cannot tell who shares].
+    /// counters cannot tell which threads share].
     AllToLower,
     /// Only threads of one process, to the socket that needs the fewest and best moves; of two
     /// equal ones to the first of [`SocketOrder`] (inferred).
@@ -44,19 +44,19 @@ pub struct Preset {
     pub basis: Basis,
     /// Priority of the phases.
     pub order: Order,
-    /// What decides between sockets that would do equally well.
+    /// The tie-break between sockets that would do equally well.
     pub socket_order: SocketOrder,
     /// How the marks of threads away from their data are kept.
     pub memory: Memory,
-    /// Who is gathered, and where.
+    /// Which threads are brought together, and their target.
     pub gathering: Gathering,
-    /// In phase C, whom a thread joins stays on that socket as well: its mask is free else, and the
-    /// kernel's balancing takes it away again (seen in the lab after a second; ours, the published
-    /// code changes the masks of movers only).
+    /// In phase C, the threads that a moved thread joins are pinned to that socket as well (ours;
+    /// the published code changes the masks of moved threads only). With free masks the kernel's
+    /// balancing takes them away again (emulated: after a second).
     pub keeps_company: bool,
-    /// In phase R, threads of the same process that are at home stay there as well: the kernel took
-    /// one away and takes the next as it comes, from one with barriers several times a second (seen
-    /// in the lab; ours).
+    /// In phase R, threads of the same process that are at home are pinned there as well (ours).
+    /// Otherwise the kernel, having taken one thread away, takes the next. In programs with
+    /// barriers this happens several times a second (emulated).
     pub keeps_home: bool,
     /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the
     /// author's code excludes it].
@@ -66,17 +66,17 @@ pub struct Preset {
     /// In phase R, also exchange with a thread that is away from its data where it is: it has
     /// nothing to lose (ours).
     pub away_exchange: bool,
-    /// In phase R, also threads with many misses whose data is known to be on another socket,
-    /// however few remote accesses are counted (ours): the event counts loads that retire, and
-    /// where prefetching works nearly all lines come before those.
+    /// In phase R, also take threads with many misses and with data known to be on another socket,
+    /// even with few counted remote accesses (ours). The event counts loads that retire, and where
+    /// prefetching works nearly all lines come before those.
     pub remote_by_home: bool,
     /// In phase R, leave threads that share with their company [the slides never split them;
     /// SAM-MPH has the rule]. Without it phase C fetches what phase R sends away, for ever.
     pub remote_spares_sharers: bool,
     /// In phase B, only on sockets without coherence (not in SAM-MPH).
     pub bandwidth_spares_coherence: bool,
-    /// In phase B, leave threads whose pages are known to be here: their requests would come back
-    /// over the link [inferred; the published code learns it one phase R later].
+    /// In phase B, skip threads with pages known to be here: their requests would come back over
+    /// the link [inferred; the published code learns it one phase R later].
     pub bandwidth_spares_home: bool,
     /// How many leave in phase B.
     pub spread: Spread,

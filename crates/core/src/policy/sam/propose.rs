@@ -27,7 +27,7 @@ pub enum SamReason {
     Move {
         /// Which problem.
         phase: Phase,
-        /// What was found at the destination.
+        /// The state of the destination.
         destination: Destination,
         /// Whether this is the thread with the problem or the one that makes room for it.
         side: Side,
@@ -48,8 +48,8 @@ pub enum SamReason {
         /// Their node.
         node: usize,
     },
-    /// A thread stays on the socket of its data, of whose process another was taken away from its
-    /// own.
+    /// A thread stays on the socket of its data because another thread of its process was taken
+    /// away from its own.
     AtHome {
         /// Its node.
         node: usize,
@@ -108,10 +108,11 @@ impl View<'_> {
         Some(Proposal { policy: REGISTERED.name, action, reason: Reason::Sam(reason) })
     }
 
-    /// CPUs with threads that stay where they are for a move's sake: in phase C those that the
-    /// mover joins, its process's on the socket that it goes to, which exchange data with other
-    /// sockets; in phase R those of its process that are at home anywhere, for what took the mover
-    /// away takes them next. Who moves in this interval is not among them.
+    /// CPUs with threads that are pinned where they are because of a move. In phase C these are the
+    /// threads that the moved thread joins: those of its process on the target socket that exchange
+    /// data with other sockets. In phase R these are the threads of its process that are at home
+    /// anywhere: the kernel would take them next. Threads that move in this interval are not among
+    /// them.
     fn staying(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
         let Situation { layout, uses, state, preset, .. } = self.situation;
         let pid_on = |cpu: usize| uses[cpu].thread().and_then(|running| running.pid);
@@ -142,8 +143,8 @@ impl View<'_> {
     }
 }
 
-/// The proposals of moves; whom a thread joins, and who is at home as it is to be, is kept where it
-/// is.
+/// The proposals of moves. Threads that a moved thread joins, and threads at home, are pinned where
+/// they are.
 pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     let mut proposals = Vec::with_capacity(2 * moves.len());
     let mut kept = CpuSet::new();
@@ -205,7 +206,7 @@ fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
     }
 }
 
-/// What was last asked for, so that it is not asked for again.
+/// The last request, so that it is not repeated.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Assignments {
     by_app: BTreeMap<Pid, BTreeMap<Tid, CpuSet>>,

@@ -9,8 +9,8 @@ use crate::topology::{Calibrated, Topology};
 const TWO_SOCKET_CLOCK_MHZ: f64 = 2_200.0;
 /// Clock of the machine of the four-socket values, in MHz [SAM-MPH author code].
 const FOUR_SOCKET_CLOCK_MHZ: f64 = 1_900.0;
-/// What a line costs more from the other socket of the two-socket machine than from the same: 120 −
-/// 32 ns (machines/sam-2.toml, inferred). At the published threshold a thread loses 4.8 % of its
+/// Extra cost of a line from the other socket of the two-socket machine over one from the same: 120
+/// − 32 ns (machines/sam-2.toml, inferred). At the published threshold a thread loses 4.8 % of its
 /// time to it.
 const TWO_SOCKET_EXTRA_NS: f64 = 88.0;
 /// The same for a load from memory: its interconnect's hop (machines/sam-2.toml, inferred). At the
@@ -66,22 +66,22 @@ impl Thresholds {
     pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
 
     /// The rate of coherence at which a thread loses as much of its time as at the published
-    /// threshold, where a line costs so much more from another socket than from the same
-    /// (inferred).
+    /// threshold. The argument is the extra cost of a line from another socket (inferred).
     #[must_use]
     pub fn coherence_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
     }
 
-    /// The same for requests to remote memory, where a load takes so much longer there than at home
-    /// [inferred: the authors say only that they found it in a similar way].
+    /// The same for requests to remote memory, from the extra time of a remote load [inferred: the
+    /// authors say only that they found it in a similar way].
     #[must_use]
     pub fn remote_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.remote * TWO_SOCKET_EXTRA_LOAD_NS / extra_ns
     }
 
-    /// The same with what was measured, where it was. The high threshold of coherence keeps its
-    /// ratio to the other, that of a thread's misses stays the socket's over its `logical_cpus`.
+    /// The same with measured values, where there are any. The high threshold of coherence keeps
+    /// its ratio to the other. That of a thread's misses stays the socket's over its
+    /// `logical_cpus`.
     #[must_use]
     pub fn calibrated(self, found: &Calibrated, logical_cpus: f64) -> Self {
         let coherence = found.coherence_per_s.unwrap_or(self.coherence);
@@ -128,7 +128,7 @@ pub enum Basis {
 
 impl Basis {
     /// The thresholds for a machine: those of the machine with as many sockets, scaled to its clock
-    /// (that machine's where it is not known) and CPUs.
+    /// and CPUs. An unknown clock counts as that machine's.
     #[must_use]
     pub fn for_machine(self, layout: &Layout, clock_hz: Option<f64>) -> Thresholds {
         let (values, basis_mhz) = match (self, layout.sockets.len() > 2) {

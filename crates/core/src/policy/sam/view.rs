@@ -1,9 +1,9 @@
-//! What SAM looks at: the sockets of the machine and, for each CPU, the one thread that runs there.
+//! SAM's input: the sockets of the machine and, for each CPU, the one thread that runs there.
 
 use crate::{CpuSet, Pid, Tid};
 use alloc::vec::Vec;
 
-/// The CPUs of a machine by socket; a socket is what has one memory controller (a node with CPUs).
+/// The CPUs of a machine by socket; a socket is one memory controller with CPUs (a node with CPUs).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     /// The sockets.
@@ -128,7 +128,7 @@ impl Running {
     }
 }
 
-/// What a CPU does.
+/// The state of a CPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Use {
     /// Nothing: a thread may be put here.

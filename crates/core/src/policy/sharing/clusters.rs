@@ -1,4 +1,4 @@
-//! Groups of threads that share data, and how to take one apart where it shares least.
+//! Groups of threads that share data, and the way to split one where it shares least.
 //!
 //! Merging is transitive. A group keeps the strongest pairs that hold it together (a maximum
 //! spanning tree): taking out the weakest of them splits the group where it shares least.
@@ -25,8 +25,8 @@ pub fn clusters(pairs: &[Pair], threads: usize) -> Vec<Cluster> {
 }
 
 impl Cluster {
-    /// Takes out the pair with the fewest common samples; parts of a single thread are no cluster
-    /// any more and are left out.
+    /// Takes out the pair with the fewest common samples. Parts of a single thread are not clusters
+    /// and are left out.
     #[must_use]
     pub fn split(mut self) -> Vec<Self> {
         self.pairs.pop();

@@ -1,5 +1,5 @@
-//! From the model to what clustering looks at: threads with their node, load and data, and who
-//! touched which page.
+//! From the model to the input of clustering: threads with their node, load and data, and the
+//! threads that touched each page.
 
 use super::clusters::{Cluster, clusters};
 use super::pairs::{Pair, pairs};
@@ -52,7 +52,7 @@ pub(super) fn sharers(
     sharers
 }
 
-/// What the memory of a node bears: SAM's misses per second, or N-MASS's MPKI where rates are not
+/// Capacity of a node's memory: SAM's misses per second, or N-MASS's MPKI where rates are not
 /// known.
 struct Limits {
     misses_per_s: f64,
@@ -182,7 +182,7 @@ impl<'a> ExactCpus<'a> {
         let free = &mut self.free[shift.to];
         let place = free.iter().position(|&cpu| allowed.contains(cpu))?;
         let cpu = free.remove(place);
-        // To the end: whoever comes when all were given gets it again.
+        // At the end: a thread that finds no node left gets the last one again.
         free.push(cpu);
         Some(cpu)
     }

@@ -9,9 +9,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-/// Threads that share one page; with more it is global data, says nothing about groups and is
-/// ignored [Tam: entries that most threads touch are ignored; the number is ours and bounds the
-/// time].
+/// Most threads that may share one page. A page with more is global data, tells nothing about
+/// groups and is ignored [Tam: entries that most threads touch are ignored; the number is ours and
+/// bounds the time].
 const MAX_SHARERS: usize = 32;
 
 /// Common samples of two threads.

@@ -1,7 +1,7 @@
-//! Where groups of sharers go: to the node that serves most of their accesses, if neither CPUs nor
-//! memory suffer.
+//! The node of each group of sharers: the node that serves most of their accesses, if neither CPUs
+//! nor memory suffer.
 //!
-//! The balance of the load is never given up for a group: no node gets more threads than cores or
+//! The balance of the load is never given up for a group. No node gets more threads than cores or
 //! more demand than the busiest node had, unless it still has CPU time to spare. Threads without a
 //! group make room.
 
@@ -26,8 +26,8 @@ pub struct Sharer {
     pub node: usize,
     /// CPU time per wall time, 0..=1.
     pub demand: f64,
-    /// Share of a node's memory limit that it takes: its MPKI or its misses per second over what a
-    /// node bears.
+    /// Share of a node's memory limit that a thread takes: its MPKI or its misses per second over
+    /// the node's capacity.
     pub pressure: f64,
     /// Sampled accesses by the node that served them.
     pub accesses: Vec<u32>,
@@ -92,12 +92,13 @@ pub struct Stay {
 pub struct Placed {
     /// Those that change their node.
     pub shifts: Vec<Shift>,
-    /// Those that are to stay once there is a shift, or somebody of their group is held: the kernel
-    /// would take them away from it, the sooner the more of the others are held.
+    /// Threads to pin once there is a shift or a thread of their group is pinned. The kernel would
+    /// take them away from it, the sooner the more of the others are pinned.
     pub stays: Vec<Stay>,
 }
 
-/// Gives groups nodes, the largest first; `cores` is what each node has (zero: no CPUs).
+/// Gives groups nodes, the largest first; `cores` is the number of cores of each node (zero: no
+/// CPUs).
 #[must_use]
 pub fn place(
     threads: &[Sharer],
@@ -271,8 +272,8 @@ impl<'a> Floor<'a> {
     /// Sends threads without a group elsewhere until the node has a core for each thread and no
     /// more demand than allowed.
     ///
-    /// Those that need a core go first (who sleeps makes none free), of these those that have least
-    /// of their data here, then those that press most on memory.
+    /// Threads that need a core go first, because a sleeping thread frees none. Among them go first
+    /// those with least of their data here, then those that press most on memory.
     fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
         for thread in self.displaceable(node) {
             if !self.is_crowded(node) {
@@ -287,9 +288,8 @@ impl<'a> Floor<'a> {
         !self.is_crowded(node)
     }
 
-    /// Whether it is plain without a trial that the node cannot hold the group: more threads too
-    /// many than there are free cores elsewhere, or nobody to send away and too much for its
-    /// memory.
+    /// Whether the node plainly cannot hold the group: it has more surplus threads than there are
+    /// free cores elsewhere, or no thread to send away and too much demand for its memory.
     fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
         let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
         let (mut running, mut demand, mut pressure) = (0, 0.0, 0.0);
@@ -359,8 +359,9 @@ impl<'a> Floor<'a> {
         pressure < 1.0 || self.preset.bears_most_pressed && pressure <= self.most_pressed
     }
 
-    /// Once somebody changes nodes, those of all groups who are where they belong: also of groups
-    /// that happen to be together. Else those of groups of which only a part is held.
+    /// Once a thread changes nodes, the threads of all groups that are where they belong, also of
+    /// groups that are together by chance. Otherwise the threads of groups that are pinned only in
+    /// part.
     fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
         if self.preset.hold == Hold::Release {
             return Vec::new();

@@ -17,7 +17,7 @@ pub enum Detection {
     },
 }
 
-/// What happens to a group that a node cannot hold.
+/// The treatment of a group that a node cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Oversized {
     /// It is split where it shares least (inferred).
@@ -42,16 +42,16 @@ pub struct Preset {
     pub name: &'static str,
     /// How groups are found.
     pub detection: Detection,
-    /// What a node cannot hold.
+    /// The treatment of a group that a node cannot hold.
     pub oversized: Oversized,
     /// How a moved thread is held.
     pub hold: Hold,
     /// Whether a group goes only where every thread has a core and the memory bears it [Kamali, as
     /// Carrefour describes it]; the balance of CPU demand counts in any case.
     pub spares_node: bool,
-    /// What its memory bears is not only its limit but also what the most pressed node had before,
-    /// or what the most pressing group asks for by itself (ours): one thread may ask for more than
-    /// a node bears wherever it runs.
+    /// The capacity of its memory is its limit, or the earlier demand on the most pressed node, or
+    /// the demand of the most pressing group alone (ours). One thread may ask for more than a node
+    /// bears wherever it runs.
     pub bears_most_pressed: bool,
     /// Alternate with rounds that leave threads alone, so that pages can follow [Carrefour's
     /// authors, experimental code].
@@ -70,8 +70,8 @@ impl Preset {
         bears_most_pressed: false,
         alternates: false,
     };
-    /// The default where the exchange that brings sharers together is counted, as `auto` does; not
-    /// by name. What a pair exchanges between nodes is itself asked of memory.
+    /// The default of `auto`, which counts the exchange that brings sharers together. It has no
+    /// name. Data exchanged by a pair between nodes is itself a demand on memory.
     pub const EXCHANGING: Self =
         Self { name: "exchanging", bears_most_pressed: true, ..Self::KAMALI };
     /// The rules of the experimental code of Carrefour's authors.

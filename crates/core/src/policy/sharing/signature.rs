@@ -2,8 +2,8 @@
 //! verified; low confidence.
 //!
 //! A thread's signature is 256 saturating 8-bit counters of its remote accesses by address.
-//! Similarity is the dot product; counters that most threads touched are data of everybody and are
-//! ignored. A thread joins the first group whose founder it resembles.
+//! Similarity is the dot product. Counters that most threads touched are global data and are
+//! ignored. A thread joins the first group with a founder that it resembles.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ const ENTRIES: usize = 256;
 /// So many threads are a group, even if there are hardly others (inferred).
 const SMALL_GROUP: usize = 4;
 
-/// What one thread accessed remotely.
+/// Remote accesses of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signature([u8; ENTRIES]);
 

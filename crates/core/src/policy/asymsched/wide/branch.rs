@@ -6,7 +6,7 @@ use super::super::subset::{Mask, nodes};
 use super::relaxation::{Gains, Partial, Relaxation};
 use alloc::vec::Vec;
 
-/// What is looked for.
+/// The goal of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     /// The largest value above one that is known.
@@ -23,7 +23,7 @@ pub(super) struct Branch<'a> {
     /// The largest value known; only what is larger interests.
     incumbent: u64,
     found: Option<Vec<Mask>>,
-    /// The largest bound of what was left unexplored for want of steps.
+    /// The largest bound of the branches left unexplored for want of steps.
     open_bound: u64,
     steps: u32,
 }
@@ -61,8 +61,8 @@ impl<'a> Branch<'a> {
         self.found
     }
 
-    /// Explores all completions. Each level gives a node to a block or closes a block to a node, so
-    /// the recursion is at most nodes × blocks deep; in practice the bound cuts far earlier.
+    /// Explores all completions. Each level gives a node to a block or closes a block to a node.
+    /// The recursion is at most nodes × blocks deep; in practice the bound cuts far earlier.
     pub(super) fn explore(&mut self, partial: &Partial) {
         let gains = self.relaxation.gains(partial);
         let Some(bound) = self.relaxation.bound(partial, &gains) else { return };
@@ -112,8 +112,8 @@ impl<'a> Branch<'a> {
         (block, node.expect("a bound exists, so a node is free"))
     }
 
-    /// The block itself and, while it is empty, the empty blocks it could change names with: if a
-    /// node is in none of the placements where it is in the first of them, it is in none of them.
+    /// The block itself and, while it is empty, the empty blocks that are interchangeable with it.
+    /// A node that the first of them cannot use in any placement cannot be used in the others.
     fn twins(&self, partial: &Partial, block: usize) -> Vec<usize> {
         let is_twin = |other: usize| {
             partial.sets[block] == 0

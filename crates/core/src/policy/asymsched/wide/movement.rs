@@ -1,9 +1,9 @@
-//! The second criterion beyond the tables: a good placement by local search, a lower bound by
-//! asking what must move.
+//! The second criterion beyond the tables: a good placement by local search, and a lower bound of
+//! the movement.
 //!
-//! Sets of nodes whose occupants may move are tried in order of their bytes. As long as the
-//! relaxation proves that none of them can reach the threshold with everyone else in place, their
-//! bytes are a lower bound; the first one that does reach it is the optimum.
+//! Sets of nodes with occupants that may move are tried in order of their bytes. The relaxation
+//! proves for a set that it cannot reach the threshold with all other occupants in place. The bytes
+//! of such sets are a lower bound; the first set that reaches the threshold is the optimum.
 
 use super::super::least_movement::Least;
 use super::super::local;
@@ -66,8 +66,7 @@ fn try_movers(
     (None, bound)
 }
 
-/// Everyone stays except the occupants of some nodes, who may go anywhere among the nodes that are
-/// then free.
+/// All occupants stay, except those of some nodes, which may take any free node.
 fn with_movers(problem: &Problem, movers: Mask) -> Partial {
     let mut partial = Partial::empty(problem);
     for (block, own) in problem.blocks.iter().enumerate() {

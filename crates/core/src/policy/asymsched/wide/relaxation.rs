@@ -1,10 +1,10 @@
 //! An upper bound for partly filled blocks: the Gilmore-Lawler bound (Gilmore 1962, Lawler 1963) in
 //! its form for node sets.
 //!
-//! Each free node is offered to each block at what it would add if it got the best neighbours there
-//! are: the pairs with nodes already placed exactly, those with nodes still to come by the fastest
-//! free ones, half of each pair on either side. The most valuable assignment of nodes to open slots
-//! at these prices is never below the best completion.
+//! Each free node is offered to each block at the value that it would add with the best neighbours.
+//! Pairs with nodes already placed count exactly. Pairs with nodes still to come count with the
+//! fastest free ones, half of each pair on either side. The most valuable assignment of nodes to
+//! open slots at these prices is never below the best completion.
 
 use super::super::problem::Problem;
 use super::super::subset::{Mask, nodes};
@@ -98,7 +98,7 @@ impl<'a> Relaxation<'a> {
         Some(self.problem.value(&partial.sets) + most as u64 / 2)
     }
 
-    /// What free nodes bring; [`FORBIDDEN`] where they may not go.
+    /// Value of free nodes; [`FORBIDDEN`] where a block may not use them.
     pub(super) fn gains(&self, partial: &Partial) -> Gains {
         let blocks = partial.sets.len();
         let mut doubled = vec![FORBIDDEN; self.problem.count * blocks];
