@@ -22,7 +22,6 @@ mod sampling;
 mod stream;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,28 +35,35 @@ use self::counts::Events;
 #[cfg(test)]
 pub(crate) use self::file::Sampling;
 pub(crate) use self::file::{Calibration, SYSTEM_FILE};
-use crate::session;
+use crate::{session, terminal};
 
 const FAILURE: u8 = 1;
 
-/// Measure this machine's memory, so that decisions fit it
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
 Examples:
   sudo rondpoint calibrate                         # writes /etc/rondpoint/calibration.toml
-  sudo rondpoint calibrate -- ./app ARGS…          # adds to it what a program of yours shows
-  rondpoint calibrate --output mine.toml --json
+  sudo rondpoint calibrate -- ./app ARGS           # adds to it what a program of yours shows
+  rondpoint calibrate --output mine.toml --json";
 
-Every CPU and node that this process may use is measured, so run it on the whole machine, idle. It takes about
-half a second for each pair of nodes, and some seconds more. Each key of the file has its meaning above it.
+const DETAILS: &str = "
 
-A program is run five times, unmodified: once to warm up, then with CPUs and memory of one node (local), with the
-same CPUs and another node's memory (remote), on the whole machine with memory where it is touched first, and
-interleaved. It should do the same each time, for a second or more, and read nothing from its standard input; its
-output passes through, what this command says then goes to stderr. Under sudo it runs as the user who called
-sudo. It has to be calibrated without a program before. Where it fails, the file stays as it was.
+Every CPU and node that this process may use is measured, so run it on the whole machine, idle. It
+takes about half a second for each pair of nodes, and some seconds more. Each key of the file has
+its meaning above it.
 
-Exit status: 0 good, 1 something could not be measured or written, or the program failed, 2 bad usage.")]
+A program is run five times, unmodified: once to warm up, then with CPUs and memory of one node
+(local), with the same CPUs and another node's memory (remote), on the whole machine with memory
+where it is touched first, and interleaved. It should do the same each time, for a second or more,
+and read nothing from its standard input. Its output passes through; what this command says then
+goes to stderr. Under sudo it runs as the user who called sudo. The machine has to be calibrated
+without a program before. Where a program fails, the file stays as it was.
+
+Exit status: 0 good, 1 something could not be measured or written, or the program failed, 2 bad
+usage.";
+
+/// Measure this machine's memory, so that decisions fit it
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
     /// Where the measurements go
     #[arg(long, short, value_name = "FILE", default_value = SYSTEM_FILE)]
@@ -83,17 +89,19 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
-    match run(arguments) {
-        // Whoever reads may have read enough; the file is written.
-        Ok(text) => {
-            let _ = match arguments.command.is_empty() {
-                true => std::io::stdout().write_all(text.as_bytes()),
-                false => std::io::stderr().write_all(text.as_bytes()),
-            };
-            ExitCode::SUCCESS
+    let shown = |text: String| {
+        let is_own = arguments.command.is_empty();
+        match (is_own, arguments.json) {
+            (true, true) => terminal::print_json_text(&text)?,
+            (true, false) => terminal::print(&text)?,
+            (false, _) => terminal::say(&text),
         }
+        Ok(())
+    };
+    match run(arguments).and_then(shown) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rondpoint calibrate: {error:#}");
+            terminal::fail("calibrate", &error);
             ExitCode::from(FAILURE)
         }
     }

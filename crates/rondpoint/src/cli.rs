@@ -4,61 +4,76 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
 use crate::{
-    calibrate, decide, doctor, external, ledgers, move_memory, observe, replay, run, topology,
+    calibrate, decide, doctor, external, ledgers, move_memory, observe, replay, run, terminal,
+    topology,
 };
 
 /// Exit status of bad usage or input.
 const BAD_USAGE: u8 = 2;
 
-/// A NUMA traffic manager: sees which threads touch which memory, on which node and over which
-/// link, and says (and later does) what would unjam it.
+/// Places the memory and the threads of programs on machines with several memory nodes.
+///
+/// Rondpoint sees which threads use which memory, on which node and over which link. It moves pages
+/// and threads where that makes the program faster, and takes back what did not help.
 #[derive(Debug, Parser)]
-#[command(name = "rondpoint", version = env!("RONDPOINT_VERSION"), propagate_version = true, disable_help_subcommand = true)]
-#[command(
-    after_help = "Exit status: 0 good, 1 a check failed, 2 bad usage or input. Commands that run \
-    a program pass its status on (128+n for signal n); 125 is a failure of rondpoint itself, 126 and \
-    127 are as env(1) has them."
-)]
+#[command(name = "rondpoint", version = env!("RONDPOINT_VERSION"), propagate_version = true)]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  rondpoint doctor                # what can be seen and done on this machine
+  rondpoint observe -- ./app      # the memory traffic of a program
+  sudo rondpoint run -- ./app     # run a program and repair its placement";
+
+const DETAILS: &str = "
+
+Exit status:
+  0    good
+  1    a check failed
+  2    bad usage or input
+  125  run, attach, record and observe: rondpoint itself failed, bad usage included
+  126  the program cannot be run
+  127  the program is not found
+  Commands that run a program end with its status, 128+n where signal n killed it.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a program and place its memory, and its threads where --policy says so, where they are
-    /// fastest
+    /// Say what this machine can sense and do, what is missing, and how to get it
+    Doctor(doctor::Arguments),
+    /// Show the memory traffic of the machine or of a program; changes nothing
+    Observe(observe::Arguments),
+    /// Run a program and place its memory and threads where they are fastest
     Run(run::RunArguments),
-    /// The same for a program that runs already
+    /// Do the same for a program that runs already
     Attach(run::AttachArguments),
-    /// Record what a policy sees of a program and would do, and do nothing
-    Record(run::RecordArguments),
-    /// Decide a recorded run again and say what differs; changes nothing
-    Replay(replay::Arguments),
     /// Move the memory of a running process from nodes to nodes
     Move(move_memory::Arguments),
-    /// Put back what a manager that was killed has changed
+    /// Put back what a killed manager left changed
     Restore(ledgers::Arguments),
-    /// Show the memory traffic of a program between the nodes, live and in sum; changes nothing
-    Observe(observe::Arguments),
-    /// Say what a policy would do with a model from a file; changes nothing
-    Decide(decide::Arguments),
     /// Show this machine: nodes, CPUs, caches, distances
     Topology(topology::Arguments),
     /// Measure this machine's memory, so that decisions fit it
     Calibrate(calibrate::Arguments),
-    /// Say what this machine can sense and do, what is missing, and how to fix it
-    Doctor(doctor::Arguments),
-    /// Simulate machines and workloads (runs rondpoint-sim)
-    #[command(disable_help_flag = true)]
-    Simulate(Rest),
+    /// Run a program, record what a policy sees and would do, and do nothing
+    Record(run::RecordArguments),
+    /// Decide a recorded run again and say what differs; changes nothing
+    Replay(replay::Arguments),
+    /// Say what a policy would do with a model from a file; changes nothing
+    Decide(decide::Arguments),
     /// Run programs on an emulated machine (runs rondpoint-lab)
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, after_help = "Examples:\n  rondpoint lab --help")]
     Lab(Rest),
+    /// Simulate machines and workloads (runs rondpoint-sim)
+    #[command(disable_help_flag = true, after_help = "Examples:\n  rondpoint simulate --help")]
+    Simulate(Rest),
     /// Write the man pages and the shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]
@@ -73,9 +88,18 @@ struct Rest {
     arguments: Vec<OsString>,
 }
 
+/// The command line. Subcommands whose program is not here are not offered.
+fn command_line() -> clap::Command {
+    let external = [external::LAB, external::SIMULATE].into_iter();
+    external.fold(Arguments::command(), |command, one| {
+        command.mut_subcommand(one.command, |shown| shown.hide(one.find().is_none()))
+    })
+}
+
 /// Parses the command line and runs what it says.
 pub(crate) fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let parsed = command_line().try_get_matches();
+    let arguments = match parsed.and_then(|found| Arguments::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
@@ -91,22 +115,24 @@ pub(crate) fn main() -> ExitCode {
         Command::Topology(arguments) => topology::main(&arguments),
         Command::Calibrate(arguments) => calibrate::main(&arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
-        Command::Simulate(rest) => external::run("rondpoint-sim", &rest.arguments),
-        Command::Lab(rest) => external::run("rondpoint-lab", &rest.arguments),
+        Command::Simulate(rest) => external::SIMULATE.run(&rest.arguments),
+        Command::Lab(rest) => external::LAB.run(&rest.arguments),
         #[cfg(feature = "manual")]
-        Command::Manual(arguments) => {
-            crate::manual::main(&arguments, <Arguments as clap::CommandFactory>::command())
-        }
+        Command::Manual(arguments) => crate::manual::main(&arguments, Arguments::command()),
     }
 }
 
-/// Help and version go to stdout with status 0; anything else to stderr with the status of bad
-/// usage, which for a command that runs a program must not look like that program's own.
+/// Help and version go to stdout with status 0, anything else to stderr with the status of bad
+/// usage. For a command that runs a program that status differs from the program's own.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        };
     }
+    // It repeats what was typed, so it is cleaned as all text from outside.
+    terminal::say(&error.render().to_string());
     let runs_a_program = std::env::args_os().nth(1).is_some_and(|word| {
         ["run", "attach", "record", "observe"].iter().any(|name| word == *name)
     });
@@ -119,7 +145,60 @@ mod tests {
 
     #[test]
     fn the_definition_of_the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
+    }
+
+    /// The command lines below `Examples:`, up to a comment, a redirection or a pipe.
+    fn examples(help: &str) -> Vec<Vec<&str>> {
+        let below = help.lines().skip_while(|line| *line != "Examples:");
+        let lines = below.map(|line| line.trim().trim_start_matches("sudo "));
+        let ours = lines.filter(|line| line.starts_with("rondpoint "));
+        ours.map(|line| {
+            let end = ["#", " > ", " | "].iter().filter_map(|stop| line.find(stop)).min();
+            line[..end.unwrap_or(line.len())].split_whitespace().collect()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn each_help_has_examples_that_parse() {
+        let mut all = Arguments::command();
+        all.build();
+        let mut commands: Vec<&mut clap::Command> = all
+            .get_subcommands_mut()
+            .filter(|one| !["help", "manual"].contains(&one.get_name()))
+            .collect();
+        assert!(commands.len() >= 12);
+        for command in &mut commands {
+            let name = command.get_name().to_string();
+            for help in [command.render_help(), command.render_long_help()] {
+                let help = help.to_string();
+                let list = examples(&help);
+                assert!(help.contains("Examples:") && !list.is_empty(), "{name}: {help}");
+                for words in list {
+                    let parsed = Arguments::try_parse_from(&words);
+                    assert!(parsed.is_ok(), "{words:?}: {}", parsed.expect_err("shown"));
+                }
+            }
+        }
+        for words in examples(EXAMPLES) {
+            assert!(Arguments::try_parse_from(&words).is_ok(), "{words:?}");
+        }
+    }
+
+    /// A page of a terminal, and what to read next.
+    #[test]
+    fn the_first_screen_is_short_and_the_long_help_has_the_exit_statuses() {
+        const SCREEN: usize = 48;
+        let mut all = Arguments::command().term_width(100);
+        all.build();
+        for name in ["run", "attach", "observe", "move", "calibrate", "record", "replay", "doctor"]
+        {
+            let command = all.find_subcommand_mut(name).expect("a command");
+            let (short, long) =
+                (command.render_help().to_string(), command.render_long_help().to_string());
+            assert!(short.lines().count() <= SCREEN, "{name}: {} lines", short.lines().count());
+            assert!(long.contains("Exit status"), "{name}: {long}");
+        }
     }
 }

@@ -6,7 +6,6 @@ mod build;
 mod wire;
 mod write;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,6 +20,7 @@ use rondpoint_input::Budget;
 use rondpoint_machine::Machine;
 
 use crate::policies::{self, Chosen};
+use crate::terminal;
 
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
@@ -33,8 +33,14 @@ const MODEL_ITEMS: u64 = 16 * MAX_TRACKED_PAGES as u64;
 /// Version of the printed JSON.
 const JSON_VERSION: u32 = 1;
 
-/// Say what a policy would do with a model from a file
+/// Say what a policy would do with a model from a file; changes nothing
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint decide --machine machines/opteron-4.toml --model model.json --policy carrefour
+  rondpoint decide --machine here.toml --model model.json --print-model
+
+Exit status: 0 good, 2 bad usage or input. The model's format is in docs/decide.md.")]
 pub(crate) struct Arguments {
     /// Machine file, as in `machines/`
     #[arg(long, value_name = "FILE")]
@@ -73,13 +79,14 @@ pub(crate) struct Arguments {
 
 /// Runs the command; bad input is said on standard error and ends with status 2.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
-    match run(arguments) {
-        Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE, // nobody reads it
-        },
+    let shown = |text: String| match arguments.json || arguments.print_model {
+        true => terminal::print_json_text(&text),
+        false => terminal::print(&text),
+    };
+    match run(arguments).and_then(shown) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rondpoint decide: {error:#}");
+            terminal::fail("decide", &error);
             ExitCode::from(BAD_INPUT)
         }
     }

@@ -2,7 +2,6 @@
 //! would fix it. Tries the smallest real thing each time; changes nothing.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -15,6 +14,8 @@ use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{LinuxError, Root, root};
 use serde::Serialize;
 
+use crate::terminal;
+
 const SCHEMA: u32 = 1;
 /// Rondpoint can do nothing for this machine as it is.
 const UNFIT: u8 = 1;
@@ -22,6 +23,10 @@ const OWN_FAILURE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Examples:
+  rondpoint doctor
+  sudo rondpoint doctor --json     # as root sees the machine, for programs
+
 Exit status: 0 when Rondpoint can see where a program's memory accesses go on this machine and move
 its threads and pages; 1 when it cannot, 2 when it could not find out.")]
 pub(crate) struct Arguments {
@@ -68,17 +73,18 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let report = match examine(&Root::live()) {
         Ok(report) => report,
         Err(error) => {
-            eprintln!("rondpoint doctor: {error:#}");
+            terminal::fail("doctor", &error);
             return ExitCode::from(OWN_FAILURE);
         }
     };
-    let shown = if arguments.json {
-        serde_json::to_string_pretty(&report).expect("the report has only string keys") + "\n"
-    } else {
-        text(&report)
+    let shown = match arguments.json {
+        true => terminal::print_json(&report),
+        false => terminal::print(&text(&report)),
     };
-    // Whoever reads may have read enough; the status says the rest.
-    let _ = std::io::stdout().write_all(shown.as_bytes());
+    if let Err(error) = shown {
+        terminal::fail("doctor", &error);
+        return ExitCode::from(OWN_FAILURE);
+    }
     ExitCode::from(if report.fit { 0 } else { UNFIT })
 }
 

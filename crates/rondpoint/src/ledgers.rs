@@ -17,8 +17,16 @@ use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, topology};
 use serde::Serialize;
 
+use crate::terminal;
+
 /// Put back what managers that were killed have changed; does nothing where there is nothing left
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint restore --dry-run     # what a killed manager left changed
+  sudo rondpoint restore
+
+Exit status: 0 all is as it was, 1 something could not be put back.")]
 pub(crate) struct Arguments {
     /// Only say what would be put back
     #[arg(long, short = 'n')]
@@ -56,11 +64,18 @@ pub(crate) fn folder() -> PathBuf {
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     match run(arguments) {
         Ok((text, whole)) => {
-            print!("{text}");
+            let shown = match arguments.json {
+                true => terminal::print_json_text(&text),
+                false => terminal::print(&text),
+            };
+            if let Err(error) = shown {
+                terminal::fail("restore", &error);
+                return ExitCode::FAILURE;
+            }
             if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
-            eprintln!("rondpoint restore: {error:#}");
+            terminal::fail("restore", &error);
             ExitCode::FAILURE
         }
     }
@@ -99,7 +114,7 @@ pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Resu
     let left = ledger_file::left_behind(folder, &Root::live())?;
     if !left.is_empty() {
         let restored = work_off(&left, topology)?;
-        eprintln!("rondpoint: an earlier manager was killed; {}", restored.text().trim_end());
+        terminal::say(&format!("rondpoint: an earlier manager was killed; {}", restored.text()));
     }
     Ok(())
 }

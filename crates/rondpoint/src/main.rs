@@ -4,6 +4,9 @@
 //! with its status (128 + n for signal n), or 125 for a failure of ours, bad usage included, 126
 //! for a program that cannot be run, 127 for one that is not found.
 
+// All output goes through `terminal`: these macros panic where nobody reads.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod calibrate;
 mod cli;
 mod decide;
@@ -19,6 +22,7 @@ mod policies;
 mod replay;
 mod run;
 mod session;
+mod terminal;
 mod topology;
 
 use std::process::ExitCode;

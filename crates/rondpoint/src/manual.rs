@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 
+use crate::terminal;
+
 /// What `manual` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -20,11 +22,15 @@ pub(crate) struct Arguments {
 pub(crate) fn main(arguments: &Arguments, command: Command) -> ExitCode {
     match write(&arguments.folder, command) {
         Ok(files) => {
-            files.iter().for_each(|file| println!("{}", file.display()));
-            ExitCode::SUCCESS
+            let list: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
+            match terminal::print(&list) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            }
         }
         Err(error) => {
-            eprintln!("rondpoint: {}: cannot write: {error}", arguments.folder.display());
+            let folder = arguments.folder.display();
+            terminal::say(&format!("rondpoint: {folder}: cannot write: {error}\n"));
             ExitCode::FAILURE
         }
     }

@@ -5,7 +5,6 @@ mod nodes;
 mod report;
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -22,7 +21,7 @@ use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
 use self::report::Report;
-use crate::{ledgers, session};
+use crate::{ledgers, session, terminal};
 
 /// Something was not moved.
 const INCOMPLETE: u8 = 1;
@@ -31,22 +30,28 @@ const REFUSED: u8 = 2;
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-/// Move the memory of a running process from nodes to nodes
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
 Examples:
   sudo rondpoint move --pid 4711 --from 0 --to 1
   sudo rondpoint move --pid 4711 --from 0,1 --to 2,3 --limit 500M    # 0 to 2 and 1 to 3
   sudo rondpoint move --pid 4711 --from 0 --to 1 --freeze             # faster, but it stands still
-  rondpoint move --pid 4711 --from all --to 0 --dry-run               # how much that would be
+  rondpoint move --pid 4711 --from all --to 0 --dry-run               # how much that would be";
 
-Nodes are written as for numactl: 0-1,3  all  !0 (all but 0)  +0 (the first with memory)  !+0. They are paired
-in ascending order, as migratepages does; where --to has fewer it is counted again from its first, and what
-lies on a node of both stays. Memory policies are not changed: what a process that is bound to its old
-nodes allocates from now on comes from there, and the kernel's NUMA balancing may move pages on.
+const DETAILS: &str = "
 
-Exit status: 0 when all memory lies where it should; 1 when some of it could not be moved, the process
-ended or ^C stopped it; 2 when nothing was tried.")]
+Nodes are written as for numactl: 0-1,3 is a list, all is every node, !0 is all but 0, +0 is the
+first node with memory, !+0 is all but that one. Sources and targets are paired in ascending order,
+as migratepages does. Where --to has fewer nodes it is counted again from its first. Memory on a
+node of both stays.
+Memory policies are not changed: what a process that is bound to its old nodes allocates from now on
+comes from there, and the kernel's NUMA balancing may move pages on.
+
+Exit status: 0 all memory lies where it should; 1 some could not be moved, the process ended, or ^C
+stopped it; 2 nothing was tried.";
+
+/// Move the memory of a running process from nodes to nodes
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
     /// The process
     #[arg(long, short, value_name = "PID", value_parser = session::process_number)]
@@ -100,16 +105,17 @@ pub(crate) struct Arguments {
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     match run(arguments) {
         Ok(report) => {
-            let text = match arguments.json {
-                true => serde_json::to_string_pretty(&report).expect("string keys only") + "\n",
-                false => report.text(),
+            let shown = match arguments.json {
+                true => terminal::print_json(&report),
+                false => terminal::print(&report.text()),
             };
-            // Whoever reads may have read enough; the status says the rest.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::from(if report.is_good() { 0 } else { INCOMPLETE })
+            if let Err(error) = &shown {
+                terminal::fail("move", error);
+            }
+            ExitCode::from(if report.is_good() && shown.is_ok() { 0 } else { INCOMPLETE })
         }
         Err(error) => {
-            eprintln!("rondpoint move: {error:#}");
+            terminal::fail("move", &error);
             ExitCode::from(REFUSED)
         }
     }
@@ -267,18 +273,12 @@ impl<'a> Watch<'a> {
         self.shown = Some(Instant::now());
         let moved = self.control.moved();
         let percent = 100 * moved.0 / self.total.0;
-        let (start, end) = self.frame();
-        eprint!("{start}{moved} of {} moved, {percent} %{end}", self.total);
-    }
-
-    /// One line that is written over on a terminal, line after line elsewhere.
-    fn frame(&self) -> (&'static str, &'static str) {
-        if std::io::stderr().is_terminal() { ("\r", "\x1b[K") } else { ("", "\n") }
+        terminal::progress(&format!("{moved} of {} moved, {percent} %", self.total));
     }
 
     fn end(&self) {
-        if self.shown.is_some() && std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[K");
+        if self.shown.is_some() {
+            terminal::end_progress();
         }
     }
 }

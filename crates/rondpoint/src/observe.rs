@@ -17,17 +17,19 @@ use rondpoint_linux::observe::Rung;
 use rondpoint_linux::perf::generation::Metric;
 
 use crate::session::{OWN_FAILURE, process_number};
+use crate::terminal;
 
 /// Shortest interval: below it, reading the counters would be most of what is seen.
 const SHORTEST_INTERVAL_S: f64 = 0.01;
 const LONGEST_INTERVAL_S: f64 = 86_400.0;
 
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
 Examples:
   rondpoint observe -- ./app --its-own-flags
   rondpoint observe --json --output traffic.jsonl --interval 0.5 -- ./app
-  rondpoint observe --pid 4711
+  rondpoint observe --pid 4711";
+
+const DETAILS: &str = "
 
 Terms:
   LAR      local access ratio: DRAM accesses to the own node, of all
@@ -36,8 +38,11 @@ Terms:
   MAPTU    DRAM accesses per microsecond
   MRR      reads among the DRAM accesses
 
-The program's own input, output and signals pass through, and its exit status is this command's:
-128+n when signal n killed it, 125 when rondpoint failed, 126 and 127 as env(1) has them.")]
+Exit status: the program's own, 128+n where signal n killed it; 125 rondpoint failed, 126 the
+program cannot be run, 127 it is not found. Its input, output and signals pass through.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
     /// JSON, one object a line: a start, one per interval, a summary
     #[arg(long)]
@@ -126,7 +131,7 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
     match watch::run(&arguments) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("rondpoint observe: {error:#}");
+            terminal::fail("observe", &error);
             ExitCode::from(OWN_FAILURE)
         }
     }

@@ -4,7 +4,6 @@
 
 mod report;
 
-use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +13,7 @@ use rondpoint_core::host;
 use rondpoint_trace::{Outcomes, PolicyChoice, Reader, Replayed, Retaken, TraceError};
 
 use self::report::Report;
+use crate::terminal;
 
 /// Exit status when a step is decided otherwise, or cannot be decided.
 const DIFFERENT: u8 = 1;
@@ -24,11 +24,11 @@ const BAD_INPUT: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  rondpoint replay run.trace                  # is every plan and verdict the same today?
+  rondpoint replay run.trace                  # are all plans and verdicts the same today?
   rondpoint replay run.trace --policy sam     # what would SAM have done?
 
-Exit status: 0 all the same, 1 a step is decided otherwise (or panics), 2 bad usage or file. With
---policy the program is as it was recorded: it feels nothing of what that policy decides.")]
+Exit status: 0 all the same, 1 a step is decided otherwise or panics, 2 bad usage or file. With
+--policy the program stays as it was recorded: it feels nothing of what that policy decides.")]
 pub(crate) struct Arguments {
     /// What `rondpoint record` or `run --record` wrote
     #[arg(value_name = "FILE")]
@@ -49,16 +49,19 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let report = match replay(arguments) {
         Ok(report) => report,
         Err(error) => {
-            eprintln!("rondpoint replay: {error}");
+            terminal::fail("replay", &error.into());
             return ExitCode::from(BAD_INPUT);
         }
     };
-    let text = if arguments.json { report.json() } else { report.text() };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) if report.differs() => ExitCode::from(DIFFERENT),
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE, // nobody reads it
+    let shown = match arguments.json {
+        true => terminal::print_json_text(&report.json()),
+        false => terminal::print(&report.text()),
+    };
+    if let Err(error) = shown {
+        terminal::fail("replay", &error);
+        return ExitCode::from(BAD_INPUT);
     }
+    ExitCode::from(if report.differs() { DIFFERENT } else { 0 })
 }
 
 fn replay(arguments: &Arguments) -> Result<Report, TraceError> {

@@ -11,7 +11,7 @@ mod period;
 mod report;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ use self::report::{Facts, Report};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
-use crate::{ledgers, machine, policies};
+use crate::{ledgers, machine, policies, terminal};
 
 /// All that are published, each for what it is good at, by the order and the conflict rules of
 /// ALGORITHMS 5.
@@ -46,9 +46,11 @@ const DEFAULT_POLICY: &str = "auto";
 /// Flags that `run` and `attach` share.
 #[derive(Debug, clap::Args)]
 struct Management {
-    /// Policies in order of priority: carrefour moves pages; sam, nmass and sharing threads;
-    /// asymsched whole processes; auto all of them but sharing; observe nothing. NAME:PRESET
-    /// chooses a preset (without one: as published, auto: with ours)
+    /// Policies in order of priority
+    ///
+    /// carrefour moves pages; sam, nmass, home and sharing move threads; asymsched moves whole
+    /// processes; auto does all of it but sharing; observe does nothing. NAME:PRESET chooses a
+    /// preset. Without one a policy is as published, and auto is as tuned by this project.
     #[arg(
         long,
         value_name = "POLICY[,POLICY]",
@@ -66,12 +68,12 @@ struct Management {
     sensor: Option<Sensor>,
 
     /// Seed of every random choice
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_short_help = true)]
     seed: u64,
 
-    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows
-    /// none
-    #[arg(long, value_name = "FILE")]
+    /// Machine file with this machine's links and bandwidths (default:
+    /// /etc/rondpoint/machine.toml); sysfs knows none
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     machine: Option<PathBuf>,
 
     /// Write a report as JSON
@@ -82,23 +84,31 @@ struct Management {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
-    /// No summary on stderr
+    /// Report in detail: windows, steps, checks, and what the guard held back
     #[arg(long, short)]
+    verbose: bool,
+
+    /// No report on stderr
+    #[arg(long, short, conflicts_with = "verbose")]
     quiet: bool,
 }
 
-/// Run a program and place its memory, and its threads where --policy says so, where they are
-/// fastest
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+const RUN_EXAMPLES: &str = "\
 Examples:
   sudo rondpoint run -- ./app --its-own-flags
   rondpoint run --dry-run --report what-it-would-do.json -- ./app
-  rondpoint run --sensor faults -- ./app        # as on a machine without counters
+  rondpoint run --sensor faults -- ./app        # as on a machine without counters";
 
-The program's own input, output and signals pass through, and its exit status is this command's:
-128+n when signal n killed it, 125 when rondpoint failed, 126 and 127 as env(1) has them. Under sudo
-the program runs as the user who called sudo.")]
+/// Of commands that run a program.
+const RUN_STATUS: &str = "
+
+Exit status: the program's own, 128+n where signal n killed it; 125 rondpoint failed, 126 the
+program cannot be run, 127 it is not found. Its input, output and signals pass through. Under sudo
+it runs as the user who called sudo.";
+
+/// Run a program and place its memory and threads where they are fastest
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXAMPLES, after_long_help = [RUN_EXAMPLES, RUN_STATUS].concat())]
 pub(crate) struct RunArguments {
     #[command(flatten)]
     management: Management,
@@ -108,8 +118,19 @@ pub(crate) struct RunArguments {
     command: Vec<OsString>,
 }
 
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  sudo rondpoint attach 4711
+  sudo rondpoint attach --dry-run --verbose 4711      # what would be done, in detail";
+
+const ATTACH_STATUS: &str = "
+
+Threads get back the CPUs that they had when it ends, by ^C too; pages stay where they are.
+Exit status: 0 good, 125 rondpoint failed.";
+
 /// Manage a program that runs already, and what it starts, until it ends or ^C
 #[derive(Debug, clap::Args)]
+#[command(after_help = ATTACH_EXAMPLES, after_long_help = [ATTACH_EXAMPLES, ATTACH_STATUS].concat())]
 pub(crate) struct AttachArguments {
     #[command(flatten)]
     management: Management,
@@ -119,14 +140,15 @@ pub(crate) struct AttachArguments {
     pid: u32,
 }
 
-/// Record what a policy sees of a program and would do, and do nothing
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+const RECORD_EXAMPLES: &str = "\
 Examples:
-  rondpoint record -- ./app
+  rondpoint record -- ./app                  # writes rondpoint.trace
   rondpoint replay rondpoint.trace
+  rondpoint run --record x.trace -- ./app    # a run in which something is done";
 
-To record a run in which something is done: rondpoint run --record FILE -- ./app")]
+/// Run a program, record what a policy sees and would do, and do nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = RECORD_EXAMPLES, after_long_help = [RECORD_EXAMPLES, RUN_STATUS].concat())]
 pub(crate) struct RecordArguments {
     /// Where the record goes
     #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
@@ -145,8 +167,8 @@ pub(crate) struct RecordArguments {
     #[arg(long, value_enum)]
     sensor: Option<Sensor>,
 
-    /// Links and bandwidths of this machine (default: /etc/rondpoint/machine.toml); sysfs knows
-    /// none
+    /// Machine file with this machine's links and bandwidths (default:
+    /// /etc/rondpoint/machine.toml); sysfs knows none
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
 
@@ -166,6 +188,7 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         machine,
         report: None,
         record: Some(output),
+        verbose: false,
         quiet: false,
     };
     conclude("record", start("rondpoint record", &RunArguments { management, command }))
@@ -185,7 +208,7 @@ fn conclude(command: &str, result: Result<u8>) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("rondpoint {command}: {error:#}");
+            terminal::fail(command, &error);
             ExitCode::from(OWN_FAILURE)
         }
     }
@@ -372,15 +395,14 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
         written.unwrap_or_else(|error| tell(&format!("writing the report: {error}")));
     }
     if !management.quiet {
-        // Nobody has to read it.
-        let _ = io::stderr().write_all(summary.text().as_bytes());
+        terminal::say(&summary.text(management.verbose));
     }
     Ok(end)
 }
 
 /// A failure of ours that does not replace the program's status.
 fn tell(problem: &str) {
-    let _ = io::stderr().write_all(format!("rondpoint: {problem}\n").as_bytes());
+    terminal::say(&format!("rondpoint: {problem}\n"));
 }
 
 /// Pages that the kernel's automatic NUMA balancing has moved since boot.

@@ -20,6 +20,8 @@ use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
+use crate::terminal;
+
 // Numbers of signal(7), the same on x86-64 and arm64.
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -260,7 +262,7 @@ impl Prepared {
         match waiting.start(memory) {
             Ok(_) => Ok(session),
             Err(error) => {
-                eprintln!("{who}: cannot run {}: {error}", program.display());
+                terminal::say(&format!("{who}: cannot run {}: {error}\n", program.display()));
                 Err(launch::exit_status(&error))
             }
         }

@@ -6,12 +6,13 @@ mod json;
 mod machine_file;
 mod text;
 
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use rondpoint_linux::{Root, topology};
+
+use crate::terminal;
 
 const BAD_INPUT: u8 = 2;
 
@@ -19,16 +20,21 @@ const BAD_INPUT: u8 = 2;
 #[command(after_help = "\
 Examples:
   rondpoint topology
-  rondpoint topology --machine-file > here.toml     as input of simulate, lab and observe
-  rondpoint topology --capture here.tar             to attach to a report
+  rondpoint topology --write-machine here.toml   # for run, observe and decide --machine, and the lab
+  rondpoint topology --capture here.tar          # to attach to a bug report
   tar xf here.tar -C there && rondpoint topology --root there")]
 pub(crate) struct Arguments {
     /// One JSON object
-    #[arg(long, conflicts_with_all = ["machine_file", "capture"])]
+    #[arg(long, conflicts_with_all = ["write_machine", "machine_file", "capture"])]
     json: bool,
 
-    /// A machine file; what sysfs does not tell is assumed, and says so
-    #[arg(long, conflicts_with = "capture")]
+    /// Write a machine file, to stdout where FILE is `-`; what sysfs does not tell is assumed and
+    /// marked so
+    #[arg(long, value_name = "FILE", conflicts_with = "capture")]
+    write_machine: Option<PathBuf>,
+
+    /// An older spelling of `--write-machine -`
+    #[arg(long, hide = true, conflicts_with_all = ["write_machine", "capture"])]
     machine_file: bool,
 
     /// Read DIR/proc and DIR/sys instead of /proc and /sys
@@ -45,7 +51,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rondpoint topology: {error:#}");
+            terminal::fail("topology", &error);
             ExitCode::from(BAD_INPUT)
         }
     }
@@ -65,16 +71,16 @@ fn run(arguments: &Arguments) -> Result<()> {
         return capture::write(&root, path);
     }
     let found = topology::discover(&root)?;
-    let shown = if arguments.json {
-        json::object(&found)? + "\n"
-    } else if arguments.machine_file {
-        machine_file::text(&found)?
-    } else {
-        text::text(&found)
-    };
-    match io::stdout().write_all(shown.as_bytes()) {
-        // Whoever reads has read enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("writing to stdout"),
+    let to_stdout = arguments.write_machine.as_deref() == Some(Path::new("-"));
+    if arguments.json {
+        return terminal::print_json_text(&(json::object(&found)? + "\n"));
+    }
+    match &arguments.write_machine {
+        Some(path) if !to_stdout => {
+            let text = machine_file::text(&found)?;
+            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+        }
+        None if !arguments.machine_file => terminal::print(&text::text(&found)),
+        _ => terminal::print(&machine_file::text(&found)?),
     }
 }

@@ -247,12 +247,20 @@ fn the_lab_and_the_simulator_are_looked_for_beside_us() {
         };
         let output = run();
         assert_eq!(output.status.code(), Some(127));
-        let expected = format!("{program} is neither beside rondpoint nor along PATH");
+        let expected = format!("{program}, which is neither beside rondpoint nor along PATH");
         assert!(text(&output.stderr).contains(&expected));
         let other = directory.path().join(program);
         fs::write(&other, "#!/bin/sh\necho \"$@\"; exit 4\n").unwrap();
         fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
         let output = run();
         assert_eq!((text(&output.stdout), output.status.code()), ("--help -x\n".into(), Some(4)));
+        let shown = |path: &std::path::Path| {
+            let help = Command::new(path).args(["help"]).env("PATH", "/bin").output().unwrap();
+            assert_eq!(help.status.code(), Some(0));
+            text(&help.stdout).lines().any(|line| line.trim_start().starts_with(command))
+        };
+        assert!(shown(&own), "{command} is offered where {program} is");
+        fs::remove_file(&other).unwrap();
+        assert!(!shown(&own), "{command} is offered where there is no {program}");
     }
 }

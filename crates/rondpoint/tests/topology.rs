@@ -105,9 +105,18 @@ fn a_machine_is_an_object_and_a_machine_file_that_is_read_again() {
     assert_eq!(object["nodes"][2]["firmware_latency_ns"], 250.0);
     assert_eq!(object["cpus"][7]["isolated"], true);
     assert_eq!(object["distances"][0][2], 50);
-    let output = topology(machine.path(), &["--machine-file"]);
+    let output = topology(machine.path(), &["--write-machine", "-"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let file = text(&output.stdout);
+    let path = machine.path().join("here.toml");
+    let written = topology(machine.path(), &["--write-machine", path.to_str().unwrap()]);
+    assert_eq!((written.status.code(), &written.stdout[..]), (Some(0), &b""[..]));
+    assert_eq!(fs::read_to_string(&path).unwrap(), file);
+    assert_eq!(
+        text(&topology(machine.path(), &["--machine-file"]).stdout),
+        file,
+        "as it was spelt"
+    );
     let read = rondpoint_machine::Machine::parse(&file, "here").unwrap();
     assert_eq!((read.nodes.len(), read.cpu_count(), read.nodes_per_package), (3, 8, 1));
     assert_eq!(read.nodes[0].cache_domains, 2);
@@ -130,8 +139,8 @@ fn a_captured_machine_is_shown_like_itself() {
 
 #[test]
 fn this_machine_is_shown_too() {
-    for option in [&["topology"][..], &["topology", "--json"], &["topology", "--machine-file"]] {
-        let output = rondpoint(option);
+    for option in [&[][..], &["--json"], &["--write-machine", "-"]] {
+        let output = rondpoint(&[&["topology"], option].concat());
         assert_eq!(output.status.code(), Some(0), "{option:?}: {}", text(&output.stderr));
         assert!(!output.stdout.is_empty());
     }
@@ -148,10 +157,12 @@ fn a_tree_that_is_no_machine_is_refused_with_the_file() {
     refuse(topology(empty.path(), &[]), "sys/devices/system/cpu/online: cannot open: No such file");
     refuse(topology(Path::new("/no/such/place"), &[]), "/no/such/place: No such file");
     refuse(topology(empty.path(), &["--capture", "/dev/null"]), "nothing to capture");
+    let unwritable = ["--write-machine", "/no/such/place/x"];
+    refuse(topology(two_sockets().path(), &unwritable), "writing /no/such/place/x: No such file");
     let machine = two_sockets();
     fs::write(machine.path().join("sys/devices/system/node/node1/distance"), "ten\n").unwrap();
     refuse(topology(machine.path(), &[]), "node1/distance: line 1: expected decimal numbers");
-    refuse(rondpoint(&["topology", "--json", "--machine-file"]), "cannot be used with");
+    refuse(rondpoint(&["topology", "--json", "--write-machine", "-"]), "cannot be used with");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use super::render;
 use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
 use crate::machine::{self, Known};
 use crate::session::{self, Session, Turn};
+use crate::terminal;
 
 /// Runs the command; the result is the exit status.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
@@ -82,6 +83,10 @@ impl Output {
             serde_json::to_string(line).expect("the report has only string keys") + "\n"
         } else {
             render::text(line, topology)
+        };
+        let text = match self.json {
+            true => terminal::clean_json(&text),
+            false => terminal::clean_lines(&text),
         };
         // One write, so that lines of the program do not come in between.
         self.is_broken =

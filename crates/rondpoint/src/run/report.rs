@@ -160,7 +160,7 @@ impl Report {
     }
 
     /// One screen for people.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, _verbose: bool) -> String {
         let mut text = String::new();
         let end = match (self.exit_status, self.signal) {
             (Some(status), _) => format!("ended with status {status}"),

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rondpoint_linux::{Root, capture};
 
+use crate::terminal;
+
 /// Writes the archive and says how much is in it.
 pub(super) fn write(root: &Root, path: &Path) -> Result<()> {
     let files = capture::files(root)?;
@@ -26,6 +28,10 @@ pub(super) fn write(root: &Root, path: &Path) -> Result<()> {
     }
     let mut file = archive.into_inner().with_context(attempt)?;
     std::io::Write::flush(&mut file).with_context(attempt)?;
-    eprintln!("{}: {} files, no names of users, hosts or processes", path.display(), files.len());
+    terminal::say(&format!(
+        "{}: {} files, no names of users, hosts or processes\n",
+        path.display(),
+        files.len()
+    ));
     Ok(())
 }

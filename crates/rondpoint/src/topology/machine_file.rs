@@ -61,7 +61,7 @@ fn put_head(text: &mut String, found: &Discovered) {
     let told = if topology.clock_hz().is_some() { "" } else { "  # assumed" };
     let _ = write!(
         text,
-        "# Found by `rondpoint topology --machine-file`. What sysfs does not tell is marked: assumed.\n\
+        "# Found by `rondpoint topology --write-machine`. What sysfs does not tell is marked: assumed.\n\
          name = \"here\"\ntitle = \"{name}: {nodes} nodes, {cpus} CPUs\"\n\
          source = \"sysfs; latencies, bandwidths and links are assumptions, not measurements\"\n\
          nodes_per_package = {}\n\n[core]\nclock_mhz = {clock}{told}\n\

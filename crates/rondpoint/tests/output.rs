@@ -1,0 +1,144 @@
+//! Output of `rondpoint`: closed and full streams, help, text from outside.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::fs::{self, File, OpenOptions};
+use std::process::{Command, Output, Stdio};
+
+fn rondpoint(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A pipe that nobody reads any more.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+fn full() -> Stdio {
+    OpenOptions::new().write(true).open("/dev/full").unwrap().into()
+}
+
+const PRINTING: [&[&str]; 6] = [
+    &["topology"],
+    &["topology", "--json"],
+    &["doctor"],
+    &["--help"],
+    &["help", "run"],
+    &["--version"],
+];
+
+#[test]
+fn a_reader_that_has_gone_ends_nothing_with_a_panic_or_another_status() {
+    for arguments in PRINTING {
+        let expected = rondpoint(arguments).output().unwrap().status.code();
+        let found = rondpoint(arguments).stdout(unread()).output().unwrap();
+        assert_eq!((found.status.code(), text(&found.stderr)), (expected, String::new()));
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_no_panic() {
+    for arguments in [&["topology"][..], &["doctor"], &["topology", "--json"]] {
+        let found = rondpoint(arguments).stdout(full()).output().unwrap();
+        assert_eq!(found.status.code(), Some(2), "{arguments:?}");
+        let said = text(&found.stderr);
+        assert!(said.contains("writing to stdout: No space left"), "{said}");
+        assert_eq!((said.lines().count(), said.matches("No space").count()), (1, 1), "{said}");
+    }
+    assert_eq!(rondpoint(&["--help"]).stdout(full()).output().unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn a_managed_program_keeps_its_status_whatever_becomes_of_our_words() {
+    for arguments in [&["run"][..], &["observe"], &["run", "--verbose"]] {
+        for stream in [unread as fn() -> Stdio, full] {
+            let mut command = rondpoint(arguments);
+            command.args(["--", "sh", "-c", "exit 7"]).stderr(stream());
+            assert_eq!(command.output().unwrap().status.code(), Some(7), "{arguments:?}");
+            let mut command = rondpoint(arguments);
+            command.args(["--", "/nonexistent"]).stderr(stream());
+            assert_eq!(command.output().unwrap().status.code(), Some(127), "{arguments:?}");
+        }
+    }
+    let bad = rondpoint(&["run", "--nonsense"]).stderr(full()).output().unwrap();
+    assert_eq!(bad.status.code(), Some(125));
+}
+
+/// Every way by which a name from outside comes to the terminal.
+#[test]
+fn text_from_outside_does_not_act_on_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let evil = "a\u{1b}[31mb\u{9b}2J";
+    let path = folder.path().join(evil);
+    fs::copy("/bin/sleep", &path).unwrap();
+    let path = path.to_str().unwrap();
+    let outputs: Vec<Output> = [
+        &["run", "--", path, "0.1"][..],
+        &["run", "--verbose", "--", path, "0.1"],
+        &["observe", "--interval", "0.05", "--", path, "0.2"],
+        &["run", "--machine", evil, "--", "true"],
+        &["topology", "--root", evil],
+        &["replay", evil],
+        &[evil],
+        &["run", "--policy", evil, "--", "true"],
+    ]
+    .iter()
+    .map(|arguments| rondpoint(arguments).output().unwrap())
+    .collect();
+    for output in outputs {
+        let all = text(&output.stdout) + &text(&output.stderr);
+        assert!(!all.contains('\u{1b}') && !all.contains('\u{9b}'), "{all:?}");
+    }
+}
+
+#[test]
+fn help_is_a_word_too_and_knows_every_command() {
+    let of = |arguments: &[&str]| {
+        let output = rondpoint(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(of(&["help", "run"]), of(&["run", "--help"]));
+    assert!(of(&["help"]).contains("Exit status"));
+    let unknown = rondpoint(&["help", "nosuch"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn an_error_repeats_no_clause() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.toml");
+    File::create(&file).unwrap();
+    let file = file.to_str().unwrap();
+    for arguments in [
+        &["run", "--machine", "/nonexistent.toml", "--", "true"][..],
+        &["run", "--report", "/nonexistent/x", "--", "true"],
+        &["run", "--machine", file, "--", "true"],
+        &["observe", "--pid", "1073741823"],
+        &["attach", "1073741823"],
+        &["topology", "--root", "/nonexistent"],
+        &["topology", "--root", folder.path().to_str().unwrap()],
+        &["replay", "/nonexistent.trace"],
+        &["replay", file],
+        &["decide", "--machine", "/nonexistent", "--model", "-", "--policy", "sam"],
+        &["calibrate", "--output", "/nonexistent/x"],
+        &["calibrate", "--output", "/nonexistent/x", "--", "true"],
+    ] {
+        let output = rondpoint(arguments).output().unwrap();
+        assert_ne!(output.status.code(), Some(0), "{arguments:?}");
+        let said = text(&output.stderr);
+        let clauses: Vec<&str> = said.trim().split(": ").collect();
+        for (index, clause) in clauses.iter().enumerate() {
+            assert!(!clauses[index + 1..].contains(clause), "{arguments:?}: {said}");
+        }
+        assert!(said.matches("os error").count() <= 1, "{arguments:?}: {said}");
+    }
+}
