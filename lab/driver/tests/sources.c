@@ -8,9 +8,9 @@
 #include "check.h"
 
 #define REGION_BYTES (64UL << 20) /* far more than any lab machine's caches */
-#define TOUCHES 20000
-/* Some 20,000 samples a second: above 100,000 the kernel throttles (kernel.perf_event_max_sample_rate). */
-#define SLOW_PERIOD 31
+#define TOUCHES 60000
+/* Some 10,000 samples a second: above 100,000 the kernel throttles (kernel.perf_event_max_sample_rate). */
+#define SLOW_PERIOD 127
 #define SLOW_CYCLES 100 /* above every last level, below every memory */
 
 /* The fields of perf_mem_data_src that tell sources apart. */
