@@ -39,7 +39,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The process that has this number now; `None` where there is none, or only its remains.
+    /// The process that has this number now; `None` where there is none, or only its remains. A
+    /// process lives as long as one of its threads, also where its main thread has ended.
     #[must_use]
     pub fn of(root: &Root, pid: Pid) -> Option<Self> {
         let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??;
@@ -52,6 +53,23 @@ impl Identity {
     pub fn is_there(&self, root: &Root) -> bool {
         Self::of(root, self.pid) == Some(*self)
     }
+}
+
+/// Whether a thread has ended and waits to be reaped.
+fn has_ended(found: &stat::TaskStat) -> bool {
+    matches!(found.state, 'Z' | 'X')
+}
+
+/// What `stat` says of each thread of a process that has not ended.
+pub(crate) fn living_threads(root: &Root, pid: Pid) -> impl Iterator<Item = stat::TaskStat> {
+    let folder = format!("{pid}/task");
+    let threads = root::list(&root.in_proc(&folder)).unwrap_or_default();
+    let root = root.clone();
+    threads.into_iter().filter_map(move |thread| {
+        let bytes =
+            root::read_optional(&root.in_proc(format!("{folder}/{thread}/stat"))).ok()??;
+        stat::parse(&bytes).ok().filter(|found| !has_ended(found))
+    })
 }
 
 /// Does the steps of plans on the running machine.

@@ -19,7 +19,7 @@ use self::cgroup::Freezer;
 pub use self::left::{Restored, restore};
 pub use self::still::{Still, Stood, budget};
 use crate::LinuxError;
-use crate::act::Identity;
+use crate::act::{Identity, living_threads};
 use crate::ledger_file::{Farewell, LedgerFile};
 use crate::parse::stat;
 use crate::root::{self, Root};
@@ -180,21 +180,18 @@ fn wait_until(holds: impl Fn() -> bool) -> bool {
     true
 }
 
-/// The letter in the process's `stat`.
+/// The letter in the `stat` of a thread that has not ended: the main thread's where it lives.
 fn state(root: &Root, process: Identity) -> Option<char> {
     let bytes = root::read_optional(&root.in_proc(format!("{}/stat", process.pid))).ok()??;
-    stat::parse(&bytes).ok().map(|found| found.state)
+    match stat::parse(&bytes).ok()?.state {
+        'Z' | 'X' => living_threads(root, process.pid).next().map(|found| found.state),
+        state => Some(state),
+    }
 }
 
 /// Whether no thread runs: all are stopped or have ended.
 fn stands_still(root: &Root, process: Identity) -> bool {
-    let folder = format!("{}/task", process.pid);
-    let threads = root::list(&root.in_proc(&folder)).unwrap_or_default();
-    threads.iter().all(|thread| {
-        let bytes = root::read_optional(&root.in_proc(format!("{folder}/{thread}/stat")));
-        let found = bytes.ok().flatten().and_then(|bytes| stat::parse(&bytes).ok());
-        found.is_none_or(|found| matches!(found.state, 'T' | 'Z' | 'X'))
-    })
+    living_threads(root, process.pid).all(|found| found.state == 'T')
 }
 
 impl Frozen {

@@ -1,8 +1,10 @@
 //! The ledger on disk: how to put back what a manager has changed, written before it is changed.
 //!
-//! One file for each manager, lines of JSON that are only ever appended. It is gone when the
-//! manager has put everything back itself; a file that outlives its manager is what `rondpoint
-//! restore` works off. The kernel keeps what was written when the manager is killed, so nothing is
+//! One file for each manager, lines of JSON that are only ever appended. Its manager holds a lock on
+//! it (flock(2)), which the kernel takes away when the last process that has it open has ended: so a
+//! live manager's ledger is known whatever its number, namespace or container. The file is gone when
+//! the manager has put everything back itself; a file without a lock is what `rondpoint restore`
+//! works off. The kernel keeps what was written when the manager is killed, so nothing is
 //! forced to the disk: when the machine goes down, what was changed goes down with it.
 
 use std::fs::{self, File, OpenOptions};
@@ -26,10 +28,13 @@ use crate::syscall::guardian::Line;
 /// Version of the format.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".ledger";
-/// Bytes of the largest ledger that is read.
-const MAX_BYTES: u64 = 64 << 20;
-/// Of a ledger that does not say yet whose it is.
+/// Of a ledger that is just being made.
 const NEW_SUFFIX: &str = ".new";
+/// Largest ledger that is read, bytes. An entry for a page takes some 20: a million pages for each
+/// of three plans fit.
+const LARGEST: u64 = 64 << 20;
+/// How often a ledger is made anew because a restore took the unfinished one for a dead manager's.
+const ATTEMPTS: u32 = 8;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,23 +203,46 @@ impl LedgerFile {
     pub fn create(folder: &Path, root: &Root) -> Result<Self, LinuxError> {
         make_private(folder)?;
         let own = Pid(std::process::id());
-        // Until it says whose it is, another manager that starts now would take it for a dead
-        // one's.
-        let unnamed = folder.join(format!("{own}{NEW_SUFFIX}"));
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&unnamed).map_err(|source| failed(&unnamed, "create", source))?;
         let started = Identity::of(root, own).map_or(0, |identity| identity.started.0);
-        let mut ledger = Self { path: unnamed, file };
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match Self::try_create(folder, own, started, attempt) {
+                Err(error) if attempt == ATTEMPTS => return Err(error),
+                Err(LinuxError::Io { source, .. })
+                    if matches!(
+                        source.kind(),
+                        io::ErrorKind::NotFound
+                            | io::ErrorKind::AlreadyExists
+                            | io::ErrorKind::WouldBlock
+                    ) => {}
+                made => return made,
+            }
+        }
+    }
+
+    /// One attempt. NotFound and WouldBlock: a restore was faster than the lock. AlreadyExists: a
+    /// manager with this number and start has left one, in another namespace.
+    fn try_create(folder: &Path, own: Pid, started: u64, attempt: u32) -> Result<Self, LinuxError> {
+        let stem = format!("{own}-{started}-{attempt}");
+        let unfinished = folder.join(format!("{stem}{NEW_SUFFIX}"));
+        let path = folder.join(format!("{stem}{SUFFIX}"));
+        if path.symlink_metadata().is_ok() {
+            return Err(failed(&path, "create", io::ErrorKind::AlreadyExists.into()));
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let file =
+            options.open(&unfinished).map_err(|source| failed(&unfinished, "create", source))?;
+        file.try_lock().map_err(|error| failed(&unfinished, "lock", error.into()))?;
+        let mut ledger = Self { path: unfinished, file };
         ledger.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
-        // Its number alone may name a dead manager's ledger.
-        let path = folder.join(format!("{own}-{started}{SUFFIX}"));
         fs::rename(&ledger.path, &path).map_err(|source| failed(&path, "create", source))?;
         ledger.path = path;
         Ok(ledger)
     }
 
-    /// Its file.
+    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -291,8 +319,8 @@ fn line(entry: &Entry) -> String {
     serde_json::to_string(entry).expect("entries have string keys only") + "\n"
 }
 
-/// A ledger that was left behind.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A ledger that was left behind. Nobody else works it off while this is there.
+#[derive(Debug, Default)]
 pub struct Left {
     /// Its file.
     pub path: PathBuf,
@@ -305,68 +333,99 @@ pub struct Left {
     /// Lines that could not be understood: the last one of a manager that was killed while it
     /// wrote.
     pub bad_lines: usize,
+    /// Open and locked; `None` where it never was a file.
+    pub file: Option<File>,
 }
 
-/// The ledgers in `folder` whose managers are gone; none where there is no such folder.
+/// What managers that are gone left in a folder.
+#[derive(Debug, Default)]
+pub struct Legacy {
+    /// Their ledgers, by name.
+    pub left: Vec<Left>,
+    /// Files with a ledger's name that are none: not a regular file of this user, or too large.
+    pub unusable: Vec<LinuxError>,
+}
+
+/// The ledgers in `folder` whose managers are gone; none where there is no such folder. An
+/// unfinished ledger of a killed manager is removed: that manager had changed nothing.
 ///
 /// # Errors
-/// The folder or one of its files cannot be read.
-pub fn left_behind(folder: &Path, root: &Root) -> Result<Vec<Left>, LinuxError> {
-    // What is read there is done: the folder is checked before.
-    match fs::symlink_metadata(folder) {
-        Ok(_) => check_private(folder)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(failed(folder, "look at", source)),
-    }
-    let names = match fs::read_dir(folder) {
-        Ok(names) => names,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(failed(folder, "list", source)),
-    };
-    let mut found = Vec::new();
+/// Another user may write the folder, or it cannot be read.
+pub fn left_behind(folder: &Path) -> Result<Legacy, LinuxError> {
+    let names =
+        match check_private(folder).and_then(|()| fs::read_dir(folder).map_err(list(folder))) {
+            Ok(names) => names,
+            Err(LinuxError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(Legacy::default());
+            }
+            Err(error) => return Err(error),
+        };
+    let mut legacy = Legacy::default();
     for name in names {
-        let path = name.map_err(|source| failed(folder, "list", source))?.path();
-        if path.extension().is_none_or(|extension| extension != &SUFFIX[1..]) {
+        let path = name.map_err(list(folder))?.path();
+        let is = |suffix: &str| path.extension().is_some_and(|found| found == &suffix[1..]);
+        if !is(NEW_SUFFIX) && !is(SUFFIX) {
             continue;
         }
-        let text = match read_regular(&path) {
-            Ok(text) => text,
-            // Its manager has just ended well.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(source) => return Err(failed(&path, "read", source)),
-        };
-        let (manager, left) = read(path, &text);
-        if manager.is_none_or(|manager| !manager.is_there(root)) {
-            found.push(left);
+        match open_unlocked(&path) {
+            Ok(None) => {}
+            Ok(Some(_)) if is(NEW_SUFFIX) => {
+                let _ = fs::remove_file(&path);
+            }
+            Ok(Some(file)) => match read(path, file) {
+                Ok(left) => legacy.left.push(left),
+                Err(error) => legacy.unusable.push(error),
+            },
+            Err(error) => legacy.unusable.push(error),
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    legacy.left.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(legacy)
 }
 
-/// The text of a regular file of bounded size; a link, a pipe or a device is refused.
-fn read_regular(path: &Path) -> io::Result<String> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() || found.len() > MAX_BYTES {
-        return Err(io::Error::other("expected a regular file of 64 MiB at most"));
+fn list(folder: &Path) -> impl Fn(io::Error) -> LinuxError {
+    |source| failed(folder, "list", source)
+}
+
+/// Opens and locks what is to be a ledger, and looks at what it is before anything of it is read.
+/// `None` where its manager lives, or another restore works it off, or it has just gone.
+fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
+    let mut options = OpenOptions::new();
+    // A pipe or a device must not hold us up, and a link is none of ours.
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed(path, "open", source)),
+    };
+    let found = file.metadata().map_err(|source| failed(path, "look at", source))?;
+    let own = crate::syscall::process::effective_user();
+    if !found.is_file() || found.uid() != own || found.len() > LARGEST {
+        let problem = format!("expected a ledger: a file of this user, of at most {LARGEST} bytes");
+        return Err(LinuxError::Input { what: path.display().to_string(), problem });
     }
-    let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text)?;
-    Ok(text)
+    match file.try_lock() {
+        // Its manager may have ended well between the two.
+        Ok(()) => Ok(path.exists().then_some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(source)) => Err(failed(path, "lock", source)),
+    }
 }
 
-fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
-    let mut manager = None;
+fn read(path: PathBuf, mut file: File) -> Result<Left, LinuxError> {
+    let mut bytes = Vec::new();
+    let found = (&mut file).take(LARGEST).read_to_end(&mut bytes);
+    found.map_err(|source| failed(&path, "read", source))?;
+    Ok(Left { file: Some(file), ..parse(path, &String::from_utf8_lossy(&bytes)) })
+}
+
+fn parse(path: PathBuf, text: &str) -> Left {
     let mut left = Left { path, ..Left::default() };
     let mut masks = Vec::new();
     let identity = |pid, started| Identity { pid: Pid(pid), started: Nanos(started) };
     for line in text.lines() {
         match serde_json::from_str(line) {
-            Ok(Entry::Manager { format: FORMAT, pid, started }) => {
-                manager = Some(identity(pid, started));
-            }
+            Ok(Entry::Manager { format: FORMAT, .. }) => {}
             Ok(Entry::Freeze { pid, started, means }) => {
                 left.frozen.push((identity(pid, started), means));
             }
@@ -388,18 +447,33 @@ fn read(path: PathBuf, text: &str) -> (Option<Identity>, Left) {
     }
     left.open.reverse();
     left.masks = Masks::of_ledger(&masks);
-    (manager, left)
+    left
 }
 
-/// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else a private one in
-/// `/tmp`.
+/// What decides where ledgers are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Places<'a> {
+    /// `/run` belongs to this user: the machine's root, and not that of a user namespace.
+    pub owns_run: bool,
+    /// `$XDG_RUNTIME_DIR`.
+    pub runtime: Option<&'a Path>,
+    /// `$XDG_STATE_HOME`.
+    pub state: Option<&'a Path>,
+    /// `$HOME`.
+    pub home: Option<&'a Path>,
+}
+
+/// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else the user's folder
+/// for state. Never a folder that others may write; `None` where the user has no other.
 #[must_use]
-pub fn folder(user: u32, runtime: Option<&Path>) -> PathBuf {
-    match runtime {
-        _ if user == 0 => PathBuf::from("/run/rondpoint"),
-        Some(runtime) => runtime.join("rondpoint"),
-        None => PathBuf::from(format!("/tmp/rondpoint-{user}")),
+pub fn folder(places: &Places<'_>) -> Option<PathBuf> {
+    let absolute = |path: Option<&Path>| path.filter(|path| path.is_absolute()).map(PathBuf::from);
+    let state =
+        || absolute(places.state).or_else(|| Some(absolute(places.home)?.join(".local/state")));
+    if places.owns_run {
+        return Some(PathBuf::from("/run/rondpoint"));
     }
+    Some(absolute(places.runtime).or_else(state)?.join("rondpoint"))
 }
 
 /// Makes a folder that only its owner may enter; one of somebody else is refused, for what is read

@@ -7,6 +7,7 @@
 pub mod act;
 pub mod bulk;
 pub mod capture;
+pub mod claim;
 pub mod cpuset;
 pub mod error;
 pub mod freeze;

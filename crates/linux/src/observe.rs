@@ -184,6 +184,12 @@ impl Observer {
         self.sensors.resume(&self.machine.topology)
     }
 
+    /// Counts and samples nothing any more, and closes what that needed. Processes and threads are
+    /// still seen.
+    pub fn let_go(&mut self) {
+        self.sensors.let_go();
+    }
+
     /// Whether the program pays too much for what those inherit that it starts, and somebody
     /// manages it who could do with counts of whatever runs.
     #[must_use]

@@ -10,6 +10,7 @@ pub mod guardian;
 pub mod memory;
 pub mod pagemap;
 pub mod pages;
+pub mod peer;
 pub mod perf;
 pub mod process;
 pub mod scheduler;

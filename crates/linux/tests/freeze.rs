@@ -171,8 +171,8 @@ impl Mover {
 
     /// What it left in its ledger.
     fn left(&self) -> Left {
-        let left = left_behind(&self.ledgers.path().join("ledgers"), &Root::live());
-        left.expect("may be read").pop().expect("there is one")
+        let left = left_behind(&self.ledgers.path().join("ledgers"));
+        left.expect("may be read").left.pop().expect("there is one")
     }
 }
 

@@ -165,7 +165,9 @@ fn prepare(output: &Path) -> Result<Writable> {
         let _ = std::fs::create_dir(folder);
     }
     let beside = output.with_extension(format!("toml.{}", std::process::id()));
-    std::fs::write(&beside, "").with_context(|| format!("writing {}", output.display()))?;
+    // Its name can be guessed: whatever is there already is not ours to write.
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&beside);
+    made.with_context(|| format!("writing {}: {}", output.display(), beside.display()))?;
     Ok(Writable { beside, target: output.to_path_buf() })
 }
 

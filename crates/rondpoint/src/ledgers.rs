@@ -1,17 +1,18 @@
 //! Ledgers that managers left behind when they were killed, and `rondpoint restore`, which works
 //! them off.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
 use rondpoint_linux::act::pages::{self, Origin};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::freeze;
-use rondpoint_linux::ledger_file::{self, Entry, Left};
+use rondpoint_linux::ledger_file::{self, Entry, Left, Legacy};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, topology};
@@ -55,9 +56,24 @@ pub(crate) struct Restored {
 }
 
 /// Where this user's ledgers are.
-pub(crate) fn folder() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    ledger_file::folder(effective_user(), runtime.as_deref())
+///
+/// # Errors
+/// The user has no folder that nobody else may write.
+pub(crate) fn folder() -> Result<PathBuf> {
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    let (runtime, state) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"));
+    let home = path("HOME");
+    let owner = std::fs::symlink_metadata("/run").map(|run| run.uid());
+    let places = ledger_file::Places {
+        owns_run: effective_user() == 0 && owner.is_ok_and(|owner| owner == 0),
+        runtime: runtime.as_deref(),
+        state: state.as_deref(),
+        home: home.as_deref(),
+    };
+    ledger_file::folder(&places).context(
+        "no place for the ledger: expected XDG_RUNTIME_DIR, XDG_STATE_HOME or HOME to be an \
+         absolute path",
+    )
 }
 
 /// `rondpoint restore`.
@@ -84,12 +100,15 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 /// What was done, in words or JSON, and whether the kernel let us do all of it.
 fn run(arguments: &Arguments) -> Result<(String, bool)> {
     let machine = topology::discover(&Root::live())?;
-    let left = ledger_file::left_behind(&folder(), &Root::live())?;
+    let Legacy { left, unusable } = ledger_file::left_behind(&folder()?)?;
+    for error in &unusable {
+        terminal::say(&format!("rondpoint restore: {error}\n"));
+    }
     let restored = match arguments.dry_run {
         true => Restored { ledgers: left.len(), ..Restored::default() },
         false => work_off(&left, &machine.topology)?,
     };
-    let whole = restored.threads.refused + restored.frozen.refused == 0;
+    let whole = restored.threads.refused + restored.frozen.refused == 0 && unusable.is_empty();
     if arguments.json {
         return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
     }
@@ -111,7 +130,10 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
 
 /// At the start of a manager: what its dead predecessors left.
 pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Result<()> {
-    let left = ledger_file::left_behind(folder, &Root::live())?;
+    let Legacy { left, unusable } = ledger_file::left_behind(folder)?;
+    for error in unusable {
+        terminal::say(&format!("rondpoint: not restored: {error}\n"));
+    }
     if !left.is_empty() {
         let restored = work_off(&left, topology)?;
         terminal::say(&format!("rondpoint: an earlier manager was killed; {}", restored.text()));

@@ -133,12 +133,12 @@ fn run(arguments: &Arguments) -> Result<Report> {
     }
     watch.total = planned.on_sources();
     room(&root, &order.ways, &before)?;
-    let machine = topology::discover(&root)?;
-    ledgers::put_back_what_was_left(&ledgers::folder(), &machine.topology)?;
+    let ledgers = ledgers::folder()?;
+    ledgers::put_back_what_was_left(&ledgers, &topology::discover(&root)?.topology)?;
     let (moved, stood) = match arguments.freeze {
         true => {
             let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
-            let mut ledger = LedgerFile::create(&ledgers::folder(), &root)?;
+            let mut ledger = LedgerFile::create(&ledgers, &root)?;
             let done = move_frozen(&root, &order, limit, &mut ledger, &mut watch);
             // It has nothing to say but that nobody stands still any more: pages stay where they
             // are now.

@@ -21,6 +21,7 @@ use rondpoint_core::controller::{Controller, Input, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run as run_loop};
 use rondpoint_core::plan::Outcome;
+use rondpoint_linux::claim::Claim;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
@@ -266,6 +267,8 @@ struct Ready {
     preparation: Preparation,
     recorder: Option<Writer<Output>>,
     ledger: LedgerFile,
+    /// Nobody else manages the program.
+    claim: Claim,
     /// What the program looked like before.
     first: Look,
 }
@@ -273,6 +276,8 @@ struct Ready {
 /// Looks for the first time, writes the record's header and makes the ledger; what an earlier
 /// manager left is put back before.
 fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Ready> {
+    let process = session::process_of(&Root::live(), session.pid())?;
+    let claim = session::claim_of(&Root::live(), process)?;
     let first = session.observer.observe()?;
     preparation.header.notes = session.observer.notes().to_vec();
     let header = &preparation.header;
@@ -283,10 +288,10 @@ fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Read
             Writer::new(output, path, header)
         })
         .transpose()?;
-    let ledgers = ledgers::folder();
+    let ledgers = ledgers::folder()?;
     ledgers::put_back_what_was_left(&ledgers, &preparation.machine.topology)?;
     let ledger = LedgerFile::create(&ledgers, &Root::live())?;
-    Ok(Ready { preparation, recorder, ledger, first })
+    Ok(Ready { preparation, recorder, ledger, claim, first })
 }
 
 fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
@@ -310,8 +315,8 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
             return Ok(status);
         }
     };
-    let end = manage(ready, &arguments.management, session)?;
-    let Some(end) = end else { bail!("the program went on without us") };
+    let managed = manage(ready, &arguments.management, session)?;
+    let Some(end) = managed.end else { bail!("the program went on without us") };
     Ok(session::status(end))
 }
 
@@ -325,7 +330,8 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
     let machine = preparation.machine.clone();
     let mut session = Session::join(arguments.pid, machine, &preparation.settings)?;
     let ready = get_ready(preparation, &mut session)?;
-    manage(ready, &arguments.management, session).map(|_| 0)
+    let managed = manage(ready, &arguments.management, session)?;
+    Ok(u8::from(managed.ended_early))
 }
 
 /// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not
@@ -337,16 +343,24 @@ fn memory(act: bool, sampled: Option<Kind>) -> Memory {
     if own { Memory::Local } else { Memory::Inherited }
 }
 
-/// Manages until the program's end or ours; `None` where the program is not ours and goes on.
-fn manage(ready: Ready, management: &Management, session: Session) -> Result<Option<End>> {
-    let Ready { preparation, mut recorder, ledger, first } = ready;
+/// How managing ended.
+struct Managed {
+    /// How the program ended; `None` where it is not ours and goes on.
+    end: Option<End>,
+    /// A failure of ours ended it, which was reported.
+    ended_early: bool,
+}
+
+/// Manages until the program's end or ours.
+fn manage(ready: Ready, management: &Management, session: Session) -> Result<Managed> {
+    let Ready { preparation, mut recorder, ledger, claim: _claim, first } = ready;
     let Preparation { header, mut controller, machine, report, .. } = preparation;
     let mut notes = header.notes;
     // The program runs: whatever the record's file held before is not wanted any more.
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
     notes.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let own_instructions = probe::own_instructions();
-    let balanced_before = balanced(&session).unwrap_or(0);
+    let balanced_before = balanced(&session);
     let mut witness = Witnesses {
         diary: Diary::default(),
         moves: ThreadMoves::on(machine.topology.clone()),
@@ -354,13 +368,15 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
     };
     let mut host = LiveHost::new(session, first, ledger, &header.guard, controller.full_sampling());
     let ran = run_loop(&mut host, &mut controller, &mut witness);
-    // Whatever went wrong, no thread keeps a mask of ours, and the program runs to its end.
-    host.session.release_reserve();
+    if ran.is_err() {
+        // Perhaps for want of descriptors, which putting back needs too.
+        host.session.observer.let_go();
+    }
+    // Whatever went wrong, no thread is to keep a mask of ours.
     let restored = host.put_back_masks();
-    let has_failed = ran.is_err();
+    let ended_early = ran.is_err();
     if let Err(error) = ran {
-        tell(&format!("managing stopped, the program goes on: {error:#}"));
-        host.session.outlast()?;
+        give_up(&mut host, &error);
     }
     let end = host.session.end()?;
     let Witnesses { diary, moves: mut threads, recorder } = witness;
@@ -377,38 +393,52 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Opt
         policy: management.policy.join(","),
         act: header.guard.act,
         elapsed_s: host.session.started_at.elapsed().as_secs_f64(),
-        pages_moved_by_kernel: balanced(&host.session).unwrap_or(0).saturating_sub(balanced_before),
+        pages_moved_by_kernel: balanced(&host.session).saturating_sub(balanced_before),
         threads,
         notes,
         rested_s: host.rested.as_secs_f64(),
         own_cpu_s: session::own_cpu_s(),
         own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),
     };
-    // After a failure a thread that could not be looked at seems gone: restore sees to it later.
-    if restored.refused == 0 && !(has_failed && restored.gone > 0) {
-        host.close().unwrap_or_else(|error| tell(&format!("{error:#}")));
+    // From here on a failure is told, and the program's status is still what counts.
+    if restored.refused == 0 {
+        tell(host.close());
     }
     let summary = Report::new(&diary, facts);
-    if let Some(mut file) = report {
-        let text = serde_json::to_string_pretty(&summary)? + "\n";
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.keep());
-        written.unwrap_or_else(|error| tell(&format!("writing the report: {error}")));
+    if let Some(file) = report {
+        tell(write_report(file, &summary));
     }
     if !management.quiet {
         terminal::say(&summary.text(management.verbose));
     }
-    Ok(end)
+    Ok(Managed { end, ended_early })
 }
 
-/// A failure of ours that does not replace the program's status.
-fn tell(problem: &str) {
-    terminal::say(&format!("rondpoint: {problem}\n"));
+/// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is
+/// waited for.
+fn give_up(host: &mut LiveHost, error: &anyhow::Error) {
+    let text = format!("managing has ended early: {error:#}");
+    tell::<()>(Err(anyhow::anyhow!("{text}; the program goes on")));
+    host.notes.push(text);
+    host.session.wait_for_end();
 }
 
-/// Pages that the kernel's automatic NUMA balancing has moved since boot.
-fn balanced(session: &Session) -> Result<u64> {
-    let counters = session.observer.kernel_statistics()?;
-    Ok(counters.get("numa_pages_migrated").copied().unwrap_or(0))
+fn tell<T>(result: Result<T>) {
+    if let Err(error) = result {
+        terminal::say(&format!("rondpoint: {error:#}\n"));
+    }
+}
+
+fn write_report(mut file: Output, summary: &Report) -> Result<()> {
+    let text = serde_json::to_string_pretty(summary)? + "\n";
+    file.write_all(text.as_bytes()).and_then(|()| file.keep()).context("writing the report")
+}
+
+/// Pages that the kernel's automatic NUMA balancing has moved since boot; 0 where that cannot be
+/// read.
+fn balanced(session: &Session) -> u64 {
+    let counters = session.observer.kernel_statistics().unwrap_or_default();
+    counters.get("numa_pages_migrated").copied().unwrap_or(0)
 }
 
 /// All who watch the loop.

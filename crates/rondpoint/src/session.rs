@@ -4,13 +4,13 @@
 //! program, those of the terminal reach it by themselves.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rondpoint_core::Pid;
 use rondpoint_linux::act::Identity;
+use rondpoint_linux::claim::{self, Claim};
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
 use rondpoint_linux::parse::schedstat;
@@ -30,7 +30,22 @@ const SIGUSR1: i32 = 10;
 const SIGUSR2: i32 = 12;
 const SIGTERM: i32 = 15;
 const SIGCHLD: i32 = 17;
-const SIGNALS: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCHLD];
+/// Signals of signal(7) that end a process by default, beside those above, and that something else
+/// than a fault of its own sends: SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO,
+/// SIGPWR.
+const ENDING: [i32; 8] = [14, 16, 24, 25, 26, 27, 29, 30];
+/// The kernel's own real-time signals, all of which end a process by default. The C library keeps
+/// the first two or three for itself.
+const REAL_TIME: std::ops::RangeInclusive<i32> = 35..=64;
+/// A limit of our own was met; no wish of anybody that we end.
+const SIGXFSZ: i32 = 25;
+
+/// All that are read instead of being suffered.
+fn received() -> Signals {
+    let named = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCHLD];
+    let all: Vec<i32> = named.into_iter().chain(ENDING).chain(REAL_TIME).collect();
+    Signals::of(&all)
+}
 
 /// What a shell adds to the number of the signal that killed a program.
 const KILLED: i32 = 128;
@@ -44,6 +59,24 @@ pub(crate) const OWN_FAILURE: u8 = 125;
 /// There is none.
 pub(crate) fn process_of(root: &Root, pid: Pid) -> Result<Identity> {
     Identity::of(root, pid).with_context(|| format!("process {pid}: there is none"))
+}
+
+/// Claims a process, so that no other Rondpoint manages it meanwhile.
+///
+/// # Errors
+/// One does already.
+pub(crate) fn claim_of(root: &Root, process: Identity) -> Result<Claim> {
+    claim::claim(root, process).map_err(|holder| {
+        let claim::Holder { managed, manager } = holder;
+        let whose = match managed == process.pid {
+            true => String::new(),
+            false => format!(" with its ancestor {managed}"),
+        };
+        anyhow::anyhow!(
+            "process {}: rondpoint manages it already{whose} (process {manager})",
+            process.pid
+        )
+    })
 }
 
 /// # Errors
@@ -66,7 +99,6 @@ pub(crate) struct Session {
     pub(crate) observer: Observer,
     arriving: OwnedFd,
     subject: Subject,
-    reserve: Vec<File>,
     pub(crate) started_at: Instant,
 }
 
@@ -87,7 +119,7 @@ pub(crate) struct Prepared {
 }
 
 fn receive_signals() -> Result<(Signals, OwnedFd)> {
-    let signals = Signals::of(&SIGNALS);
+    let signals = received();
     let mask = signal::block(&signals).context("blocking signals")?;
     Ok((mask, signal::descriptor(&signals).context("reading signals")?))
 }
@@ -95,8 +127,13 @@ fn receive_signals() -> Result<(Signals, OwnedFd)> {
 /// For commands that can be stopped: from now on the signals that would end this process are only
 /// read.
 pub(crate) fn stop_signals() -> Result<OwnedFd> {
-    let signals = Signals::of(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+    let endings = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+    // Where a file may not grow the write says so.
+    let ending = ENDING.into_iter().filter(|&number| number != SIGXFSZ);
+    let read: Vec<i32> = endings.into_iter().chain(ending).chain(REAL_TIME).collect();
+    let signals = Signals::of(&read);
     signal::block(&signals).context("blocking signals")?;
+    signal::block(&Signals::of(&[SIGXFSZ])).context("blocking signals")?;
     signal::descriptor(&signals).context("reading signals")
 }
 
@@ -117,13 +154,6 @@ fn raise_limit() {
     let _ = process::raise_descriptor_limit();
 }
 
-/// Descriptors that are kept free for undoing changes when all others are in use.
-const RESERVE: usize = 8;
-
-fn reserve() -> Vec<File> {
-    (0..RESERVE).map_while(|_| File::open("/dev/null").ok()).collect()
-}
-
 impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
@@ -131,10 +161,9 @@ impl Session {
         let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
         raise_limit();
         give_way();
-        let reserve = reserve();
         let observer = Observer::open(Root::live(), machine, Pid(pid), Begin::Now, settings)?;
         let subject = Subject::Joined(end);
-        Ok(Self { observer, arriving, subject, reserve, started_at: Instant::now() })
+        Ok(Self { observer, arriving, subject, started_at: Instant::now() })
     }
 
     /// Forks the program and opens every sensor on it before it runs.
@@ -150,13 +179,12 @@ impl Session {
         // After the fork: the program keeps the limits and the scheduling that it was given.
         raise_limit();
         give_way();
-        let reserve = reserve();
         let pid = Pid(waiting.process as u32);
         match Observer::open(Root::live(), machine, pid, Begin::OnExec, settings) {
             Ok(observer) => {
                 let subject = Subject::Child;
                 let started_at = Instant::now();
-                let session = Self { observer, arriving, subject, reserve, started_at };
+                let session = Self { observer, arriving, subject, started_at };
                 Ok(Prepared { session, waiting, program: command[0].clone() })
             }
             Err(error) => {
@@ -196,6 +224,24 @@ impl Session {
         }
     }
 
+    /// Waits for the end of a program of ours, and only for that: nothing is watched any more. A
+    /// process that was joined goes on without us.
+    pub(crate) fn wait_for_end(&mut self) {
+        const PATIENCE_MS: i32 = 1000;
+        if let Subject::Joined(_) = self.subject {
+            return;
+        }
+        loop {
+            let _ = signal::wait_readable(&[self.arriving.as_fd()], PATIENCE_MS);
+            // An error here must not end the wait: the child itself is asked.
+            if matches!(self.signals(), Ok(true))
+                || !matches!(process::has_ended(self.pid().0 as i32), Ok(false))
+            {
+                return;
+            }
+        }
+    }
+
     /// Reads what has arrived; true when it is time to stop.
     fn signals(&self) -> Result<bool> {
         let mut over = false;
@@ -207,31 +253,12 @@ impl Session {
                     let _ = process::kill(self.pid().0 as i32, number);
                     false
                 }
-                (Subject::Joined(_), SIGINT | SIGTERM | SIGHUP | SIGQUIT) => true,
+                (Subject::Joined(_), SIGCHLD | SIGUSR1 | SIGUSR2 | SIGXFSZ) => false,
+                (Subject::Joined(_), _) => true,
                 _ => false,
             };
         }
         Ok(over)
-    }
-
-    /// Gives the reserve of descriptors back, so that what was changed can be undone.
-    pub(crate) fn release_reserve(&mut self) {
-        self.reserve.clear();
-    }
-
-    /// Waits for the end of a program of ours, and passes signals on meanwhile.
-    ///
-    /// # Errors
-    /// Signals cannot be read.
-    pub(crate) fn outlast(&self) -> Result<()> {
-        if !matches!(self.subject, Subject::Child) {
-            return Ok(());
-        }
-        while !process::has_ended(self.pid().0 as i32)? {
-            signal::wait_readable(&[self.arriving.as_fd()], i32::MAX)?;
-            self.signals()?;
-        }
-        Ok(())
     }
 
     /// How the program ended; known only of a child, which has ended when this is called.
@@ -276,36 +303,40 @@ pub(crate) fn process_number(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("expected a process number from 1 to {LARGEST}"))
 }
 
-/// The user that called sudo, if sudo started this process.
+/// The user who called sudo, as whom a program is to run; `None` without sudo, or where root called
+/// it.
 ///
 /// # Errors
-/// sudo's variables do not name a user and a group: a program must not run as root by mistake.
+/// Root runs this under sudo, and sudo's variables do not say for whom: a program would run as root
+/// by mistake.
 pub(crate) fn caller() -> Result<Option<User>> {
     if process::effective_user() != 0 {
         return Ok(None);
     }
-    let text = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    caller_of(text("SUDO_UID").as_deref(), text("SUDO_GID").as_deref())
+    caller_of(|name| std::env::var_os(name))
 }
 
-fn caller_of(user: Option<&str>, group: Option<&str>) -> Result<Option<User>> {
-    // The largest number means "unchanged" to setuid(2) and its kin.
-    let number = |name: &str, text: Option<&str>| {
-        let number = text.and_then(|text| text.parse::<u32>().ok());
-        number.filter(|number| *number != u32::MAX).with_context(|| {
-            let found = text.unwrap_or_default();
+/// The same from the variables that sudo sets.
+fn caller_of(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<User>> {
+    const ALL: [&str; 3] = ["SUDO_UID", "SUDO_GID", "SUDO_USER"];
+    if ALL.iter().all(|name| variable(name).is_none()) {
+        return Ok(None);
+    }
+    let number = |name: &str| {
+        let text = variable(name);
+        let told = text.as_ref().map_or("not set".into(), |text| text.to_string_lossy());
+        // The largest number means "no change" to setuid(2).
+        let found = told.parse::<u32>().ok().filter(|&id| id != u32::MAX && !told.contains('+'));
+        found.with_context(|| {
             format!(
-                "{name} is {found:?}, expected a number; unset SUDO_UID and SUDO_GID to be root"
+                "{name} is {told}; expected the number that sudo sets. Nothing was started, for it \
+                 would run as root; to want that: env -u SUDO_UID -u SUDO_GID -u SUDO_USER \
+                 rondpoint …"
             )
         })
     };
-    if user.is_none() && group.is_none() {
-        return Ok(None);
-    }
-    let (user, group) = (number("SUDO_UID", user)?, number("SUDO_GID", group)?);
-    // A user without an entry has the one group that sudo names.
-    let numeric = || User { user, group, groups: vec![group] };
-    Ok((user != 0).then(|| User::with_number(user, group).unwrap_or_else(numeric)))
+    let (user, group) = (number("SUDO_UID")?, number("SUDO_GID")?);
+    Ok((user != 0).then(|| User::with_number(user, group)))
 }
 
 /// The exit status that stands for an end.
@@ -339,23 +370,38 @@ pub(crate) fn own_cpu_s() -> f64 {
 mod tests {
     use super::*;
 
+    fn caller(set: &[(&str, &str)]) -> Result<Option<User>> {
+        let find = |name: &str| set.iter().find(|(known, _)| *known == name);
+        caller_of(|name| find(name).map(|(_, value)| OsString::from(value)))
+    }
+
     #[test]
-    fn a_program_runs_as_root_only_where_sudo_names_nobody_else() {
-        assert_eq!(caller_of(None, None).unwrap(), None);
-        assert_eq!(caller_of(Some("0"), Some("0")).unwrap(), None);
-        let unknown = User { user: 3_999_999, group: 77, groups: vec![77] };
-        assert_eq!(caller_of(Some("3999999"), Some("77")).unwrap(), Some(unknown));
-        let largest = u32::MAX.to_string();
-        for (user, group) in [
-            (Some("5"), None),
-            (None, Some("5")),
-            (Some("5"), Some("x")),
-            (Some(""), Some("5")),
-            (Some("-1"), Some("5")),
-            (Some(largest.as_str()), Some("5")),
-            (Some("5"), Some(largest.as_str())),
+    fn a_caller_that_sudo_does_not_name_is_refused_and_never_root() {
+        assert_eq!(caller(&[]).unwrap(), None, "root without sudo");
+        for set in [
+            &[("SUDO_UID", "1000")][..],
+            &[("SUDO_GID", "1000")],
+            &[("SUDO_USER", "eve")],
+            &[("SUDO_UID", "1000"), ("SUDO_GID", "")],
+            &[("SUDO_UID", "1000"), ("SUDO_GID", "-1")],
+            &[("SUDO_UID", "1000"), ("SUDO_GID", "4294967295")],
+            &[("SUDO_UID", "4294967295"), ("SUDO_GID", "1000")],
+            &[("SUDO_UID", "+1000"), ("SUDO_GID", "1000")],
+            &[("SUDO_UID", "eve"), ("SUDO_GID", "1000")],
         ] {
-            assert!(caller_of(user, group).is_err(), "{user:?} {group:?}");
+            let error = caller(set).unwrap_err().to_string();
+            assert!(error.contains("expected the number that sudo sets"), "{error}");
         }
+        let root = [("SUDO_UID", "0"), ("SUDO_GID", "0"), ("SUDO_USER", "root")];
+        assert_eq!(caller(&root).unwrap(), None);
+    }
+
+    #[test]
+    fn a_caller_that_no_file_knows_keeps_its_numbers() {
+        let set = [("SUDO_UID", "3999999999"), ("SUDO_GID", "3999999998")];
+        let user = caller(&set).unwrap().expect("not root");
+        let expected =
+            User { user: 3_999_999_999, group: 3_999_999_998, groups: vec![3_999_999_998] };
+        assert_eq!(user, expected);
     }
 }

@@ -24,14 +24,28 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Where a manager with this process number keeps its ledger.
-fn ledger_of(manager: u32) -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
-    let user = rondpoint_linux::syscall::process::effective_user();
-    let ledgers = rondpoint_linux::ledger_file::folder(user, runtime.as_ref().map(Path::new));
-    let root = rondpoint_linux::Root::live();
-    let process = rondpoint_linux::act::Identity::of(&root, rondpoint_core::Pid(manager));
-    ledgers.join(format!("{manager}-{}.ledger", process.expect("it runs").started.0))
+/// The ledgers of a manager with this process number.
+fn ledgers_of(manager: u32) -> Vec<PathBuf> {
+    let own = format!("{manager}-");
+    let Ok(names) = std::fs::read_dir(ledger_folder()) else { return Vec::new() };
+    let paths = names.map(|name| name.expect("may be listed").path());
+    let is_own = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own))
+    };
+    paths.filter(is_own).collect()
+}
+
+/// Where this user's ledgers are, by the same rules as the product's.
+fn ledger_folder() -> PathBuf {
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
+    let places = rondpoint_linux::ledger_file::Places {
+        owns_run: rondpoint_linux::syscall::process::effective_user() == 0,
+        runtime: runtime.as_deref(),
+        state: state.as_deref(),
+        home: home.as_deref(),
+    };
+    rondpoint_linux::ledger_file::folder(&places).expect("a place")
 }
 
 #[test]
@@ -111,10 +125,10 @@ fn what_is_refused_leaves_files_as_they_were() {
     assert!(errors(&found).contains("are the same file"), "{}", errors(&found));
     let mut record = rondpoint(&["record", "--output", &new, "--", "/nonexistent"]);
     let record = record.stderr(Stdio::piped()).spawn().expect("the program starts");
-    let ledger = ledger_of(record.id());
+    let manager = record.id();
     let found = record.wait_with_output().expect("it ends");
     assert!(errors(&found).starts_with("rondpoint record: cannot run /nonexistent"));
-    assert!(!ledger.exists(), "{}", ledger.display());
+    assert_eq!(ledgers_of(manager), [] as [PathBuf; 0]);
 }
 
 /// A ledger that cannot be made is found out before the program runs. Root's is always in `/run`,
@@ -160,15 +174,87 @@ fn a_record_is_private_and_can_be_replayed() {
 fn what_a_killed_manager_left_is_worked_off() {
     let mut manager = rondpoint(&["run", "--quiet", "--", "sleep", "30"]);
     let mut manager = manager.spawn().expect("the program starts");
-    let ledger = ledger_of(manager.id());
-    let begin = Instant::now();
-    while !ledger.exists() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "no {}", ledger.display());
-        std::thread::yield_now();
-    }
+    wait_for_ledger(manager.id());
     manager.kill().expect("it runs");
     manager.wait().expect("it has ended");
     let restored = output(&["restore"]);
     assert_eq!(restored.status.code(), Some(0), "{}", errors(&restored));
-    assert!(!ledger.exists(), "{}", String::from_utf8_lossy(&restored.stdout));
+    let text = String::from_utf8_lossy(&restored.stdout);
+    assert_eq!(ledgers_of(manager.id()), [] as [PathBuf; 0], "{text}");
+}
+
+fn wait_for_ledger(manager: u32) {
+    let begin = Instant::now();
+    let finished = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "ledger");
+    while !ledgers_of(manager).iter().any(finished) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "no ledger of process {manager}");
+        std::thread::yield_now();
+    }
+}
+
+/// With so few descriptors observing fails soon after the program has started many processes.
+#[test]
+fn a_program_outlives_what_goes_wrong_with_watching_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let done = folder.path().join("done");
+    let rondpoint = env!("CARGO_BIN_EXE_rondpoint");
+    let program = "i=0; while [ $i -lt 40 ]; do sleep 2 & i=$((i + 1)); done; sleep 2.5; \
+                   echo yes > \"$1\"; exit 7";
+    let script = format!("ulimit -Hn 24; exec {rondpoint} run -- sh -c '{program}' sh \"$1\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(&done);
+    let child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+    let manager = child.id();
+    let found = child.wait_with_output().expect("it ends");
+    assert_eq!(found.status.code(), Some(7), "{}", errors(&found));
+    assert!(done.exists(), "{}", errors(&found));
+    assert_eq!(ledgers_of(manager), [] as [PathBuf; 0], "{}", errors(&found));
+}
+
+#[test]
+fn a_signal_that_would_end_the_manager_leaves_no_ledger() {
+    // SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, SIGPWR and the last real-time signal.
+    for signal in [14, 24, 26, 27, 30, 64] {
+        let mut manager = rondpoint(&["run", "--quiet", "--", "sleep", "30"]);
+        let mut manager = manager.spawn().expect("the program starts");
+        wait_for_ledger(manager.id());
+        let number = manager.id().to_string();
+        let sent = Command::new("kill").args([format!("-{signal}"), number]).status();
+        assert!(sent.expect("kill runs").success());
+        let status = manager.wait().expect("it has ended");
+        assert_eq!(status.code(), Some(128 + signal), "it is passed on to the program");
+        assert_eq!(ledgers_of(manager.id()), [] as [PathBuf; 0], "signal {signal}");
+    }
+}
+
+#[test]
+fn a_second_manager_of_one_process_is_refused() {
+    let mut manager = rondpoint(&["run", "--quiet", "--", "sleep", "30"]);
+    let mut manager = manager.spawn().expect("the program starts");
+    wait_for_ledger(manager.id());
+    let children = format!("/proc/{0}/task/{0}/children", manager.id());
+    let target = std::fs::read_to_string(children).expect("it has a child");
+    let found = output(&["attach", target.trim()]);
+    assert_eq!(found.status.code(), Some(125));
+    let expected = format!("rondpoint manages it already (process {})", manager.id());
+    assert!(errors(&found).contains(&expected), "{}", errors(&found));
+    let ended = Command::new("kill").arg(manager.id().to_string()).status().expect("kill runs");
+    assert!(ended.success());
+    manager.wait().expect("it has ended");
+}
+
+#[test]
+fn under_sudo_a_program_never_runs_as_root_by_mistake() {
+    if rondpoint_linux::syscall::process::effective_user() != 0 {
+        return;
+    }
+    let run = |set: &[(&str, &str)]| {
+        let mut command = rondpoint(&["run", "--quiet", "--", "id", "-u"]);
+        command.envs(set.iter().copied()).output().expect("the program starts")
+    };
+    let found = run(&[("SUDO_UID", "1234567"), ("SUDO_USER", "nobody knows")]);
+    assert_eq!((found.status.code(), &found.stdout[..]), (Some(125), &b""[..]));
+    assert!(errors(&found).contains("SUDO_GID is not set"), "{}", errors(&found));
+    let found = run(&[("SUDO_UID", "1234567"), ("SUDO_GID", "1234567")]);
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "1234567\n", "{}", errors(&found));
 }

@@ -47,8 +47,8 @@ fn a_ledger_that_is_just_being_made_is_nobodys_legacy() {
             });
         });
         while !starts.is_finished() {
-            let left = left_behind(&path, &Root::live()).unwrap();
-            assert!(left.is_empty(), "{left:?}");
+            let legacy = left_behind(&path).unwrap();
+            assert!(legacy.left.is_empty() && legacy.unusable.is_empty(), "{legacy:?}");
         }
     });
 }
@@ -66,12 +66,12 @@ fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled()
     farewell.write().unwrap();
     ledger.write(&entries(&[pages(2, 0x2000)])).unwrap();
     ledger.write(&[Entry::Settled { pid: 7, plans: vec![1] }]).unwrap();
-    assert_eq!(left_behind(&folder, &Root::live()).unwrap(), [], "this manager lives");
+    assert!(left_behind(&folder).unwrap().left.is_empty(), "this manager lives");
     // The same file, as if another process had written it.
     let text = fs::read_to_string(&ledger.path).unwrap();
-    let dead = text.replacen("\"started\":", "\"started\":1", 1) + "{\"entry\":\"pa";
+    let dead = text + "{\"entry\":\"pa";
     fs::write(folder.join("1.ledger"), dead).unwrap();
-    let left = left_behind(&folder, &Root::live()).unwrap();
+    let left = left_behind(&folder).unwrap().left;
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].bad_lines, 1);
     assert_eq!(left[0].open, entries(&[pages(2, 0x2000)]));
@@ -79,8 +79,9 @@ fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled()
     assert_eq!(left[0].masks.tasks().count(), 1);
     assert_eq!(left[0].frozen, [(process(8), Means::Cgroup)]);
     drop(stands);
+    let path = ledger.path().to_path_buf();
     ledger.close().unwrap();
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the dead one's");
+    assert!(!path.exists());
 }
 
 #[test]
@@ -89,16 +90,67 @@ fn a_folder_that_others_may_write_is_refused() {
     let folder = directory.path().join("open");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-    let error = left_behind(&folder, &Root::live()).unwrap_err();
-    assert!(error.to_string().contains("nobody else may write"), "{error}");
     let error = LedgerFile::create(&folder, &Root::live()).unwrap_err();
     assert!(error.to_string().contains("nobody else may write"), "{error}");
-    assert_eq!(left_behind(&directory.path().join("none"), &Root::live()).unwrap(), []);
+    let error = left_behind(&folder).unwrap_err();
+    assert!(error.to_string().contains("nobody else may write"), "{error}");
+    assert!(left_behind(&directory.path().join("none")).unwrap().left.is_empty());
+}
+
+#[test]
+fn a_later_manager_with_the_same_number_leaves_a_dead_ones_ledger_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let mut dead = LedgerFile::create(&folder, &Root::live()).unwrap();
+    dead.write(&entries(&[pages(1, 0x1000)])).unwrap();
+    // The lock goes, the file stays: as after SIGKILL.
+    drop(dead);
+    let later = LedgerFile::create(&folder, &Root::live()).unwrap();
+    let left = left_behind(&folder).unwrap().left;
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].open, entries(&[pages(1, 0x1000)]));
+    assert!(left_behind(&folder).unwrap().left.is_empty(), "the first restore holds it");
+    drop(left);
+    later.close().unwrap();
+    assert_eq!(left_behind(&folder).unwrap().left.len(), 1);
+}
+
+#[test]
+fn what_was_never_finished_is_taken_away() {
+    let directory = tempfile::tempdir().unwrap();
+    make_private(directory.path()).unwrap();
+    let path = directory.path().join("7-5-1.new");
+    fs::write(&path, "{\"entry\":\"man").unwrap();
+    assert!(left_behind(directory.path()).unwrap().left.is_empty());
+    assert!(!path.exists());
+}
+
+#[test]
+fn links_pipes_and_giants_are_named_unread_and_hide_no_ledger() {
+    let directory = tempfile::tempdir().unwrap();
+    make_private(directory.path()).unwrap();
+    let name = |name: &str| directory.path().join(name);
+    std::os::unix::fs::symlink("/etc/passwd", name("link.ledger")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(name("pipe.ledger")).status().unwrap();
+    assert!(made.success());
+    File::create(name("giant.ledger")).unwrap().set_len(1 << 40).unwrap();
+    fs::write(name("7-5-1.ledger"), line(&mask(1))).unwrap();
+    let legacy = left_behind(directory.path()).unwrap();
+    assert_eq!(legacy.left.len(), 1);
+    assert_eq!(legacy.left[0].masks.tasks().count(), 1);
+    let told = |name: &str| legacy.unusable.iter().any(|error| error.to_string().contains(name));
+    assert!(["link", "pipe", "giant"].into_iter().all(told), "{:?}", legacy.unusable);
 }
 
 #[test]
 fn ledgers_lie_where_nobody_else_writes() {
-    assert_eq!(folder(0, None), Path::new("/run/rondpoint"));
-    assert_eq!(folder(5, Some(Path::new("/run/user/5"))), Path::new("/run/user/5/rondpoint"));
-    assert_eq!(folder(5, None), Path::new("/tmp/rondpoint-5"));
+    let path = |text: &'static str| Some(Path::new(text));
+    let of = |places: &Places<'_>| folder(places).map(|path| path.display().to_string());
+    let user = Places { runtime: path("/run/user/5"), home: path("/h"), ..Places::default() };
+    assert_eq!(of(&user).unwrap(), "/run/user/5/rondpoint");
+    assert_eq!(of(&Places { owns_run: true, ..user }).unwrap(), "/run/rondpoint");
+    let bare = Places { runtime: None, ..user };
+    assert_eq!(of(&bare).unwrap(), "/h/.local/state/rondpoint");
+    assert_eq!(of(&Places { state: path("/s"), ..bare }).unwrap(), "/s/rondpoint");
+    assert_eq!(of(&Places { home: path("relative"), ..Places::default() }), None);
 }

@@ -14,6 +14,7 @@ use super::sampler::{Kind, Rate, Sampler};
 use super::sensors::Sensors;
 use super::subject::{Start, Subject};
 use super::tasks::Births;
+use super::uncore::Uncore;
 use crate::LinuxError;
 
 /// How counting was stopped.
@@ -62,6 +63,16 @@ impl Sensors {
                 Ok(())
             }
         }
+    }
+
+    /// Closes everything for good, also what only spares time; what is looked at next is opened
+    /// anew.
+    pub(super) fn let_go(&mut self) {
+        self.tasks.let_go();
+        self.counters = None;
+        self.sampler = None;
+        self.uncore = Uncore::default();
+        self.events.clear();
     }
 
     /// Lets it go on. What was closed counts from nothing.

@@ -277,6 +277,13 @@ impl Tasks {
         Ok(())
     }
 
+    /// Counts nothing any more, and forgets all processes with what is open of them.
+    pub fn let_go(&mut self) {
+        self.plan = None;
+        self.counted_threads = 0;
+        self.processes.clear();
+    }
+
     /// Counts whoever is known again; from nothing where events were closed.
     ///
     /// # Errors

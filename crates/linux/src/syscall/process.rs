@@ -48,10 +48,15 @@ pub struct User {
 }
 
 impl User {
-    /// A user with all groups that the system's files give to it; `None` where there is no such
-    /// user.
+    /// A user with all groups that the system gives to it. Of a user whom this program cannot look
+    /// up (a static program knows no directory service) only the group that was named is sure.
     #[must_use]
-    pub fn with_number(user: u32, group: u32) -> Option<Self> {
+    pub fn with_number(user: u32, group: u32) -> Self {
+        let groups = Self::all_groups(user, group).unwrap_or_else(|| vec![group]);
+        Self { user, group, groups }
+    }
+
+    fn all_groups(user: u32, group: u32) -> Option<Vec<u32>> {
         // SAFETY: the entry is copied from before the next call could overwrite it; this program
         // calls such functions from one thread only.
         let name = unsafe {
@@ -68,7 +73,7 @@ impl User {
             libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count)
         };
         groups.truncate(usize::try_from(count).ok().filter(|_| found >= 0)?);
-        Some(Self { user, group, groups })
+        Some(groups)
     }
 }
 
@@ -374,7 +379,7 @@ mod tests {
         assert_eq!(wait(waiting.start(Memory::Local).unwrap()).unwrap(), expected);
         // SAFETY: no memory is involved.
         let own = unsafe { (libc::getuid(), libc::getgid()) };
-        let user = User::with_number(own.0, own.1).expect("the tests' user is known");
+        let user = User::with_number(own.0, own.1);
         assert!(user.groups.contains(&own.1));
         let (user, group) = if own.0 == 0 { (65_534, 65_534) } else { own };
         let other = User { user, group, groups: vec![group] };

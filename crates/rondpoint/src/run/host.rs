@@ -84,12 +84,16 @@ impl LiveHost {
     /// Every thread of the tree gets back the mask that it had.
     pub(super) fn put_back_masks(&mut self) -> Restored {
         // Who was born since the last look has perhaps no parent any more that would lead to it.
-        if self.actor.has_changed_masks()
-            && let Ok(mut look) = self.session.observer.observe()
-        {
-            let followed = self.actor.follow(&mut look.observation);
-            self.heirs += followed.heirs;
-            self.left_alone += followed.left_alone;
+        if self.actor.has_changed_masks() {
+            match self.session.observer.observe() {
+                Ok(mut look) => {
+                    let followed = self.actor.follow(&mut look.observation);
+                    self.heirs += followed.heirs;
+                    self.left_alone += followed.left_alone;
+                }
+                // Putting back needs descriptors too.
+                Err(_) => self.session.observer.let_go(),
+            }
         }
         self.actor.restore_masks()
     }

@@ -9,9 +9,15 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use rondpoint_linux::syscall::process::User;
+use anyhow::{Context, Result, bail};
+use rondpoint_linux::syscall::process::{User, effective_user};
 
+// Of open(2) and errno(3); the first differs between architectures.
+#[cfg(target_arch = "x86_64")]
+const O_NOFOLLOW: i32 = 0o400_000;
+#[cfg(not(target_arch = "x86_64"))]
+const O_NOFOLLOW: i32 = 0o100_000;
+const ELOOP: i32 = 40;
 /// Permissions of a new file.
 const PRIVATE: u32 = 0o600;
 
@@ -43,7 +49,8 @@ impl Output {
         let (file, state) = match options.clone().create_new(true).open(path) {
             Ok(file) => (file, State::New),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                (options.open(path).with_context(context)?, State::Older(Vec::new()))
+                let file = open_older(&options, path, owner).with_context(context)?;
+                (file, State::Older(Vec::new()))
             }
             Err(error) => return Err(error).with_context(context),
         };
@@ -79,6 +86,27 @@ impl Output {
         };
         a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
     }
+}
+
+/// Opens what is there already. For root a link is not followed, and a file must be root's own or
+/// the caller's: somebody else may have put it there for root to spoil.
+fn open_older(options: &OpenOptions, path: &Path, owner: Option<&User>) -> Result<File> {
+    if effective_user() != 0 {
+        return Ok(options.open(path)?);
+    }
+    let mut options = options.clone();
+    let file = options.custom_flags(O_NOFOLLOW).open(path).map_err(|error| {
+        match error.raw_os_error() {
+            Some(ELOOP) => anyhow::anyhow!("it is a symbolic link, which root does not follow"),
+            _ => error.into(),
+        }
+    })?;
+    let found = file.metadata()?;
+    let uid = found.uid();
+    if found.is_file() && uid != 0 && owner.is_none_or(|owner| owner.user != uid) {
+        bail!("it belongs to user {uid}; expected a file of root or of the caller");
+    }
+    Ok(file)
 }
 
 impl Write for Output {
@@ -142,6 +170,25 @@ mod tests {
         output.write_all(b"line\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"header\nline\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    }
+
+    #[test]
+    fn root_follows_no_link_and_writes_no_file_of_another_user() {
+        if effective_user() != 0 {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let error = format!("{:#}", Output::open(&link, None).unwrap_err());
+        assert!(error.contains("symbolic link"), "{error}");
+        std::os::unix::fs::chown(&file, Some(4711), Some(4711)).unwrap();
+        let error = format!("{:#}", Output::open(&file, None).unwrap_err());
+        assert!(error.contains("belongs to user 4711"), "{error}");
+        let caller = User { user: 4711, group: 4711, groups: vec![4711] };
+        Output::open(&file, Some(&caller)).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
     }
 
     #[test]

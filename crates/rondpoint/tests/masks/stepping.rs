@@ -19,8 +19,15 @@ use rondpoint_linux::{Root, topology};
 
 /// Where this user's ledgers are: where `rondpoint restore` looks.
 pub(crate) fn ledgers() -> std::path::PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(std::path::PathBuf::from);
-    ledger_file::folder(process::effective_user(), runtime.as_deref())
+    let path = |name| std::env::var_os(name).map(std::path::PathBuf::from);
+    let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
+    let places = ledger_file::Places {
+        owns_run: process::effective_user() == 0,
+        runtime: runtime.as_deref(),
+        state: state.as_deref(),
+        home: home.as_deref(),
+    };
+    ledger_file::folder(&places).expect("a place")
 }
 
 /// What a manager has.

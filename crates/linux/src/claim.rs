@@ -1,0 +1,112 @@
+//! A claim on a process: while it is held, no other Rondpoint of the machine manages it.
+//!
+//! A claim is a local socket with an abstract name (unix(7)) made of the process's number and its
+//! start. The kernel takes it away with its holder, whatever ended that, and it is seen by other
+//! users and from other folders. Whoever is not root, this user or the process's owner claims
+//! nothing.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rondpoint_core::Pid;
+
+use crate::act::Identity;
+use crate::parse::stat;
+use crate::root::{self, Root};
+use crate::syscall::peer;
+use crate::syscall::process::effective_user;
+
+/// Ancestors that are asked about: the depth of process trees that anybody builds, several times.
+const ANCESTORS: usize = 64;
+
+/// A claim that is held. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    _socket: Option<UnixListener>,
+}
+
+/// Who manages a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// The process that is managed: the one that was asked about, or an ancestor of it.
+    pub managed: Pid,
+    /// Its manager.
+    pub manager: u32,
+}
+
+/// Claims a process.
+///
+/// # Errors
+/// Another Rondpoint manages it, or one of its ancestors.
+pub fn claim(root: &Root, process: Identity) -> Result<Claim, Holder> {
+    // The claim comes first: of two managers that begin together one sees the other.
+    let socket = name(process).ok().map(|name| UnixListener::bind_addr(&name));
+    if let Some(Err(error)) = &socket
+        && error.kind() == io::ErrorKind::AddrInUse
+        && let Some(manager) = holder(root, process)
+    {
+        return Err(Holder { managed: process.pid, manager });
+    }
+    for ancestor in ancestors(root, process.pid) {
+        if let Some(manager) = holder(root, ancestor) {
+            return Err(Holder { managed: ancestor.pid, manager });
+        }
+    }
+    Ok(Claim { _socket: socket.and_then(Result::ok) })
+}
+
+fn name(process: Identity) -> io::Result<SocketAddr> {
+    let name = format!("rondpoint-manager-{}-{}", process.pid, process.started.0);
+    SocketAddr::from_abstract_name(name)
+}
+
+/// The manager that holds a claim which counts.
+fn holder(root: &Root, process: Identity) -> Option<u32> {
+    let stream = UnixStream::connect_addr(&name(process).ok()?).ok()?;
+    let (manager, user) = peer::credentials(stream.as_fd()).ok()?;
+    let owner = std::fs::metadata(root.in_proc(process.pid.to_string())).ok()?.uid();
+    (user == 0 || user == owner || user == effective_user()).then_some(manager)
+}
+
+/// The process's parent, its parent, and so on.
+fn ancestors(root: &Root, pid: Pid) -> impl Iterator<Item = Identity> {
+    let parent = |pid: Pid| {
+        let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??;
+        let parent = Pid(stat::parse(&bytes).ok()?.parent);
+        Identity::of(root, parent)
+    };
+    let first = parent(pid);
+    std::iter::successors(first, move |process| parent(process.pid)).take(ANCESTORS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sleeper::Sleeper;
+
+    #[test]
+    fn a_process_is_claimed_once_until_the_claim_ends() {
+        let sleeper = Sleeper::start();
+        let process = sleeper.identity();
+        let root = Root::live();
+        let held = claim(&root, process).expect("nobody manages it");
+        let own = std::process::id();
+        let refused = claim(&root, process).expect_err("it is managed");
+        assert_eq!(refused, Holder { managed: process.pid, manager: own });
+        drop(held);
+        claim(&root, process).expect("the claim has ended");
+    }
+
+    #[test]
+    fn what_a_managed_process_has_started_is_managed_with_it() {
+        let root = Root::live();
+        let own = Identity::of(&root, Pid(std::process::id())).expect("this process lives");
+        let _held = claim(&root, own).expect("nobody manages it");
+        let sleeper = Sleeper::start();
+        let refused = claim(&root, sleeper.identity()).expect_err("its parent is managed");
+        assert_eq!(refused.managed, own.pid);
+    }
+}
