@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use rondpoint_core::plan::{Mechanism, PageMove};
+use rondpoint_core::ledger::Inverse;
+use rondpoint_core::plan::{Action, Mechanism, PageMove};
 use rondpoint_core::topology::synthetic;
 
 use super::*;

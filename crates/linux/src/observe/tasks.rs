@@ -4,6 +4,7 @@
 //! when it has gone. Processes that vanish while they are read are normal.
 
 mod newborn;
+mod pausing;
 mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,57 +258,6 @@ impl Tasks {
             }
         }
         Ok(still)
-    }
-
-    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many.
-    /// One that is born meanwhile is counted.
-    ///
-    /// # Errors
-    /// As ioctl(2).
-    pub fn pause(&mut self) -> io::Result<()> {
-        let events = self.plan.as_ref().map_or(0, ThreadPlan::events);
-        let way = Paused::of(self.counted_threads * events);
-        self.paused = Some(way);
-        self.look_again();
-        if way == Paused::Stopped {
-            return self.stop(true);
-        }
-        self.threads().for_each(|thread| thread.counters = None);
-        self.counted_threads = 0;
-        Ok(())
-    }
-
-    /// Counts nothing any more, and forgets all processes with what is open of them.
-    pub fn let_go(&mut self) {
-        self.plan = None;
-        self.counted_threads = 0;
-        self.processes.clear();
-    }
-
-    /// Counts whoever is known again; from nothing where events were closed.
-    ///
-    /// # Errors
-    /// As ioctl(2).
-    pub fn resume(&mut self) -> io::Result<()> {
-        self.look_again();
-        match self.paused.take() {
-            None => return Ok(()),
-            Some(Paused::Stopped) => return self.stop(false),
-            Some(Paused::Closed) => {}
-        }
-        let known: Vec<(Pid, Tid)> = self
-            .processes
-            .iter()
-            .flat_map(|(pid, process)| process.threads.keys().map(|tid| (*pid, *tid)))
-            .collect();
-        for (pid, tid) in known {
-            let counters = self.open_counters(tid);
-            let process = self.processes.get_mut(&pid);
-            if let Some(thread) = process.and_then(|process| process.threads.get_mut(&tid)) {
-                thread.counters = counters;
-            }
-        }
-        Ok(())
     }
 
     /// Counts that were told do not hold any more, whether their threads run or not.

@@ -1,0 +1,62 @@
+//! Ending the counting of threads, for a while or for good.
+
+use std::io;
+
+use rondpoint_core::{Pid, Tid};
+
+use super::super::pause::Paused;
+use super::super::threads::ThreadPlan;
+use super::Tasks;
+
+impl Tasks {
+    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many.
+    /// One that is born meanwhile is counted.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn pause(&mut self) -> io::Result<()> {
+        let events = self.plan.as_ref().map_or(0, ThreadPlan::events);
+        let way = Paused::of(self.counted_threads * events);
+        self.paused = Some(way);
+        self.look_again();
+        if way == Paused::Stopped {
+            return self.stop(true);
+        }
+        self.threads().for_each(|thread| thread.counters = None);
+        self.counted_threads = 0;
+        Ok(())
+    }
+
+    /// Counts nothing any more, and forgets all processes with what is open of them.
+    pub fn let_go(&mut self) {
+        self.plan = None;
+        self.counted_threads = 0;
+        self.processes.clear();
+    }
+
+    /// Counts whoever is known again; from nothing where events were closed.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn resume(&mut self) -> io::Result<()> {
+        self.look_again();
+        match self.paused.take() {
+            None => return Ok(()),
+            Some(Paused::Stopped) => return self.stop(false),
+            Some(Paused::Closed) => {}
+        }
+        let known: Vec<(Pid, Tid)> = self
+            .processes
+            .iter()
+            .flat_map(|(pid, process)| process.threads.keys().map(|tid| (*pid, *tid)))
+            .collect();
+        for (pid, tid) in known {
+            let counters = self.open_counters(tid);
+            let process = self.processes.get_mut(&pid);
+            if let Some(thread) = process.and_then(|process| process.threads.get_mut(&tid)) {
+                thread.counters = counters;
+            }
+        }
+        Ok(())
+    }
+}
