@@ -1,12 +1,8 @@
 //! `./x bench`: benchmarks, which are never tests.
 
-use std::env;
-use std::process::Command;
-
 use anyhow::{Context as _, Result, bail};
 
-use crate::lab;
-use crate::tidy::root;
+use crate::{cargo, lab};
 
 /// What `./x bench` takes.
 #[derive(clap::Args)]
@@ -31,13 +27,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let [first, rest @ ..] = &arguments.arguments[..]
         && let Some(command) = in_the_lab(first)
     {
-        return lab::become_runner([command].into_iter().chain(rest.iter().map(String::as_str)));
+        let rest = rest.iter().map(String::as_str);
+        return lab::become_runner(&[command].into_iter().chain(rest).collect::<Vec<_>>());
     }
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(root())
-        .args(["bench", "--workspace", "--bench", "*", "--"])
-        .args(&arguments.arguments);
+    let mut command = cargo::command();
+    command.args(["bench", "--workspace", "--bench", "*", "--"]).args(&arguments.arguments);
     let status = command.status().context("cargo: cannot run")?;
     if !status.success() {
         bail!("a benchmark failed");

@@ -7,7 +7,6 @@
 
 mod smoke;
 
-use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use object::Architecture;
 
+use crate::cargo;
 use crate::lab::target_folder;
 use crate::test::Tally;
 use crate::tidy::root;
@@ -59,7 +59,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let mut sums = String::new();
     for target in TARGETS.iter().filter(asked) {
-        eprintln!("building rondpoint for {} …", target.name);
         let name = format!("rondpoint-{}", target.machine);
         let file = folder.join(&name);
         let built = build(target)?;
@@ -93,8 +92,8 @@ fn manual(folder: &Path) -> Result<usize> {
                 .with_context(|| format!("{}: cannot remove", old.display()))?;
         }
     }
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root()).args(["run", "--quiet", "--package", "rondpoint"]);
+    let mut command = cargo::command();
+    command.args(["run", "--quiet", "--package", "rondpoint"]);
     command.args(["--features", "manual", "--", "manual"]).arg(folder);
     let output = command.output().context("cargo: cannot run")?;
     if !output.status.success() {
@@ -116,12 +115,12 @@ fn commit() -> String {
 fn build(target: &Target) -> Result<PathBuf> {
     provide_target(target)?;
     let folder = target_folder().join("static");
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root()).args(["build", "--quiet", "--release", "--package", "rondpoint"]);
+    let mut command = cargo::command();
+    command.args(["build", "--release", "--package", "rondpoint"]);
     command.args(["--target", target.name, "--target-dir"]).arg(&folder);
     command.env("RONDPOINT_COMMIT", commit());
     command.env("RUSTFLAGS", "-Clinker=rust-lld -Clink-self-contained=yes -Cstrip=symbols");
-    if !command.status().context("cargo: cannot run")?.success() {
+    if !cargo::build(&format!("building rondpoint for {}", target.name), &mut command)? {
         bail!("cannot build rondpoint for {}", target.name);
     }
     Ok(folder.join(target.name).join("release/rondpoint"))

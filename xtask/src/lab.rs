@@ -17,10 +17,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::setup;
-use crate::setup::installed::{FILE_NAME, Installed, cache_folder};
+use crate::progress::{Progress, Unit};
+use crate::setup::installed::{Installed, cache_folder};
 use crate::test::Tally;
 use crate::tidy::root;
+use crate::watched::watched;
+use crate::{cargo, setup};
 
 /// The target that guest programs are built for. Naming it keeps static linking away from build
 /// scripts.
@@ -37,15 +39,28 @@ pub(crate) struct Arguments {
 
 /// Builds, then becomes `rondpoint-lab`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    become_runner(arguments.arguments.iter().map(String::as_str))
+    become_runner(&arguments.arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Builds the parts, then replaces this process by `rondpoint-lab` with `arguments`; returns only
-/// when that fails.
-pub(crate) fn become_runner<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<()> {
-    let program = build()?.join(built::RUNNER);
+/// when that fails. Help needs `rondpoint-lab` alone, and no setup.
+pub(crate) fn become_runner(arguments: &[&str]) -> Result<()> {
+    let program = if asks_for_help(arguments) {
+        let target = target_folder();
+        cargo_build("building the lab's command", &target, &["rondpoint-lab"], None)?;
+        target.join("release").join(built::RUNNER)
+    } else {
+        build()?.join(built::RUNNER)
+    };
     let error = Command::new(&program).args(arguments).exec();
     Err(error).with_context(|| format!("{}: cannot run", program.display()))
+}
+
+/// Whether the lab's command or one of its subcommands is asked for help. Behind the subcommand's
+/// own options a program may follow, with a `--help` of its own.
+fn asks_for_help(arguments: &[&str]) -> bool {
+    let is_help = |word: &&str| matches!(*word, "-h" | "--help" | "-V" | "--version");
+    arguments.iter().take(2).any(is_help) || arguments.is_empty()
 }
 
 /// The lab's own checks, each printed with target, measured value and verdict; their exit status
@@ -98,29 +113,24 @@ pub(crate) fn check_pmu() -> Result<Tally> {
     Ok(Tally::one(passed))
 }
 
-/// Whether the parts are there already, perhaps of an older state.
-pub(crate) fn was_built() -> bool {
-    target_folder().join("lab").join(built::RUNNER).is_file()
-}
-
 /// Cargo's folder for what is built.
 pub(crate) fn target_folder() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    let asked = env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
+    // Cargo runs in the repository's folder and would take a relative one as beneath that.
+    let asked = asked.and_then(|folder| std::path::absolute(folder).ok());
+    asked.unwrap_or_else(|| root().join("target"))
 }
 
-/// Builds every part, where something changed. Returns the folder that holds them.
+/// Builds every part, where something changed, after the setup where that has not been made.
+/// Returns the folder that holds the parts.
 pub(crate) fn build() -> Result<PathBuf> {
-    let cache = cache_folder(|name| env::var(name).ok())?;
-    if !cache.join(FILE_NAME).exists() {
-        eprintln!("no setup in {} yet: fetching the lab's parts once", cache.display());
-        setup::run(&setup::Arguments::default())?;
-    }
-    let installed = Installed::load(&cache)?;
     let target = target_folder();
+    let cache = cache_folder(|name| env::var(name).ok())?;
+    let installed = setup::provide(&cache)?;
     let parts = target.join("lab");
     fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
 
-    cargo_build(&target, &["rondpoint-lab", "rondpoint-lab-plugin"], None)?;
+    cargo_build("building the lab", &target, &["rondpoint-lab", "rondpoint-lab-plugin"], None)?;
     let here = target.join("release");
     for name in [built::RUNNER, built::PLUGIN] {
         provide(&here.join(name), &parts.join(name))?;
@@ -128,6 +138,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 
     let guest = target.join("guest");
     cargo_build(
+        "building the guest's programs",
         &guest,
         &["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"],
         Some(GUEST_TARGET),
@@ -143,12 +154,14 @@ pub(crate) fn build() -> Result<PathBuf> {
 }
 
 /// A release build; statically linked where a target is named.
-fn cargo_build(target_folder: &Path, packages: &[&str], static_target: Option<&str>) -> Result<()> {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(root())
-        .args(["build", "--quiet", "--release", "--target-dir"])
-        .arg(target_folder);
+fn cargo_build(
+    title: &str,
+    target_folder: &Path,
+    packages: &[&str],
+    static_target: Option<&str>,
+) -> Result<()> {
+    let mut command = cargo::command();
+    command.args(["build", "--release", "--target-dir"]).arg(target_folder);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     // A commit in the program would make another guest of each, and no run could be taken from the
     // cache.
@@ -156,8 +169,7 @@ fn cargo_build(target_folder: &Path, packages: &[&str], static_target: Option<&s
     if let Some(target) = static_target {
         command.args(["--target", target]).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
     }
-    let status = command.status().context("cargo: cannot run")?;
-    if !status.success() {
+    if !cargo::build(title, &mut command)? {
         bail!("cannot build {}", packages.join(", "));
     }
     Ok(())
@@ -184,21 +196,22 @@ fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
     let text = |name| env::var(name).unwrap_or_default();
     // Debian's headers come with type information that only pahole could extend; the driver needs
     // none.
-    let output = Command::new("make")
-        .arg("-C")
+    let mut progress = Progress::new("building the guest's driver", Unit::Pieces("files"), 0);
+    let mut make = Command::new("make");
+    make.arg("-C")
         .arg(&installed.kernel.headers)
         .arg(format!("M={}", folder.display()))
         .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "--no-print-directory", "modules"])
         .env_remove("MAKEFLAGS")
-        .envs(installed.environment(&text("PATH"), &text("LD_LIBRARY_PATH")))
-        .output()
-        .context("make: cannot run")?;
+        .envs(installed.environment(&text("PATH"), &text("LD_LIBRARY_PATH")));
+    let output = watched(&mut make, || progress.tick())?;
     if !output.status.success() {
         bail!(
             "cannot build the guest driver:\n{}",
             String::from_utf8_lossy(&output.stderr).trim_end()
         );
     }
+    progress.finish();
     Ok(folder.join(built::DRIVER))
 }
 
@@ -213,4 +226,18 @@ fn provide(source: &Path, copy: &Path) -> Result<()> {
     let partial = copy.with_extension(format!("partial-{}", std::process::id()));
     fs::copy(source, &partial).with_context(|| format!("{}: cannot write", partial.display()))?;
     fs::rename(&partial, copy).with_context(|| format!("{}: cannot rename", partial.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_of_the_lab_is_told_from_that_of_a_program() {
+        assert!(asks_for_help(&[]));
+        assert!(asks_for_help(&["--version"]));
+        assert!(asks_for_help(&["demo", "--help"]));
+        assert!(!asks_for_help(&["demo", "--quick"]));
+        assert!(!asks_for_help(&["run", "--", "app", "--help"]));
+    }
 }

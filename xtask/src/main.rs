@@ -4,13 +4,18 @@
 //! failed, 2 bad usage.
 
 mod bench;
+mod cargo;
 mod demo;
 mod dist;
 mod lab;
+#[path = "../../lab/runner/src/progress.rs"]
+#[cfg_attr(not(test), expect(dead_code, reason = "only the runner appends a forecast to a line"))]
+mod progress;
 mod replay;
 mod setup;
 mod test;
 mod tidy;
+mod watched;
 
 use std::process::ExitCode;
 

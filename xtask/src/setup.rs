@@ -3,6 +3,8 @@
 //! The steps, each of which can be interrupted and is not repeated when it is done: check this
 //! machine, fetch the package lists, say what will be fetched, fetch, unpack, check what was
 //! unpacked, write `setup.toml`.
+//!
+//! Everything that it says goes to standard error: other commands run it and print results.
 
 mod apt;
 mod elf;
@@ -25,6 +27,8 @@ use anyhow::{Context as _, Result, bail};
 use apt::{Download, PrivateRoot};
 use installed::Installed;
 use plan::Plan;
+
+use crate::progress::{Progress, Unit, rough};
 
 /// What `./x setup` takes.
 #[derive(Default, clap::Args)]
@@ -53,6 +57,15 @@ const UNPACK_BYTES_PER_S: f64 = 10e6;
 /// Download speed for the forecast where apt reports none.
 const UNKNOWN_BYTES_PER_S: f64 = 5e6;
 
+/// What is set up in `cache`, after the whole of `./x setup` where that is still to be done.
+pub(crate) fn provide(cache: &Path) -> Result<Installed> {
+    if !cache.join(installed::FILE_NAME).exists() {
+        eprintln!("no setup in {} yet: fetching the lab's parts, once", cache.display());
+        run(&Arguments::default())?;
+    }
+    Ok(Installed::load(cache)?)
+}
+
 /// The whole of `./x setup`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let cache = installed::cache_folder(|name| std::env::var(name).ok())?;
@@ -62,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let may_be_done = !arguments.refresh && !arguments.dry_run;
     if may_be_done && let Ok(installed) = Installed::load(&cache) {
         report(&installed, &cache)?;
-        println!("nothing to do (./x setup --refresh looks for newer packages)");
+        eprintln!("nothing to do (./x setup --refresh looks for newer packages)");
         return Ok(());
     }
     system::check()?;
@@ -70,7 +83,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let _lock = lock(&cache)?;
     check_space(LISTS_BYTES, &cache)?;
     let apt = private_root(&cache)?;
-    println!("fetching Debian's package lists (about 10 MB) …");
     let speed = apt.update()?;
     let plan = Plan::choose(&apt, system::find_program("x86_64-linux-gnu-gcc-12").is_none())?;
     let missing = announce(&plan, &apt.archives(), &cache, speed);
@@ -81,8 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !missing.is_empty() {
         apt.fetch(&missing)?;
     }
-    let trees = plan.groups.iter().map(|group| unpack::unpack(group, &apt.archives(), &cache));
-    let trees = trees.collect::<Result<Vec<_>>>()?;
+    let trees = unpack_all(&plan, &apt.archives(), &cache)?;
     let installed = record::describe(&plan, &trees)?;
     record::write(installed, &cache)?;
     tidy_up(&apt, &trees, &cache)?;
@@ -94,7 +105,7 @@ fn lock(cache: &Path) -> Result<File> {
     let path = cache.join("setup.lock");
     let file = File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
     if file.try_lock().is_err() {
-        println!("another setup works in {}; waiting for it …", cache.display());
+        eprintln!("another setup works in {}; waiting for it …", cache.display());
         file.lock().with_context(|| format!("{}: cannot lock", path.display()))?;
     }
     Ok(file)
@@ -128,7 +139,7 @@ fn announce<'plan>(
     for group in &plan.groups {
         let bytes: u64 = group.downloads.iter().map(|download| download.bytes).sum();
         let state = if is_unpacked(group) { ", already unpacked" } else { "" };
-        println!(
+        eprintln!(
             "  {:<7} {:>3} packages, {:>4.0} MB{state}",
             group.name,
             group.downloads.len(),
@@ -137,21 +148,21 @@ fn announce<'plan>(
     }
     let missing: Vec<_> = wanted.iter().copied().filter(|download| !is_here(download)).collect();
     if wanted.is_empty() {
-        println!("nothing to fetch: these are the newest");
+        eprintln!("nothing to fetch: these are the newest");
         return missing;
     }
     let bytes: u64 = missing.iter().map(|download| download.bytes).sum();
     let packed: u64 = wanted.iter().map(|download| download.bytes).sum();
     let seconds =
         bytes as f64 / speed.unwrap_or(UNKNOWN_BYTES_PER_S) + packed as f64 / UNPACK_BYTES_PER_S;
-    println!(
+    eprintln!(
         "will fetch {} packages, {:.0} MB (apt's numbers), and unpack them into {} (about {:.0} MB); \
          roughly {} at the speed just seen. Nothing else on this machine is changed.",
         missing.len(),
         megabytes(bytes),
         cache.display(),
         megabytes(packed * UNPACKED_PER_PACKED),
-        duration(seconds),
+        rough(seconds),
     );
     missing
 }
@@ -160,12 +171,21 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-fn duration(seconds: f64) -> String {
-    if seconds < 90.0 {
-        format!("{:.0} s", seconds.max(1.0))
-    } else {
-        format!("{:.0} min", seconds / 60.0)
-    }
+/// Unpacks every group. Returns the trees' folders.
+fn unpack_all(plan: &Plan, archives: &Path, cache: &Path) -> Result<Vec<PathBuf>> {
+    let pending = plan.groups.iter().filter(|group| !cache.join(group.folder()).exists());
+    let total = pending.flat_map(|group| &group.downloads).map(|download| download.bytes).sum();
+    let mut progress = Progress::new("unpacking", Unit::Bytes, total);
+    let mut done = 0;
+    let mut unpacked = |bytes| {
+        done += bytes;
+        progress.at(done, total);
+    };
+    let trees =
+        plan.groups.iter().map(|group| unpack::unpack(group, archives, cache, &mut unpacked));
+    let trees = trees.collect::<Result<Vec<_>>>()?;
+    progress.finish();
+    Ok(trees)
 }
 
 /// Bytes that fetching and unpacking will take.
@@ -210,12 +230,12 @@ fn tidy_up(apt: &PrivateRoot, trees: &[PathBuf], cache: &Path) -> Result<()> {
 fn report(installed: &Installed, cache: &Path) -> Result<()> {
     let (qemu, kernel) = (&installed.host.qemu_version, &installed.kernel.release);
     let programs = installed.guest.programs.len();
-    println!(
+    eprintln!(
         "lab parts in {}: QEMU {qemu}, guest kernel {kernel}, {programs} guest programs",
         cache.display()
     );
     for difference in tested::differences(installed)? {
-        println!("note: {difference}");
+        eprintln!("note: {difference}");
     }
     Ok(())
 }

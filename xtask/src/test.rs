@@ -3,15 +3,13 @@
 //! A stage that fails does not keep the later ones from running; one that cannot run counts as
 //! failed, so that nothing is skipped silently.
 
-use std::env;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::tidy::root;
-use crate::{dist, lab, replay, setup};
+use crate::{cargo, dist, lab, replay, setup};
 
 /// What `./x test` takes.
 #[derive(clap::Args)]
@@ -49,7 +47,7 @@ const FEATURES: [&str; 2] = ["--features", "rondpoint/manual"];
 const STAGES: [Stage; 4] = [
     ("formatting", || cargo(&["fmt", "--all", "--", "--check"])),
     ("lints", || {
-        let what = ["clippy", "--quiet", "--workspace", "--all-targets"];
+        let what = ["clippy", "--workspace", "--all-targets"];
         cargo(&[&what[..], &FEATURES, &["--", "-Dwarnings"]].concat())
     }),
     ("tests of every crate", workspace_tests),
@@ -104,21 +102,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// One cargo command as one check; its output goes to the terminal.
 fn cargo(arguments: &[&str]) -> Result<Tally> {
-    let status = cargo_command(arguments).status().context("cargo: cannot run")?;
-    Ok(Tally::one(status.success()))
-}
-
-fn cargo_command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(root());
-    command
+    let title = format!("cargo {}", arguments[0]);
+    Ok(Tally::one(cargo::build(&title, cargo::command().args(arguments))?))
 }
 
 /// Unit, integration and documentation tests of all crates: shows what fails, counts all.
 fn workspace_tests() -> Result<Tally> {
-    let mut command =
-        cargo_command(&[&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat());
-    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo: cannot run")?;
+    let arguments = [&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat();
+    // Shows the progress of the build. The command below counts its errors.
+    cargo::build("building the tests", cargo::command().args(&arguments).arg("--no-run"))?;
+    let mut command = cargo::command();
+    let mut child =
+        command.args(&arguments).stdout(Stdio::piped()).spawn().context("cargo: cannot run")?;
     let output = BufReader::new(child.stdout.take().expect("was piped"));
     let mut tally = Tally::default();
     for line in output.lines() {

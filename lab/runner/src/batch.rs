@@ -1,9 +1,9 @@
 //! Many runs, side by side: each a boot of its own, from the cache of results where it is there.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -13,10 +13,14 @@ use crate::cache::Cache;
 use crate::configuration::{self, Configuration, RECORD_PATH, REPORT_PATH};
 use crate::initramfs::Initramfs;
 use crate::lab::Lab;
+use crate::progress::{Progress, Unit};
 use crate::result::{RunResult, summarise};
 use crate::side_by_side::side_by_side;
 use crate::vm::{Boot, Record};
 use crate::whole::whole;
+
+/// Pause between two looks at the clock while runs are being emulated.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Machines that are emulated side by side unless told: one for each core, as each needs one.
 pub(crate) fn default_jobs() -> usize {
@@ -57,6 +61,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) cache: Option<Cache>,
     /// Where Rondpoint's records and reports go; they are not in the cache.
     pub(crate) keep: Option<&'a Path>,
+    /// Whether this is the only batch at work, so that the terminal's last line is its own.
+    pub(crate) alone: bool,
 }
 
 /// One run.
@@ -89,15 +95,40 @@ impl Batch<'_> {
     /// Carries all tasks out, `jobs` at a time; results are in the tasks' order. The first failure
     /// ends the rest.
     pub(crate) fn all(&self, tasks: &[Task<'_>], jobs: usize) -> Result<Vec<RunResult>> {
-        let finished = AtomicUsize::new(0);
-        side_by_side(tasks.len(), jobs, |index| {
-            let started = Instant::now();
-            let Done { result, cached } =
-                self.one(&tasks[index]).with_context(|| tasks[index].name())?;
-            let finished = finished.fetch_add(1, Ordering::Relaxed) + 1;
-            progress(&tasks[index], (finished, tasks.len()), started.elapsed(), cached);
-            Ok(result)
-        })
+        let total = tasks.len() as u64;
+        let progress = Progress::new("emulating", Unit::Pieces("runs"), total);
+        let progress = if self.alone { progress } else { progress.without_bar() };
+        let progress = Mutex::new((progress, 0));
+        let locked = || progress.lock().expect("no thread panics with the progress");
+        let (end, ended) = mpsc::channel::<()>();
+        let results = std::thread::scope(|scope| {
+            if self.alone {
+                scope.spawn(move || {
+                    while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                        locked().0.tick();
+                    }
+                });
+            }
+            let results = side_by_side(tasks.len(), jobs, |index| {
+                let started = Instant::now();
+                let done = self.one(&tasks[index]).with_context(|| tasks[index].name())?;
+                let (progress, finished) = &mut *locked();
+                *finished += 1;
+                progress.advance(*finished, total);
+                let line = line(&tasks[index], (*finished, total), started.elapsed(), done.cached);
+                let forecast = progress.forecast().filter(|_| self.alone && *finished < total);
+                progress.tell(&forecast.map_or(line.clone(), |left| format!("{line}; {left}")));
+                Ok(done.result)
+            });
+            drop(end);
+            results
+        });
+        let (progress, _) = progress.into_inner().expect("no thread panics with the progress");
+        match self.alone && results.is_ok() {
+            true => progress.finish(),
+            false => progress.clear(),
+        }
+        results
     }
 
     fn one(&self, task: &Task<'_>) -> Result<Done> {
@@ -151,9 +182,9 @@ fn keep(folder: &Path, task: &Task<'_>, record: &Record) -> Result<()> {
     Ok(())
 }
 
-fn progress(task: &Task<'_>, (done, total): (usize, usize), took: Duration, cached: bool) {
+/// `[3/20] k-means, numad, seed 1: 17 s`.
+fn line(task: &Task<'_>, (done, total): (u64, u64), took: Duration, cached: bool) -> String {
     let how =
         if cached { "from the cache".to_owned() } else { format!("{:.0} s", took.as_secs_f64()) };
-    // Progress is for people; nobody needs to know that it could not be shown.
-    let _ = writeln!(std::io::stderr(), "[{done}/{total}] {}: {how}", task.name());
+    format!("[{done}/{total}] {}: {how}", task.name())
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
-use crate::progress::WorkUnit;
+use crate::last_third::WorkUnit;
 use crate::result::RunResult;
 
 /// One configuration's runs.
@@ -118,7 +118,7 @@ pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::LastThird;
+    use crate::last_third::LastThird;
     use crate::result::sample_run;
 
     #[test]

@@ -144,6 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         limit: LIMIT,
         cache: arguments.series.cache(&lab)?,
         keep: None,
+        alone: true,
     };
     let tasks = tasks(&guest, &commands, arguments.series.seeds);
     let results = batch.all(&tasks, arguments.series.jobs)?;
@@ -282,7 +283,7 @@ fn failures(programs: &[ProgramReport]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::{LastThird, WorkUnit};
+    use crate::last_third::{LastThird, WorkUnit};
     use crate::result::sample_run;
 
     /// First touch takes 2 s; the others in their order 1, 2, 2 and 0.5 s. numad moves nothing but

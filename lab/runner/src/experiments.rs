@@ -112,7 +112,7 @@ impl<'a> Laboratory<'a> {
         let mut guest = configuration::base(&lab.installed, &lab.built)?;
         let program = program::bring(&lab.built.workloads, &mut guest)?;
         let cache = arguments.series.cache(lab)?;
-        let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None };
+        let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None, alone: true };
         let (seeds, jobs) = (arguments.series.seeds, arguments.series.jobs);
         Ok(Self { experiment, machine, batch, guest, program, seeds, jobs })
     }

@@ -16,6 +16,7 @@ mod experiments;
 mod initramfs;
 mod installed;
 mod lab;
+mod last_third;
 mod leash;
 mod live;
 mod machine_arguments;
@@ -23,6 +24,7 @@ mod movers;
 mod physics;
 mod product;
 mod program;
+#[cfg_attr(not(test), expect(dead_code, reason = "only xtask counts bytes"))]
 mod progress;
 mod render;
 mod result;

@@ -1,156 +1,242 @@
-//! How fast a run is in its last third.
+//! Progress of a long step on standard error: a bar on a terminal, a line every few seconds in a
+//! log.
 //!
-//! Whoever moves pages at run time first has to watch, so the whole run says how long that took and
-//! the last third says what it brought. The third is one of the *work*, not of the time: so every
-//! placement is timed over the same piece of work, also where rounds differ from each other.
+//! Standard output stays free for results. `xtask` shares this file.
 //!
-//! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: when each round
-//! ended, seconds from the first one's start. Short rounds may be told in steps: a line
-//! `rounds_each=4` says that each end stands for four of them. Other programs are taken at their
-//! instructions, those of all vCPUs. Instructions are no progress (a thread that spins retires them
-//! too, and so does a manager beside the program), so such a figure says so.
+//! ```text
+//! fetching packages  [========>               ] 57 of 142 MB, about 12 s left
+//! ```
 
-use rondpoint_lab_init::Measurement;
-use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
 
-/// Fewer rounds than this have no last third worth the name.
-const FEWEST_ROUNDS: usize = 3;
-/// How the line of round ends begins.
-const ROUND_ENDS: &str = "round_ends_s=";
-/// How the line begins that says how many rounds each of these ends stands for; without it, one.
-const ROUNDS_EACH: &str = "rounds_each=";
+/// Pause between two lines in a log.
+const LOG_PAUSE: Duration = Duration::from_secs(15);
+/// Pause between two drawings of the bar.
+const BAR_PAUSE: Duration = Duration::from_millis(200);
+/// Columns of the bar itself.
+const BAR_COLUMNS: u64 = 24;
+/// A forecast is shown after this time and this share of the work.
+const FORECAST_AFTER: Duration = Duration::from_secs(3);
+const FORECAST_SHARE: f64 = 0.03;
+/// Shorter steps end without a line.
+const WORTH_A_LINE: Duration = Duration::from_secs(2);
 
-/// What work is counted in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum WorkUnit {
-    /// Rounds that the program finished, by its own account.
-    Rounds,
-    /// Instructions of all vCPUs: the program's, the kernel's, and a manager's.
-    Instructions,
+/// What the work is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Bytes, shown as MB.
+    Bytes,
+    /// Things with a name in the plural, such as `crates`.
+    Pieces(&'static str),
 }
 
-/// Work done per guest second in the last third of the work.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LastThird {
-    pub(crate) unit: WorkUnit,
-    pub(crate) per_s: f64,
+/// One long step.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    title: String,
+    unit: Unit,
+    /// The whole of the work in units; 0 where it is not known.
+    total: u64,
+    done: u64,
+    started: Instant,
+    shown: Instant,
+    bar: bool,
 }
 
-impl LastThird {
-    /// From what the program printed, else from what the plugin measured.
-    pub(crate) fn of(stdout: &str, measurement: &Measurement) -> Option<Self> {
-        let rounds = round_ends(stdout).filter(|ends| ends.len() >= FEWEST_ROUNDS);
-        let (unit, points) = match rounds.zip(rounds_each(stdout)) {
-            Some((ends, each)) => {
-                let point = |(index, end)| ((index + 1) as f64 * each, end);
-                (WorkUnit::Rounds, ends.into_iter().enumerate().map(point).collect())
-            }
-            None => (WorkUnit::Instructions, instructions(measurement)),
+impl Progress {
+    /// A step that begins now. `total` is 0 where it is not known yet.
+    pub(crate) fn new(title: &str, unit: Unit, total: u64) -> Self {
+        let draws = std::env::var_os("TERM").is_some_and(|name| name != "dumb");
+        let now = Instant::now();
+        Self {
+            title: title.to_owned(),
+            unit,
+            total,
+            done: 0,
+            started: now,
+            shown: now,
+            bar: draws && std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// The same step as lines only, for one of several that share the terminal.
+    pub(crate) fn without_bar(self) -> Self {
+        Self { bar: false, ..self }
+    }
+
+    /// Takes note of `done` of `total` units, and shows nothing.
+    pub(crate) fn advance(&mut self, done: u64, total: u64) {
+        (self.done, self.total) = (done, total);
+    }
+
+    /// Takes note of `done` of `total` units, and shows them if the last line is old enough.
+    pub(crate) fn at(&mut self, done: u64, total: u64) {
+        self.advance(done, total);
+        let pause = if self.bar { BAR_PAUSE } else { LOG_PAUSE };
+        if self.shown.elapsed() >= pause {
+            self.show();
+        }
+    }
+
+    /// Shows the passing of time where the work itself reports nothing.
+    pub(crate) fn tick(&mut self) {
+        self.at(self.done, self.total);
+    }
+
+    /// Prints a line that stays above the bar.
+    pub(crate) fn tell(&mut self, line: &str) {
+        self.clear();
+        // Progress is for people: a closed terminal stops no work.
+        let _ = writeln!(std::io::stderr(), "{line}");
+        self.shown = Instant::now();
+        if self.bar {
+            self.show();
+        }
+    }
+
+    /// Ends the step with one line that says what it took, unless it took a moment only.
+    pub(crate) fn finish(self) {
+        self.clear();
+        let elapsed = self.started.elapsed();
+        if elapsed >= WORTH_A_LINE {
+            let _ = writeln!(std::io::stderr(), "{}", self.last_line(elapsed));
+        }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn clear(&self) {
+        if self.bar {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// The time that is left, if the rest of the work goes on at the mean speed so far.
+    pub(crate) fn forecast(&self) -> Option<String> {
+        let seconds = seconds_left(self.done, self.total, self.started.elapsed())?;
+        Some(format!("about {} left", rough(seconds)))
+    }
+
+    fn show(&mut self) {
+        let line = self.line(self.started.elapsed());
+        let _ = match self.bar {
+            true => write!(std::io::stderr(), "\r\x1b[K{line}"),
+            false => writeln!(std::io::stderr(), "{line}"),
         };
-        Some(Self { unit, per_s: rate(&points)? })
+        let _ = std::io::stderr().flush();
+        self.shown = Instant::now();
     }
 
-    /// Speed relative to another run of the same program, if both count the same kind of work.
-    pub(crate) fn relative_to(&self, base: &Self) -> Option<f64> {
-        (self.unit == base.unit).then(|| self.per_s / base.per_s)
+    /// The line to show after `elapsed`.
+    fn line(&self, elapsed: Duration) -> String {
+        let mut line = self.title.clone();
+        if self.bar && self.total > 0 {
+            let filled = (BAR_COLUMNS * self.done.min(self.total) / self.total) as usize;
+            let _ = write!(line, "  [{:<24}] ", "=".repeat(filled));
+        } else {
+            line.push_str(": ");
+        }
+        if self.done > 0 || self.total > 0 {
+            let total = Some(self.total).filter(|total| *total > 0);
+            line.push_str(&amount(self.unit, self.done, total));
+            line.push_str(", ");
+        }
+        match seconds_left(self.done, self.total, elapsed) {
+            Some(seconds) => {
+                let _ = write!(line, "about {} left", rough(seconds));
+            }
+            None => {
+                let _ = write!(line, "{} so far", rough(elapsed.as_secs_f64()));
+            }
+        }
+        line
+    }
+
+    fn last_line(&self, elapsed: Duration) -> String {
+        let took = rough(elapsed.as_secs_f64());
+        match self.done {
+            0 => format!("{}: {took}", self.title),
+            done => format!("{}: {} in {took}", self.title, amount(self.unit, done, None)),
+        }
     }
 }
 
-/// The numbers of the last line of round ends, if they rise. Rounds of two threads may end in the
-/// same microsecond.
-pub(crate) fn round_ends(stdout: &str) -> Option<Vec<f64>> {
-    let line = last(stdout, ROUND_ENDS)?;
-    let ends: Vec<f64> =
-        line.trim().split(',').map(|end| end.parse().ok()).collect::<Option<_>>()?;
-    let rise = ends.windows(2).all(|pair| pair[0] <= pair[1]) && ends.first() > Some(&0.0);
-    rise.then_some(ends)
-}
-
-/// How many rounds each end stands for, unless that is no number.
-fn rounds_each(stdout: &str) -> Option<f64> {
-    let Some(number) = last(stdout, ROUNDS_EACH) else { return Some(1.0) };
-    number.trim().parse::<u32>().ok().filter(|each| *each > 0).map(f64::from)
-}
-
-/// What the last line says that begins so.
-fn last<'a>(stdout: &'a str, head: &str) -> Option<&'a str> {
-    stdout.lines().rev().find_map(|line| line.strip_prefix(head))
-}
-
-/// Rounds a second between two times, by the ends of the rounds.
-pub(crate) fn pace(ends: &[f64], from: f64, to: f64) -> f64 {
-    ends.iter().filter(|end| (from..to).contains(*end)).count() as f64 / (to - from)
-}
-
-/// Work done and seconds gone at the end of each slice.
-fn instructions(measurement: &Measurement) -> Vec<(f64, f64)> {
-    let mut sum = 0;
-    let mut point = |slice: &rondpoint_lab_init::Slice| {
-        sum += slice.instructions;
-        (sum as f64, slice.end_ns.saturating_sub(measurement.begin_ns) as f64 / 1e9)
+/// `57 of 142 MB`, `3 of 20 runs`, or without the whole where that is not known.
+fn amount(unit: Unit, done: u64, total: Option<u64>) -> String {
+    let (scale, name) = match unit {
+        Unit::Bytes => (1e6, "MB"),
+        Unit::Pieces(name) => (1.0, name),
     };
-    measurement.slices.iter().map(&mut point).collect()
+    let scaled = |number: u64| format!("{:.0}", number as f64 / scale);
+    let of = total.map(|total| format!(" of {}", scaled(total))).unwrap_or_default();
+    format!("{}{of} {name}", scaled(done))
 }
 
-/// Work per second in the last third of the work, from points of (work done, seconds gone) that
-/// rise; between two points work goes on evenly.
-fn rate(points: &[(f64, f64)]) -> Option<f64> {
-    let &(work, end) = points.last()?;
-    let from = work * 2.0 / 3.0;
-    let after = points.iter().position(|(done, _)| *done >= from)?;
-    let (done, time) = if after == 0 { (0.0, 0.0) } else { points[after - 1] };
-    let (next_done, next_time) = points[after];
-    let begin = time + (next_time - time) * (from - done) / (next_done - done);
-    let rate = (work - from) / (end - begin);
-    (rate.is_finite() && rate > 0.0).then_some(rate)
+/// Seconds that the rest takes at the mean speed so far. `None` where it is too early to say.
+fn seconds_left(done: u64, total: u64, elapsed: Duration) -> Option<f64> {
+    let share = done as f64 / total as f64;
+    let known = total > 0 && elapsed >= FORECAST_AFTER && share >= FORECAST_SHARE;
+    known.then(|| (elapsed.as_secs_f64() * (1.0 - share) / share).max(0.0))
+}
+
+/// A duration as people say it: seconds below 90, then minutes.
+pub(crate) fn rough(seconds: f64) -> String {
+    if seconds < 90.0 {
+        format!("{:.0} s", seconds.max(1.0))
+    } else {
+        format!("{:.0} min", seconds / 60.0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rondpoint_lab_init::Slice;
-
     use super::*;
 
-    fn measured(slices: &[(u64, u64)]) -> Measurement {
-        let slice = |&(end_ns, instructions)| Slice { end_ns, instructions, ..Slice::default() };
-        Measurement {
-            begin_ns: 1_000_000_000,
-            slices: slices.iter().map(slice).collect(),
-            ..Measurement::default()
-        }
+    fn step(bar: bool, unit: Unit, done: u64, total: u64) -> Progress {
+        let mut step = Progress::new("fetching", unit, total).without_bar();
+        step.advance(done, total);
+        Progress { bar, ..step }
+    }
+
+    #[track_caller]
+    fn check(step: &Progress, seconds: u64, expected: &str) {
+        assert_eq!(step.line(Duration::from_secs(seconds)), expected);
     }
 
     #[test]
-    fn the_last_third_of_the_rounds_is_timed() {
-        let of = |stdout: &str| LastThird::of(stdout, &measured(&[])).expect("rounds").per_s;
-        // Four rounds of a second each, then two of half a second.
-        assert_eq!(of("round_ends_s=1,2,3,4,4.5,5\nresult=ok"), 2.0);
-        // Four rounds: the third begins a third before the third round's end, at 3 - 1/3.
-        let per_s = of("round_ends_s=1,2,3,5\n");
-        assert!((per_s - (4.0 / 3.0) / (2.0 + 1.0 / 3.0)).abs() < 1e-12, "{per_s}");
-        // The same pace, told in steps, and two ends in one microsecond.
-        assert_eq!(of("rounds_each=4\nround_ends_s=1,2,3\nrounds_each=4\n"), 4.0);
-        assert_eq!(of("round_ends_s=1,1,2,2,3,3"), 2.0);
+    fn a_log_line_says_what_how_far_and_how_long() {
+        let half = step(false, Unit::Bytes, 71_000_000, 142_000_000);
+        check(&half, 20, "fetching: 71 of 142 MB, about 20 s left");
+        let runs = step(false, Unit::Pieces("runs"), 4, 20);
+        check(&runs, 60, "fetching: 4 of 20 runs, about 4 min left");
     }
 
     #[test]
-    fn without_rounds_it_is_instructions_and_says_so() {
-        let slices = [(2_000_000_000, 200), (3_000_000_000, 50), (4_000_000_000, 50)];
-        let unclear = ["1,2", "2,1,3", "now", "1,2,3\nrounds_each=0", "1,2,3\nrounds_each=few"];
-        let unclear = unclear.map(|ends| format!("round_ends_s={ends}\n"));
-        for stdout in unclear.iter().map(String::as_str).chain([""]) {
-            let third = LastThird::of(stdout, &measured(&slices)).expect("instructions");
-            assert_eq!(third, LastThird { unit: WorkUnit::Instructions, per_s: 50.0 });
-        }
-        assert_eq!(LastThird::of("", &measured(&[])), None);
+    fn a_forecast_needs_time_and_work() {
+        let crates = |done, total| step(false, Unit::Pieces("crates"), done, total);
+        check(&crates(1, 100), 60, "fetching: 1 of 100 crates, 60 s so far");
+        check(&crates(50, 100), 2, "fetching: 50 of 100 crates, 2 s so far");
+        check(&crates(7, 0), 60, "fetching: 7 crates, 60 s so far");
+        check(&crates(0, 0), 60, "fetching: 60 s so far");
+        assert_eq!(crates(1, 100).forecast(), None);
     }
 
     #[test]
-    fn rounds_and_instructions_do_not_compare() {
-        let third = |unit, per_s| LastThird { unit, per_s };
-        let base = third(WorkUnit::Rounds, 2.0);
-        assert_eq!(third(WorkUnit::Rounds, 3.0).relative_to(&base), Some(1.5));
-        assert_eq!(third(WorkUnit::Instructions, 3.0).relative_to(&base), None);
+    fn a_bar_is_never_longer_than_its_frame() {
+        let half = step(true, Unit::Pieces("crates"), 50, 100);
+        let bar = format!("{}{}", "=".repeat(12), " ".repeat(12));
+        check(&half, 10, &format!("fetching  [{bar}] 50 of 100 crates, about 10 s left"));
+        let over = step(true, Unit::Pieces("crates"), 120, 100).line(Duration::from_secs(9));
+        assert!(over.contains(&format!("[{}]", "=".repeat(24))), "{over}");
+        assert!(over.ends_with("about 1 s left"), "{over}");
+    }
+
+    #[test]
+    fn the_last_line_says_what_it_took() {
+        let crates = step(false, Unit::Pieces("crates"), 7, 7);
+        assert_eq!(crates.last_line(Duration::from_secs(100)), "fetching: 7 crates in 2 min");
+        let nothing = step(false, Unit::Pieces("crates"), 0, 0);
+        assert_eq!(nothing.last_line(Duration::from_secs(5)), "fetching: 5 s");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rondpoint_lab_init::Ending;
 
 use crate::comparison::{ConfigurationReport, Speed, median};
-use crate::progress::WorkUnit;
+use crate::last_third::WorkUnit;
 use crate::result::RunResult;
 use crate::run::Report;
 
@@ -193,8 +193,8 @@ fn endings(configuration: &ConfigurationReport) -> String {
 mod tests {
     use super::*;
     use crate::configuration::Configuration;
+    use crate::last_third::LastThird;
     use crate::product::ProductReport;
-    use crate::progress::LastThird;
     use crate::result::sample_run;
 
     #[test]

@@ -8,8 +8,8 @@ use rondpoint_machine::Machine;
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::REPORT_PATH;
+use crate::last_third::LastThird;
 use crate::product::ProductReport;
-use crate::progress::LastThird;
 use crate::vm::Record;
 
 /// Bytes of a cache line.

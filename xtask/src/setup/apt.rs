@@ -11,6 +11,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::progress::{Progress, Unit};
+use crate::watched::watched;
+
 /// The folder that apt works in.
 pub(crate) struct PrivateRoot {
     folder: PathBuf,
@@ -56,11 +59,12 @@ impl PrivateRoot {
     /// Fetches the package lists. Returns the speed that apt saw, in bytes per second, where it
     /// says one.
     pub(crate) fn update(&self) -> Result<Option<f64>> {
-        let output = self
-            .command("apt-get")
-            .args(["-q", "update"])
-            .output()
-            .context("apt-get: cannot run")?;
+        let mut command = self.command("apt-get");
+        command.args(["-q", "update"]);
+        let mut progress = Progress::new("fetching Debian's package lists", Unit::Bytes, 0);
+        let lists = self.folder.join("state/lists");
+        let output = watched(&mut command, || progress.at(size(&lists), 0))?;
+        progress.finish();
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
         // apt exits with 0 and keeps old lists when the network is away; the warning tells.
@@ -109,19 +113,28 @@ impl PrivateRoot {
         captured(command)
     }
 
-    /// Fetches `downloads` into the archives folder; apt's own progress goes to the terminal.
+    /// Fetches `downloads` into the archives folder.
     pub(crate) fn fetch(&self, downloads: &[&Download]) -> Result<()> {
         let mut command = self.command("apt-get");
         command.args(["download", "--quiet"]).current_dir(self.archives());
         command.args(
             downloads.iter().map(|download| format!("{}={}", download.name, download.version)),
         );
-        let status = command.stdin(Stdio::null()).status().context("apt-get: cannot run")?;
-        if !status.success() {
+        let total = downloads.iter().map(|download| download.bytes).sum();
+        let here = size(&self.archives());
+        let mut progress = Progress::new("fetching packages", Unit::Bytes, total);
+        let fetched = || size(&self.archives()).saturating_sub(here);
+        let output = watched(&mut command, || progress.at(fetched(), total))?;
+        if !output.status.success() {
+            progress.clear();
+            let errors = String::from_utf8_lossy(&output.stderr);
             bail!(
-                "apt-get could not fetch every package (its message is above); what has arrived is kept, run ./x setup again to go on"
+                "apt-get could not fetch every package; what has arrived is kept, run ./x setup again to go on. apt says: {}",
+                errors.trim()
             );
         }
+        progress.at(fetched(), total);
+        progress.finish();
         Ok(())
     }
 
@@ -159,6 +172,17 @@ fn configuration(folder: &Path) -> String {
          Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
          Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled \"false\";\n"
     )
+}
+
+/// Bytes in the files beneath `folder`. Files that go away meanwhile count as empty.
+fn size(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(file) if file.is_dir() => size(&entry.path()),
+        Ok(file) => file.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
 }
 
 /// Standard output of a command that must succeed.

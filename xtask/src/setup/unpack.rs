@@ -14,9 +14,14 @@ use anyhow::{Context as _, Result, bail};
 
 use super::plan::Group;
 
-/// Unpacks `group` from `archives` into `cache`, unless it is there already. Returns the tree's
-/// folder.
-pub(crate) fn unpack(group: &Group, archives: &Path, cache: &Path) -> Result<PathBuf> {
+/// Unpacks `group` from `archives` into `cache`, unless it is there already, and tells `unpacked`
+/// the size of each package file behind it. Returns the tree's folder.
+pub(crate) fn unpack(
+    group: &Group,
+    archives: &Path,
+    cache: &Path,
+    unpacked: &mut impl FnMut(u64),
+) -> Result<PathBuf> {
     let tree = cache.join(group.folder());
     if tree.exists() {
         return Ok(tree);
@@ -28,7 +33,6 @@ pub(crate) fn unpack(group: &Group, archives: &Path, cache: &Path) -> Result<Pat
     }
     fs::create_dir_all(&partial)
         .with_context(|| format!("{}: cannot create", partial.display()))?;
-    println!("unpacking {}: {} packages", group.name, group.downloads.len());
     check_digests(group, archives)?;
     for download in &group.downloads {
         let archive = archives.join(&download.file);
@@ -42,6 +46,7 @@ pub(crate) fn unpack(group: &Group, archives: &Path, cache: &Path) -> Result<Pat
             let reason = String::from_utf8_lossy(&output.stderr);
             bail!("{}: cannot unpack: {}", archive.display(), reason.trim());
         }
+        unpacked(download.bytes);
     }
     drop_privileged_bits(&partial)?;
     if group.name == "kernel" {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Mean, ProgramReport, Report};
 use crate::comparison::{ConfigurationReport, Speed};
-use crate::progress::WorkUnit;
+use crate::last_third::WorkUnit;
 use crate::render::{INSTRUCTIONS, cell, pages_cells};
 
 /// Columns that a sentence may take.

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::name;
 use super::session::{pages, pages_of, report, run};
 use crate::lab::{Lab, cut_machine};
+use crate::last_third::{pace, round_ends};
 use crate::physics::{Finding, script};
-use crate::progress::{pace, round_ends};
 
 /// The program is on its own for a second, managed for four, and on its own again. Without the
 /// kernel's balancing, which would have moved half of what there is to move before Rondpoint comes,

@@ -9,8 +9,8 @@ use super::name;
 use super::session::{report, round_ends, run};
 use crate::comparison::median;
 use crate::lab::{Lab, cut_machine};
+use crate::last_third::pace;
 use crate::physics::{Finding, script};
-use crate::progress::pace;
 use crate::vm::Record;
 
 /// Four threads, each of which starts one child after the other: alone, and managed. There is

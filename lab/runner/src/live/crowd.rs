@@ -7,8 +7,8 @@ use rondpoint_machine::Machine;
 use super::name;
 use super::session::{first_that_shows, masks, node_of, report, round_ends, run, verdicts};
 use crate::lab::{Lab, cut_machine};
+use crate::last_third::pace;
 use crate::physics::Finding;
-use crate::progress::pace;
 use crate::vm::Record;
 
 /// Two threads for each CPU that meet after every round, some times alone and once managed; and the

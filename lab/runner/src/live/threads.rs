@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::name;
 use super::session::{first_that_shows, report, run, verdicts};
 use crate::lab::{Lab, cut_machine};
+use crate::last_third::{pace, round_ends};
 use crate::physics::{Finding, script};
-use crate::progress::{pace, round_ends};
 use crate::vm::Record;
 
 /// Machines of two nodes with two CPUs each: one for the program, one for the manager and whoever
