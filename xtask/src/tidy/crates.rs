@@ -25,7 +25,7 @@ const CRATES: [Room; 13] = [
     Room {
         folder: "crates/sim",
         licence: PERMISSIVE,
-        may_use: &["rondpoint-core", "rondpoint-machine", "rondpoint-trace"],
+        may_use: &["rondpoint-core", "rondpoint-input", "rondpoint-machine", "rondpoint-trace"],
     },
     Room {
         folder: "crates/rondpoint",

@@ -1,0 +1,79 @@
+//! What may place a workload: Linux's choices, other daemons, the best static placement, or
+//! policies of ours.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rondpoint_trace::PolicyChoice;
+
+/// One row of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Contender {
+    /// Linux: pages lie where they were touched first. Every other is compared with it.
+    FirstTouch,
+    /// `numactl --interleave=all`.
+    Interleave,
+    /// Memory interleaved after the first second.
+    InterleaveLate,
+    /// Linux with automatic NUMA balancing.
+    AutoNuma,
+    /// numad at its shortest interval.
+    Numad,
+    /// The best of many placements that never change.
+    Oracle,
+    /// The controller with these policies, in order of priority.
+    Managed(Vec<PolicyChoice>),
+}
+
+const WORDS: [(&str, Contender); 6] = [
+    ("first-touch", Contender::FirstTouch),
+    ("interleave", Contender::Interleave),
+    ("interleave-late", Contender::InterleaveLate),
+    ("autonuma", Contender::AutoNuma),
+    ("numad", Contender::Numad),
+    ("oracle", Contender::Oracle),
+];
+
+impl FromStr for Contender {
+    type Err = String;
+
+    /// One of the words above, or policies joined by `+`, each `NAME` or `NAME:PRESET`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, contender)) = WORDS.iter().find(|(word, _)| *word == text) {
+            return Ok(contender.clone());
+        }
+        let choices: Vec<PolicyChoice> = text.split('+').map(PolicyChoice::parse).collect();
+        for choice in &choices {
+            choice.make().map_err(|error| {
+                let words: Vec<&str> = WORDS.iter().map(|(word, _)| *word).collect();
+                format!("{error}; or one of {}", words.join(", "))
+            })?;
+        }
+        Ok(Self::Managed(choices))
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((word, _)) = WORDS.iter().find(|(_, contender)| contender == self) {
+            return f.write_str(word);
+        }
+        let Self::Managed(choices) = self else { return Ok(()) };
+        let names: Vec<String> = choices.iter().map(ToString::to_string).collect();
+        f.write_str(&names.join("+"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_policies_are_read_back_as_written() {
+        for text in ["first-touch", "numad", "auto", "carrefour:draft", "sam+nmass"] {
+            assert_eq!(text.parse::<Contender>().map(|it| it.to_string()), Ok(text.to_string()));
+        }
+        let error = "magic".parse::<Contender>().expect_err("unknown");
+        assert!(error.contains("no such policy") && error.contains("first-touch"), "{error}");
+    }
+}

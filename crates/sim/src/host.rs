@@ -1,0 +1,234 @@
+//! The simulated machine as the loop's host: the same loop and controller as on a live one.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use rondpoint_core::controller::Step;
+use rondpoint_core::host::Host;
+use rondpoint_core::limits::GLANCE;
+use rondpoint_core::plan::{Action, NodeMove, Outcome, PageCounts, PageMove, Sampling, StepResult};
+use rondpoint_core::rest::Rest;
+use rondpoint_core::{Nanos, Observation, Pid, Plan};
+
+use crate::plant::Moved;
+use crate::world::World;
+
+/// How much faster a page moves in a bulk of a whole process than one by one: what
+/// docs/BENCHMARKS.md has for pages of 4 KiB.
+const BULK_SPEED: f64 = 1.25;
+/// Time for one change of a mask, ns: a system call and a wake-up.
+const MASK_NS: f64 = 5_000.0;
+
+/// A managed world.
+pub(crate) struct SimHost {
+    pub(crate) world: World,
+    /// Cycles between samples at the highest rate that the policies ask for.
+    full_sampling: Option<u64>,
+    wanted: BTreeMap<Option<Pid>, Sampling>,
+    began: bool,
+    /// The run is given up at this time.
+    limit: Nanos,
+    next: Nanos,
+}
+
+impl SimHost {
+    pub(crate) fn new(mut world: World, full_sampling: Option<u64>, limit: Nanos) -> Self {
+        world.sensors.period = full_sampling;
+        Self { world, full_sampling, wanted: BTreeMap::new(), began: false, limit, next: Nanos(0) }
+    }
+
+    fn wait(&mut self, period: Nanos) -> bool {
+        self.next = (self.next + period).max(self.world.plant.now());
+        while self.world.plant.now() < self.next && !self.is_over() {
+            self.world.pass();
+        }
+        !self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        self.world.plant.is_over() || self.world.plant.now() >= self.limit
+    }
+
+    fn set_sampling(&mut self, pid: Option<Pid>, sampling: Sampling) -> StepResult {
+        if !self.world.sensors.pmu.samples() {
+            return StepResult::Unsupported;
+        }
+        self.wanted.insert(pid, sampling);
+        let plant = &self.world.plant;
+        self.wanted.retain(|pid, _| pid.is_none_or(|pid| plant.process_of(pid).is_some()));
+        let fastest = self.wanted.values().filter_map(|sampling| sampling.cycles()).min();
+        self.world.sensors.period = fastest;
+        StepResult::Done
+    }
+
+    fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
+        let began = self.world.plant.now();
+        let mut frozen = 0.0;
+        let mut spent = 0.0;
+        let result = match &plan.steps[step].action {
+            Action::SetSampling { pid, sampling } => self.set_sampling(*pid, *sampling),
+            Action::SetAffinity { pid, tid, cpus, via } => {
+                spent += MASK_NS;
+                match self.world.plant.set_mask((*pid, *tid), cpus, *via) {
+                    Ok(()) => StepResult::Done,
+                    Err(3) => StepResult::Gone,
+                    Err(errno) => StepResult::Refused { errno },
+                }
+            }
+            Action::MovePages { pid, pages, .. } => {
+                self.pages(*pid, pages, &mut spent, |world, group, page, to| {
+                    world.plant.move_page(group, page, to)
+                })
+            }
+            Action::Replicate { .. } | Action::Unreplicate { .. }
+                if !self.world.sensors.replication =>
+            {
+                StepResult::Unsupported
+            }
+            Action::Replicate { pid, pages } => {
+                self.pages(*pid, pages, &mut spent, |world, group, page, _| {
+                    world.plant.copy_page(group, page)
+                })
+            }
+            Action::Unreplicate { pid, pages } => {
+                self.pages(*pid, pages, &mut spent, |world, group, page, _| {
+                    world.plant.drop_copies(group, page, false)
+                })
+            }
+            Action::MoveProcessMemory { pid, nodes, freeze, .. } => {
+                let result = self.bulk(*pid, nodes, &mut spent);
+                if *freeze {
+                    frozen = spent;
+                }
+                result
+            }
+        };
+        let passed = self.world.plant.now().since(began).0 as f64;
+        Outcome {
+            plan: plan.number,
+            step,
+            result,
+            spent: Nanos(spent.max(passed) as u64),
+            frozen: Nanos(frozen as u64),
+        }
+    }
+
+    /// Does something to pages one by one, while time passes.
+    fn pages(
+        &mut self,
+        pid: Pid,
+        pages: &[PageMove],
+        spent: &mut f64,
+        change: fn(&mut World, usize, usize, usize) -> Moved,
+    ) -> StepResult {
+        let world = &mut self.world;
+        let (move_ns, flush_ns) = (world.plant.truth.move_ns, world.plant.truth.flush_ns);
+        let mut counts = PageCounts::default();
+        let mut changed = 0_u32;
+        for page in pages {
+            let Some(process) = world.plant.process_of(pid) else {
+                return if counts.moved > 0 { StepResult::Pages(counts) } else { StepResult::Gone };
+            };
+            let result = match world.plant.locate(pid, page.address) {
+                None => Moved::Absent,
+                Some((group, place)) => {
+                    let home = world.plant.groups[group].homes[place];
+                    match home == page.from || home == page.to {
+                        true => change(world, group, place, usize::from(page.to)),
+                        false => Moved::Elsewhere,
+                    }
+                }
+            };
+            if result == Moved::Done {
+                changed += 1;
+                *spent += move_ns;
+                world.work(move_ns);
+                // Flushes come in batches; so do their costs here.
+                if changed.is_multiple_of(64) {
+                    world.plant.stall(process, 64.0 * flush_ns);
+                }
+            }
+            enter(&mut counts, result);
+        }
+        world.plant.totals.pages_moved += counts.moved;
+        StepResult::Pages(counts)
+    }
+
+    /// Moves the memory of a process between nodes; the sources are read side by side.
+    fn bulk(&mut self, pid: Pid, nodes: &[NodeMove], spent: &mut f64) -> StepResult {
+        let world = &mut self.world;
+        let Some(process) = world.plant.process_of(pid) else { return StepResult::Gone };
+        let mut counts = PageCounts::default();
+        let mut by_source = vec![0.0; world.plant.topology.node_count()];
+        let mut wanted = Vec::new();
+        for &group in world.plant.processes[process].groups.iter().flatten() {
+            for (page, home) in world.plant.groups[group].homes.iter().enumerate() {
+                let to = nodes.iter().find(|one| one.from == usize::from(*home));
+                wanted.extend(to.map(|one| (group, page, one.from, one.to)));
+            }
+        }
+        for (group, page, from, to) in wanted {
+            let result = world.plant.move_page(group, page, to);
+            if result == Moved::Done {
+                by_source[from] += world.plant.truth.move_ns / BULK_SPEED;
+            }
+            enter(&mut counts, result);
+        }
+        let longest = by_source.into_iter().fold(0.0, f64::max);
+        world.plant.totals.pages_moved += counts.moved;
+        // Stopped or not, threads wait for pages that are on their way about as long.
+        world.plant.stall(process, longest);
+        world.work(longest);
+        *spent += longest;
+        StepResult::Pages(counts)
+    }
+}
+
+fn enter(counts: &mut PageCounts, result: Moved) {
+    let count = match result {
+        Moved::Done => &mut counts.moved,
+        Moved::InPlace => &mut counts.in_place,
+        Moved::Elsewhere => &mut counts.elsewhere,
+        Moved::Absent => &mut counts.absent,
+        Moved::NoMemory => &mut counts.no_memory,
+        Moved::Refused => &mut counts.failed,
+    };
+    *count += 1;
+}
+
+impl Host for SimHost {
+    type Error = Infallible;
+
+    fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Infallible> {
+        let goes_on = if self.began { self.wait(period) } else { true };
+        self.began = true;
+        Ok(goes_on.then(|| self.world.sensors.observe(&self.world.plant, false)))
+    }
+
+    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
+        if self.full_sampling.is_none() && !self.world.sensors.pmu.samples() {
+            return self.observe(period);
+        }
+        self.world.sensors.paused = true;
+        let began = self.world.plant.now();
+        let goes_on = loop {
+            let left = rest.longest.since(self.world.plant.now().since(began));
+            if left == Nanos(0) {
+                break true;
+            }
+            let Some(seen) = self.observe(GLANCE.min(left))? else { break false };
+            if rest.is_disturbed_by(&seen, &self.world.plant.topology) {
+                break true;
+            }
+        };
+        let plant = &self.world.plant;
+        // The registers are read once more before they count again.
+        let look = goes_on.then(|| self.world.sensors.observe(plant, true));
+        self.world.sensors.paused = false;
+        Ok(look)
+    }
+
+    fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {
+        Ok((0..step.plan.steps.len()).map(|index| self.act(&step.plan, index)).collect())
+    }
+}

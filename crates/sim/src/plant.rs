@@ -1,0 +1,225 @@
+//! The simulated machine: threads, pages, queues and a kernel scheduler, advanced in epochs.
+//!
+//! Its constants are drawn around those of the machine file and hidden from the manager. It has
+//! effects that no cost model of the core knows: write-backs, bursts, mixed streams at a
+//! controller, cold caches after a move, and a scheduler that moves threads on its own.
+
+mod act;
+mod build;
+mod cache;
+mod counts;
+mod memory;
+mod need;
+mod queues;
+mod scheduler;
+mod solve;
+#[cfg(test)]
+mod tests;
+mod truth;
+
+use rondpoint_core::units::Nanos;
+use rondpoint_core::{CpuSet, Matrix, Pid, Random, Tid, Topology};
+use rondpoint_machine::Machine;
+use std::collections::BTreeMap;
+
+use crate::workload::{Program, Waits};
+pub(crate) use act::Tally;
+pub(crate) use counts::ThreadCounts;
+pub(crate) use memory::Moved;
+pub(crate) use need::Running;
+pub(crate) use solve::Rate;
+pub use truth::Truth;
+
+/// Simulated time of one epoch. Rates are constant within an epoch.
+pub(crate) const EPOCH: Nanos = Nanos::from_millis(50);
+
+/// Where Linux puts new pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstPlace {
+    /// On the node of the thread that touches them first.
+    Touch,
+    /// On all nodes with memory in turn, as `numactl --interleave=all` says.
+    Interleave,
+}
+
+/// One thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Thread {
+    pub(crate) tid: Tid,
+    pub(crate) process: usize,
+    /// Place among the threads of its process.
+    pub(crate) number: usize,
+    pub(crate) cpu: usize,
+    /// The program's own mask.
+    pub(crate) allowed: CpuSet,
+    /// The mask now.
+    pub(crate) mask: CpuSet,
+    /// Instructions done of its work.
+    pub(crate) done: f64,
+    pub(crate) finished: bool,
+    /// Runs in this epoch: not finished and not idle in a serial phase.
+    pub(crate) active: bool,
+    /// Nanoseconds that it stands still in the coming epochs.
+    pub(crate) debt_ns: f64,
+    pub(crate) counts: ThreadCounts,
+}
+
+/// One process.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) program: Program,
+    pub(crate) threads: std::ops::Range<usize>,
+    /// Its groups of pages, by region and part.
+    pub(crate) groups: Vec<Vec<usize>>,
+    /// Instructions of each thread.
+    pub(crate) work: f64,
+    pub(crate) started: Option<Nanos>,
+    pub(crate) ended: Option<Nanos>,
+    pub(crate) moved_by_kernel: u64,
+    /// Page faults after the first touch: hint faults and collapses of copies.
+    pub(crate) faults: u64,
+    pub(crate) counts: counts::ProcessCounts,
+}
+
+/// What a program does at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    pub(crate) intensity: f64,
+    pub(crate) rotate: usize,
+    /// Running threads; 0 = all.
+    active: usize,
+}
+
+impl Process {
+    pub(crate) fn runs(&self) -> bool {
+        self.started.is_some() && self.ended.is_none()
+    }
+
+    /// The phase of a thread that has done so many instructions.
+    pub(crate) fn phase(&self, done: f64) -> Now {
+        let share = done / self.work;
+        let phase = self.program.phases.iter().rev().find(|phase| phase.at <= share);
+        phase.map_or(Now { intensity: 1.0, rotate: 0, active: 0 }, |phase| Now {
+            intensity: phase.intensity,
+            rotate: phase.rotate as usize,
+            active: phase.active as usize,
+        })
+    }
+
+    /// The group that a thread uses of a region.
+    pub(crate) fn group_of(&self, region: usize, number: usize, rotate: usize) -> usize {
+        let parts = &self.groups[region];
+        let next = usize::from(self.program.regions[region].used == crate::workload::Used::Next);
+        parts[(number + rotate + next) % parts.len()]
+    }
+
+    /// The circle of threads with which a thread exchanges lines.
+    pub(crate) fn circle_of(&self, number: usize) -> usize {
+        number.checked_div(self.program.sharers as usize).unwrap_or(0)
+    }
+}
+
+/// The machine with everything on it.
+pub(crate) struct Plant {
+    pub(crate) machine: Machine,
+    pub(crate) topology: Topology,
+    node_of_domain: Vec<usize>,
+    pub(crate) truth: Truth,
+    first_place: FirstPlace,
+    pub(crate) random: Random,
+    pub(crate) now: Nanos,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) groups: Vec<memory::Group>,
+    by_page: BTreeMap<u64, usize>,
+    pub(crate) free_pages: Vec<u64>,
+    pub(crate) queues: queues::Queues,
+    /// Requests by `[accessing][holding]` since the beginning.
+    pub(crate) traffic: Matrix<f64>,
+    pub(crate) link_bytes: Vec<f64>,
+    pub(crate) totals: counts::Totals,
+}
+
+/// One epoch that passed.
+pub(crate) struct Epoch {
+    pub(crate) running: Vec<Running>,
+    pub(crate) rates: Vec<Rate>,
+}
+
+impl Plant {
+    /// Simulated time.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Whether every program has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.processes.iter().all(|process| process.ended.is_some())
+    }
+
+    /// Name and running time in seconds of each process; `None` while it runs.
+    pub(crate) fn times(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
+        self.processes.iter().map(|process| {
+            let time = process.ended.zip(process.started).map(|(e, s)| e.since(s).seconds());
+            (process.program.name.as_str(), time)
+        })
+    }
+
+    /// Lets one epoch pass.
+    pub(crate) fn advance(&mut self) -> Epoch {
+        self.start_programs();
+        self.set_active();
+        self.balance();
+        let running = self.needs();
+        let rates = self.solve(&running);
+        self.count(&running, &rates);
+        self.collapse(&running, &rates);
+        self.progress(&running, &rates);
+        self.now += EPOCH;
+        self.end_programs();
+        Epoch { running, rates }
+    }
+
+    /// Says which threads run in this epoch.
+    fn set_active(&mut self) {
+        for process in &self.processes {
+            let first = &self.threads[process.threads.start];
+            let active = process.phase(first.done).active;
+            for thread in &mut self.threads[process.threads.clone()] {
+                let chosen = active == 0 || thread.number < active;
+                thread.active = process.runs() && !thread.finished && chosen;
+            }
+        }
+    }
+
+    fn progress(&mut self, running: &[Running], rates: &[Rate]) {
+        for (of, rate) in running.iter().zip(rates) {
+            let thread = &mut self.threads[of.thread];
+            thread.done += rate.useful * of.busy_ns;
+            thread.debt_ns = (thread.debt_ns - (EPOCH.0 as f64 - of.awake_ns)).max(0.0);
+        }
+        for process in &self.processes {
+            let threads = &mut self.threads[process.threads.clone()];
+            if process.program.waits != Waits::Never {
+                let active = threads.iter().filter(|thread| thread.active);
+                let least = active.map(|thread| thread.done).fold(f64::INFINITY, f64::min);
+                if least.is_finite() {
+                    threads.iter_mut().for_each(|thread| thread.done = least);
+                }
+            }
+            threads.iter_mut().for_each(|thread| thread.finished |= thread.done >= process.work);
+        }
+    }
+
+    fn end_programs(&mut self) {
+        for index in 0..self.processes.len() {
+            let process = &self.processes[index];
+            let all = self.threads[process.threads.clone()].iter().all(|thread| thread.finished);
+            if process.runs() && all {
+                self.free_memory_of(index);
+                self.processes[index].ended = Some(self.now);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! From a machine and a workload to a plant, and the birth of processes: first touch.
+
+use rondpoint_core::units::{Nanos, PAGE_BYTES};
+use rondpoint_core::{Matrix, Pid, Random, Tid};
+use rondpoint_machine::Machine;
+use std::collections::BTreeMap;
+
+use super::counts::{ProcessCounts, ThreadCounts, Totals};
+use super::memory::Group;
+use super::queues::Queues;
+use super::{FirstPlace, Plant, Process, Thread, Truth};
+use crate::workload::{Program, Touched, Used, Workload};
+
+/// Pid of the first process.
+const FIRST_PID: u32 = 1000;
+/// First page of the first group: address 4 GiB.
+const FIRST_PAGE: u64 = 1 << 20;
+
+impl Plant {
+    /// The programs of `workload` on `machine`, not yet started. The same seed gives the same
+    /// chances.
+    pub(crate) fn new(
+        machine: &Machine,
+        workload: &Workload,
+        truth: Truth,
+        first_place: FirstPlace,
+        seed: u64,
+    ) -> Self {
+        let nodes = machine.nodes.len();
+        let memory = |node: &rondpoint_machine::Node| node.memory_bytes / PAGE_BYTES;
+        let topology = machine.topology();
+        let mut node_of_domain = vec![0; topology.domain_count()];
+        topology.cpus().iter().for_each(|cpu| node_of_domain[cpu.cache_domain] = cpu.node);
+        let mut plant = Self {
+            topology,
+            node_of_domain,
+            truth,
+            first_place,
+            random: Random::new(seed),
+            now: Nanos(0),
+            processes: Vec::new(),
+            threads: Vec::new(),
+            groups: Vec::new(),
+            by_page: BTreeMap::new(),
+            free_pages: machine.nodes.iter().map(memory).collect(),
+            queues: Queues::new(machine),
+            traffic: Matrix::filled(nodes, 0.0),
+            link_bytes: vec![0.0; machine.links.len()],
+            totals: Totals::default(),
+            machine: machine.clone(),
+        };
+        for program in &workload.programs {
+            (0..program.instances).for_each(|_| plant.add(program));
+        }
+        plant
+    }
+
+    fn add(&mut self, program: &Program) {
+        let index = self.processes.len();
+        let count = match program.threads {
+            0 => self.topology.cpu_count(),
+            count => count as usize,
+        };
+        let first = self.threads.len();
+        let pid = FIRST_PID + (first + index) as u32;
+        let nodes = self.topology.node_count();
+        for number in 0..count {
+            self.threads.push(Thread {
+                tid: Tid(pid + number as u32),
+                process: index,
+                number,
+                cpu: 0,
+                allowed: self.topology.all_cpus(),
+                mask: self.topology.all_cpus(),
+                done: 0.0,
+                finished: false,
+                active: false,
+                debt_ns: 0.0,
+                counts: ThreadCounts::default(),
+            });
+        }
+        let groups = (0..program.regions.len())
+            .map(|region| self.add_groups(program, region, count, index))
+            .collect();
+        self.processes.push(Process {
+            pid: Pid(pid),
+            work: program.seconds * 1e9 / self.alone_ns(program),
+            program: program.clone(),
+            threads: first..first + count,
+            groups,
+            started: None,
+            ended: None,
+            moved_by_kernel: 0,
+            faults: 0,
+            counts: ProcessCounts::new(nodes),
+        });
+    }
+
+    fn add_groups(
+        &mut self,
+        program: &Program,
+        region: usize,
+        threads: usize,
+        process: usize,
+    ) -> Vec<usize> {
+        let region = &program.regions[region];
+        let parts = if region.used == Used::All { 1 } else { threads };
+        let pages = ((region.mib * 256.0) as usize).max(1);
+        let place = |_| {
+            let last = self.by_page.last_key_value();
+            let end = last.map(|(page, group)| page + self.groups[*group].homes.len() as u64);
+            // A gap of a page keeps the mappings apart.
+            let first_page = end.map_or(FIRST_PAGE, |end| end + 1);
+            let index = self.groups.len();
+            let shape = (first_page, pages, self.topology.node_count());
+            self.groups.push(Group::new(process, shape, (region.writes, region.reuse)));
+            self.by_page.insert(first_page, index);
+            index
+        };
+        (0..parts).map(place).collect()
+    }
+
+    /// Misses that a thread of a program keeps under way: its own bound, or the core's with its
+    /// prefetcher.
+    pub(super) fn outstanding(&self, program: &Program) -> f64 {
+        let core = self.machine.core.outstanding_misses;
+        let ahead = if self.machine.prefetch.streams > 0 { self.machine.prefetch.depth } else { 0 };
+        program.outstanding.min(f64::from(core + ahead)).max(0.5)
+    }
+
+    /// Time of an instruction alone, with idle local memory and a last-level cache of its own, ns.
+    fn alone_ns(&self, program: &Program) -> f64 {
+        let machine = &self.machine;
+        let local = |node: &rondpoint_machine::Node| Some(node.controller.as_ref()?.latency_ns);
+        let latency = machine.nodes.iter().find_map(local).unwrap_or(100.0);
+        let reuse: f64 = program.regions.iter().map(|region| region.share * region.reuse).sum();
+        let access = reuse * machine.caches.llc.latency_ns + (1.0 - reuse) * latency;
+        program.cycles_per_instruction * machine.cycle_ns()
+            + program.accesses_per_kilo / 1000.0 * access / self.outstanding(program)
+            + program.transfers_per_kilo / 1000.0 * machine.transfer_ns.same_domain_ns
+    }
+
+    /// Starts programs whose time has come: threads are placed, then pages touched.
+    pub(super) fn start_programs(&mut self) {
+        for index in 0..self.processes.len() {
+            let process = &self.processes[index];
+            let due = Nanos((process.program.start_s * 1e9) as u64) <= self.now;
+            if process.started.is_some() || !due {
+                continue;
+            }
+            let threads = process.threads.clone();
+            self.processes[index].started = Some(self.now);
+            self.fork(threads);
+            self.touch(index);
+        }
+    }
+
+    fn touch(&mut self, index: usize) {
+        let process = &self.processes[index];
+        let count = process.threads.len();
+        let mut wanted: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (region, parts) in process.program.regions.iter().zip(&process.groups) {
+            for (part, &group) in parts.iter().enumerate() {
+                let nodes = match (self.first_place, region.touched, region.used) {
+                    (FirstPlace::Interleave, ..) => self.topology.memory_nodes().iter().collect(),
+                    (_, Touched::First, _) => vec![self.near(index, 0)],
+                    (_, Touched::Own, Used::All) => {
+                        (0..count).map(|number| self.near(index, number)).collect()
+                    }
+                    (_, Touched::Own, _) => vec![self.near(index, part)],
+                };
+                wanted.push((group, nodes));
+            }
+        }
+        for (group, nodes) in wanted {
+            let pages = self.groups[group].homes.len();
+            for page in 0..pages {
+                // Page by page in turn, or in contiguous parts, as loops over an array are.
+                let place = match self.first_place {
+                    FirstPlace::Interleave => page % nodes.len(),
+                    FirstPlace::Touch => page * nodes.len() / pages,
+                };
+                self.put(group, page, nodes[place]);
+            }
+        }
+    }
+
+    /// The node with memory nearest to a thread of a process.
+    pub(crate) fn near(&self, process: usize, number: usize) -> usize {
+        let cpu = self.threads[self.processes[process].threads.start + number].cpu;
+        self.topology.nearest_memory(self.topology.node_of_cpu(cpu))
+    }
+}

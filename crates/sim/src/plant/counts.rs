@@ -1,0 +1,114 @@
+//! What happened, exactly: the sensors make readings of it, reports show it.
+
+use rondpoint_core::Matrix;
+
+use super::need::Running;
+use super::solve::Rate;
+use super::{EPOCH, Plant};
+use crate::workload::Waits;
+
+/// Counts of one thread since it started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ThreadCounts {
+    pub(crate) cpu_ns: f64,
+    pub(crate) slices: f64,
+    /// Retired, those of waiting in a loop included.
+    pub(crate) instructions: f64,
+    pub(crate) cycles: f64,
+    pub(crate) accesses: f64,
+    pub(crate) misses: f64,
+    pub(crate) writes: f64,
+    pub(crate) local: f64,
+    pub(crate) remote: f64,
+    pub(crate) near: f64,
+    pub(crate) far: f64,
+    pub(crate) stalls: f64,
+}
+
+/// Counts of one process.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessCounts {
+    /// DRAM requests by `[accessing][holding]`.
+    pub(crate) traffic: Matrix<f64>,
+    /// Lines from other caches by `[accessing][owning]`.
+    pub(crate) caches: Matrix<f64>,
+    pub(crate) latency_cycles: f64,
+}
+
+impl ProcessCounts {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            traffic: Matrix::filled(nodes, 0.0),
+            caches: Matrix::filled(nodes, 0.0),
+            latency_cycles: 0.0,
+        }
+    }
+}
+
+/// Sums over the whole run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Totals {
+    /// Useful instructions.
+    pub(crate) instructions: f64,
+    pub(crate) cycles: f64,
+    pub(crate) misses: f64,
+    pub(crate) latency_ns: f64,
+    /// Pages that a manager, the kernel or a rival moved or copied.
+    pub(crate) pages_moved: u64,
+    /// Threads that a manager or a rival gave a mask.
+    pub(crate) threads_moved: u64,
+}
+
+impl Plant {
+    /// Adds one epoch to all counts.
+    pub(super) fn count(&mut self, running: &[Running], rates: &[Rate]) {
+        let latencies = self.latencies();
+        let cycle_ns = self.machine.cycle_ns();
+        for (of, rate) in running.iter().zip(rates) {
+            let spins = of.waits == Waits::Spin;
+            let worked_ns = of.busy_ns * rate.working();
+            let cpu_ns = if of.waits == Waits::Sleep { worked_ns } else { of.busy_ns };
+            let useful = rate.useful * of.busy_ns;
+            // A waiting loop retires about an instruction a cycle.
+            let idle = if spins { (of.busy_ns - worked_ns) / cycle_ns } else { 0.0 };
+            let misses = useful * of.misses;
+            let row = latencies.row(of.node);
+            let miss_ns: f64 = of.shares.iter().map(|(node, share)| row[*node] * share).sum();
+            let far: f64 = of.far.iter().map(|(_, lines)| lines).sum();
+            let counts = &mut self.threads[of.thread].counts;
+            counts.cpu_ns += cpu_ns;
+            counts.slices += if spins || of.waits == Waits::Never { 5.0 } else { 100.0 };
+            counts.instructions += useful + idle;
+            counts.cycles += cpu_ns / cycle_ns;
+            counts.accesses += useful * of.accesses;
+            counts.misses += misses;
+            counts.writes += misses * of.written;
+            counts.near += useful * of.near;
+            counts.far += useful * far;
+            counts.stalls += misses * miss_ns / of.outstanding / cycle_ns;
+            let process = &mut self.processes[of.process].counts;
+            process.latency_cycles += misses * miss_ns / cycle_ns;
+            for &(holding, share) in &of.shares {
+                let requests = misses * share;
+                match holding == of.node {
+                    true => counts.local += requests,
+                    false => counts.remote += requests,
+                }
+                process.traffic[(of.node, holding)] += requests;
+                self.traffic[(of.node, holding)] += requests;
+            }
+            for &(owner, lines) in &of.far {
+                process.caches[(of.node, owner)] += useful * lines;
+            }
+            self.totals.instructions += useful;
+            self.totals.cycles += cpu_ns / cycle_ns;
+            self.totals.misses += misses;
+            self.totals.latency_ns += misses * miss_ns;
+        }
+        for ((sum, load), link) in
+            self.link_bytes.iter_mut().zip(&self.queues.link_use).zip(&self.machine.links)
+        {
+            *sum += load * link.bandwidth_mb_s / 1000.0 * EPOCH.0 as f64;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What each running thread needs in an epoch: compute, misses by node, lines from other caches.
+
+use std::collections::BTreeMap;
+
+use super::cache::Resident;
+use super::{EPOCH, Plant, Process};
+use crate::workload::Waits;
+
+/// A thread in this epoch.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    pub(crate) thread: usize,
+    pub(crate) process: usize,
+    pub(crate) node: usize,
+    /// Time on a CPU in the epoch, ns.
+    pub(crate) busy_ns: f64,
+    /// Part of the epoch in which it did not stand still for debts, ns.
+    pub(crate) awake_ns: f64,
+    /// Time of an instruction apart from misses and far transfers, ns.
+    pub(super) base_ns: f64,
+    /// Accesses beyond the private caches in an instruction.
+    pub(crate) accesses: f64,
+    /// Misses of the last-level cache in an instruction.
+    pub(crate) misses: f64,
+    /// Share of the misses that bring in a line to write it.
+    pub(crate) written: f64,
+    pub(crate) outstanding: f64,
+    /// Share of its misses by holding node; nodes without a share are left out.
+    pub(crate) shares: Vec<(usize, f64)>,
+    /// Lines from caches of the same domain in an instruction.
+    pub(crate) near: f64,
+    /// Lines from caches of other domains in an instruction, by their node.
+    pub(crate) far: Vec<(usize, f64)>,
+    /// How it waits for the other threads of its process.
+    pub(crate) waits: Waits,
+}
+
+/// Sharing threads of one process by the domain that they run in.
+type Circle = BTreeMap<usize, u32>;
+
+impl Plant {
+    /// What each active thread needs.
+    pub(super) fn needs(&mut self) -> Vec<Running> {
+        let loads = self.loads();
+        let bursts: Vec<f64> = (0..self.processes.len())
+            .map(|index| {
+                let burst = self.processes[index].program.burst;
+                1.0 + burst * (2.0 * self.random.unit() - 1.0)
+            })
+            .collect();
+        let cores = self.cores(&loads);
+        let resident = self.resident(&self.uses());
+        let circles: Vec<Vec<Circle>> =
+            self.processes.iter().map(|process| self.circles(process)).collect();
+        let mut needs = Vec::new();
+        for index in 0..self.threads.len() {
+            if self.threads[index].active {
+                let of = &self.threads[index];
+                let burst = bursts[of.process];
+                let mut need = self.need(index, burst, cores[of.cpu], &resident);
+                need.busy_ns = need.awake_ns / f64::from(loads[of.cpu].max(1));
+                self.add_transfers(&mut need, &circles[of.process]);
+                needs.push(need);
+            }
+        }
+        needs
+    }
+
+    /// Domain, group and weight of every use of memory.
+    fn uses(&self) -> Vec<(usize, usize, f64)> {
+        let mut uses = Vec::new();
+        for thread in self.threads.iter().filter(|thread| thread.active) {
+            let process = &self.processes[thread.process];
+            let phase = process.phase(thread.done);
+            let domain = self.topology.domain_of_cpu(thread.cpu);
+            for (region, of) in process.program.regions.iter().enumerate() {
+                let group = process.group_of(region, thread.number, phase.rotate);
+                let rate = process.program.accesses_per_kilo * phase.intensity * of.share;
+                uses.push((domain, group, rate));
+            }
+        }
+        uses
+    }
+
+    /// Pace of each CPU: slower where another thread runs on the same core.
+    fn cores(&self, loads: &[u32]) -> Vec<f64> {
+        let cpus = self.topology.cpus();
+        let cores = cpus.iter().map(|cpu| cpu.core).max().map_or(0, |last| last + 1);
+        let mut busy = vec![0; cores];
+        for (cpu, load) in cpus.iter().zip(loads) {
+            busy[cpu.core] += u32::from(*load > 0);
+        }
+        let pace = |crowded: bool| if crowded { self.truth.shared_core } else { 1.0 };
+        cpus.iter().map(|cpu| pace(busy[cpu.core] > 1)).collect()
+    }
+
+    fn need(&self, index: usize, burst: f64, core: f64, resident: &Resident) -> Running {
+        let thread = &self.threads[index];
+        let process = &self.processes[thread.process];
+        let program = &process.program;
+        let phase = process.phase(thread.done);
+        let node = self.topology.node_of_cpu(thread.cpu);
+        let domain = self.topology.domain_of_cpu(thread.cpu);
+        let accesses = program.accesses_per_kilo / 1000.0 * phase.intensity * burst;
+        let mut shares = vec![0.0; self.topology.node_count()];
+        let (mut missed, mut written) = (0.0, 0.0);
+        for (region, of) in program.regions.iter().enumerate() {
+            let group = process.group_of(region, thread.number, phase.rotate);
+            let kept = resident[domain].get(&group).copied().unwrap_or(0.0);
+            let group = &self.groups[group];
+            let misses = of.share * (1.0 - group.reuse * kept);
+            group.add_shares(node, misses, &mut shares);
+            missed += misses;
+            written += misses * group.writes;
+        }
+        let scale = if missed > 0.0 { 1.0 / missed } else { 0.0 };
+        let shares = shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0);
+        let outstanding = self.outstanding(program);
+        let llc_ns = self.machine.caches.llc.latency_ns;
+        let awake_ns = EPOCH.0 as f64 - thread.debt_ns.min(EPOCH.0 as f64 * 0.95);
+        Running {
+            thread: index,
+            process: thread.process,
+            node,
+            busy_ns: awake_ns,
+            awake_ns,
+            base_ns: program.cycles_per_instruction * self.machine.cycle_ns() / core
+                + accesses * (1.0 - missed) * llc_ns / outstanding,
+            accesses,
+            misses: accesses * missed,
+            written: written * scale,
+            outstanding,
+            shares: shares.map(|(node, share)| (node, share * scale)).collect(),
+            near: 0.0,
+            far: Vec::new(),
+            waits: if process.threads.len() > 1 { program.waits } else { Waits::Never },
+        }
+    }
+
+    /// Active threads by circle of sharers and domain.
+    fn circles(&self, process: &Process) -> Vec<Circle> {
+        let mut circles = Vec::new();
+        if process.program.transfers_per_kilo > 0.0 {
+            circles.resize(process.threads.len(), Circle::new());
+            for thread in &self.threads[process.threads.clone()] {
+                if thread.active {
+                    let domain = self.topology.domain_of_cpu(thread.cpu);
+                    *circles[process.circle_of(thread.number)].entry(domain).or_insert(0) += 1;
+                }
+            }
+        }
+        circles
+    }
+
+    /// Adds lines that come from the caches of the threads that share with this one.
+    fn add_transfers(&self, need: &mut Running, circles: &[Circle]) {
+        let thread = &self.threads[need.thread];
+        let process = &self.processes[need.process];
+        let Some(circle) = circles.get(process.circle_of(thread.number)) else { return };
+        let others = circle.values().sum::<u32>().saturating_sub(1);
+        if others == 0 {
+            return;
+        }
+        let all = process.program.transfers_per_kilo / 1000.0 / f64::from(others);
+        let own = self.topology.domain_of_cpu(thread.cpu);
+        let mut far: BTreeMap<usize, f64> = BTreeMap::new();
+        for (&domain, &count) in circle {
+            match domain == own {
+                true => need.near = all * f64::from(count - 1),
+                false => {
+                    *far.entry(self.node_of_domain[domain]).or_insert(0.0) +=
+                        all * f64::from(count);
+                }
+            }
+        }
+        need.base_ns += need.near * self.machine.transfer_ns.same_domain_ns;
+        need.far = far.into_iter().collect();
+    }
+}

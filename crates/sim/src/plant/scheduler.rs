@@ -1,0 +1,87 @@
+//! The kernel's scheduler: spreads threads over the CPUs of their masks, and moves some without
+//! need.
+
+use super::{EPOCH, Plant};
+
+impl Plant {
+    /// Active threads on each CPU.
+    pub(crate) fn loads(&self) -> Vec<u32> {
+        let mut loads = vec![0; self.topology.cpu_count()];
+        self.threads.iter().filter(|t| t.active).for_each(|t| loads[t.cpu] += 1);
+        loads
+    }
+
+    /// Puts new threads on the idlest CPU of the idlest node of their masks, as fork balancing
+    /// does. The first node is drawn, as it is whatever node the shell ran on.
+    pub(super) fn fork(&mut self, threads: std::ops::Range<usize>) {
+        let mut loads = self.loads();
+        let nodes = self.topology.node_count();
+        let first = self.random.below(nodes);
+        let mut by_node = vec![0.0; nodes];
+        for (cpu, load) in loads.iter().enumerate() {
+            by_node[self.topology.node_of_cpu(cpu)] += f64::from(*load);
+        }
+        for thread in threads {
+            let key = |cpu: usize| {
+                let node = self.topology.node_of_cpu(cpu);
+                let crowd = by_node[node] / self.topology.cpus_of_node(node).len().max(1) as f64;
+                (crowd, loads[cpu], (node + nodes - first) % nodes)
+            };
+            let idlest = |&a: &usize, &b: &usize| {
+                let (a, b) = (key(a), key(b));
+                a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
+            };
+            let cpu = self.threads[thread].mask.iter().min_by(idlest).unwrap_or(0);
+            loads[cpu] += 1;
+            by_node[self.topology.node_of_cpu(cpu)] += 1.0;
+            self.threads[thread].cpu = cpu;
+        }
+    }
+
+    /// Moves threads off crowded CPUs, and now and then one to an idle CPU without need.
+    pub(super) fn balance(&mut self) {
+        let mut loads = self.loads();
+        let idle = loads.contains(&0);
+        let wander = self.truth.wander_per_s * EPOCH.seconds();
+        for index in 0..self.threads.len() {
+            let thread = &self.threads[index];
+            if !thread.active {
+                continue;
+            }
+            let here = thread.cpu;
+            let outside = !thread.mask.contains(here);
+            let wanders = idle && self.random.unit() < wander;
+            if !outside && loads[here] < 2 && !wanders {
+                continue;
+            }
+            let node = self.topology.node_of_cpu(here);
+            let key = |&cpu: &usize| {
+                let far = self.topology.distance(node, self.topology.node_of_cpu(cpu));
+                (loads[cpu], if wanders { 0 } else { far }, cpu)
+            };
+            let others = self.threads[index].mask.iter().filter(|cpu| *cpu != here);
+            let Some(best) = others.min_by_key(key) else { continue };
+            let gain = loads[best] + 1 < loads[here] || (wanders && loads[best] == 0);
+            if outside || gain {
+                loads[here] -= 1;
+                loads[best] += 1;
+                self.run_on(index, best);
+            }
+        }
+    }
+
+    /// Lets a thread go on at another CPU. It fills its private caches again, and its share of a
+    /// last-level cache where that is another one.
+    pub(crate) fn run_on(&mut self, thread: usize, cpu: usize) {
+        let before = std::mem::replace(&mut self.threads[thread].cpu, cpu);
+        let far = self.topology.domain_of_cpu(before) != self.topology.domain_of_cpu(cpu);
+        let caches = &self.machine.caches;
+        let shared = caches.llc.bytes as f64 * self.machine.domain_count() as f64
+            / self.machine.cpu_count() as f64;
+        let bytes = caches.l2.bytes as f64 + if far { shared } else { 0.0 };
+        let node = self.topology.nearest_memory(self.topology.node_of_cpu(cpu));
+        let latency = self.machine.nodes[node].controller.as_ref().map_or(100.0, |c| c.latency_ns);
+        let outstanding = f64::from(self.machine.core.outstanding_misses);
+        self.threads[thread].debt_ns += bytes / super::solve::LINE * latency / outstanding;
+    }
+}

@@ -1,0 +1,132 @@
+//! Laws of the plant alone, without a manager.
+
+use super::*;
+use crate::catalogue;
+use crate::rivals::Rival;
+use crate::sensors::Pmu;
+use crate::workload::Workload;
+use crate::world::{Scene, World};
+use rondpoint_core::units::PAGE_BYTES;
+
+fn world(machine: &str, workload: &str, first_place: FirstPlace) -> World {
+    let workload = match workload.contains('=') {
+        true => Workload::parse(workload, "test").expect("a workload"),
+        false => catalogue::workload(workload).expect("a workload"),
+    };
+    let scene = Scene {
+        machine: catalogue::machine(machine).expect("a machine"),
+        workload,
+        pmu: Pmu::Ibs,
+        replication: true,
+        truth: Some(Truth::middle()),
+        seed: 7,
+    };
+    World::new(&scene, first_place, Rival::Nothing)
+}
+
+fn finish(world: &mut World) {
+    while !world.plant.is_over() {
+        world.pass();
+        assert!(world.plant.now() < Nanos::from_secs(1000), "it does not end");
+    }
+}
+
+/// One thread that misses the caches 10 times in 1,000 instructions.
+const ALONE: &str = r#"
+    name = "alone"
+    title = "one thread on local memory"
+    [[programs]]
+    name = "alone"
+    threads = 1
+    seconds = 4
+    cycles_per_instruction = 1
+    accesses_per_kilo = 10
+    outstanding = 2
+    [[programs.regions]]
+    mib = 64
+    touched = "own"
+    used = "own"
+    share = 1
+"#;
+
+#[test]
+fn a_thread_alone_on_local_memory_takes_the_time_that_its_file_says() {
+    let mut world = world("nodes=2 cpus=2 memory=1G", ALONE, FirstPlace::Touch);
+    world.plant.truth.wander_per_s = 0.0;
+    finish(&mut world);
+    let (_, time) = world.plant.times().next().expect("a process");
+    // Beside the unloaded latency there is only the burst of its own few requests.
+    assert!((3.9..4.4).contains(&time.expect("it ended")), "{time:?}");
+}
+
+#[test]
+fn no_controller_or_link_carries_more_than_it_can() {
+    for (name, workload) in
+        [("carrefour-a", "partitioned"), ("asymsched-8", "read-shared"), ("sam-2", "write-shared")]
+    {
+        let mut world = world(name, workload, FirstPlace::Touch);
+        (0..40).for_each(|_| world.pass());
+        let before = world.plant.traffic.clone();
+        (0..20).for_each(|_| world.pass());
+        for (index, node) in world.plant.machine.nodes.iter().enumerate() {
+            let lines: f64 =
+                world.plant.traffic.column(index).sum::<f64>() - before.column(index).sum::<f64>();
+            let bandwidth = node.controller.as_ref().map_or(0.0, |c| c.bandwidth_mb_s);
+            let used = lines * 64.0 / 1e6 / bandwidth;
+            assert!(used < 1.02, "{name}: node {index} gives {used} of its bandwidth");
+        }
+        let links = &world.plant.queues.link_use;
+        assert!(links.iter().all(|used| *used < 1.02), "{name}: {links:?}");
+    }
+}
+
+#[test]
+fn pages_are_neither_lost_nor_doubled_by_moves_copies_and_writes() {
+    let mut world = world("carrefour-a", "write-shared", FirstPlace::Touch);
+    world.pass();
+    let plant = &mut world.plant;
+    let memory: u64 = plant.machine.nodes.iter().map(|node| node.memory_bytes / PAGE_BYTES).sum();
+    let taken = |plant: &Plant| {
+        let copies: u64 = plant.groups.iter().map(|group| group.copied).sum();
+        let nodes = plant.topology.controllers().len() as u64;
+        memory - plant.free_pages.iter().sum::<u64>() - copies * (nodes - 1)
+    };
+    let before = taken(plant);
+    for page in 0..500 {
+        let _ = plant.move_page(0, page, page % 4);
+        let _ = plant.copy_page(0, page * 3);
+    }
+    assert!(plant.groups[0].copied > 400, "{}", plant.groups[0].copied);
+    assert_eq!(taken(plant), before);
+    (0..40).for_each(|_| world.pass());
+    assert!(world.plant.processes[0].faults > 400, "writes take copies back");
+    assert_eq!(taken(&world.plant), before);
+    finish(&mut world);
+    assert_eq!(world.plant.free_pages.iter().sum::<u64>(), memory);
+}
+
+#[test]
+fn threads_that_wait_go_at_the_pace_of_the_slowest() {
+    let mut world = world("carrefour-a", "partitioned", FirstPlace::Touch);
+    (0..10).for_each(|_| world.pass());
+    let far = world.plant.threads[5].done;
+    world.plant.threads[5].debt_ns += 40e6;
+    world.pass();
+    let done: Vec<f64> = world.plant.threads.iter().map(|thread| thread.done).collect();
+    assert!(done.iter().all(|one| *one == done[0]), "{done:?}");
+    let step = (done[0] - far) / (far / 10.0);
+    // It stood still for 80 % of the epoch. The others wait, so its misses come back sooner.
+    assert!((0.2..0.8).contains(&step), "{step}");
+}
+
+#[test]
+fn a_cache_that_two_processes_share_holds_less_of_each() {
+    let mut one = world("nmass-2", "private", FirstPlace::Touch);
+    one.pass();
+    let uses = |count: usize| -> Vec<(usize, usize, f64)> {
+        (0..count).map(|group| (0, group, 1.0)).collect()
+    };
+    let alone = one.plant.resident(&uses(1))[0][&0];
+    let shared = one.plant.resident(&uses(2))[0][&0];
+    assert!(alone > 0.0 && (shared - alone / 2.0).abs() < 1e-9, "{alone} {shared}");
+}

@@ -1,0 +1,124 @@
+//! One run: a scene and a contender in, times and sums out.
+
+use rondpoint_core::controller::{Controller, Settings};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::host;
+use rondpoint_core::{Nanos, Policy};
+use rondpoint_trace::{PolicyChoice, TraceError};
+use serde::Serialize;
+
+use crate::contender::Contender;
+use crate::host::SimHost;
+use crate::oracle;
+use crate::plant::{FirstPlace, Plant, Tally};
+use crate::rivals::{Balancing, Late, Numad, Rival};
+use crate::sensors::Pmu;
+use crate::world::{Scene, World};
+
+/// A program that takes this many times as long as it should is given up.
+const PATIENCE: f64 = 60.0;
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Each process, in the workload's order.
+    pub processes: Vec<ProcessTime>,
+    /// Sums over the machine and the run.
+    #[serde(flatten)]
+    pub(crate) tally: Tally,
+}
+
+/// How long a process ran.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessTime {
+    /// Its program.
+    pub program: String,
+    /// Seconds from its start to its end; `None` = it was given up.
+    pub seconds: Option<f64>,
+}
+
+impl Outcome {
+    pub(crate) fn of(plant: &Plant) -> Self {
+        let processes = plant
+            .times()
+            .map(|(program, seconds)| ProcessTime { program: program.to_string(), seconds })
+            .collect();
+        Self { processes, tally: plant.tally() }
+    }
+
+    /// Speed against another run of the same workload: the geometric mean over the processes, above
+    /// 1 where this one is faster. `None` if a process was given up.
+    #[must_use]
+    pub fn speed_against(&self, other: &Self) -> Option<f64> {
+        let pairs = self.processes.iter().zip(&other.processes);
+        let logs: Option<Vec<f64>> =
+            pairs.map(|(own, other)| Some((other.seconds? / own.seconds?).ln())).collect();
+        let logs = logs.filter(|logs| !logs.is_empty())?;
+        Some((logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    }
+
+    /// Time until the last process ended, seconds.
+    #[must_use]
+    pub fn seconds(&self) -> Option<f64> {
+        let all: Option<Vec<f64>> = self.processes.iter().map(|process| process.seconds).collect();
+        Some(all?.into_iter().fold(0.0, f64::max))
+    }
+}
+
+/// Runs a scene under a contender.
+///
+/// # Errors
+/// A policy that does not exist.
+pub fn run(scene: &Scene, contender: &Contender) -> Result<Outcome, TraceError> {
+    let place = FirstPlace::Touch;
+    Ok(match contender {
+        Contender::FirstTouch => unmanaged(scene, place, Rival::Nothing),
+        Contender::Interleave => unmanaged(scene, FirstPlace::Interleave, Rival::Nothing),
+        Contender::InterleaveLate => unmanaged(scene, place, Rival::Late(Late::new())),
+        Contender::AutoNuma => unmanaged(scene, place, balancing()),
+        Contender::Numad => unmanaged(scene, place, Rival::Numad(Numad::new())),
+        Contender::Oracle => oracle::best(scene),
+        Contender::Managed(choices) => managed(scene, choices)?,
+    })
+}
+
+fn balancing() -> Rival {
+    Rival::Balancing(Box::new(Balancing::new()))
+}
+
+fn limit(scene: &Scene) -> Nanos {
+    let programs = scene.workload.programs.iter();
+    let longest = programs.map(|program| program.start_s + program.seconds).fold(0.0, f64::max);
+    let crowd: f64 = scene.workload.programs.iter().map(|one| f64::from(one.instances)).sum();
+    Nanos((PATIENCE * longest * crowd.max(1.0) * 1e9) as u64)
+}
+
+fn unmanaged(scene: &Scene, place: FirstPlace, rival: Rival) -> Outcome {
+    let mut world = World::new(scene, place, rival);
+    let limit = limit(scene);
+    while !world.plant.is_over() && world.plant.now() < limit {
+        world.pass();
+    }
+    Outcome::of(&world.plant)
+}
+
+/// The controller of a run: as `rondpoint run` makes it.
+pub(crate) fn controller(
+    scene: &Scene,
+    choices: &[PolicyChoice],
+) -> Result<Controller, TraceError> {
+    let policies: Result<Vec<Box<dyn Policy>>, TraceError> =
+        choices.iter().map(PolicyChoice::make).collect();
+    let settings = Settings { seed: scene.seed, guard: GuardSettings::acting() };
+    Ok(Controller::new(scene.machine.topology(), policies?, settings))
+}
+
+fn managed(scene: &Scene, choices: &[PolicyChoice]) -> Result<Outcome, TraceError> {
+    let mut controller = controller(scene, choices)?;
+    // Without a PMU the manager lives on the hint faults of the kernel's balancing.
+    let rival = if scene.pmu == Pmu::None { balancing() } else { Rival::Nothing };
+    let world = World::new(scene, FirstPlace::Touch, rival);
+    let mut host = SimHost::new(world, controller.full_sampling(), limit(scene));
+    let Ok(()) = host::run(&mut host, &mut controller, &mut ());
+    Ok(Outcome::of(&host.world.plant))
+}

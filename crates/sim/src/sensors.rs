@@ -1,0 +1,224 @@
+//! What a manager sees of the plant: readings with the noise and the blindness of real sensors.
+
+mod counters;
+mod samples;
+
+use rondpoint_core::observation::{
+    AddressSample, Counter, Counters, Mapping, MappingKind, Observation, ProcessObservation,
+    Replica, Samples, ThreadObservation,
+};
+use rondpoint_core::units::{Bytes, PAGE_BYTES, PAGE_SHIFT};
+use rondpoint_core::{Matrix, Nanos, Random};
+use rondpoint_machine::{Machine, Vendor};
+
+use crate::plant::{Epoch, Plant};
+use counters::Reading;
+
+/// What the processor can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pmu {
+    /// AMD: IBS samples of all accesses, and a traffic matrix of the whole machine.
+    Ibs,
+    /// Intel: PEBS samples of loads beyond the private caches, latencies and stalls; a traffic
+    /// matrix on two nodes only.
+    Pebs,
+    /// Arm: SPE samples of all accesses, no traffic matrix.
+    Spe,
+    /// Counters of each thread only.
+    Counters,
+    /// Nothing, as in most virtual machines: hint faults of the kernel's balancing remain.
+    None,
+}
+
+/// Names on the command line, in the order of the enum.
+pub const PMUS: [(&str, Pmu); 5] = [
+    ("ibs", Pmu::Ibs),
+    ("pebs", Pmu::Pebs),
+    ("spe", Pmu::Spe),
+    ("counters", Pmu::Counters),
+    ("none", Pmu::None),
+];
+
+impl Pmu {
+    /// That of a machine's processor.
+    #[must_use]
+    pub fn of(machine: &Machine) -> Self {
+        match machine.pmu.vendor {
+            Vendor::Amd => Self::Ibs,
+            Vendor::Intel => Self::Pebs,
+            Vendor::Arm => Self::Spe,
+        }
+    }
+
+    pub(crate) fn samples(self) -> bool {
+        matches!(self, Self::Ibs | Self::Pebs | Self::Spe)
+    }
+
+    fn counts(self) -> bool {
+        self != Self::None
+    }
+
+    fn has_matrix(self, nodes: usize) -> bool {
+        self == Self::Ibs || (matches!(self, Self::Pebs | Self::Counters) && nodes == 2)
+    }
+}
+
+/// The sensors of one machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Sensors {
+    pub(crate) pmu: Pmu,
+    random: Random,
+    /// Cycles between two samples of a CPU; `None` = off.
+    pub(crate) period: Option<u64>,
+    /// Nothing is counted or sampled during a rest.
+    pub(crate) paused: bool,
+    /// Whether the kernel can copy pages.
+    pub(crate) replication: bool,
+    samples: Vec<AddressSample>,
+    faults: Vec<AddressSample>,
+    readings: Vec<Reading>,
+    traffic: Vec<Matrix<f64>>,
+}
+
+impl Sensors {
+    pub(crate) fn new(pmu: Pmu, plant: &Plant, replication: bool, seed: u64) -> Self {
+        Self {
+            pmu,
+            random: Random::new(seed),
+            period: None,
+            paused: false,
+            replication,
+            samples: Vec::new(),
+            faults: Vec::new(),
+            readings: vec![Reading::default(); plant.threads.len()],
+            traffic: vec![Matrix::filled(plant.topology.node_count(), 0.0); plant.processes.len()],
+        }
+    }
+
+    /// Watches one epoch.
+    pub(crate) fn watch(&mut self, plant: &mut Plant, epoch: &Epoch, faults: Vec<AddressSample>) {
+        if self.pmu == Pmu::None {
+            self.faults.extend(faults);
+        }
+        if !self.paused && self.pmu.samples() {
+            self.sample(plant, epoch);
+        }
+    }
+
+    /// Looks at everything.
+    pub(crate) fn observe(&mut self, plant: &Plant, after_rest: bool) -> Observation {
+        self.count(plant);
+        let matrix = self.pmu.has_matrix(plant.topology.node_count());
+        let processes: Vec<ProcessObservation> = (0..plant.processes.len())
+            .filter(|&process| plant.processes[process].runs())
+            .map(|process| self.process(plant, process))
+            .collect();
+        let samples =
+            |list: Vec<AddressSample>, period| Samples { list, lost: 0, throttled: false, period };
+        Observation {
+            at: plant.now(),
+            after_rest,
+            node_traffic: matrix.then(|| self.machine_traffic()),
+            link_bytes: None,
+            free_memory: Some(plant.free_memory()),
+            births: self.pmu.counts().then_some(0),
+            processes,
+            samples: self
+                .pmu
+                .samples()
+                .then(|| samples(std::mem::take(&mut self.samples), self.period)),
+            hint_faults: (self.pmu == Pmu::None)
+                .then(|| samples(std::mem::take(&mut self.faults), None)),
+        }
+    }
+
+    fn machine_traffic(&self) -> Matrix<Counter> {
+        let size = self.traffic.first().map_or(0, Matrix::size);
+        Matrix::from_fn(size, |a, h| {
+            let all: f64 = self.traffic.iter().map(|of| of[(a, h)]).sum();
+            Counter::exact(all as u64)
+        })
+    }
+
+    fn process(&self, plant: &Plant, index: usize) -> ProcessObservation {
+        let process = &plant.processes[index];
+        let bytes = |pages: u64| Bytes(pages * PAGE_BYTES);
+        let threads = process.threads.clone().filter(|&thread| !plant.threads[thread].finished);
+        let groups = || process.groups.iter().flatten().map(|&group| &plant.groups[group]);
+        let replicas = groups().flat_map(|group| {
+            group.copied_pages().map(|page| Replica {
+                address: group.address(page),
+                collapses: u32::from(group.collapses(page)),
+            })
+        });
+        ProcessObservation {
+            pid: process.pid,
+            started: process.started.unwrap_or(Nanos(0)),
+            threads: threads.map(|thread| self.thread(plant, thread)).collect(),
+            node_traffic: None,
+            counters: self.process_counters(plant, index),
+            cache_traffic: None,
+            memory: Some(plant.pages_by_node(index).into_iter().map(bytes).collect()),
+            faults: Some(process.faults),
+            mappings: Some(
+                groups()
+                    .map(|group| Mapping {
+                        start: group.address(0),
+                        end: group.address(group.homes.len()),
+                        kind: MappingKind::PrivateAnonymous,
+                    })
+                    .collect(),
+            ),
+            shared: Vec::new(),
+            replicas: self.replication.then(|| replicas.collect()),
+            progress: None,
+            allowed_nodes: None,
+            exempt: None,
+            pages_moved_by_others: Some(process.moved_by_kernel),
+        }
+    }
+
+    fn thread(&self, plant: &Plant, index: usize) -> ThreadObservation {
+        let thread = &plant.threads[index];
+        ThreadObservation {
+            tid: thread.tid,
+            cpu: thread.cpu,
+            cpu_time: Nanos(thread.counts.cpu_ns as u64),
+            slices: Some(thread.counts.slices as u64),
+            allowed: thread.allowed.clone(),
+            exempt: None,
+            counters: self.thread_counters(index),
+        }
+    }
+
+    fn thread_counters(&self, index: usize) -> Counters {
+        if self.pmu.counts() {
+            self.readings[index].counters(self.pmu)
+        } else {
+            Counters::default()
+        }
+    }
+}
+
+/// An access of a thread to a page.
+pub(crate) fn page_sample(
+    plant: &Plant,
+    (thread, group, page): (usize, usize, usize),
+    offset: u64,
+) -> AddressSample {
+    let of = &plant.threads[thread];
+    let cpu = of.cpu;
+    let pages = &plant.groups[group];
+    let here = plant.topology.node_of_cpu(cpu) as u16;
+    AddressSample {
+        pid: plant.processes[of.process].pid,
+        tid: of.tid,
+        cpu: cpu as u16,
+        node: if pages.is_copied(page) { here } else { pages.homes[page] },
+        address: pages.address(page) + offset,
+        latency_cycles: 0,
+        page_shift: PAGE_SHIFT,
+        source: rondpoint_core::observation::Source::Unknown,
+        store: false,
+    }
+}

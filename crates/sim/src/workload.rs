@@ -1,0 +1,238 @@
+//! Workload files: what programs do, in numbers, without any placement.
+//!
+//! Every field that no publication fixes is a choice of the file. Unknown fields are errors.
+
+mod check;
+
+use std::path::Path;
+
+use rondpoint_input::Budget;
+use serde::Deserialize;
+
+use check::check;
+
+/// Longest workload file, bytes.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// Workloads that come with the program: the parametric families, each with usual values.
+pub(crate) const BUILT_IN: &[(&str, &str)] = &[
+    ("partitioned", include_str!("../../../workloads/partitioned.toml")),
+    ("phase-change", include_str!("../../../workloads/phase-change.toml")),
+    ("private", include_str!("../../../workloads/private.toml")),
+    ("producer-consumer", include_str!("../../../workloads/producer-consumer.toml")),
+    ("read-shared", include_str!("../../../workloads/read-shared.toml")),
+    ("serial-then-parallel", include_str!("../../../workloads/serial-then-parallel.toml")),
+    ("sharing-pairs", include_str!("../../../workloads/sharing-pairs.toml")),
+    ("write-shared", include_str!("../../../workloads/write-shared.toml")),
+];
+
+/// Why a workload is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// The file cannot be read, or is none.
+    #[error("{file}: {message}")]
+    Read {
+        /// The file.
+        file: String,
+        /// Why.
+        message: String,
+    },
+    /// The text is no workload.
+    #[error("{file}: {message}")]
+    Parse {
+        /// The file.
+        file: String,
+        /// The parser's words.
+        message: String,
+    },
+    /// A value is out of range.
+    #[error("{file}: {field}: expected {expected}, got {got}")]
+    Range {
+        /// The file.
+        file: String,
+        /// Program and field.
+        field: String,
+        /// What is valid.
+        expected: &'static str,
+        /// What was there.
+        got: f64,
+    },
+}
+
+/// Programs that run together.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Short name, also the stem of its file.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// The programs.
+    pub programs: Vec<Program>,
+}
+
+/// One program.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its name in reports.
+    pub name: String,
+    /// Threads of each instance; 0 = one for each CPU.
+    #[serde(default)]
+    pub threads: u32,
+    /// Processes of it.
+    #[serde(default = "one")]
+    pub instances: u32,
+    /// When it starts, in seconds.
+    #[serde(default)]
+    pub start_s: f64,
+    /// Seconds that it runs alone on idle memory with every access local.
+    pub seconds: f64,
+    /// Whether its threads wait for each other.
+    #[serde(default)]
+    pub waits: Waits,
+    /// Cycles of an instruction when every access hits a private cache.
+    pub cycles_per_instruction: f64,
+    /// Accesses beyond the private caches in 1,000 instructions.
+    pub accesses_per_kilo: f64,
+    /// Misses that a thread keeps under way, bounded by the core.
+    pub outstanding: f64,
+    /// Lines fetched from caches of other threads in 1,000 instructions.
+    #[serde(default)]
+    pub transfers_per_kilo: f64,
+    /// Threads that exchange those lines, in order of their numbers; 0 = all of the process.
+    #[serde(default)]
+    pub sharers: u32,
+    /// Swing of its demand from epoch to epoch, 0 to 0.9 of the mean.
+    #[serde(default)]
+    pub burst: f64,
+    /// Its memory.
+    pub regions: Vec<Region>,
+    /// Changes on the way, ascending by `at`; before the first, all is as written above.
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+}
+
+/// How threads wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Waits {
+    /// Each thread has its own share of the work.
+    #[default]
+    Never,
+    /// All threads spin at barriers: the slowest sets the pace, the others retire instructions.
+    Spin,
+    /// All threads sleep at barriers: the slowest sets the pace, the others leave their CPUs.
+    Sleep,
+}
+
+/// A part of a program's memory whose pages are used alike.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Region {
+    /// MiB of each thread for `used = "own"` and `"next"`, else of the process.
+    pub mib: f64,
+    /// Which thread touches its pages first.
+    pub touched: Touched,
+    /// Which threads use it.
+    pub used: Used,
+    /// Share of the program's accesses; the shares of a program add up to 1.
+    pub share: f64,
+    /// Share of those that write.
+    #[serde(default)]
+    pub writes: f64,
+    /// Share of the accesses that hit the last-level cache if the region fits in it.
+    #[serde(default)]
+    pub reuse: f64,
+}
+
+/// Which thread touches a page first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Touched {
+    /// The first thread of the process.
+    First,
+    /// The thread that uses it; for shared regions every thread in turn.
+    Own,
+}
+
+/// Which threads use a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Used {
+    /// All threads alike.
+    All,
+    /// Each thread has a part of its own.
+    Own,
+    /// Each thread uses the part of the next one: consumers read what producers touched.
+    Next,
+}
+
+/// A change of behaviour.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Share of the work done at which it begins.
+    pub at: f64,
+    /// Factor on the accesses beyond the private caches.
+    #[serde(default = "one_float")]
+    pub intensity: f64,
+    /// Each thread uses the parts of the thread so many places on.
+    #[serde(default)]
+    pub rotate: u32,
+    /// Only so many threads run; 0 = all. Programs that wait at barriers only.
+    #[serde(default)]
+    pub active: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_float() -> f64 {
+    1.0
+}
+
+impl Workload {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no workload, or has values out of range.
+    pub fn load(path: &Path) -> Result<Self, WorkloadError> {
+        let file = path.display().to_string();
+        let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0));
+        let text = text.map_err(|error| WorkloadError::Read {
+            file: file.clone(),
+            message: error.to_string(),
+        })?;
+        Self::parse(&text, &file)
+    }
+
+    /// Parses and checks; `file` is for messages.
+    ///
+    /// # Errors
+    /// It is no workload, or has values out of range.
+    pub fn parse(text: &str, file: &str) -> Result<Self, WorkloadError> {
+        let parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
+            file: file.to_string(),
+            message: error.to_string(),
+        })?;
+        parsed.programs.iter().try_for_each(|program| check(program, file))?;
+        match parsed.programs.is_empty() {
+            true => Err(WorkloadError::Parse {
+                file: file.to_string(),
+                message: "expected at least one program".to_string(),
+            }),
+            false => Ok(parsed),
+        }
+    }
+
+    /// Both sets of programs at once: co-scheduling.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.name = format!("{}+{}", self.name, other.name);
+        self.title = format!("{}, with {}", self.title, other.title);
+        self.programs.extend(other.programs);
+        self
+    }
+}

@@ -1,0 +1,48 @@
+//! Ranges of a workload's values.
+
+use super::{Program, Waits, WorkloadError};
+
+/// Field, value, valid range, and the range in words.
+type Bounds = (&'static str, f64, std::ops::RangeInclusive<f64>, &'static str);
+
+/// Refuses a program with a value out of range.
+pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> {
+    let shares: f64 = program.regions.iter().map(|region| region.share).sum();
+    let mut fields: Vec<Bounds> = vec![
+        ("instances", f64::from(program.instances), 1.0..=1e5, "1 to 100,000"),
+        ("threads", f64::from(program.threads), 0.0..=1e5, "0 to 100,000"),
+        ("start_s", program.start_s, 0.0..=1e5, "0 to 100,000 s"),
+        ("seconds", program.seconds, 0.1..=1e5, "0.1 to 100,000 s"),
+        ("cycles_per_instruction", program.cycles_per_instruction, 0.05..=100.0, "0.05 to 100"),
+        ("accesses_per_kilo", program.accesses_per_kilo, 0.0..=500.0, "0 to 500"),
+        ("outstanding", program.outstanding, 0.5..=64.0, "0.5 to 64"),
+        ("transfers_per_kilo", program.transfers_per_kilo, 0.0..=500.0, "0 to 500"),
+        ("sharers", f64::from(program.sharers), 0.0..=1e5, "0 to 100,000"),
+        ("burst", program.burst, 0.0..=0.9, "0 to 0.9"),
+        ("sum of the regions' shares", shares, 0.999..=1.001, "1"),
+    ];
+    for region in &program.regions {
+        fields.push(("regions.mib", region.mib, 0.0039..=1e6, "0.0039 (a page) to 1,000,000"));
+        fields.push(("regions.share", region.share, 0.0..=1.0, "0 to 1"));
+        fields.push(("regions.writes", region.writes, 0.0..=1.0, "0 to 1"));
+        fields.push(("regions.reuse", region.reuse, 0.0..=1.0, "0 to 1"));
+    }
+    let mut from = 0.0;
+    for phase in &program.phases {
+        fields.push(("phases.at", phase.at, from..=1.0, "ascending shares, 0 to 1"));
+        fields.push(("phases.intensity", phase.intensity, 0.0..=100.0, "0 to 100"));
+        from = phase.at;
+        let serial = f64::from(u8::from(phase.active > 0 && program.waits == Waits::Never));
+        fields.push((
+            "phases.active without barriers",
+            serial,
+            0.0..=0.0,
+            "waits = \"spin\" or \"sleep\"",
+        ));
+    }
+    let bad = fields.into_iter().find(|(_, value, range, _)| !range.contains(value));
+    bad.map_or(Ok(()), |(field, got, _, expected)| {
+        let field = format!("program {}: {field}", program.name);
+        Err(WorkloadError::Range { file: file.to_string(), field, expected, got })
+    })
+}

@@ -1,0 +1,37 @@
+//! Laws of whole runs.
+
+use rondpoint_sim::{Contender, Pmu, Scene, catalogue, run};
+
+/// Eight CPUs that jam one controller, not four.
+const SMALL: &str = "nodes=4 cpus=2 memory=4G bandwidth=3000 hop=30";
+
+fn scene(machine: &str, workload: &str, seed: u64) -> Scene {
+    let machine = catalogue::machine(machine).expect("a machine");
+    let mut workload = catalogue::workload(workload).expect("a workload");
+    // Shorter than for people: every run is made in an unoptimised build.
+    workload.programs.iter_mut().for_each(|program| program.seconds = 6.0);
+    Scene { pmu: Pmu::of(&machine), machine, workload, replication: false, truth: None, seed }
+}
+
+fn contender(word: &str) -> Contender {
+    word.parse().expect("a contender")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    for word in ["auto", "autonuma"] {
+        let run = |seed| run(&scene(SMALL, "partitioned", seed), &contender(word)).unwrap();
+        assert_eq!(run(3), run(3), "{word}");
+        assert_ne!(run(3), run(4), "{word}");
+    }
+}
+
+#[test]
+fn a_jammed_controller_is_relieved_by_every_placement_that_should() {
+    let scene = scene(SMALL, "partitioned", 1);
+    let first_touch = run(&scene, &contender("first-touch")).unwrap();
+    for word in ["interleave", "interleave-late", "autonuma", "oracle", "auto"] {
+        let speed = run(&scene, &contender(word)).unwrap().speed_against(&first_touch);
+        assert!(speed.is_some_and(|speed| speed > 1.5), "{word}: {speed:?}");
+    }
+}
