@@ -99,6 +99,7 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     if job.modelled {
         system::model_on();
     }
+    let model_on_ns = system::monotonic_ns();
     system::pause_ns(job.start_offset_ns);
     let start_ns = system::monotonic_ns();
     let child = command.spawn();
@@ -114,7 +115,8 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     let (status, max_rss_kib) =
         ended.map_err(|error| format!("{}: cannot start: {error}", job.command[0]))?;
     let vmstat = rises(&before, &vmstat()?);
-    report.say(&Event::Finished { elapsed_ns, ending: ending(status), max_rss_kib, vmstat });
+    let ending = ending(status);
+    report.say(&Event::Finished { model_on_ns, elapsed_ns, ending, max_rss_kib, vmstat });
     if let Some(event) = spreader.map(Spreader::finish).transpose()?.flatten() {
         report.say(&event);
     }

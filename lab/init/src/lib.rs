@@ -97,6 +97,8 @@ pub enum Event {
     },
     /// The program has ended.
     Finished {
+        /// The guest's clock (`CLOCK_MONOTONIC`) when the model was switched on, ns.
+        model_on_ns: u64,
         /// From its start to its end, ns of guest time.
         elapsed_ns: u64,
         /// How it ended.

@@ -11,9 +11,8 @@ use rondpoint_lab_model::{Event, Hardware, Kind, PipeUsage, Unit};
 use crate::clock::{Clock, ManagerTime};
 use crate::traffic::cycles;
 
-/// Guest time covered by a slice, ps. A run of a few seconds gives tens of slices: enough to see
-/// phases, few enough to read.
-const SLICE_PS: u64 = 100_000_000_000;
+/// Guest time covered by a slice, ps: 20 ms, so that a reader can time the start of a jam.
+const SLICE_PS: u64 = 20_000_000_000;
 /// Slices that are kept. A run that needs more (a shell that nobody types into is days of guest
 /// time) gets slices twice as long, again and again.
 const SLICES_MAX: usize = 4096;

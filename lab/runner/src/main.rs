@@ -26,6 +26,7 @@ mod product;
 mod program;
 #[cfg_attr(not(test), expect(dead_code, reason = "only xtask counts bytes"))]
 mod progress;
+mod relief;
 mod render;
 mod result;
 mod run;

@@ -17,6 +17,10 @@ pub(crate) struct ProductReport {
     /// Seconds from the program's start.
     pub(crate) first_action_s: Option<f64>,
     pub(crate) last_action_s: Option<f64>,
+    /// The guest's clock at the program's start, seconds since boot.
+    pub(crate) began_s: Option<f64>,
+    /// The first action that no check window judged worse, seconds from the program's start.
+    pub(crate) first_kept_action_s: Option<f64>,
     /// Base pages that Rondpoint moved.
     pub(crate) pages_moved: Option<u64>,
     /// What came of each trial.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::configuration::REPORT_PATH;
 use crate::last_third::LastThird;
 use crate::product::ProductReport;
+use crate::relief;
 use crate::vm::Record;
 
 /// Bytes of a cache line.
@@ -40,6 +41,10 @@ pub(crate) struct RunResult {
     pub(crate) instructions_per_cycle: Option<f64>,
     /// Speed in the last third of the work.
     pub(crate) last_third: Option<LastThird>,
+    /// When the memory traffic first jammed, guest seconds after the model was switched on.
+    pub(crate) jam_s: Option<f64>,
+    /// Guest seconds from there to Rondpoint's first action that stayed.
+    pub(crate) relief_s: Option<f64>,
     /// Base pages that the kernel moved for automatic NUMA balancing.
     pub(crate) pages_balanced: u64,
     /// Times that automatic NUMA balancing took a page's mapping away to see who comes for it.
@@ -80,17 +85,24 @@ pub(crate) fn summarise(
         return Err(reason);
     }
     let finished = record.events.iter().find_map(|event| match event {
-        Event::Finished { elapsed_ns, ending, max_rss_kib, vmstat } => {
-            Some((*elapsed_ns, *ending, *max_rss_kib, vmstat))
+        Event::Finished { model_on_ns, elapsed_ns, ending, max_rss_kib, vmstat } => {
+            Some((*model_on_ns, *elapsed_ns, *ending, *max_rss_kib, vmstat))
         }
         _ => None,
     });
-    let (elapsed_ns, ending, max_rss_kib, vmstat) =
+    let (model_on_ns, elapsed_ns, ending, max_rss_kib, vmstat) =
         finished.ok_or("the guest did not say how the program ended")?;
     let measurement = record.measurement.as_ref().ok_or("the plugin measured nothing")?;
     let traffic = traffic(measurement);
     let topology = machine.topology();
     let links: Vec<f64> = link_use(measurement, elapsed_ns);
+    let rondpoint: Option<ProductReport> =
+        record.files.get(REPORT_PATH).map(|bytes| ProductReport::parse(bytes)).transpose()?;
+    let jam_ns = relief::jam_begin_ns(measurement, &topology);
+    let relief_s = rondpoint
+        .as_ref()
+        .zip(jam_ns)
+        .and_then(|(report, jam_ns)| relief::seconds(report, model_on_ns, jam_ns));
     let counter = |name: &str| vmstat.get(name).copied().unwrap_or(0);
     let stdout = String::from_utf8_lossy(&record.stdout).into_owned();
     Ok(RunResult {
@@ -108,15 +120,13 @@ pub(crate) fn summarise(
         requests_per_us: traffic.as_ref().map_or(0.0, Traffic::total_per_us),
         instructions_per_cycle: instructions_per_cycle(measurement),
         last_third: LastThird::of(&stdout, measurement),
+        jam_s: jam_ns.map(|ns| ns as f64 / 1e9),
+        relief_s,
         pages_balanced: counter("numa_pages_migrated"),
         pages_watched: counter("numa_pte_updates"),
         pages_moved: counter("pgmigrate_success"),
         spread: record.events.iter().find_map(spread),
-        rondpoint: record
-            .files
-            .get(REPORT_PATH)
-            .map(|bytes| ProductReport::parse(bytes))
-            .transpose()?,
+        rondpoint,
         max_rss_mib: max_rss_kib as f64 / 1024.0,
         stdout,
         stderr: String::from_utf8_lossy(&record.stderr).into_owned(),
@@ -194,6 +204,8 @@ pub(crate) fn sample_run() -> RunResult {
         requests_per_us: 0.0,
         instructions_per_cycle: None,
         last_third: None,
+        jam_s: None,
+        relief_s: None,
         pages_balanced: 0,
         pages_watched: 0,
         pages_moved: 0,

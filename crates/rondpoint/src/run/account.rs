@@ -7,7 +7,7 @@ use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;
 use rondpoint_core::model::Rung;
 use rondpoint_core::plan::{Action, Outcome, PageCounts, Refusal, StepResult};
-use rondpoint_core::trial::Judged;
+use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{Model, Nanos, Pid};
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub(super) struct Diary {
     pub(super) accounts: Accounts,
     pub(super) judged: Vec<(f64, Judged)>,
     pub(super) first_action_s: Option<f64>,
+    /// Plans that moved something, with their time; at most [`DESCRIBED_STEPS`].
+    acting: Vec<(u64, f64)>,
     pub(super) last_action_s: Option<f64>,
     /// The windows before the first action.
     pub(super) before: Period,
@@ -87,6 +89,18 @@ impl Diary {
     pub(super) fn rung(&self) -> Option<Rung> {
         let of = |rung: &Rung| (*rung != Rung::Statistics, self.rungs[rung]);
         self.rungs.keys().max_by_key(|rung| of(rung)).copied()
+    }
+
+    /// The clock at the first look, seconds since boot.
+    pub(super) fn began_s(&self) -> Option<f64> {
+        self.began.map(Nanos::seconds)
+    }
+
+    /// When something was moved first that no check window judged worse, seconds from the first
+    /// look.
+    pub(super) fn first_kept_action_s(&self) -> Option<f64> {
+        let judged = self.judged.iter().map(|(_, one)| (one.verdict, &one.plans[..]));
+        first_kept(&self.acting, judged)
     }
 
     fn seconds(&self, at: Nanos) -> f64 {
@@ -153,11 +167,27 @@ impl Witness for Diary {
         self.accounts.enter(&step.plan, outcomes);
         if outcomes.iter().any(|outcome| has_moved(step, outcome)) {
             self.first_action_s.get_or_insert(at);
+            if self.acting.len() < DESCRIBED_STEPS {
+                self.acting.push((step.plan.number, at));
+            }
             self.last_action_s = Some(at);
             self.acted = true;
         }
         self.describe(step, outcomes, at);
     }
+}
+
+/// The time of the first plan in `acting` that is in no trial with a bad end.
+fn first_kept<'a>(
+    acting: &[(u64, f64)],
+    judged: impl Iterator<Item = (Verdict, &'a [u64])>,
+) -> Option<f64> {
+    let is_bad = |verdict: &Verdict| verdict.is_undone() || *verdict == Verdict::NoWayBack;
+    let bad: Vec<u64> = judged
+        .filter(|(verdict, _)| is_bad(verdict))
+        .flat_map(|(_, plans)| plans.to_vec())
+        .collect();
+    acting.iter().find(|(plan, _)| !bad.contains(plan)).map(|(_, at)| *at)
 }
 
 /// Whether pages or a thread are somewhere else now.
@@ -218,4 +248,21 @@ fn cause(refusal: &Refusal) -> String {
 /// Processes that something was done to.
 pub(super) fn touched(accounts: &Accounts) -> impl Iterator<Item = (Pid, &Account)> {
     accounts.iter().filter(|(_, account)| **account != Account::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_kept_action_is_in_no_trial_that_ended_badly() {
+        let acting = [(5, 1.0), (10, 2.0), (11, 2.5), (20, 4.0)];
+        let first = |judged: &[(Verdict, &[u64])]| first_kept(&acting, judged.iter().copied());
+        assert_eq!(first(&[]), Some(1.0));
+        assert_eq!(first(&[(Verdict::Better, &[5]), (Verdict::Worse, &[10])]), Some(1.0));
+        assert_eq!(first(&[(Verdict::Worse, &[5, 10])]), Some(2.5));
+        assert_eq!(first(&[(Verdict::Worse, &[5]), (Verdict::NoWayBack, &[10])]), Some(2.5));
+        assert_eq!(first(&[(Verdict::Returned, &[5, 10, 11, 20])]), None);
+        assert_eq!(first(&[(Verdict::Unclear, &[5])]), Some(1.0));
+    }
 }

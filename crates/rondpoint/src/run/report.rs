@@ -34,8 +34,13 @@ pub(super) struct Report {
     sensor: Option<&'static str>,
     confidence: Option<f64>,
     elapsed_s: f64,
+    /// The clock (`CLOCK_BOOTTIME`) at the first look, seconds.
+    began_s: Option<f64>,
     plans: u64,
+    /// This and the next two in seconds from the first look.
     first_action_s: Option<f64>,
+    /// The first action that no check window judged worse.
+    first_kept_action_s: Option<f64>,
     last_action_s: Option<f64>,
     /// Base pages that were moved.
     pages_moved: u64,
@@ -137,8 +142,10 @@ impl Report {
             sensor: diary.rung().map(rung_name),
             confidence: diary.confidence(),
             elapsed_s: facts.elapsed_s,
+            began_s: diary.began_s(),
             plans: diary.plans,
             first_action_s: diary.first_action_s,
+            first_kept_action_s: diary.first_kept_action_s(),
             last_action_s: diary.last_action_s,
             pages_moved: total.moved(),
             pages_moved_by_kernel: facts.pages_moved_by_kernel,

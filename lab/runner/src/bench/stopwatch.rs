@@ -93,7 +93,7 @@ mod tests {
         let started = r#"{"event":"started","kernel":"6.12","pmu":false}"#;
         assert_eq!(seen(started), (false, false));
         assert_eq!(seen(&format!("{started}\n{{\"event\":\"fin")), (true, false));
-        let finished = r#"{"event":"finished","elapsed_ns":1,"ending":{"exit":0},"max_rss_kib":1,"vmstat":{}}"#;
+        let finished = r#"{"event":"finished","model_on_ns":0,"elapsed_ns":1,"ending":{"exit":0},"max_rss_kib":1,"vmstat":{}}"#;
         assert_eq!(seen(&format!("{started}\n{finished}\n")), (true, true));
         assert_eq!(seen("no json\n"), (false, false));
     }
