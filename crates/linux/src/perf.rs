@@ -5,7 +5,9 @@
 //! | [`attr`] | `struct perf_event_attr` |
 //! | [`pmu`] | what `/sys/bus/event_source/devices` offers |
 //! | [`spec`] | event strings such as `cpu/event=0xd3,umask=0x01/u` |
-//! | [`generation`] | which event strings measure what, per processor generation |
+//! | [`metric`] | what can be counted, whatever a processor calls it |
+//! | [`processors`] | which event strings measure what, per processor generation |
+//! | [`generation`] | the same, as far as this machine's units know the events |
 //! | [`event`] | opening events and reading counts |
 //! | [`group`] | events that are counted together and read at once |
 //! | [`count`] | the bytes that reading a count returns |
@@ -19,7 +21,9 @@ pub mod data_source;
 pub mod event;
 pub mod generation;
 pub mod group;
+pub mod metric;
 pub mod pmu;
+pub mod processors;
 pub mod record;
 pub mod ring;
 pub mod sample;

@@ -1,142 +1,16 @@
-//! Which events measure what on this machine, from the table `events.toml` beside this file.
+//! Which events measure what on this machine: the tables of [`super::processors`], resolved.
 //!
-//! A table says what *could* be counted; [`Generation::resolve`] keeps what this machine's PMUs
-//! know and names the rest. It opens nothing.
+//! [`Generation::resolve`] keeps what this machine's units know and names the rest. It opens
+//! nothing.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use super::data_source::Vendor;
+pub use super::metric::{Metric, UncoreMetric};
 use super::pmu::{Event, Pmus};
+use super::processors::{self, Entry, UncoreLine};
 use crate::LinuxError;
 use crate::parse::cpuinfo::CpuIdentity;
-
-const TABLE: &str = include_str!("events.toml");
-
-/// What is counted in a core, whatever it is called there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names are those of events.toml and say it")]
-pub enum Metric {
-    Instructions,
-    Cycles,
-    LocalDram,
-    RemoteDram,
-    RemoteHitm,
-    RemoteForward,
-    LocalHitm,
-    LocalForward,
-    LlcHits,
-    LlcMisses,
-    PrivateMisses,
-    StallCycles,
-    Refills,
-    RefillsModified,
-    DramLatencyCycles,
-    DramRequests,
-    Writebacks,
-    Loads,
-    Stores,
-    DramReads,
-    PrefetchDram,
-    /// Requests to the DRAM of one node; its kernel number is put for `{node}`.
-    #[serde(rename = "dram_node")]
-    DramNode(#[serde(skip)] u32),
-}
-
-impl Metric {
-    /// The metric of this name in the table; `dram_node` stands for all nodes.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        metric(name)
-    }
-
-    /// All names, as events.toml and the command line have them.
-    #[must_use]
-    pub fn names() -> Vec<String> {
-        let all: std::collections::BTreeSet<String> =
-            table().into_iter().flat_map(|entry| entry.core.into_keys()).collect();
-        all.into_iter().collect()
-    }
-
-    /// Its name, with the node's number where it has one.
-    #[must_use]
-    pub fn name(self) -> String {
-        let text = match self {
-            Self::Instructions => "instructions",
-            Self::Cycles => "cycles",
-            Self::LocalDram => "local_dram",
-            Self::RemoteDram => "remote_dram",
-            Self::RemoteHitm => "remote_hitm",
-            Self::RemoteForward => "remote_forward",
-            Self::LocalHitm => "local_hitm",
-            Self::LocalForward => "local_forward",
-            Self::LlcHits => "llc_hits",
-            Self::LlcMisses => "llc_misses",
-            Self::PrivateMisses => "private_misses",
-            Self::StallCycles => "stall_cycles",
-            Self::Refills => "refills",
-            Self::RefillsModified => "refills_modified",
-            Self::DramLatencyCycles => "dram_latency_cycles",
-            Self::DramRequests => "dram_requests",
-            Self::Writebacks => "writebacks",
-            Self::Loads => "loads",
-            Self::Stores => "stores",
-            Self::DramReads => "dram_reads",
-            Self::PrefetchDram => "prefetch_dram",
-            Self::DramNode(node) => return format!("dram_node{node}"),
-        };
-        text.to_string()
-    }
-
-    /// Whether the two differ at most in the node.
-    #[must_use]
-    pub fn same_kind(self, other: Self) -> bool {
-        std::mem::discriminant(&self) == std::mem::discriminant(&other)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    schema: u32,
-    generation: Vec<Entry>,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    name: String,
-    #[serde(default)]
-    when: When,
-    inherits: Option<String>,
-    vendor: Option<String>,
-    counters: Option<usize>,
-    #[serde(default)]
-    core: BTreeMap<String, String>,
-    #[serde(default)]
-    sample: Sample,
-    #[serde(default)]
-    uncore: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(deny_unknown_fields)]
-struct When {
-    alias: Option<String>,
-    #[serde(default)]
-    cpu: Vec<String>,
-}
-
-#[derive(Deserialize, Clone, Default)]
-#[serde(deny_unknown_fields)]
-struct Sample {
-    loads: Option<String>,
-    stores: Option<String>,
-    period: Option<u64>,
-    latency: Option<u32>,
-}
 
 /// The table of one generation, with what it inherits.
 pub struct Generation {
@@ -152,6 +26,19 @@ pub struct LinkEnds {
     pub to: u32,
 }
 
+/// A count of a unit outside the cores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UncoreCount {
+    /// What is counted.
+    pub metric: UncoreMetric,
+    /// The unit that counts it.
+    pub unit: String,
+    /// The event; its CPUs are those to ask, one for each node or socket.
+    pub event: Event,
+    /// `.1` counts are `.0` bytes; `None` where requests are counted.
+    pub bytes: Option<(u32, u32)>,
+}
+
 /// What this machine can count and sample.
 #[derive(Debug, Default)]
 pub struct Available {
@@ -165,14 +52,20 @@ pub struct Available {
     pub core: Vec<(Metric, Event)>,
     /// Events whose samples carry addresses.
     pub sample: Vec<Event>,
+    /// An event that writes its samples into an auxiliary buffer.
+    pub buffer: Option<Event>,
     /// The table's sampling period.
     pub period: u64,
     /// Requests of one node's CPUs to the DRAM of node `.0`, counted outside the cores.
     pub dram_to_node: Vec<(u32, Event)>,
     /// Bytes carried by a directed link, counted outside the cores.
     pub links: Vec<(LinkEnds, Event)>,
+    /// All other counts of units outside the cores, one for each event and unit.
+    pub uncore: Vec<UncoreCount>,
     /// What the table has and the machine has not, each with its reason.
     pub missing: Vec<(String, LinuxError)>,
+    /// What this processor lacks, and what that costs.
+    pub absent: BTreeMap<String, String>,
 }
 
 impl Available {
@@ -192,29 +85,15 @@ impl Available {
     }
 }
 
-fn table() -> Vec<Entry> {
-    let table: Table = toml::from_str(TABLE).expect("events.toml is checked by a test");
-    assert_eq!(table.schema, 1, "events.toml has the schema of this program");
-    table.generation
-}
-
 impl Generation {
     /// The table for this machine: by alias, else by processor, else the generic one.
     #[must_use]
     pub fn choose(pmus: &Pmus, identity: &CpuIdentity) -> Self {
-        let entries = table();
-        let key = identity.key();
         let has_alias =
-            |alias: &String| pmus.core().is_some_and(|core| core.aliases.contains_key(alias));
-        let fits = |entry: &&Entry| {
-            let cpu = &entry.when.cpu;
-            match &entry.when.alias {
-                Some(alias) => has_alias(alias),
-                None => cpu.is_empty() || cpu.iter().any(|pattern| matches(pattern, &key)),
-            }
-        };
-        let chosen = entries.iter().find(fits).expect("the last table fits every machine");
-        Self { entry: inherited(chosen, &entries) }
+            |alias: &str| pmus.core().is_some_and(|core| core.aliases.contains_key(alias));
+        let fits = |entry: &Entry| entry.when.fits(identity, has_alias);
+        let entry = processors::all().into_iter().find(fits);
+        Self { entry: entry.expect("the last table fits every machine") }
     }
 
     /// Its name.
@@ -240,47 +119,134 @@ impl Generation {
             },
             counters: counters.or(entry.counters).unwrap_or(4),
             period: entry.sample.period.unwrap_or(DEFAULT_PERIOD),
+            absent: entry.absent.clone(),
             ..Available::default()
         };
-        let mut missing = Vec::new();
-        let mut resolve =
-            |name: &str, text: &str| match text.parse().and_then(|spec| pmus.resolve(&spec)) {
-                Ok(event) => Some(event),
-                Err(reason) => {
-                    missing.push((name.to_string(), reason));
-                    None
-                }
-            };
+        let mut resolving = Resolving { pmus, nodes, missing: Vec::new() };
         for (name, text) in &entry.core {
             for (metric, text) in expanded(name, text, nodes) {
-                available.core.extend(resolve(name, &text).map(|event| (metric, event)));
+                let event = resolving.first(name, &[text]);
+                available.core.extend(event.map(|event| (metric, event)));
             }
         }
         let latency = entry.sample.latency.unwrap_or(0).to_string();
-        for (name, text) in [("loads", &entry.sample.loads), ("stores", &entry.sample.stores)] {
-            let text = text.as_ref().map(|text| text.replace("{latency}", &latency));
-            available.sample.extend(text.and_then(|text| resolve(name, &text)));
+        let filled = |text: &String| text.replace("{latency}", &latency);
+        for (name, texts) in [("loads", &entry.sample.loads), ("stores", &entry.sample.stores)] {
+            let texts: Vec<String> = texts.iter().map(filled).collect();
+            available.sample.extend(resolving.first(name, &texts));
         }
-        if let Some(text) = entry.uncore.get("dram_to_node") {
-            for &node in nodes {
-                let text = text.replace("{node}", &node.to_string());
-                available.dram_to_node.extend(resolve("dram_to_node", &text).map(|e| (node, e)));
-            }
+        if let Some(text) = &entry.sample.buffer {
+            available.buffer =
+                resolving.each("buffer", &filled(text)).map(|mut all| all.remove(0).1);
         }
-        if let Some(text) = entry.uncore.get("link") {
-            for (number, ends) in link_ends(text, pmus) {
-                let text = text.replace("{link}", &number.to_string());
-                available.links.extend(resolve("link", &text).map(|event| (ends, event)));
-            }
-        }
+        resolving.uncore(&entry.uncore, &mut available);
         available.core.sort_by_key(|(metric, _)| *metric);
-        available.missing = missing;
+        available.missing = resolving.missing;
         available
     }
 }
 
 /// Where a table names none: a prime, so that it does not fall into step with a loop.
 const DEFAULT_PERIOD: u64 = 10_007;
+
+/// Event strings on their way to events, and those that did not get there.
+struct Resolving<'a> {
+    pmus: &'a Pmus,
+    nodes: &'a [u32],
+    missing: Vec<(String, LinuxError)>,
+}
+
+impl Resolving<'_> {
+    /// The first of `texts` that this machine has; the reason against the first of them is kept
+    /// where it has none.
+    fn first(&mut self, name: &str, texts: &[String]) -> Option<Event> {
+        let mut reason = None;
+        for text in texts {
+            match text.parse().and_then(|spec| self.pmus.resolve(&spec)) {
+                Ok(event) => return Some(event),
+                Err(error) => drop(reason.get_or_insert(error)),
+            }
+        }
+        self.missing.extend(reason.map(|reason| (name.to_string(), reason)));
+        None
+    }
+
+    /// An event on each unit that it names, never none.
+    fn each(&mut self, name: &str, text: &str) -> Option<Vec<(String, Event)>> {
+        match text.parse().and_then(|spec| self.pmus.resolve_each(&spec)) {
+            Ok(events) => Some(events),
+            Err(reason) => {
+                self.missing.push((name.to_string(), reason));
+                None
+            }
+        }
+    }
+
+    fn uncore(&mut self, lines: &[UncoreLine], available: &mut Available) {
+        let mut found: Vec<UncoreMetric> = Vec::new();
+        for line in lines {
+            if found.contains(&line.metric) {
+                continue;
+            }
+            let before = self.missing.len();
+            let is_here = match line.metric {
+                UncoreMetric::DramToNode => self.requests(line, available),
+                UncoreMetric::Link => self.links(line, available),
+                _ => self.counts(line, available),
+            };
+            if is_here {
+                // Alternatives that the machine lacks are no loss.
+                let of_this_line = self.missing.split_off(before);
+                self.missing.retain(|(name, _)| name != line.metric.name());
+                self.missing.extend(of_this_line);
+                found.push(line.metric);
+            }
+        }
+    }
+
+    /// Requests to each node; whether any is counted.
+    fn requests(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
+        for &node in self.nodes {
+            for text in &line.events {
+                // A unit with eight bits for nodes has no ninth: the event does not resolve.
+                let bit = 1u64.checked_shl(node).unwrap_or(u64::MAX);
+                let text = text
+                    .replace("{node}", &node.to_string())
+                    .replace("{node_bit}", &format!("{bit:#x}"));
+                let event = self.first(line.metric.name(), &[text]);
+                available.dram_to_node.extend(event.map(|event| (node, event)));
+            }
+        }
+        !available.dram_to_node.is_empty()
+    }
+
+    fn links(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
+        for text in &line.events {
+            for (number, ends) in link_ends(text, self.pmus) {
+                let text = text.replace("{link}", &number.to_string());
+                let event = self.first(line.metric.name(), &[text]);
+                available.links.extend(event.map(|event| (ends, event)));
+            }
+        }
+        !available.links.is_empty()
+    }
+
+    /// All events of the line on all their units, or none.
+    fn counts(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
+        let mut counts = Vec::new();
+        for text in line.expanded() {
+            let Some(events) = self.each(line.metric.name(), &text) else { return false };
+            counts.extend(events.into_iter().map(|(unit, event)| UncoreCount {
+                metric: line.metric,
+                unit,
+                event,
+                bytes: line.bytes.map(|bytes| (bytes, line.counts.unwrap_or(1))),
+            }));
+        }
+        available.uncore.append(&mut counts);
+        true
+    }
+}
 
 /// The links that the unit of `text` describes, by number.
 fn link_ends(text: &str, pmus: &Pmus) -> BTreeMap<u32, LinkEnds> {
@@ -297,8 +263,7 @@ fn link_ends(text: &str, pmus: &Pmus) -> BTreeMap<u32, LinkEnds> {
 }
 
 fn expanded(name: &str, text: &str, nodes: &[u32]) -> Vec<(Metric, String)> {
-    let metric = metric(name).expect("events.toml is checked by a test");
-    match metric {
+    match Metric::named(name).expect("the tables are checked by a test") {
         Metric::DramNode(_) => nodes
             .iter()
             .map(|node| (Metric::DramNode(*node), text.replace("{node}", &node.to_string())))
@@ -307,93 +272,12 @@ fn expanded(name: &str, text: &str, nodes: &[u32]) -> Vec<(Metric, String)> {
     }
 }
 
-fn metric(name: &str) -> Option<Metric> {
-    use serde::de::IntoDeserializer;
-    use serde::de::value::{Error, StrDeserializer};
-    if name == "dram_node" {
-        return Some(Metric::DramNode(0));
-    }
-    let name: StrDeserializer<'_, Error> = name.into_deserializer();
-    Metric::deserialize(name).ok()
-}
-
-fn matches(pattern: &str, key: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => key.starts_with(prefix),
-        None => key == pattern,
-    }
-}
-
-fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
-    let Some(parent) = &entry.inherits else { return entry.clone() };
-    let parent = all.iter().find(|other| other.name == *parent);
-    let parent = parent.expect("events.toml is checked by a test");
-    let mut whole = inherited(parent, all);
-    whole.name.clone_from(&entry.name);
-    whole.vendor = entry.vendor.clone().or(whole.vendor);
-    whole.counters = entry.counters.or(whole.counters);
-    whole.core.extend(entry.core.clone());
-    whole.uncore.extend(entry.uncore.clone());
-    whole.sample = Sample {
-        loads: entry.sample.loads.clone().or(whole.sample.loads),
-        stores: entry.sample.stores.clone().or(whole.sample.stores),
-        period: entry.sample.period.or(whole.sample.period),
-        latency: entry.sample.latency.or(whole.sample.latency),
-    };
-    whole
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
-    use crate::perf::spec::EventSpec;
     use crate::root::Root;
-
-    #[test]
-    fn every_name_and_event_string_of_the_table_is_understood() {
-        let entries = table();
-        for entry in &entries {
-            let whole = inherited(entry, &entries);
-            for (name, text) in &whole.core {
-                let found = metric(name);
-                assert!(found.is_some(), "{}: no metric `{name}`", entry.name);
-                assert!(found.unwrap().name().starts_with(name.as_str()), "{name}");
-                let text = text.replace("{node}", "0");
-                assert!(text.parse::<EventSpec>().is_ok(), "{}: {text}", entry.name);
-            }
-            for text in [&whole.sample.loads, &whole.sample.stores].into_iter().flatten() {
-                let text = text.replace("{latency}", "30");
-                assert!(text.parse::<EventSpec>().is_ok(), "{}: {text}", entry.name);
-            }
-        }
-        let last = entries.last().unwrap();
-        assert!(last.when.alias.is_none() && last.when.cpu.is_empty(), "the last fits all");
-    }
-
-    fn chosen(vendor: &str, family: u32, model: u32) -> String {
-        let identity = CpuIdentity {
-            vendor: vendor.to_string(),
-            family: Some(family),
-            model: Some(model),
-            ..CpuIdentity::default()
-        };
-        Generation::choose(&Pmus::default(), &identity).name().to_string()
-    }
-
-    #[test]
-    fn processors_find_their_table() {
-        assert_eq!(chosen("GenuineIntel", 6, 0x8f), "sapphire-rapids");
-        assert_eq!(chosen("GenuineIntel", 6, 0x55), "skylake-sp");
-        assert_eq!(chosen("AuthenticAMD", 16, 0x8), "amd-fam10h");
-        assert_eq!(chosen("AuthenticAMD", 23, 0x01), "amd-zen2");
-        assert_eq!(chosen("AuthenticAMD", 23, 0x31), "amd-zen2");
-        assert_eq!(chosen("AuthenticAMD", 25, 0x01), "amd-zen3");
-        assert_eq!(chosen("AuthenticAMD", 25, 0x11), "amd-zen4");
-        assert_eq!(chosen("AuthenticAMD", 26, 0x02), "amd-zen4");
-        assert_eq!(chosen("GenuineIntel", 6, 0x01), "generic");
-    }
 
     #[test]
     fn the_lab_is_known_by_its_alias_and_what_it_lacks_is_named() {

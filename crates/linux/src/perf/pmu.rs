@@ -96,8 +96,39 @@ impl Pmus {
         named.or_else(|| self.iter().find(arm))
     }
 
+    /// The unit of this name; `core` is the cores' unit, and so is `cpu` where no unit has that
+    /// name, as on hybrid parts and on Arm.
     fn named(&self, name: &str) -> Option<&Pmu> {
-        self.get(name).or_else(|| self.core().filter(|_| name == "core"))
+        self.get(name).or_else(|| self.core().filter(|_| matches!(name, "core" | "cpu")))
+    }
+
+    /// All units that `name` stands for: the one of that name, else the numbered ones, `name_0`,
+    /// `name_3` …, ascending. The numbers may have gaps and may be hexadecimal addresses.
+    #[must_use]
+    pub fn units(&self, name: &str) -> Vec<&Pmu> {
+        if let Some(unit) = self.named(name) {
+            return vec![unit];
+        }
+        let mut found: Vec<(u64, &Pmu)> = Vec::new();
+        for unit in self.iter() {
+            let number = number_of(&unit.name).filter(|(base, _)| *base == name);
+            found.extend(number.map(|(_, number)| (number, unit)));
+        }
+        found.sort_by_key(|(number, unit)| (*number, &unit.name));
+        found.into_iter().map(|(_, unit)| unit).collect()
+    }
+
+    /// The names of all units; numbered ones of one kind as `name (how many)`.
+    fn names(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in self.units.keys() {
+            *counts.entry(number_of(name).map_or(name, |(base, _)| base)).or_default() += 1;
+        }
+        let one = |(name, count): (&str, usize)| match count {
+            1 => name.to_string(),
+            count => format!("{name} ({count})"),
+        };
+        counts.into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// Resolves an event string. A word is an alias of the core's unit where there is one of that
@@ -119,16 +150,49 @@ impl Pmus {
                     .ok_or_else(|| fail("no such event on this machine".to_string()))?,
             },
             Named::Terms { pmu, terms } => {
-                let unit = self.named(pmu).ok_or_else(|| {
-                    let names: Vec<&str> = self.units.keys().map(String::as_str).collect();
-                    fail(format!("no unit `{pmu}`; this machine has: {}", names.join(", ")))
-                })?;
+                let unit = self.named(pmu).ok_or_else(|| self.no_unit(pmu, spec))?;
                 unit_event(unit, terms, spec)?
             }
         };
         apply_modifiers(&mut event.attr, spec);
         Ok(event)
     }
+
+    /// Resolves an event string on every unit that it stands for: the unit's name and its event.
+    ///
+    /// # Errors
+    /// As [`Pmus::resolve`]; all units or none.
+    pub fn resolve_each(&self, spec: &EventSpec) -> Result<Vec<(String, Event)>, LinuxError> {
+        let Named::Terms { pmu, terms } = &spec.named else {
+            return Ok(vec![("core".to_string(), self.resolve(spec)?)]);
+        };
+        let units = self.units(pmu);
+        if units.is_empty() {
+            return Err(self.no_unit(pmu, spec));
+        }
+        let one = |unit: &Pmu| {
+            let mut event = unit_event(unit, terms, spec)?;
+            apply_modifiers(&mut event.attr, spec);
+            Ok((unit.name.clone(), event))
+        };
+        units.into_iter().map(one).collect()
+    }
+
+    fn no_unit(&self, name: &str, spec: &EventSpec) -> LinuxError {
+        LinuxError::Input {
+            what: format!("event `{spec}`"),
+            problem: format!("no unit `{name}`; this machine has: {}", self.names()),
+        }
+    }
+}
+
+/// `uncore_imc_12` → `uncore_imc`, 12; `arm_dmc620_10008c000` has a hexadecimal address.
+fn number_of(name: &str) -> Option<(&str, u64)> {
+    let (base, number) = name.rsplit_once('_')?;
+    let is_lower =
+        number.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let has_digit = number.bytes().any(|byte| byte.is_ascii_digit());
+    Some((base, u64::from_str_radix(number, 16).ok().filter(|_| is_lower && has_digit)?))
 }
 
 fn apply_modifiers(attr: &mut Attr, spec: &EventSpec) {
@@ -381,6 +445,29 @@ mod tests {
             "event `ibs_op/cnt_ctl/`: no unit `ibs_op`; this machine has: cpu, lab_nb",
         );
         check(&pmus, "nonsense", "event `nonsense`: no such event on this machine");
+    }
+
+    #[test]
+    fn numbered_units_are_found_whatever_their_numbers() {
+        let (_directory, pmus, _) = fixture(
+            "uncore_imc_10/type: 30
+            uncore_imc_2/type: 22
+            uncore_imc_0/type: 20
+            uncore_imc_free_running_0/type: 40
+            arm_dmc620_10008c000/type: 51
+            arm_dmc620_8c000/type: 50
+            amd_df/type: 60
+            uncore_upi/type: 70",
+        );
+        let kinds = |name: &str| pmus.units(name).iter().map(|unit| unit.kind).collect::<Vec<_>>();
+        assert_eq!(kinds("uncore_imc"), [20, 22, 30]);
+        assert_eq!(kinds("arm_dmc620"), [50, 51]);
+        assert_eq!((kinds("amd_df"), kinds("uncore_upi")), (vec![60], vec![70]));
+        assert_eq!(kinds("uncore"), [0; 0]);
+        let error = pmus.resolve_each(&"amd_umc/event=1/".parse().unwrap()).unwrap_err();
+        let expected =
+            "amd_df, arm_dmc620 (2), uncore_imc (3), uncore_imc_free_running, uncore_upi";
+        assert!(error.to_string().ends_with(expected), "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! dram_node0                  alias of the CPU's PMU, as in its sysfs events/ directory
 //! cpu/event=0xd3,umask=0x01/  terms of a PMU's format/; `core` is the core's, whatever its name
 //! lab_nb/mc_read/             alias of another PMU
+//! uncore_imc/event=4,name=X/  X is the event's name and changes nothing
 //! r01d3                       raw configuration, hexadecimal
 //! …:u  …/u                    modifiers: u user only, k kernel only, p precise (up to three), D pinned
 //! ```
@@ -120,6 +121,11 @@ fn one_term(term: &str, text: &str) -> Result<Term, LinuxError> {
     let Some((left, right)) = term.split_once('=') else {
         return Ok(Term { name: name(term, text)?, value: None });
     };
+    if left == "name" {
+        // The vendor's name of the event, as perf's tools print it; it changes nothing.
+        name(right, text)?;
+        return Ok(Term { name: left.to_string(), value: None });
+    }
     let value = match right.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => right.parse(),
@@ -187,6 +193,7 @@ mod tests {
         check("r01d3", "raw 0x1d3 --0-");
         check("remote_dram", "word remote_dram --0-");
         check("cpu/event=0xd3,umask=1/up", "cpu [event=0xd3 umask=0x1] +-1-");
+        check("core/event=1,name=A.B_C/pp", "core [event=0x1 name] --2-");
         check("lab_nb/mc_read/", "lab_nb [mc_read] --0-");
         check(
             "cpu/mem-loads,ldlat=30/ppp:D",
