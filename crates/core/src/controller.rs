@@ -3,12 +3,17 @@
 //! Everything that varies enters through [`Input`]: the same inputs, settings and seed give the
 //! same plans, live, simulated or replayed.
 
+mod kept;
+mod slot;
+
+use self::kept::Kept;
+use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
-use crate::limits::{HINT_FAULT_MEMORY, TRIAL_WINDOW, WATCH_BETWEEN_RESTS};
+use crate::limits::TRIAL_WINDOW;
 use crate::model::{App, Model, UpdateSettings};
-use crate::observation::{Observation, Samples};
+use crate::observation::Observation;
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
@@ -51,31 +56,11 @@ pub struct Step {
     pub window: Option<Model>,
 }
 
-/// A policy and what came since it last decided.
-struct Slot {
-    policy: Box<dyn Policy>,
-    /// What it measures begins here: where it decided last, or, if something was done then, where
-    /// that was over.
-    since: Arc<Observation>,
-    /// When it decided last.
-    decided_at: Nanos,
-    samples: Samples,
-    /// Samples that were decided on and are kept for the next decision, by when that was.
-    remembered: Vec<(Nanos, Samples)>,
-    /// By the observation that they came with.
-    hint_faults: Vec<(Nanos, Samples)>,
-    /// It decided in this step.
-    decided: bool,
-    /// It decided in the last step and something was done: what is measured until the next
-    /// observation is still the old placement in part, and whoever took it for the new one would
-    /// move too much.
-    acted: bool,
-}
-
 /// The controller.
 pub struct Controller {
     topology: Topology,
     slots: Vec<Slot>,
+    kept: Kept,
     guard: Guard,
     ledger: Ledger,
     accounts: Accounts,
@@ -95,22 +80,13 @@ impl Controller {
     /// priority.
     #[must_use]
     pub fn new(topology: Topology, policies: Vec<Box<dyn Policy>>, settings: Settings) -> Self {
-        let slot = |policy| Slot {
-            policy,
-            since: Arc::default(),
-            decided_at: Nanos(0),
-            samples: Samples::default(),
-            remembered: Vec::new(),
-            hint_faults: Vec::new(),
-            decided: false,
-            acted: false,
-        };
         let mut guard = Guard::new(settings.guard, topology.node_count());
         guard.expect_sampling(policies.iter().filter_map(|policy| policy.full_sampling()).min());
         Self {
             guard,
             topology,
-            slots: policies.into_iter().map(slot).collect(),
+            slots: policies.into_iter().map(Slot::new).collect(),
+            kept: Kept::default(),
             ledger: Ledger::default(),
             accounts: Accounts::default(),
             trials: Trials::default(),
@@ -187,8 +163,8 @@ impl Controller {
             return window;
         }
         let now = self.previous.as_ref().map_or(Nanos(0), |previous| previous.at);
-        let due = |slot: &Slot| (slot.decided_at + slot.policy.period()).since(now);
-        self.slots.iter().map(due).min().unwrap_or(shortest).max(window)
+        let due = self.slots.iter().filter_map(Slot::due_at).min();
+        due.map_or(shortest, |due| due.since(now)).max(window)
     }
 
     /// For how long nobody needs to be counted, and what would end that; `None` = go on watching.
@@ -218,7 +194,7 @@ impl Controller {
         let dear = settled.filter(|_| is_dear(before, here));
         let watched = self.quiet.watched_since();
         let longest = self.quiet.rest(window.at, dear)?;
-        let all_decided = self.slots.iter().all(|slot| slot.decided_at > watched);
+        let all_decided = self.slots.iter().all(|slot| slot.all_decided_after(watched));
         let cpus: BTreeMap<Pid, f64> =
             window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
         // Who is gone by the next look may have run all the while.
@@ -242,7 +218,9 @@ impl Controller {
         of_slot: fn(&mut Slot, &Arc<Observation>),
         of_quiet: fn(&mut Quiet, Nanos),
     ) -> Step {
-        let here = Arc::new(without_samples(&mut observation));
+        observation.samples = None;
+        observation.hint_faults = None;
+        let here = Arc::new(observation);
         self.slots.iter_mut().for_each(|slot| of_slot(slot, &here));
         of_quiet(&mut self.quiet, here.at);
         self.previous = Some(here);
@@ -260,46 +238,30 @@ impl Controller {
         let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
         let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
         let settings = UpdateSettings { tracked_pages, touches };
+        let Self { slots, kept, topology, random, .. } = self;
+        let shown = Shown { topology, current, kept, settings };
         let mut proposals = Vec::new();
-        let mut models: Vec<(Nanos, Model)> = Vec::new();
-        for slot in self.slots.iter_mut().filter(|slot| slot.is_due(current.at)) {
-            let since = slot.since.at;
-            if !models.iter().any(|(of, _)| *of == since) {
-                let earlier = slot.earlier();
-                let model =
-                    Model::between(&self.topology, &slot.since, current, &earlier, &settings);
-                models.push((since, model));
+        let mut intervals = Intervals::default();
+        for slot in slots {
+            if slot.look(current.at, current.at.since(previous.at)) {
+                let views = slot.views(shown, &mut intervals);
+                proposals.extend(slot.policy.propose_due(&views, topology, random));
             }
-            let model = models.iter().find(|(of, _)| *of == since).map(|(_, model)| model);
-            if let Some(model) = model {
-                proposals.extend(slot.policy.propose(model, &self.topology, &mut self.random));
-            }
-            slot.decided = true;
         }
-        let window = models.into_iter().find(|(since, _)| *since == previous.at);
-        (proposals, window.map(|(_, model)| model))
+        (proposals, intervals.into_model(previous.at))
     }
 
-    /// Policies that decided start over; the others keep the samples for later.
+    /// Lanes that decided start over; samples stay for those that have yet to decide.
     fn keep(&mut self, mut observation: Observation, plan: &Plan) {
-        let moved = moved_pages(plan);
-        for slot in &mut self.slots {
-            slot.collect(&observation);
-            slot.forget_moved(&moved);
-        }
-        let bare = Arc::new(without_samples(&mut observation));
+        let had_samples = observation.samples.is_some();
+        self.kept.take(&mut observation);
+        self.kept.forget_moved(&moved_pages(plan));
+        let here = Arc::new(observation);
         let acts = plan.acts();
-        for slot in &mut self.slots {
-            if slot.acted {
-                slot.since = Arc::clone(&bare);
-            }
-            slot.acted = slot.decided && acts;
-            if slot.decided {
-                slot.begin(&bare);
-            }
-            slot.decided = false;
-        }
-        self.previous = Some(bare);
+        self.slots.iter_mut().for_each(|slot| slot.end(&here, had_samples, acts));
+        let served = self.slots.iter().map(Slot::served_until).min();
+        self.kept.forget_until(served.unwrap_or(here.at));
+        self.previous = Some(here);
     }
 
     /// Turns bad verdicts into proposals that undo, as far as there is a way back, and settles the
@@ -380,77 +342,6 @@ impl Controller {
     }
 }
 
-impl Slot {
-    /// It has decided on everything up to here.
-    fn begin(&mut self, here: &Arc<Observation>) {
-        self.since = Arc::clone(here);
-        self.decided_at = here.at;
-    }
-
-    /// Counting goes on here after a rest. It decides again when it has seen enough, however long
-    /// its period is.
-    fn resume(&mut self, here: &Arc<Observation>) {
-        let period = self.policy.period();
-        self.since = Arc::clone(here);
-        self.samples = Samples::default();
-        self.acted = false;
-        let early = period.since(WATCH_BETWEEN_RESTS);
-        self.decided_at = Nanos(here.at.0.saturating_sub(early.0));
-    }
-
-    /// Whether its period is over, give or take a tenth: a host that wakes a little early would
-    /// else halve the rate of decisions.
-    fn is_due(&self, now: Nanos) -> bool {
-        let period = self.policy.period();
-        now.since(self.decided_at).0 >= period.0 - period.0 / 10
-    }
-
-    /// What came before the current observation and belongs to the policy's interval.
-    fn earlier(&self) -> Vec<&Samples> {
-        let kept = self.remembered.iter().chain(&self.hint_faults).map(|(_, samples)| samples);
-        core::iter::once(&self.samples).chain(kept).collect()
-    }
-
-    /// Keeps samples for a policy that has yet to decide. Hint faults are kept longer where they
-    /// are the only sensor: the kernel makes one for a page in a pass over the memory, which says
-    /// nothing about who shares it.
-    fn collect(&mut self, observation: &Observation) {
-        if let Some(new) = &observation.samples {
-            self.samples.list.extend_from_slice(&new.list);
-            self.samples.lost += new.lost;
-            self.samples.throttled |= new.throttled;
-            self.samples.period = new.period;
-        }
-        if self.decided {
-            let samples = core::mem::take(&mut self.samples);
-            let memory = self.policy.sample_memory();
-            // What was decided on now is an interval old when it is wanted again.
-            self.remembered.retain(|(at, _)| observation.at.since(*at) < memory);
-            if memory > Nanos(0) {
-                self.remembered.push((observation.at, samples));
-            }
-        }
-        let memory = match (self.decided, &observation.samples) {
-            (true, Some(_)) => Nanos(0),
-            _ => HINT_FAULT_MEMORY,
-        };
-        self.hint_faults.retain(|(at, _)| observation.at.since(*at) < memory);
-        if let Some(new) = observation.hint_faults.as_ref().filter(|_| memory > Nanos(0)) {
-            self.hint_faults.push((observation.at, new.clone()));
-        }
-    }
-
-    /// What was seen of a page before it moved says where it was.
-    fn forget_moved(&mut self, moved: &BTreeSet<(Pid, u64)>) {
-        if moved.is_empty() {
-            return;
-        }
-        for (_, samples) in self.remembered.iter_mut().chain(&mut self.hint_faults) {
-            samples.list.retain(|sample| !moved.contains(&(sample.pid, sample.page_address())));
-        }
-    }
-}
-
 fn moved_pages(plan: &Plan) -> BTreeSet<(Pid, u64)> {
     let pages = |step: &Proposal| match &step.action {
         Action::MovePages { pid, pages, .. } => {
@@ -459,11 +350,4 @@ fn moved_pages(plan: &Plan) -> BTreeSet<(Pid, u64)> {
         _ => Vec::new(),
     };
     plan.steps.iter().flat_map(pages).collect()
-}
-
-/// Takes the samples out, which nobody needs any more, and gives the rest.
-fn without_samples(observation: &mut Observation) -> Observation {
-    observation.samples = None;
-    observation.hint_faults = None;
-    core::mem::take(observation)
 }

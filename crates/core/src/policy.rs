@@ -11,7 +11,9 @@ pub mod nmass;
 pub mod observe;
 pub mod sam;
 pub mod sharing;
+pub mod views;
 
+use self::views::Views;
 use crate::model::Model;
 use crate::plan::{Outcome, Plan, Proposal, Refused};
 use crate::random::Random;
@@ -52,6 +54,33 @@ pub trait Policy {
     /// of pages that were moved since are left out.
     fn sample_memory(&self) -> Nanos {
         Nanos(0)
+    }
+
+    /// In how many lanes it decides, at least one. Each lane has its own period and its own
+    /// interval: what the host showed since that lane last decided. The first lane decides in every
+    /// step in which any does.
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// How often a lane wants to decide.
+    fn lane_period(&self, _lane: usize) -> Nanos {
+        self.period()
+    }
+
+    /// As [`Policy::sample_memory`], of one lane.
+    fn lane_memory(&self, _lane: usize) -> Nanos {
+        self.sample_memory()
+    }
+
+    /// As [`Policy::propose`], of a policy with several lanes: asked when one of them is due.
+    fn propose_due(
+        &mut self,
+        views: &Views<'_>,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        views.due(0).map_or_else(Vec::new, |model| self.propose(model, topology, random))
     }
 
     /// Cycles between two samples at the highest rate that it ever asks for; `None` = not known

@@ -208,7 +208,9 @@ impl AsymSched {
 
     /// Looks for a placement, unless somebody is still on the way from the last one.
     fn place(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
-        let is_due = self.decided.is_none_or(|at| model.at.since(at) >= self.preset.period);
+        // Give or take a tenth, as a host wakes.
+        let period = self.preset.period.0 - self.preset.period.0 / 10;
+        let is_due = self.decided.is_none_or(|at| model.at.since(at).0 >= period);
         if !is_due || self.is_anybody_moving() {
             return Vec::new();
         }

@@ -1,10 +1,9 @@
-//! `auto`: all four policies at once, each at its own period, in one order and with rules for where
-//! they contradict each other.
+//! `auto`: all four policies at once, each in a lane of its own, in one order and with rules for
+//! where they contradict each other.
 //!
-//! The order of an epoch (ALGORITHMS 5.3): SAM in steps of 100 ms while it finds something to do,
-//! else once a second; then, once a second, N-MASS for processes that exchange data with nobody,
-//! AsymSched, and Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS
-//! 5.4 and 5.6):
+//! The order of a step (ALGORITHMS 5.3): SAM every 100 ms while it finds something to do, else with
+//! the others; then, once a second, N-MASS for processes that exchange no data, AsymSched, and
+//! Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
 //!
 //! | rule | where |
 //! |---|---|
@@ -42,7 +41,7 @@
 //! move them inside the nodes that AsymSched chooses, whose number and threads a move would change
 //! as well.
 
-mod epoch;
+mod claims;
 mod flags;
 mod gathered;
 mod held;
@@ -55,14 +54,14 @@ mod rates;
 
 pub use held::Held;
 
-use self::epoch::Epoch;
+use self::claims::{claims, memory_moves, unreplicate};
 use self::flags::Flags;
 use self::gathered::{Gathered, by_counters};
 use self::nearer::no_nearer;
 use self::paired::Paired;
-use self::past::{EPOCH, Past, RESTING_EPOCHS};
+use self::past::{EPOCH, Past};
 use self::private::{Data, Private};
-use self::promised::reserve;
+use self::promised::reserved;
 use self::rates::Rates;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
@@ -70,12 +69,13 @@ use super::carrefour::preset::{FINAL, Feedback, LP, Preset as CarrefourPreset, S
 use super::home::Home;
 use super::nmass::{self, NMass};
 use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
+use super::views::Views;
 use super::{Policy, Registered};
 use crate::model::{App, Model};
-use crate::plan::{Action, Kind, Outcome, PageMove, Plan, Proposal, Refusal, Refused};
+use crate::plan::{Action, Kind, Outcome, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::{Nanos, PAGE_SHIFT, Pid, Tid};
+use crate::units::{Nanos, Pid, Tid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -95,6 +95,24 @@ pub(super) const REGISTERED: Registered = Registered {
     },
 };
 
+/// Lanes, in the order in which they are asked in a step.
+mod lane {
+    /// SAM, and all that is remembered from interval to interval.
+    pub(super) const SAM: usize = 0;
+    /// Pairs that samples name.
+    pub(super) const SHARING: usize = 1;
+    /// Threads that take turns.
+    pub(super) const HOME: usize = 2;
+    /// N-MASS.
+    pub(super) const NMASS: usize = 3;
+    /// AsymSched.
+    pub(super) const ASYMSCHED: usize = 4;
+    /// Carrefour.
+    pub(super) const CARREFOUR: usize = 5;
+    /// How many there are.
+    pub(super) const COUNT: usize = 6;
+}
+
 /// State of the policy.
 #[derive(Debug, Clone)]
 pub struct Auto {
@@ -103,9 +121,6 @@ pub struct Auto {
     asymsched: AsymSched,
     carrefour: Carrefour,
     home: Home,
-    /// What the intervals since the last decision of the slower three showed.
-    epoch: Epoch,
-    carrefour_decided: Option<Nanos>,
     flags: Flags,
     gathered: Gathered,
     paired: Paired,
@@ -146,8 +161,6 @@ impl Auto {
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
             carrefour: Carrefour::new(carrefour),
             home: Home::default(),
-            epoch: Epoch::default(),
-            carrefour_decided: None,
             flags: Flags::default(),
             gathered: Gathered::of(by_counters),
             paired: Paired::default(),
@@ -220,22 +233,23 @@ impl Auto {
         proposals
     }
 
-    /// What samples name, and the samples for it, of processes with which nobody else has to do.
-    /// `over` = the epoch, if it ends.
+    /// What samples name, and the samples for it, of processes that no other policy claims.
     fn pair(
         &mut self,
-        over: Option<&Model>,
+        views: &Views<'_>,
         topology: &Topology,
         claimed: &BTreeMap<Pid, Held>,
     ) -> Vec<Proposal> {
-        let Self { sam, gathered, paired, asymsched, epoch, .. } = self;
+        let Self { sam, gathered, paired, asymsched, .. } = self;
         let is_left = |app: &App| {
             claimed.contains_key(&app.pid)
                 || gathered.is_judged(app.pid)
                 || memory_moves(asymsched, app.pid).is_some()
         };
         let above = sam.thresholds(topology).coherence;
-        let shown = over.or_else(|| epoch.so_far());
+        let over = views.due(lane::SHARING);
+        let is_ripe = paired.is_ripe();
+        let shown = over.or_else(|| views.so_far(lane::SHARING).filter(|_| is_ripe));
         let propose = |shown| paired.propose(shown, over.is_some(), topology, above, is_left);
         let mut proposals = shown.map(propose).unwrap_or_default();
         proposals.extend(paired.sample());
@@ -312,8 +326,7 @@ impl Auto {
         proposals
     }
 
-    /// Carrefour, once an epoch or less often, after the others. `claimed` = what the others do in
-    /// this step.
+    /// Carrefour, after the others. `claimed` = what the others do in this step.
     fn place_pages(
         &mut self,
         model: &Model,
@@ -321,16 +334,9 @@ impl Auto {
         random: &mut Random,
         claimed: &BTreeMap<Pid, Held>,
     ) -> Vec<Proposal> {
-        let is_due = |at: Nanos| {
-            let period = self.carrefour.period();
-            model.at.since(at).0 >= period.0 - period.0 / 10
-        };
-        if !self.carrefour_decided.is_none_or(is_due) {
-            return Vec::new();
-        }
-        self.carrefour_decided = Some(model.at);
+        let reserved = reserved(model, &self.asymsched);
         let mut proposals = Vec::new();
-        for proposal in self.carrefour.propose(model, topology, random) {
+        for proposal in self.carrefour.propose(&reserved, topology, random) {
             match self.pages_wait(&proposal, claimed) {
                 None => proposals.push(proposal),
                 Some(held) => {
@@ -339,6 +345,11 @@ impl Auto {
                 }
             }
         }
+        let Self { private, carrefour, .. } = self;
+        private.observe(model, topology.node_count(), |pid| {
+            let colocates = |pid| carrefour.mechanisms(pid).is_some_and(|used| used.colocation);
+            colocates(pid) && !claimed.contains_key(&pid)
+        });
         proposals
     }
 
@@ -356,64 +367,18 @@ impl Auto {
             .or_else(|| self.past.threads_moved(pid))
     }
 
-    /// The slower three, on what the whole epoch showed; `proposals` has SAM's of this step and
-    /// gets theirs.
-    fn end_epoch(
-        &mut self,
-        mut model: Model,
-        topology: &Topology,
-        random: &mut Random,
-        proposals: &mut Vec<Proposal>,
-    ) {
-        let pairs = self.pair(Some(&model), topology, &claims(proposals));
-        proposals.extend(pairs);
-        let homeward = self.settle(&model, topology, &claims(proposals));
-        proposals.extend(homeward);
-        let moves = self.balance(&model, topology, &claims(proposals));
-        proposals.extend(moves);
-        proposals.extend(self.permute(&model, topology, random));
-        let claimed = claims(proposals);
-        reserve(&mut model, &self.asymsched);
-        proposals.extend(self.place_pages(&model, topology, random, &claimed));
-        let Self { private, carrefour, rates, .. } = self;
-        rates.forget_gone(&model);
-        rates.merge(proposals);
-        private.observe(&model, topology.node_count(), |pid| {
-            let colocates = |pid| carrefour.mechanisms(pid).is_some_and(|used| used.colocation);
-            colocates(pid) && !claimed.contains_key(&pid)
-        });
+    /// Takes in what the last interval showed.
+    fn look(&mut self, model: &Model, topology: &Topology) {
+        let thresholds = self.sam.thresholds(topology);
+        self.held.clear();
+        self.past.advance(model);
+        self.relabel(topology);
+        self.flags.observe(model, topology, &thresholds);
+        self.gathered.observe(model);
+        self.paired.observe(model, thresholds.coherence);
+        self.home.look(model, topology);
+        self.rates.forget_gone(model);
     }
-}
-
-/// What proposals mean for those who come later in the same step.
-fn claims(proposals: &[Proposal]) -> BTreeMap<Pid, Held> {
-    let claim = |one: &Proposal| Some((one.action.pid()?, claim_of(one)?));
-    proposals.iter().filter_map(claim).collect()
-}
-
-fn claim_of(proposal: &Proposal) -> Option<Held> {
-    match proposal.action.kind() {
-        Kind::Affinity if proposal.reason.is_indivisible() => Some(Held::NodesChange),
-        Kind::Affinity => Some(Held::ThreadsMoved { epochs: 0, needed: RESTING_EPOCHS }),
-        Kind::Bulk => Some(Held::MemoryMoves),
-        Kind::Pages(_) | Kind::Replication | Kind::Sampling => None,
-    }
-}
-
-/// The lock of AsymSched on a process whose memory follows its threads.
-fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Held> {
-    (!asymsched.on_the_way(pid).is_empty()).then_some(Held::MemoryMoves)
-}
-
-/// All copies of a process's pages back to one, for the sake of a proposal of another policy.
-fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {
-    let home = app.home().unwrap_or(0) as u16;
-    let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
-    let pages: Vec<PageMove> =
-        app.replicas.iter().flatten().map(|replica| page(replica.address)).collect();
-    let action = Action::Unreplicate { pid: app.pid, pages };
-    let proposal = Proposal { policy: cause.policy, action, reason: cause.reason.clone() };
-    app.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()).then_some(proposal)
 }
 
 impl Policy for Auto {
@@ -423,22 +388,36 @@ impl Policy for Auto {
         topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        self.held.clear();
-        self.past.advance(model);
-        self.relabel(topology);
-        self.flags.observe(model, topology, &self.sam.thresholds(topology));
-        self.gathered.observe(model);
-        self.paired.observe(model, self.sam.thresholds(topology).coherence);
-        self.home.look(model, topology);
+        self.propose_due(&Views::all_due(lane::COUNT, model), topology, random)
+    }
+
+    fn propose_due(
+        &mut self,
+        views: &Views<'_>,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        let Some(model) = views.due(lane::SAM) else { return Vec::new() };
+        self.look(model, topology);
         let mut proposals = self.share(model, topology);
-        match self.epoch.add(model, EPOCH) {
-            Some(epoch) => self.end_epoch(epoch, topology, random, &mut proposals),
-            None => {
-                let pairs = self.pair(None, topology, &claims(&proposals));
-                proposals.extend(pairs);
-                self.rates.merge(&mut proposals);
-            }
+        let pairs = self.pair(views, topology, &claims(&proposals));
+        proposals.extend(pairs);
+        if let Some(model) = views.due(lane::HOME) {
+            let homeward = self.settle(model, topology, &claims(&proposals));
+            proposals.extend(homeward);
         }
+        if let Some(model) = views.due(lane::NMASS) {
+            let moves = self.balance(model, topology, &claims(&proposals));
+            proposals.extend(moves);
+        }
+        if let Some(model) = views.due(lane::ASYMSCHED) {
+            proposals.extend(self.permute(model, topology, random));
+        }
+        if let Some(model) = views.due(lane::CARREFOUR) {
+            let claimed = claims(&proposals);
+            proposals.extend(self.place_pages(model, topology, random, &claimed));
+        }
+        self.rates.merge(&mut proposals);
         proposals
     }
 
@@ -469,20 +448,39 @@ impl Policy for Auto {
         self.carrefour.full_sampling()
     }
 
-    /// SAM's while it has something to do; the others are asked once an epoch inside. Else what is
-    /// left of the epoch, or of Carrefour's longer period while no memory follows threads: a look
-    /// that comes a little early would find it not over, and the next one would end it a whole
-    /// period late.
-    fn period(&self) -> Nanos {
-        let shortest = self.sam.period();
-        if self.calm < CALM {
-            return shortest;
+    fn lanes(&self) -> usize {
+        lane::COUNT
+    }
+
+    /// SAM decides at its own period while it has something to do, else with the others. The others
+    /// but Carrefour decide once an epoch. Where neither SAM nor AsymSched has anything to do they
+    /// wait for Carrefour, whose period grows while it finds nothing.
+    fn lane_period(&self, lane: usize) -> Nanos {
+        let is_calm = self.calm >= CALM;
+        match lane {
+            lane::SAM if !is_calm => self.sam.period(),
+            lane::SAM => LONGEST_PERIOD,
+            lane::CARREFOUR => self.carrefour.period(),
+            _ if is_calm && !self.asymsched.is_anybody_moving() => {
+                self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD)
+            }
+            _ => EPOCH,
         }
-        let whole = match self.asymsched.is_anybody_moving() {
-            true => EPOCH,
-            false => self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD),
-        };
-        Nanos(whole.0.saturating_sub(self.epoch.elapsed().0)).max(shortest)
+    }
+
+    fn lane_memory(&self, lane: usize) -> Nanos {
+        match lane {
+            lane::CARREFOUR => self.carrefour.sample_memory(),
+            _ => Nanos(0),
+        }
+    }
+
+    fn sample_memory(&self) -> Nanos {
+        self.carrefour.sample_memory()
+    }
+
+    fn period(&self) -> Nanos {
+        (0..lane::COUNT).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
     }
 
     /// Every policy was asked once: at the end of an epoch, which a rest that comes a little early

@@ -154,7 +154,7 @@ fn who_is_held_for_good_is_not_looked_at_ten_times_a_second() {
     let mut period = |number| {
         let model = data_elsewhere(number, &world.topology, "0>1:40 0>3:80 1>0:40");
         world.step(&model);
-        world.period().0 / 1_000_000
+        world.wait().0 / 1_000_000
     };
     let periods: Vec<u64> = (1..=9).map(&mut period).collect();
     // Three intervals until the flag is steady, and four in which it is held.
@@ -301,11 +301,11 @@ fn copies_are_taken_back_before_all_memory_goes() {
 fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
     let mut world = World::with(&STEADY, machine(4), Host::Obeys);
     let (mut periods, mut under_way) = (Vec::new(), Vec::new());
-    // In the ninth second its threads take another pair; nothing else is ever to be done.
+    // In the tenth second its threads take another pair; nothing else is ever to be done.
     for at in 1000..1016 {
         let model = match at {
-            ..1008 => pair(at, &world.topology, [0, 2], "0>0:8 1>1:8"),
-            1008 => pair(at, &world.topology, [0, 2], "0>1:80 1>0:80"),
+            ..1009 => pair(at, &world.topology, [0, 2], "0>0:8 1>1:8"),
+            1009 => pair(at, &world.topology, [0, 2], "0>1:80 1>0:80"),
             _ => pair(at, &world.topology, [4, 6], "2>2:8 3>3:8"),
         };
         world.step(&model);
@@ -313,13 +313,13 @@ fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
         under_way.extend(world.is_under_way(1).then_some(at));
     }
     assert_eq!(periods[3..8], [2000; 5]);
-    assert_eq!(periods[8..11], [1000; 3], "threads moved, and two seconds for their memory");
-    assert_eq!(periods[11..], [2000; 5]);
-    assert_eq!(under_way, [1008, 1009, 1010], "no trial is judged by then");
+    assert_eq!(periods[9..12], [1000; 3], "threads moved, and two seconds for their memory");
+    assert_eq!(periods[12..], [2000; 4]);
+    assert_eq!(under_way, [1009, 1010, 1011], "no trial is judged by then");
     expect![[r#"
         1000 s: sample 1: off
-        1008 s: sample 1: every 65000 cycles, 30000 pages tracked
-        1011 s: sample 1: off
+        1009 s: sample 1: every 65000 cycles, 30000 pages tracked
+        1012 s: sample 1: off
     "#]]
     .assert_eq(&(world.rates.join("\n") + "\n"));
 }

@@ -4,9 +4,8 @@ use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::expect;
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::plan::{Refusal, Refused, Sampling};
-use rondpoint_core::policy::auto::{Auto, Held};
+use rondpoint_core::policy::auto::Held;
 use rondpoint_core::policy::by_name;
-use rondpoint_core::policy::carrefour::preset::FINAL;
 use rondpoint_core::{
     Action, Model, Nanos, Observation, Policy, Proposal, Random, Reason, Topology,
 };
@@ -24,10 +23,10 @@ fn it_is_known_by_name_and_asked_as_often_as_sam() {
 #[test]
 fn where_no_thread_is_to_be_moved_sam_is_asked_with_the_others_until_one_is() {
     let topology = machine("node:2 core:8 mhz:2200");
-    let (mut auto, mut random) = (Auto::new(&FINAL), Random::new(1));
+    let mut world = World::new(topology.clone(), Host::Obeys);
     let mut look = |model: &Model| {
-        auto.propose(model, &topology, &mut random);
-        auto.period()
+        world.step(model);
+        world.wait()
     };
     let mut quiet = second(0, &topology);
     quiet.elapsed = Nanos::from_millis(100);

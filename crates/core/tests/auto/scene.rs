@@ -1,12 +1,14 @@
 //! A machine, the policy, and a host that does what it is told or nothing; plans as lines of text.
 
-use rondpoint_core::model::{App, Model, Thread, Traffic};
+use rondpoint_core::model::{App, Model, Thread, Touch, Traffic};
 use rondpoint_core::plan::{Mechanism, Outcome, PageCounts, PageMove, Plan, Proposal, StepResult};
 use rondpoint_core::policy::auto::Auto;
 use rondpoint_core::policy::carrefour::preset::{FINAL, Preset};
+use rondpoint_core::policy::views::{Interval, View, Views};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid, Topology};
 use std::fmt::Write;
+use std::rc::Rc;
 
 /// What the host does with a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,8 +27,58 @@ pub(crate) struct World {
     random: Random,
     host: Host,
     plans: u64,
+    lanes: Vec<Lane>,
     /// Rates of samples that were proposed, with when.
     pub(crate) rates: Vec<String>,
+}
+
+/// What a lane has to decide on, and when it decided last.
+#[derive(Default)]
+struct Lane {
+    decided_at: Option<Nanos>,
+    seen: Option<Model>,
+}
+
+impl Lane {
+    /// Adds an interval; gives all of them, and whether the lane decides.
+    fn look(&mut self, model: &Model, period: Nanos) -> (bool, Model) {
+        let begins = || Nanos(model.at.0.saturating_sub(model.elapsed.0));
+        let decided_at = *self.decided_at.get_or_insert_with(begins);
+        let seen = match self.seen.take() {
+            Some(seen) => joined(&seen, model),
+            None => model.clone(),
+        };
+        let early = (period.0 / 10).min(model.elapsed.0 / 2);
+        let is_due = model.at.since(decided_at).0 >= period.0 - early;
+        match is_due {
+            true => self.decided_at = Some(model.at),
+            false => self.seen = Some(seen.clone()),
+        }
+        (is_due, seen)
+    }
+}
+
+/// The rates of the later interval, and what was sampled in both, of scenes in which the same
+/// threads are there throughout.
+fn joined(before: &Model, now: &Model) -> Model {
+    let mut both = Model { elapsed: before.elapsed + now.elapsed, ..now.clone() };
+    let names = |model: &Model| model.threads.iter().map(|one| one.tid).collect::<Vec<_>>();
+    if names(before) != names(now) {
+        return both;
+    }
+    let moved: Vec<_> =
+        before.pages.iter().map(|page| both.pages.add(&page, page.app as u32)).collect();
+    for touch in &before.touches {
+        both.touches.push(Touch { page: moved[touch.page.0 as usize].expect("room"), ..*touch });
+    }
+    for (thread, before) in both.threads.iter_mut().zip(&before.threads) {
+        let (Some(sum), Some(more)) = (&mut thread.accesses_by_node, &before.accesses_by_node)
+        else {
+            continue;
+        };
+        sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+    }
+    both
 }
 
 impl World {
@@ -36,13 +88,14 @@ impl World {
 
     pub(crate) fn with(carrefour: &Preset, topology: Topology, host: Host) -> Self {
         let (auto, random) = (Auto::new(carrefour), Random::new(1));
-        Self { topology, auto, random, host, plans: 0, rates: Vec::new() }
+        let lanes = (0..auto.lanes()).map(|_| Lane::default()).collect();
+        Self { topology, auto, random, host, plans: 0, lanes, rates: Vec::new() }
     }
 
     /// One interval: what is proposed and what is held back. Sampling is told apart.
     pub(crate) fn step(&mut self, model: &Model) -> String {
         model.check(&self.topology).expect("a model without contradictions");
-        let proposals = self.auto.propose(model, &self.topology, &mut self.random);
+        let proposals = self.propose(model);
         let second = model.at.0 / 1_000_000_000;
         let sampling = proposals.iter().filter(|one| is_sampling(one));
         self.rates.extend(sampling.map(|one| format!("{second} s: {}", one.action)));
@@ -58,8 +111,35 @@ impl World {
         if out.is_empty() { "nothing\n".to_string() } else { out }
     }
 
+    /// Asks the first lane, and the others that are due.
+    fn propose(&mut self, model: &Model) -> Vec<Proposal> {
+        let periods = (0..self.lanes.len()).map(|lane| self.auto.lane_period(lane));
+        let mut periods: Vec<Nanos> = periods.collect();
+        periods[0] = Nanos(0);
+        let lanes = self.lanes.iter_mut().zip(periods);
+        let looks: Vec<(bool, Model)> =
+            lanes.map(|(lane, period)| lane.look(model, period)).collect();
+        let view = |(is_due, model): (bool, Model)| View {
+            is_due,
+            interval: Rc::new(Interval::new(move || model.clone())),
+        };
+        let views = Views::new(looks.into_iter().map(view).collect());
+        self.auto.propose_due(&views, &self.topology, &mut self.random)
+    }
+
+    /// The shortest period of a lane.
     pub(crate) fn period(&self) -> Nanos {
         self.auto.period()
+    }
+
+    /// How long until the next lane is due.
+    pub(crate) fn wait(&self) -> Nanos {
+        let now = self.lanes.iter().filter_map(|lane| lane.decided_at).max().unwrap_or_default();
+        let due = |(number, lane): (usize, &Lane)| {
+            let decided_at = lane.decided_at.unwrap_or(now);
+            (decided_at + self.auto.lane_period(number)).since(now)
+        };
+        self.lanes.iter().enumerate().map(due).min().unwrap_or_default()
     }
 
     pub(crate) fn is_under_way(&self, pid: u32) -> bool {

@@ -1,6 +1,7 @@
 //! The whole loop on a small simulated host: it repairs, converges, undoes harm, and is the same
 //! for the same seed.
 
+mod lanes;
 mod periods;
 mod rests;
 mod undo;

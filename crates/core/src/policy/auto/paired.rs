@@ -147,6 +147,12 @@ impl Paired {
         self.processes.values().any(|process| process.exchanging_since.is_some())
     }
 
+    /// Whether what some process touches has been collected for long enough to ask about it.
+    pub(super) fn is_ripe(&self) -> bool {
+        let is_ripe = |since: Nanos| self.now.since(since) >= RIPE;
+        self.processes.values().any(|process| process.exchanging_since.is_some_and(is_ripe))
+    }
+
     /// Samples for whom they are to name somebody, and as many as others want where that is over.
     pub(super) fn sample(&mut self) -> Vec<Proposal> {
         let mut proposals = Vec::new();

@@ -3,18 +3,23 @@
 use crate::model::Model;
 use crate::policy::asymsched::AsymSched;
 use crate::units::Bytes;
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-/// Takes what is promised to memory on its way out of the free memory.
-pub(super) fn reserve(model: &mut Model, asymsched: &AsymSched) {
-    let Some(free) = &model.free_memory else { return };
+/// The model without the free memory that is promised to memory on its way.
+pub(super) fn reserved<'a>(model: &'a Model, asymsched: &AsymSched) -> Cow<'a, Model> {
+    let Some(free) = &model.free_memory else { return Cow::Borrowed(model) };
     let promised = model.apps.iter().flat_map(|app| {
         asymsched.on_the_way(app.pid).iter().map(|step| {
             let resident = |memory: &Vec<Bytes>| memory.get(step.from).copied();
             (step.to, app.memory.as_ref().and_then(resident).unwrap_or(Bytes(0)))
         })
     });
-    model.free_memory = Some(unpromised(free, promised));
+    let left = unpromised(free, promised);
+    match left == *free {
+        true => Cow::Borrowed(model),
+        false => Cow::Owned(Model { free_memory: Some(left), ..model.clone() }),
+    }
 }
 
 /// Free memory of each node without what is promised to memory that follows its threads.

@@ -46,7 +46,7 @@ impl Trigger {
     /// Whether an epoch is over; the first one always is.
     #[must_use]
     pub(super) fn epoch_is_over(&self, now: Nanos, epoch: Nanos) -> bool {
-        self.last_epoch.is_none_or(|last| now.since(last) >= epoch)
+        self.last_epoch.is_none_or(|last| now.since(last).0 >= epoch.0 - epoch.0 / 10)
     }
 
     /// Ends an epoch: takes its values in and says why a run is due, if one is.
@@ -156,8 +156,8 @@ mod tests {
         let epoch = Nanos::from_secs(1);
         assert!(trigger.epoch_is_over(Nanos(5), epoch));
         trigger.end_epoch(Nanos(5), BTreeMap::new(), 0.2);
-        assert!(!trigger.epoch_is_over(Nanos::from_millis(999), epoch));
-        assert!(trigger.epoch_is_over(Nanos(1_000_000_005), epoch));
+        assert!(!trigger.epoch_is_over(Nanos::from_millis(899), epoch));
+        assert!(trigger.epoch_is_over(Nanos(900_000_005), epoch));
     }
 
     #[test]

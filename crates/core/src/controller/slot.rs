@@ -1,0 +1,196 @@
+//! A policy and the lanes in which it decides: where the interval of each begins, and when it is
+//! over.
+
+use super::kept::Kept;
+use crate::limits::WATCH_BETWEEN_RESTS;
+use crate::model::{Model, UpdateSettings};
+use crate::observation::Observation;
+use crate::policy::Policy;
+use crate::policy::views::{Interval, View, Views};
+use crate::topology::Topology;
+use crate::units::Nanos;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// A policy and its lanes.
+pub(super) struct Slot {
+    pub(super) policy: Box<dyn Policy>,
+    lanes: Vec<Lane>,
+}
+
+/// One lane of a policy.
+#[derive(Default)]
+struct Lane {
+    /// Its counters are read from here on: where it decided last or, if something was done then,
+    /// where that was over.
+    since: Arc<Observation>,
+    /// When it decided last.
+    decided_at: Nanos,
+    /// Samples that came later belong to its interval.
+    samples_after: Nanos,
+    /// Hint faults that came later do.
+    hint_faults_after: Nanos,
+    /// It decides in this step.
+    is_due: bool,
+    /// It decided in the last step and something was done. The next window mixes old and new
+    /// placement, so the lane's interval begins behind it.
+    acted: bool,
+}
+
+/// What a lane's interval is made of. Lanes with the same span share a model.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    /// When its counters begin.
+    pub(super) since: Nanos,
+    samples_after: Nanos,
+    hint_faults_after: Nanos,
+}
+
+/// Intervals that were made in this step, for the lanes that share them.
+#[derive(Default)]
+pub(super) struct Intervals<'a> {
+    made: Vec<(Span, Rc<Interval<'a>>)>,
+}
+
+/// What an interval is measured with.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) current: &'a Observation,
+    pub(super) kept: &'a Kept,
+    pub(super) settings: UpdateSettings,
+}
+
+impl Slot {
+    /// A policy that has seen nothing.
+    pub(super) fn new(policy: Box<dyn Policy>) -> Self {
+        let lanes = (0..policy.lanes()).map(|_| Lane::default()).collect();
+        Self { policy, lanes }
+    }
+
+    /// Every lane has decided on everything up to here.
+    pub(super) fn begin(&mut self, here: &Arc<Observation>) {
+        self.lanes.iter_mut().for_each(|lane| lane.begin(here));
+    }
+
+    /// Counting goes on here after a rest. Each lane decides again when it has seen enough, however
+    /// long its period is.
+    pub(super) fn resume(&mut self, here: &Arc<Observation>) {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let early = self.policy.lane_period(number).since(WATCH_BETWEEN_RESTS);
+            lane.begin(here);
+            lane.acted = false;
+            lane.decided_at = Nanos(here.at.0.saturating_sub(early.0));
+        }
+    }
+
+    /// When the next lane wants to decide.
+    pub(super) fn due_at(&self) -> Option<Nanos> {
+        let due =
+            |(number, lane): (usize, &Lane)| lane.decided_at + self.policy.lane_period(number);
+        self.lanes.iter().enumerate().map(due).min()
+    }
+
+    /// Whether every lane has decided after this time.
+    pub(super) fn all_decided_after(&self, time: Nanos) -> bool {
+        self.lanes.iter().all(|lane| lane.decided_at > time)
+    }
+
+    /// Up to when no lane needs samples any more.
+    pub(super) fn served_until(&self) -> Nanos {
+        let served = |(number, lane): (usize, &Lane)| lane.samples_from(&*self.policy, number);
+        self.lanes.iter().enumerate().map(served).min().unwrap_or(Nanos(0))
+    }
+
+    /// Finds the lanes whose period is over at the end of a window; whether there is one.
+    pub(super) fn look(&mut self, now: Nanos, window: Nanos) -> bool {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            lane.is_due = lane.is_over(now, window, self.policy.lane_period(number));
+        }
+        let any = self.lanes.iter().any(|lane| lane.is_due);
+        self.lanes.iter_mut().take(1).for_each(|first| first.is_due = any);
+        any
+    }
+
+    /// What its lanes are shown.
+    pub(super) fn views<'a>(&self, scene: Scene<'a>, intervals: &mut Intervals<'a>) -> Views<'a> {
+        let view = |(number, lane): (usize, &Lane)| View {
+            is_due: lane.is_due,
+            interval: intervals.of(lane, lane.span(&*self.policy, number), scene),
+        };
+        Views::new(self.lanes.iter().enumerate().map(view).collect())
+    }
+
+    /// The step is over: lanes that decided start over. `here` holds no samples any more; it
+    /// `had_samples`.
+    pub(super) fn end(&mut self, here: &Arc<Observation>, had_samples: bool, acts: bool) {
+        for lane in &mut self.lanes {
+            if lane.acted {
+                lane.since = Arc::clone(here);
+            }
+            lane.acted = lane.is_due && acts;
+            if core::mem::take(&mut lane.is_due) {
+                let hint_faults_after = if had_samples { here.at } else { lane.hint_faults_after };
+                lane.begin(here);
+                lane.hint_faults_after = hint_faults_after;
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// It has decided on everything up to here. Hint faults are kept all the same, where they are
+    /// the only sensor.
+    fn begin(&mut self, here: &Arc<Observation>) {
+        self.since = Arc::clone(here);
+        self.decided_at = here.at;
+        self.samples_after = here.at;
+    }
+
+    /// Whether its period is over, give or take a tenth: a host that wakes a little early would
+    /// else halve the rate of decisions. Where windows are short, the nearest end of one counts.
+    fn is_over(&self, now: Nanos, window: Nanos, period: Nanos) -> bool {
+        let early = (period.0 / 10).min(window.0 / 2);
+        now.since(self.decided_at).0 >= period.0 - early
+    }
+
+    /// Samples that came later are shown to it.
+    fn samples_from(&self, policy: &dyn Policy, number: usize) -> Nanos {
+        Nanos(self.samples_after.0.saturating_sub(policy.lane_memory(number).0))
+    }
+
+    fn span(&self, policy: &dyn Policy, number: usize) -> Span {
+        Span {
+            since: self.since.at,
+            samples_after: self.samples_from(policy, number),
+            hint_faults_after: self.hint_faults_after,
+        }
+    }
+}
+
+impl<'a> Intervals<'a> {
+    fn of(&mut self, lane: &Lane, span: Span, scene: Scene<'a>) -> Rc<Interval<'a>> {
+        if let Some((_, interval)) = self.made.iter().find(|(made, _)| *made == span) {
+            return Rc::clone(interval);
+        }
+        let since = Arc::clone(&lane.since);
+        let earlier = scene.kept.after(span.samples_after, span.hint_faults_after);
+        let Scene { topology, current, settings, .. } = scene;
+        let interval = Rc::new(Interval::new(move || {
+            Model::between(topology, &since, current, &earlier, &settings)
+        }));
+        self.made.push((span, Rc::clone(&interval)));
+        interval
+    }
+
+    /// The model of the interval that begins here, if one was made.
+    pub(super) fn into_model(self, since: Nanos) -> Option<Model> {
+        let (_, interval) = self
+            .made
+            .into_iter()
+            .find(|(span, interval)| span.since == since && interval.is_made())?;
+        Rc::try_unwrap(interval).ok()?.into_model()
+    }
+}
