@@ -22,7 +22,7 @@ pub struct Account {
     pub bulk: PageCounts,
     /// Threads restricted.
     pub threads: u64,
-    /// Steps that the host refused or does not offer.
+    /// Steps that the host refused or does not offer; sampling rates do not count.
     pub refused: u64,
     /// Steps whose subject was gone.
     pub gone: u64,
@@ -54,6 +54,9 @@ impl Accounts {
                 (StepResult::Done, Action::SetAffinity { .. }) => account.threads += 1,
                 (StepResult::Done, _) => {}
                 (StepResult::Gone, _) => account.gone += 1,
+                // A machine without samples offers no sampling rate: nothing was wanted of the
+                // process itself.
+                (_, Action::SetSampling { .. }) => {}
                 (StepResult::Unsupported | StepResult::Refused { .. }, _) => account.refused += 1,
             }
         }

@@ -7,6 +7,7 @@
 pub mod counters;
 mod inherited;
 pub mod kernel;
+pub mod machine;
 mod maps;
 mod pause;
 pub mod sampler;
@@ -22,11 +23,12 @@ mod unseen;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use rondpoint_core::observation::{Observation, Samples};
+use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
 use rondpoint_core::{Nanos, Pid, Tid};
 
+use crate::parse::fields;
 use crate::perf::generation::Metric;
-use crate::root::Root;
+use crate::root::{self, Root};
 use crate::syscall::time::since_boot_ns;
 use crate::topology::Discovered;
 use crate::{LinuxError, probe};
@@ -37,6 +39,9 @@ use sensors::Sensors;
 pub use sensors::{Rung, Settings};
 use subject::Start;
 use tasks::Births;
+
+/// Names of threads that are read from `/proc` at one look.
+const MOST_NAMES: usize = 256;
 
 /// Watches one program.
 pub struct Observer {
@@ -248,6 +253,10 @@ impl Observer {
         let born = of_program.then_some(news.births);
         self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));
         let mut processes = self.sensors.tasks.observe(topology, births)?;
+        if !self.sensors.managing {
+            let is_told = self.sensors.sampler.is_some();
+            read_names(&self.root, &processes, is_told, &mut self.names);
+        }
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;
         }
@@ -288,6 +297,29 @@ impl Observer {
             },
             bad_records: news.bad_records,
         })
+    }
+}
+
+/// Reads the names of threads that no record of the ring has told, as on machines without a
+/// sampler. A thread may give itself another name later, so without records all are read anew.
+fn read_names(
+    root: &Root,
+    processes: &[ProcessObservation],
+    is_told: bool,
+    names: &mut BTreeMap<Tid, String>,
+) {
+    let threads = processes
+        .iter()
+        .flat_map(|process| process.threads.iter().map(|thread| (process.pid, thread.tid)));
+    for (pid, tid) in threads.take(MOST_NAMES) {
+        if is_told && names.contains_key(&tid) {
+            continue;
+        }
+        let path = root.in_proc(format!("{pid}/task/{tid}/comm"));
+        if let Ok(Some(name)) = root::read_optional(&path) {
+            let name = String::from_utf8_lossy(fields::trim(&name)).into_owned();
+            names.insert(tid, name);
+        }
     }
 }
 

@@ -27,14 +27,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use rondpoint_linux::Root;
 use rondpoint_linux::topology::{self, Discovered};
+use rondpoint_linux::{Root, root};
 
 use self::bench::{Bench, Points};
 use self::counts::Events;
 #[cfg(test)]
 pub(crate) use self::file::Sampling;
-pub(crate) use self::file::{Calibration, SYSTEM_FILE};
+pub(crate) use self::file::{Calibration, OtherFormat, SYSTEM_FILE};
 use crate::{session, terminal};
 
 const FAILURE: u8 = 1;
@@ -114,6 +114,10 @@ fn run(arguments: &Arguments) -> Result<String> {
         false => Some(earlier(&arguments.output, &machine)?),
     };
     let writable = prepare(&arguments.output)?;
+    let load = root::read_optional(&Root::live().in_proc("loadavg"))?.unwrap_or_default();
+    if let Some(warning) = busy(&String::from_utf8_lossy(&load), machine.topology.cpu_count()) {
+        terminal::say(&format!("rondpoint calibrate: {warning}\n"));
+    }
     let (calibration, points) = match earlier {
         Some(calibration) => (with_program(calibration, arguments, &machine)?, Points::default()),
         None => {
@@ -126,6 +130,21 @@ fn run(arguments: &Arguments) -> Result<String> {
     Ok(match arguments.json {
         true => report::json(&calibration, &thresholds, &points)?,
         false => report::text(&calibration, &thresholds, &points, &arguments.output),
+    })
+}
+
+/// Share of the CPUs in use above which measurements are of other programs too (our choice).
+const IDLE_SHARE: f64 = 0.1;
+
+/// A warning where other programs ran in the last minute, by the first number of `/proc/loadavg`.
+fn busy(loadavg: &str, cpus: usize) -> Option<String> {
+    let load: f64 = loadavg.split_whitespace().next()?.parse().ok()?;
+    let most = (IDLE_SHARE * cpus as f64).max(0.5);
+    (load > most).then(|| {
+        format!(
+            "warning: this machine is busy (load {load:.1} on {cpus} CPUs): other programs are \
+             measured too; calibrate again when it is idle"
+        )
     })
 }
 
@@ -183,5 +202,19 @@ impl Drop for Writable {
     fn drop(&mut self) {
         // There only where something went wrong.
         let _ = std::fs::remove_file(&self.beside);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_told_and_an_idle_one_is_not() {
+        assert_eq!(busy("0.42 0.30 0.20 1/345 4711\n", 2), None);
+        assert_eq!(busy("6.10 0.30 0.20 1/345 4711\n", 64), None);
+        let warning = busy("3.20 0.30 0.20 4/345 4711\n", 2).expect("busy");
+        assert!(warning.contains("load 3.2 on 2 CPUs"), "{warning}");
+        assert_eq!(busy("", 2), None, "not known");
     }
 }

@@ -30,7 +30,7 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   rondpoint doctor                # what can be seen and done on this machine
-  rondpoint observe -- ./app      # the memory traffic of a program
+  rondpoint observe               # what the nodes and the busiest processes do now
   sudo rondpoint run -- ./app     # run a program and repair its placement";
 
 const DETAILS: &str = "
@@ -48,7 +48,7 @@ Exit status:
 enum Command {
     /// Say what this machine can sense and do, what is missing, and how to get it
     Doctor(doctor::Arguments),
-    /// Show the memory traffic of the machine or of a program; changes nothing
+    /// Show the machine, or the memory traffic of a program; changes nothing
     Observe(observe::Arguments),
     /// Run a program and place its memory and threads where they are fastest
     Run(run::RunArguments),

@@ -98,12 +98,20 @@ fn text(report: &Report) -> String {
         };
         let _ = writeln!(text, "{mark:<8} {:<18} {}", check.name, check.finding);
         if let Some(fix) = &check.fix {
-            let _ = writeln!(text, "{:27} fix: {fix}", "");
+            // A command can be copied; advice cannot.
+            let label = if fix.starts_with("sudo ") { "run:" } else { "advice:" };
+            let _ = writeln!(text, "{:27} {label} {fix}", "");
         }
     }
     let can = if report.can_act { "can" } else { "cannot" };
     let fit = if report.fit { "fit for Rondpoint" } else { "nothing for Rondpoint to do as it is" };
-    let _ = writeln!(text, "senses by {}, {can} act: {fit}", report.rung.replace('-', " "));
+    let rung = match report.rung {
+        "samples" => "address samples",
+        "hint-faults" => "page faults",
+        "statistics" => "kernel statistics alone",
+        other => other,
+    };
+    let _ = writeln!(text, "senses by {rung}, {can} act: {fit}");
     text
 }
 
@@ -169,8 +177,9 @@ fn missing(name: &'static str, finding: impl Into<String>, fix: Option<&str>) ->
     Check { verdict: Verdict::Missing, ..limited(name, finding, fix) }
 }
 
-const MAY_WATCH: &str =
-    "sudo sysctl kernel.perf_event_paranoid=-1   (until the next boot), or run as root";
+const MAY_WATCH: &str = "sudo sysctl kernel.perf_event_paranoid=-1";
+/// Managing other users' processes takes capabilities that root has.
+const AS_ROOT: &str = "start rondpoint with sudo";
 
 /// Where the kernel refuses a performance event for want of privilege, this helps.
 fn perf_fix(error: &LinuxError) -> Option<&'static str> {
@@ -238,7 +247,9 @@ fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
 
 fn faults_check(paranoid: Option<i64>) -> Check {
     match probe::fault_sampling() {
-        Ok(true) => good(FAULTS, "each minor fault tells thread, CPU, address and node"),
+        Ok(true) => {
+            good(FAULTS, "the kernel tells thread, CPU, address and node of each page fault")
+        }
         Ok(false) => {
             limited(FAULTS, "without physical addresses, so without nodes", Some(MAY_WATCH))
         }
@@ -263,20 +274,21 @@ fn machine_check(available: &Available, paranoid: Option<i64>) -> Check {
 
 fn balancing_check(root: &Root) -> Check {
     match kernel::numa_balancing(root) {
-        Some(Balancing { ordinary: true, .. }) => {
-            good(BALANCING, "on: hint faults can be sampled where there are no counters")
-        }
+        Some(Balancing { ordinary: true, .. }) => good(
+            BALANCING,
+            "on: page faults show which thread uses a page, where there are no address samples",
+        ),
         Some(Balancing { tiering, .. }) => missing(
             BALANCING,
             match tiering {
                 true => {
-                    "only promotes pages from slow memory (2): no hint faults on ordinary nodes"
+                    "only promotes pages from slow memory (2): no page faults for later use of ordinary nodes"
                 }
-                false => "off: no hint faults to sample",
+                false => {
+                    "off: page faults show only where pages are touched first (needed where there are no address samples)"
+                }
             },
-            Some(
-                "sudo sysctl kernel.numa_balancing=1   (only needed where there are no address samples)",
-            ),
+            Some("sudo sysctl kernel.numa_balancing=1"),
         ),
         None => missing(BALANCING, "this kernel is built without it", None),
     }
@@ -307,7 +319,7 @@ fn pages_check(root: &Root) -> Result<Check> {
     let shared = probe::has_capability(root, Capability::SysNice)?;
     Ok(match (others, shared) {
         (true, true) => good(PAGES, "of every process, shared pages too"),
-        _ => limited(PAGES, "of your own processes only", Some("sudo rondpoint …")),
+        _ => limited(PAGES, "of your own processes only", Some(AS_ROOT)),
     })
 }
 
@@ -315,7 +327,7 @@ fn threads_check(root: &Root) -> Result<Check> {
     Ok(if probe::has_capability(root, Capability::SysNice)? {
         good(THREADS, "of every process")
     } else {
-        limited(THREADS, "of your own processes only", Some("sudo rondpoint …"))
+        limited(THREADS, "of your own processes only", Some(AS_ROOT))
     })
 }
 

@@ -9,7 +9,7 @@ use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{Root, root};
 use rondpoint_machine::Machine;
 
-use crate::calibrate::{Calibration, SYSTEM_FILE as CALIBRATION};
+use crate::calibrate::{Calibration, OtherFormat, SYSTEM_FILE as CALIBRATION};
 
 /// Read where no file is named: what `rondpoint topology --write-machine` wrote and somebody
 /// completed.
@@ -20,6 +20,8 @@ pub(crate) struct Known {
     pub(crate) machine: Discovered,
     /// Events per address sample, where their cost was measured; else the processor's table counts.
     pub(crate) sampling_period: Option<u64>,
+    /// What of the files does not fit this machine, for the user.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The machine as found, with links and bandwidths of a machine file (the one that is named, else
@@ -39,12 +41,26 @@ fn known(
     if let Some(path) = written {
         machine.topology = completed(&machine.topology, path)?;
     }
-    let Some(path) = calibration else { return Ok(Known { machine, sampling_period: None }) };
-    let calibration = Calibration::load(path)?;
-    let complete = calibration.complete(&machine.topology);
-    machine.topology = complete.with_context(|| path.display().to_string())?;
-    let sampling_period = calibration.sampling.map(|sampling| sampling.period);
-    Ok(Known { machine, sampling_period })
+    let mut known = Known { machine, sampling_period: None, notes: Vec::new() };
+    let Some(path) = calibration else { return Ok(known) };
+    let calibration = match Calibration::load(path) {
+        Ok(calibration) => calibration,
+        Err(error) if error.is::<OtherFormat>() => {
+            known.notes.push(format!("{error:#}; it is not used"));
+            return Ok(known);
+        }
+        Err(error) => return Err(error),
+    };
+    known.sampling_period = calibration.sampling.map(|sampling| sampling.period);
+    if let Err(error) = calibration.check(&known.machine.topology) {
+        // The cost of a sample is the processor's; bandwidths are of nodes that are not these.
+        let path = path.display();
+        known.notes.push(format!("{path}: {error:#}; only its sampling period is used"));
+        return Ok(known);
+    }
+    let complete = calibration.complete(&known.machine.topology);
+    known.machine.topology = complete.with_context(|| path.display().to_string())?;
+    Ok(known)
 }
 
 fn completed(found: &Topology, path: &Path) -> Result<Topology> {
@@ -99,7 +115,16 @@ mod tests {
         assert_eq!(known_by.machine.topology.calibrated().remote_per_s, Some(5e5));
         calibration.cpus += 1;
         std::fs::write(&path, calibration.to_toml().expect("text")).expect("written");
-        let error = known(found, None, Some(&path)).err().expect("another machine");
-        assert!(format!("{error:#}").contains("calibration.toml: measured with"), "{error:#}");
+        let other = known(found.clone(), None, Some(&path)).expect("goes on");
+        assert!(other.notes[0].contains("calibration.toml: measured with"), "{:?}", other.notes);
+        assert_eq!(other.sampling_period, Some(499));
+        assert_eq!(other.machine.topology, found.topology, "nothing else of it is used");
+        let older = calibration.to_toml().expect("text").replace("format = 2", "format = 1");
+        std::fs::write(&path, older).expect("written");
+        let older = known(found.clone(), None, Some(&path)).expect("goes on");
+        assert!(older.notes[0].contains("format 1, expected 2"), "{:?}", older.notes);
+        assert_eq!(older.sampling_period, None);
+        std::fs::write(&path, "format = 2\nodd = 1\n").expect("written");
+        assert!(known(found, None, Some(&path)).is_err(), "a mistake is told");
     }
 }

@@ -1,9 +1,11 @@
-//! `rondpoint observe`: runs or joins a program and shows its memory traffic. Changes nothing.
+//! `rondpoint observe`: runs or joins a program and shows its memory traffic, or shows the whole
+//! machine. Changes nothing.
 //!
-//! The program keeps its input, output, terminal and signals. What this command says goes to
-//! stderr, or to the file of `--output`.
+//! A program that is run keeps its input, output, terminal and signals, so this command writes to
+//! stderr. In all other cases it writes to stdout. `--output` names a file instead.
 
 mod history;
+mod machine;
 mod render;
 mod report;
 mod watch;
@@ -13,7 +15,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rondpoint_linux::observe::Rung;
+use anyhow::{Result, bail};
+use rondpoint_linux::observe::sampler::Kind;
+use rondpoint_linux::observe::{Observer, Rung};
 use rondpoint_linux::perf::generation::Metric;
 
 use crate::session::{OWN_FAILURE, process_number};
@@ -25,9 +29,10 @@ const LONGEST_INTERVAL_S: f64 = 86_400.0;
 
 const EXAMPLES: &str = "\
 Examples:
+  rondpoint observe                            # the machine: its nodes and busiest processes
   rondpoint observe -- ./app --its-own-flags
   rondpoint observe --json --output traffic.jsonl --interval 0.5 -- ./app
-  rondpoint observe --pid 4711";
+  sudo rondpoint observe --json --pid 4711     # writes to stdout";
 
 const DETAILS: &str = "
 
@@ -43,6 +48,7 @@ program cannot be run, 127 it is not found. Its input, output and signals pass t
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
+#[command(group(clap::ArgGroup::new("program").args(["pid", "command"])))]
 pub(crate) struct Arguments {
     /// JSON, one object a line: a start, one per interval, a summary
     #[arg(long)]
@@ -54,27 +60,27 @@ pub(crate) struct Arguments {
 
     /// Take one address sample every N accesses (default: as calibrated, else the processor's
     /// table)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "program")]
     sample_period: Option<u64>,
 
     /// Count exactly these, for example `dram_node,llc_misses`; few events are not multiplexed
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = metric)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = metric, requires = "program")]
     events: Option<Vec<Metric>>,
 
     /// Use this sensor and no other (default: the best there is)
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "program")]
     sensor: Option<Sensor>,
 
-    /// Write to FILE instead of stderr
+    /// Write to FILE instead of stderr, or of stdout where no program is run
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
     /// Only the summary, no table for each interval
-    #[arg(long, short)]
+    #[arg(long, short, requires = "program")]
     quiet: bool,
 
     /// Use the links and bandwidths of this machine file; sysfs knows none
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "program")]
     machine: Option<PathBuf>,
 
     /// Join a running process and what it starts, until it ends or ^C
@@ -82,8 +88,8 @@ pub(crate) struct Arguments {
           value_parser = process_number)]
     pid: Option<u32>,
 
-    /// The program to run and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present = "pid")]
+    /// The program to run and its arguments; without one and without --pid the machine is shown
+    #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -111,7 +117,25 @@ impl Sensor {
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// Refuses a sensor that was asked for and is not here: nothing else is used in its place.
+///
+/// # Errors
+/// `wanted` is named and `observer` could not open it.
+pub(crate) fn insist(wanted: Option<Sensor>, observer: &Observer) -> Result<()> {
+    let sampled = observer.sampled();
+    let (is_here, name, what) = match wanted {
+        None | Some(Sensor::Statistics) => return Ok(()),
+        Some(Sensor::Samples) => (sampled == Some(Kind::Accesses), "samples", "address samples"),
+        Some(Sensor::Counters) => (!observer.metrics().is_empty(), "counters", "counters"),
+        Some(Sensor::Faults) => (sampled == Some(Kind::Faults), "faults", "samples of page faults"),
+    };
+    if is_here {
+        return Ok(());
+    }
+    bail!("--sensor {name}: no {what} here; `rondpoint doctor` says why and what there is")
+}
+
+fn interval(text: &str) -> std::result::Result<Duration, String> {
     let range = SHORTEST_INTERVAL_S..=LONGEST_INTERVAL_S;
     match text.parse::<f64>() {
         Ok(seconds) if range.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
@@ -121,7 +145,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn metric(text: &str) -> Result<Metric, String> {
+fn metric(text: &str) -> std::result::Result<Metric, String> {
     Metric::named(text)
         .ok_or_else(|| format!("no such event; known: {}", Metric::names().join(", ")))
 }

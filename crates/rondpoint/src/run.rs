@@ -38,7 +38,7 @@ use self::report::{Facts, Report};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
-use crate::{ledgers, machine, policies, terminal};
+use crate::{ledgers, machine, observe, policies, terminal};
 
 /// All that are published, each for what it is good at, by the order and the conflict rules of
 /// ALGORITHMS 5.
@@ -220,6 +220,10 @@ struct Preparation {
     header: Header,
     controller: Controller,
     machine: Discovered,
+    /// The sensor that was asked for.
+    sensor: Option<Sensor>,
+    /// What of the machine's files does not fit.
+    notes: Vec<String>,
     settings: Settings,
     report: Option<Output>,
     record: Option<Output>,
@@ -230,7 +234,7 @@ fn prepare(
     command: &[OsString],
     caller: Option<&User>,
 ) -> Result<Preparation> {
-    let Known { machine, sampling_period } =
+    let Known { machine, sampling_period, notes } =
         machine::discover(&Root::live(), management.machine.as_deref())?;
     let only_observes = management.policy.iter().all(|word| word == "observe");
     let act = !management.dry_run && !only_observes;
@@ -259,7 +263,8 @@ fn prepare(
     let threads = policies::thread_metrics(&header.policies);
     let settings =
         Settings { period: sampling_period, threads, rung, managing: true, ..Settings::default() };
-    Ok(Preparation { header, controller, machine, settings, report, record })
+    let sensor = management.sensor;
+    Ok(Preparation { header, controller, machine, sensor, notes, settings, report, record })
 }
 
 /// Everything that managing needs, before the program runs or anything of it is changed.
@@ -276,6 +281,7 @@ struct Ready {
 /// Looks for the first time, writes the record's header and makes the ledger; what an earlier
 /// manager left is put back before.
 fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Ready> {
+    observe::insist(preparation.sensor, &session.observer)?;
     let process = session::process_of(&Root::live(), session.pid())?;
     let claim = session::claim_of(&Root::live(), process)?;
     let first = session.observer.observe()?;
@@ -354,11 +360,11 @@ struct Managed {
 /// Manages until the program's end or ours.
 fn manage(ready: Ready, management: &Management, session: Session) -> Result<Managed> {
     let Ready { preparation, mut recorder, ledger, claim: _claim, first } = ready;
-    let Preparation { header, mut controller, machine, report, .. } = preparation;
-    let mut notes = header.notes;
+    let Preparation { header, mut controller, machine, report, notes: mut problems, .. } =
+        preparation;
     // The program runs: whatever the record's file held before is not wanted any more.
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
-    notes.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
+    problems.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let own_instructions = probe::own_instructions();
     let balanced_before = balanced(&session);
     let mut witness = Witnesses {
@@ -381,10 +387,10 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
     let end = host.session.end()?;
     let Witnesses { diary, moves: mut threads, recorder } = witness;
     (threads.heirs, threads.left_alone, threads.restored) = (host.heirs, host.left_alone, restored);
-    notes.append(&mut host.notes);
+    problems.append(&mut host.notes);
     // A record that ends early is worth telling, and what there is of it can be read.
     let incomplete = recorder.and_then(|recorder| recorder.finish().err());
-    notes.extend(incomplete.map(|error| format!("the record is incomplete: {error}")));
+    problems.extend(incomplete.map(|error| format!("the record is incomplete: {error}")));
     let facts = Facts {
         topology: &machine.topology,
         command: header.command,
@@ -395,7 +401,8 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
         elapsed_s: host.session.started_at.elapsed().as_secs_f64(),
         pages_moved_by_kernel: balanced(&host.session).saturating_sub(balanced_before),
         threads,
-        notes,
+        sensor_notes: header.notes,
+        problems,
         rested_s: host.rested.as_secs_f64(),
         own_cpu_s: session::own_cpu_s(),
         own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),

@@ -355,7 +355,7 @@ pub(crate) fn next(passed: Instant, interval: Duration) -> Instant {
 }
 
 /// Rounded up, so that a deadline has passed when the wait is over.
-fn milliseconds(left: Duration) -> i32 {
+pub(crate) fn milliseconds(left: Duration) -> i32 {
     i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
@@ -87,7 +88,7 @@ fn a_failure_of_ours_gives_125_and_help_gives_0() {
         assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
         assert!(output.stdout.is_empty());
     };
-    refuse(&[], "required arguments were not provided");
+    refuse(&["--quiet"], "required arguments were not provided");
     refuse(&["--interval", "0", "--", "true"], "expected seconds from 0.01");
     refuse(&["--interval", "nan", "--", "true"], "expected seconds from 0.01");
     refuse(&["--sample-period", "0", "--", "true"], "--sample-period");
@@ -180,7 +181,7 @@ fn a_running_process_is_joined_until_it_ends_and_left_alone() {
     let mut sleeper = Command::new("sleep").arg("0.5").spawn().unwrap();
     let output = observe(&["--quiet", "--pid", &sleeper.id().to_string()]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("whole run: observed"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("whole run: observed"), "{}", text(&output.stdout));
     assert!(sleeper.wait().unwrap().signal().is_none());
 }
 
@@ -213,6 +214,47 @@ fn a_report_that_nobody_reads_does_not_disturb_the_program() {
 }
 
 #[test]
+fn the_report_on_a_running_process_is_on_stdout_and_names_its_threads() {
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let mut watch = observe(&["--json", "--interval", "0.05", "--pid", &sleeper.id().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let interval = lines.find_map(|line| {
+        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        (line["kind"] == "interval").then_some(line)
+    });
+    let interval = interval.expect("an interval");
+    assert_eq!(interval["threads"][0]["name"], "sleep", "{interval}");
+    // A reader that has gone ends the watch, and not the process.
+    drop(lines);
+    let output = watch.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert!(sleeper.try_wait().unwrap().is_none(), "it sleeps on");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn without_a_program_the_machine_is_shown_until_an_interrupt() {
+    let mut watch =
+        observe(&["--json", "--interval", "0.05"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&first["kind"], &first["schema"]), (&"machine".into(), &1.into()));
+    let nodes = first["nodes"].as_array().unwrap();
+    let memory: u64 = nodes.iter().map(|node| node["memory_bytes"].as_u64().unwrap()).sum();
+    assert!(memory > 0, "{first}");
+    let processes = first["processes"].as_array().unwrap();
+    let is_told = |process: &Value| process["threads_by_node"].as_array().unwrap().len();
+    assert!(!processes.is_empty() && processes.iter().all(|one| is_told(one) == nodes.len()));
+    Command::new("kill").args(["-INT", &watch.id().to_string()]).status().unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn what_the_machine_lacks_is_said_in_one_sentence_each() {
     let (_, lines) = report(&[], "true");
     let nodes = lines[0]["nodes"].as_array().unwrap().len();
@@ -234,6 +276,22 @@ fn the_sensor_that_is_asked_for_is_used() {
     assert_eq!(faults["samples"]["of"], "faults");
     assert_eq!(faults["samples"]["by_source"]["fault"], faults["samples"]["taken"]);
     assert!(faults["first_touches"].as_u64().unwrap() > 0, "{faults}");
+}
+
+/// This machine has counters or has none: either they are used, or nothing is run.
+#[test]
+fn a_sensor_that_is_not_here_is_an_error_and_nothing_is_run() {
+    let counted = !report(&[], "true").1[0]["counted"].as_array().unwrap().is_empty();
+    for command in ["observe", "run"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_rondpoint"))
+            .args([command, "--sensor", "counters", "--", "echo", "ran"])
+            .output()
+            .unwrap();
+        let expected = if counted { (Some(0), "ran\n") } else { (Some(125), "") };
+        assert_eq!((output.status.code(), &*text(&output.stdout)), expected, "{command}");
+        let refused = text(&output.stderr).contains("--sensor counters: no counters here");
+        assert_eq!(refused, !counted, "{}", text(&output.stderr));
+    }
 }
 
 #[test]

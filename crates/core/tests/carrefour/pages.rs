@@ -189,7 +189,7 @@ fn nothing_wrong_nothing_moves() {
         "node:2 core:4\nmatrix 90 10 / 10 90\nfree 90\napp 1 reads 50\npages 900 home 0: 1x9\npages 900 home 0: 0x3 1x3",
         expect![[r#"
             sample 1: off
-              because nothing to repair: local access ratio 90.0 %, controller imbalance 0.0 %
+              because no mechanism applies: local access ratio 90.0 %, controller imbalance 0.0 %
         "#]],
     );
 }

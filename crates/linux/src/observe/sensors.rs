@@ -5,7 +5,7 @@ use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
 use super::inherited::Inherited;
-use super::kernel::{paranoid_level, physical_map};
+use super::kernel::{numa_balancing, paranoid_level, physical_map};
 use super::pause::Paused;
 use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
@@ -126,7 +126,9 @@ pub(super) fn open(
     let available = Generation::choose(&pmus, &machine.identity).resolve(&pmus, &nodes);
     let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
     let mut notes = Vec::new();
-    let plan = settings.counts().then(|| thread_plan(&available, settings, room, &mut notes));
+    let paranoid = paranoid_level(root);
+    let plan =
+        settings.counts().then(|| thread_plan(&available, settings, room, paranoid, &mut notes));
     let mut tasks = Tasks::new(root.clone(), first, plan);
     let threads = threads(&mut tasks, first)?;
     let events = chosen(&available, settings);
@@ -206,29 +208,34 @@ fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
     available.sample.iter().filter(|event| available.is_of_core(event)).count()
 }
 
-/// What is asked for of every thread, as far as it is known here and the kernel opens it for us;
-/// the rest is named with its reason.
+/// What is asked for of every thread, as far as it is known here and the kernel opens it for us.
+/// The rest is named with the causes that a user can do something about.
 fn thread_plan(
     available: &Available,
     settings: &Settings,
     room: usize,
+    paranoid: Option<i64>,
     notes: &mut Vec<String>,
 ) -> ThreadPlan {
     let mut events = Vec::new();
-    let mut missing = Vec::new();
+    let mut missing: Vec<(Metric, Option<i32>)> = Vec::new();
     for &wanted in &settings.threads {
         let found = available.core.iter().find(|(metric, _)| metric.same_kind(wanted));
         match found.map(|(metric, event)| (metric, event, probe::event(event))) {
             Some((metric, event, Ok(()))) => events.push((*metric, event.clone())),
-            Some((_, _, Err(error))) => missing.push(format!("{} ({error})", wanted.name())),
-            None => missing.push(match available.reason(wanted) {
-                Some(reason) => format!("{} ({reason})", wanted.name()),
-                None => format!("{} (not in the table {})", wanted.name(), available.generation),
-            }),
+            Some((_, _, Err(error))) => missing.push((wanted, error.errno())),
+            None => missing.push((wanted, None)),
         }
     }
-    if !missing.is_empty() {
-        notes.push(format!("not counted for single threads: {}", missing.join(", ")));
+    // Without any counter the same is said of all of them.
+    if !missing.is_empty() && !events.is_empty() {
+        let names: Vec<String> = missing.iter().map(|(metric, _)| metric.name()).collect();
+        let refused = missing.iter().find_map(|(_, errno)| *errno);
+        let why = match refused {
+            Some(errno) => advice(Some(errno), paranoid),
+            None => "this machine has no such events".to_string(),
+        };
+        notes.push(format!("not counted for single threads: {} ({why})", names.join(", ")));
     }
     ThreadPlan::new(&events, room)
 }
@@ -306,9 +313,17 @@ impl Opening<'_> {
         let plan = Plan { events, period, levels };
         match Sampler::open(&self.subject, topology, translation, &plan) {
             Ok((sampler, problems)) => {
-                if sampler.kind == Kind::Faults && !plan.events.is_empty() {
-                    let problem = problems.first().map(ToString::to_string).unwrap_or_default();
-                    self.note(format!("no address samples: {problem}"));
+                let why = self.sentence(problems.first().and_then(LinuxError::errno));
+                let is_said = self.notes.contains(&why);
+                if sampler.kind == Kind::Faults && !plan.events.is_empty() && !is_said {
+                    self.note(format!("no address samples: {why}"));
+                }
+                let scans = numa_balancing(self.root).is_some_and(|balancing| balancing.ordinary);
+                if sampler.kind == Kind::Faults && !scans && topology.node_count() > 1 {
+                    self.note(
+                        "the kernel's NUMA balancing is off: page faults show only where pages are \
+                         touched first; `sudo sysctl kernel.numa_balancing=1` shows later use too",
+                    );
                 }
                 if !sampler.has_physical_addresses() {
                     let why = self.sentence(Some(libc::EACCES));

@@ -132,6 +132,18 @@ impl Traffic {
     }
 }
 
+/// A file that another version of this program wrote.
+#[derive(Debug)]
+pub(crate) struct OtherFormat(i64);
+
+impl std::fmt::Display for OtherFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "format {}, expected {FORMAT}: calibrate again", self.0)
+    }
+}
+
+impl std::error::Error for OtherFormat {}
+
 impl Calibration {
     /// Reads and checks a file.
     pub(crate) fn load(path: &Path) -> Result<Self> {
@@ -145,7 +157,7 @@ impl Calibration {
         let format =
             toml::from_str::<toml::Table>(text)?.get("format").and_then(toml::Value::as_integer);
         if let Some(format) = format.filter(|format| *format != i64::from(FORMAT)) {
-            bail!("format {format}, expected {FORMAT}: calibrate again");
+            return Err(OtherFormat(format).into());
         }
         let found: Self = toml::from_str(text)?;
         let count = found.nodes.len();

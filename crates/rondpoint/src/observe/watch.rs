@@ -12,19 +12,24 @@ use rondpoint_linux::Root;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
 use rondpoint_linux::syscall::process::{End, Memory};
+use serde::Serialize;
 
 use super::Arguments;
 use super::history::{History, add_newborn};
+use super::machine;
 use super::render;
 use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
-use crate::machine::{self, Known};
+use crate::machine::Known;
 use crate::session::{self, Session, Turn};
 use crate::terminal;
 
 /// Runs the command; the result is the exit status.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
-    let Known { machine, sampling_period } =
-        machine::discover(&Root::live(), arguments.machine.as_deref())?;
+    if arguments.pid.is_none() && arguments.command.is_empty() {
+        return machine::run(arguments).map(|()| 0);
+    }
+    let Known { machine, sampling_period, notes } =
+        crate::machine::discover(&Root::live(), arguments.machine.as_deref())?;
     let output = Output::open(arguments)?;
     let settings = Settings {
         period: arguments.sample_period.or(sampling_period),
@@ -35,11 +40,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     };
     if let Some(pid) = arguments.pid {
         let mut session = Session::join(pid, machine, &settings)?;
-        let seen = Seen::first(&mut session)?;
-        return Watch { arguments, session, output, seen }.finish().map(|_| 0);
+        let seen = Seen::first(&mut session, arguments)?;
+        return Watch { arguments, session, output, seen, notes }.finish().map(|_| 0);
     }
     let mut prepared = Session::prepare(&arguments.command, None, machine, &settings)?;
-    let seen = match Seen::first(prepared.session()) {
+    let seen = match Seen::first(prepared.session(), arguments) {
         Ok(seen) => seen,
         Err(error) => {
             prepared.cancel();
@@ -50,26 +55,29 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         Ok(session) => session,
         Err(status) => return Ok(status),
     };
-    let end = Watch { arguments, session, output, seen }.finish()?;
+    let end = Watch { arguments, session, output, seen, notes }.finish()?;
     let Some(end) = end else { bail!("the program went on without us") };
     Ok(session::status(end))
 }
 
 /// Where the report goes.
-struct Output {
+pub(super) struct Output {
     sink: Box<dyn Write>,
     json: bool,
     quiet: bool,
-    is_broken: bool,
+    /// Nobody reads it any more, or the disk is full.
+    pub(super) is_broken: bool,
 }
 
 impl Output {
-    fn open(arguments: &Arguments) -> Result<Self> {
+    pub(super) fn open(arguments: &Arguments) -> Result<Self> {
         let sink: Box<dyn Write> = match &arguments.output {
             Some(path) => {
                 let file = File::create(path);
                 Box::new(file.with_context(|| format!("writing {}", path.display()))?)
             }
+            // Without a program of ours stdout is free.
+            None if arguments.command.is_empty() => Box::new(io::stdout()),
             None => Box::new(io::stderr()),
         };
         Ok(Self { sink, json: arguments.json, quiet: arguments.quiet, is_broken: false })
@@ -79,10 +87,14 @@ impl Output {
         if self.is_broken || (self.quiet && matches!(line, Line::Interval(_))) {
             return;
         }
-        let text = if self.json {
-            serde_json::to_string(line).expect("the report has only string keys") + "\n"
-        } else {
-            render::text(line, topology)
+        self.write(line, || render::text(line, topology));
+    }
+
+    /// Writes a line of the report as JSON or as the text that `shown` makes of it.
+    pub(super) fn write(&mut self, line: &impl Serialize, shown: impl FnOnce() -> String) {
+        let text = match self.json {
+            true => serde_json::to_string(line).expect("the report has only string keys") + "\n",
+            false => shown(),
         };
         let text = match self.json {
             true => terminal::clean_json(&text),
@@ -99,6 +111,8 @@ struct Watch<'a> {
     session: Session,
     output: Output,
     seen: Seen,
+    /// What of the machine's files does not fit.
+    notes: Vec<String>,
 }
 
 /// What was seen so far.
@@ -109,7 +123,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn first(session: &mut Session) -> Result<Self> {
+    fn first(session: &mut Session, arguments: &Arguments) -> Result<Self> {
+        super::insist(arguments.sensor, &session.observer)?;
         let first = session.observer.observe()?;
         let mut history = History::default();
         history.add(&first.observation);
@@ -137,8 +152,12 @@ impl Watch<'_> {
                 Kind::Accesses => "accesses",
                 Kind::Faults => "faults",
             }),
-            notes: self.session.observer.notes().to_vec(),
+            notes: self.notes(),
         }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        [&self.notes, self.session.observer.notes()].concat()
     }
 
     /// Looks at each interval until the program has ended (or, where it was joined, until we are
@@ -152,6 +171,10 @@ impl Watch<'_> {
                 Turn::Over => break,
                 Turn::Interval => {
                     self.interval()?;
+                    // A program of ours goes on, and so do we.
+                    if self.output.is_broken && self.arguments.pid.is_some() {
+                        break;
+                    }
                     deadline = session::next(deadline, self.arguments.interval);
                 }
             }
@@ -213,7 +236,7 @@ impl Watch<'_> {
             },
             own_cpu_s: session::own_cpu_s(),
             first_touches: faults.then(|| self.session.observer.first_touches()),
-            notes: self.session.observer.notes().to_vec(),
+            notes: self.notes(),
             whole: Interval::new(&sources),
         };
         self.output.put(&Line::Summary(Box::new(summary)), topology);

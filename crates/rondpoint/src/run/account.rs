@@ -15,6 +15,8 @@ use super::period::{Counting, Period};
 
 /// Steps described in words; what is beyond is only counted.
 const DESCRIBED_STEPS: usize = 200;
+/// Bytes of a base page, in which pages are counted.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// Everything that is told at the end.
 #[derive(Default)]
@@ -33,8 +35,10 @@ pub(super) struct Diary {
     pub(super) since: Period,
     pub(super) refused: BTreeMap<String, u64>,
     pub(super) steps: Vec<StepLine>,
-    /// The reason that the policy gave last for leaving a process alone or for its sampling.
-    pub(super) last_reason: Option<String>,
+    /// The policy and its reason that last left a process alone or set its sampling.
+    pub(super) last_reason: Option<(&'static str, String)>,
+    /// The most that a manager that only watches wanted in one step.
+    pub(super) wanted: Wanted,
     pub(super) rungs: BTreeMap<Rung, u64>,
     /// Looks at the program, and samples that they brought.
     pub(super) looks: u64,
@@ -43,6 +47,13 @@ pub(super) struct Diary {
     counting: Counting,
     /// The last window was an action's own.
     acted: bool,
+}
+
+/// Pages and threads that a step would have moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Wanted {
+    pub(super) pages: u64,
+    pub(super) threads: u64,
 }
 
 /// One step of a plan, as a sentence with its outcome.
@@ -54,6 +65,12 @@ pub(super) struct StepLine {
     pub(super) action: String,
     pub(super) reason: String,
     pub(super) outcome: String,
+    /// It sets the sampling rate and moves nothing.
+    #[serde(skip)]
+    pub(super) is_sampling: bool,
+    /// The process and the CPUs, where a thread was given CPUs: like ones are told together.
+    #[serde(skip)]
+    pub(super) mask: Option<(Pid, String)>,
 }
 
 impl Diary {
@@ -125,8 +142,9 @@ impl Diary {
         for (index, proposal) in step.plan.steps.iter().enumerate() {
             let outcome = outcomes.iter().find(|outcome| outcome.step == index);
             let outcome = outcome.map_or_else(String::new, |outcome| told(&outcome.result));
-            if matches!(proposal.action, Action::SetSampling { .. }) {
-                self.last_reason = Some(proposal.reason.to_string());
+            let is_sampling = matches!(proposal.action, Action::SetSampling { .. });
+            if is_sampling {
+                self.last_reason = Some((proposal.policy, proposal.reason.to_string()));
             }
             if self.steps.len() < DESCRIBED_STEPS {
                 self.steps.push(StepLine {
@@ -136,16 +154,38 @@ impl Diary {
                     action: proposal.action.to_string(),
                     reason: proposal.reason.to_string(),
                     outcome,
+                    is_sampling,
+                    mask: match &proposal.action {
+                        Action::SetAffinity { pid, cpus, .. } => Some((*pid, cpus.to_string())),
+                        _ => None,
+                    },
                 });
             }
         }
+        self.hold_back(step);
+    }
+
+    /// Counts what the guard refused, and what a manager that only watches wanted.
+    fn hold_back(&mut self, step: &Step) {
+        let mut wanted = Wanted::default();
         for refused in &step.plan.refused {
-            let pages = match &refused.proposal.action {
-                Action::MovePages { pages, .. } | Action::Replicate { pages, .. } => pages.len(),
-                _ => 1,
+            let is_watching = refused.refusal == Refusal::ObserveOnly;
+            let (count, threads, pages) = match &refused.proposal.action {
+                Action::MovePages { pages, .. } | Action::Replicate { pages, .. } => {
+                    (pages.len() as u64, 0, pages.len() as u64)
+                }
+                Action::SetAffinity { .. } => (1, 1, 0),
+                Action::MoveProcessMemory { memory, .. } => (1, 0, memory.0 / PAGE_BYTES),
+                _ => (1, 0, 0),
             };
-            *self.refused.entry(cause(&refused.refusal)).or_insert(0) += pages as u64;
+            if is_watching {
+                wanted.threads += threads;
+                wanted.pages += pages;
+            }
+            *self.refused.entry(cause(&refused.refusal)).or_insert(0) += count;
         }
+        self.wanted.pages = self.wanted.pages.max(wanted.pages);
+        self.wanted.threads = self.wanted.threads.max(wanted.threads);
     }
 }
 

@@ -97,6 +97,17 @@ impl ThreadMoves {
         lines
     }
 
+    /// What the user may have to see to.
+    pub(super) fn troubles(&self) -> Option<String> {
+        let refused = self.restored.refused;
+        (refused > 0).then(|| {
+            format!(
+                "{refused} threads could not get back the CPUs that they had; `rondpoint restore` \
+                 tries again"
+            )
+        })
+    }
+
     fn enter(&mut self, proposal: &Proposal, outcome: &Outcome, window: &Model) {
         let Action::SetAffinity { pid, tid, cpus, .. } = &proposal.action else { return };
         match (&outcome.result, &proposal.reason) {

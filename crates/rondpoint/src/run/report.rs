@@ -1,23 +1,25 @@
-//! What is told at the end of a managed run: JSON for programs, one screen for people.
+//! What is told at the end of a managed run: JSON for programs, five answers for people, and their
+//! details on request.
+
+mod answers;
+mod details;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use rondpoint_core::Topology;
 use rondpoint_core::accounts::Account;
 use rondpoint_core::model::{Deviation, Rung};
-use rondpoint_core::trial::{Judged, Verdict};
+use rondpoint_core::trial::{Comparison, Judged, Verdict};
 use rondpoint_linux::syscall::process::End;
 use serde::Serialize;
 
-use super::account::{Diary, StepLine, pages_told, touched};
+use self::answers::{Answers, Evidence};
+use super::account::{Diary, StepLine, touched};
 use super::moves::ThreadMoves;
 use super::period::Period;
 
 /// Version of the report's format; fields are only ever added to one.
 const SCHEMA: u32 = 1;
-/// Decisions shown to people; all are in the JSON.
-const SHOWN_STEPS: usize = 6;
 
 /// The report.
 #[derive(Debug, Serialize)]
@@ -54,7 +56,11 @@ pub(super) struct Report {
     /// Proposals (pages, where they are of pages) that the guard refused, by cause.
     refused: BTreeMap<String, u64>,
     steps: Vec<StepLine>,
+    /// What the sensors of this machine do not show, and what went wrong.
     notes: Vec<String>,
+    /// How many of the notes are about sensors; those come first.
+    #[serde(skip)]
+    sensor_notes: usize,
     own_cpu_s: f64,
     /// Instructions of the manager from the program's start on; `None` where they cannot be
     /// counted.
@@ -63,15 +69,22 @@ pub(super) struct Report {
     /// Seconds in which nothing was counted, because nothing was to be done.
     rested_s: f64,
     samples: u64,
-    /// One sentence: what was seen, done, and what it brought.
+    /// Whether it helped and what was moved, in a few sentences.
     summary: String,
+    answers: Answers,
 }
 
 /// What the memory traffic was like in a period.
 #[derive(Debug, Clone, Serialize)]
 struct PeriodLine {
     seconds: f64,
+    /// What the figures count: `accesses`, or `page faults`, which come at the rate of the kernel's
+    /// scanner and not of the accesses.
+    unit: &'static str,
+    /// `None` where page faults are counted.
     accesses_per_us: Option<f64>,
+    /// `None` where accesses are counted.
+    faults_per_s: Option<f64>,
     lar_percent: Option<f64>,
     imbalance_percent: Option<f64>,
     latency_cycles: Option<f64>,
@@ -87,6 +100,8 @@ struct TrialLine {
     /// Relative change of the measure, positive is better; `None` where nothing could be compared.
     change: Option<f64>,
     noise: Option<f64>,
+    /// What was compared.
+    measures: Vec<&'static str>,
     plans: Vec<u64>,
 }
 
@@ -107,7 +122,10 @@ pub(super) struct Facts<'a> {
     pub(super) elapsed_s: f64,
     pub(super) pages_moved_by_kernel: u64,
     pub(super) threads: ThreadMoves,
-    pub(super) notes: Vec<String>,
+    /// What the sensors do not show.
+    pub(super) sensor_notes: Vec<String>,
+    /// What went wrong.
+    pub(super) problems: Vec<String>,
     pub(super) rested_s: f64,
     pub(super) own_cpu_s: f64,
     pub(super) own_instructions: Option<u64>,
@@ -116,10 +134,25 @@ pub(super) struct Facts<'a> {
 impl Report {
     pub(super) fn new(diary: &Diary, facts: Facts<'_>) -> Self {
         let total = diary.total();
-        let before = period(&diary.before, facts.topology);
-        let after = period(&diary.since, facts.topology);
-        let done = done(diary, &total, &facts.threads);
-        let summary = sentence(diary, &done, before.as_ref(), after.as_ref(), facts.act);
+        let before = period(&diary.before, facts.topology, diary.rung());
+        let after = period(&diary.since, facts.topology, diary.rung());
+        let after = after.filter(|_| diary.first_action_s.is_some());
+        let trials: Vec<TrialLine> =
+            diary.judged.iter().map(|(at, judged)| trial(*at, judged)).collect();
+        let answers = Answers::of(&Evidence {
+            diary,
+            total: &total,
+            threads: &facts.threads,
+            trials: &trials,
+            before: before.as_ref(),
+            act: facts.act,
+            memory_nodes: facts.topology.memory_nodes().len(),
+            elapsed_s: facts.elapsed_s,
+            rested_s: facts.rested_s,
+            own_cpu_s: facts.own_cpu_s,
+        });
+        let sensor_notes = facts.sensor_notes.len();
+        let notes = facts.sensor_notes.into_iter().chain(facts.problems).collect();
         let process = |(pid, account): (rondpoint_core::Pid, &Account)| ProcessLine {
             pid: pid.0,
             account: *account,
@@ -151,135 +184,22 @@ impl Report {
             pages_moved_by_kernel: facts.pages_moved_by_kernel,
             threads: facts.threads,
             before,
-            after: after.filter(|_| diary.first_action_s.is_some()),
-            trials: diary.judged.iter().map(|(at, judged)| trial(*at, judged)).collect(),
+            after,
+            trials,
             processes: touched(&diary.accounts).map(process).collect(),
             refused: diary.refused.clone(),
             steps: diary.steps.clone(),
-            notes: facts.notes,
+            notes,
+            sensor_notes,
             own_cpu_s: facts.own_cpu_s,
             own_instructions: facts.own_instructions,
             looks: diary.looks,
             rested_s: facts.rested_s,
             samples: diary.samples,
-            summary,
+            summary: format!("{} Moved: {}", answers.helped, answers.moved),
+            answers,
         }
     }
-
-    /// One screen for people.
-    pub(super) fn text(&self, _verbose: bool) -> String {
-        let mut text = String::new();
-        let end = match (self.exit_status, self.signal) {
-            (Some(status), _) => format!("ended with status {status}"),
-            (_, Some(signal)) => format!("killed by signal {signal}"),
-            _ => "left".to_string(),
-        };
-        let _ = writeln!(text, "── rondpoint: {end} after {:.2} s ──", self.elapsed_s);
-        let _ = writeln!(text, "{}", self.summary);
-        self.put_periods(&mut text);
-        for process in &self.processes {
-            put_account(&mut text, process);
-        }
-        for line in self.threads.lines() {
-            let _ = writeln!(text, "{line}");
-        }
-        for step in
-            self.steps.iter().filter(|step| !step.action.starts_with("sample")).take(SHOWN_STEPS)
-        {
-            let _ = writeln!(text, "{:6.2} s  {}: {}", step.at_s, step.policy, step.action);
-            let _ = writeln!(text, "          because {}", step.reason);
-            let _ = writeln!(text, "          {}", step.outcome);
-        }
-        for trial in &self.trials {
-            let _ = writeln!(text, "{:6.2} s  {}", trial.at_s, trial.text());
-        }
-        if !self.refused.is_empty() {
-            let list: Vec<String> =
-                self.refused.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
-            let _ = writeln!(text, "held back by the guard: {}", list.join(", "));
-        }
-        for note in &self.notes {
-            let _ = writeln!(text, "note: {note}");
-        }
-        let _ = write!(text, "managing cost {:.3} s of CPU", self.own_cpu_s);
-        // A share of a moment says nothing: starting up costs more than managing.
-        if self.elapsed_s >= 1.0 {
-            let _ = write!(text, " ({:.1} % of one)", 100.0 * self.own_cpu_s / self.elapsed_s);
-        }
-        text.push('\n');
-        text
-    }
-
-    fn put_periods(&self, text: &mut String) {
-        let Some(before) = &self.before else { return };
-        let _ = writeln!(
-            text,
-            "{:<8} {:>8} {:>12} {:>10} {:>12} {:>12} {:>12}",
-            "", "seconds", "accesses/µs", "local %", "imbalance %", "latency cyc", "G instr/s"
-        );
-        for (name, line) in [("before", Some(before)), ("after", self.after.as_ref())] {
-            let Some(line) = line else { continue };
-            let number = |value: Option<f64>, digits: usize| {
-                value.map_or("-".to_string(), |value| format!("{value:.digits$}"))
-            };
-            let _ = writeln!(
-                text,
-                "{:<8} {:>8.2} {:>12} {:>10} {:>12} {:>12} {:>12}",
-                name,
-                line.seconds,
-                number(line.accesses_per_us, 2),
-                number(line.lar_percent, 1),
-                number(line.imbalance_percent, 1),
-                number(line.latency_cycles, 0),
-                number(line.instructions_per_s.map(|rate| rate / 1e9), 3),
-            );
-        }
-    }
-}
-
-impl TrialLine {
-    fn text(&self) -> String {
-        let change = match (self.change, self.noise) {
-            (Some(change), Some(noise)) => {
-                format!(" ({:+.1} %, noise {:.1} %)", 100.0 * change, 100.0 * noise)
-            }
-            _ => String::new(),
-        };
-        let verdict = match self.verdict {
-            Verdict::Better => "better: kept",
-            Verdict::Worse => "worse: undone",
-            Verdict::Unclear => "no clear change: kept",
-            Verdict::PhaseChange => "the program does something else now: no verdict",
-            Verdict::NoWayBack => "worse, but there is no way back",
-            Verdict::Traded => "worse, but those moved with it gained more: kept",
-            Verdict::Returned => "one that it changed places with goes back: undone with it",
-        };
-        format!("check window: {verdict}{change}")
-    }
-}
-
-fn put_account(text: &mut String, process: &ProcessLine) {
-    let account = &process.account;
-    let mut parts = Vec::new();
-    for (name, counts) in [
-        ("co-location", &account.colocated),
-        ("interleaving", &account.interleaved),
-        ("following", &account.followed),
-        ("replication", &account.replicated),
-        ("bulk", &account.bulk),
-    ] {
-        if *counts != rondpoint_core::plan::PageCounts::default() {
-            parts.push(format!("{name}: {}", pages_told(counts)));
-        }
-    }
-    if account.refused > 0 {
-        parts.push(format!("{} steps refused or not offered here", account.refused));
-    }
-    if account.gone > 0 {
-        parts.push(format!("{} steps came too late", account.gone));
-    }
-    parts.push(format!("moving took {:.3} s", account.spent.seconds()));
-    let _ = writeln!(text, "process {}: {}", process.pid, parts.join("; "));
 }
 
 fn rung_name(rung: Rung) -> &'static str {
@@ -291,11 +211,15 @@ fn rung_name(rung: Rung) -> &'static str {
     }
 }
 
-fn period(period: &Period, topology: &Topology) -> Option<PeriodLine> {
+fn period(period: &Period, topology: &Topology, rung: Option<Rung>) -> Option<PeriodLine> {
     let traffic = period.traffic();
+    let per_us = traffic.as_ref().map(rondpoint_core::model::Traffic::total_per_us);
+    let are_faults = rung == Some(Rung::HintFaults);
     (period.seconds > 0.0).then(|| PeriodLine {
         seconds: period.seconds,
-        accesses_per_us: traffic.as_ref().map(rondpoint_core::model::Traffic::total_per_us),
+        unit: answers::unit(rung),
+        accesses_per_us: per_us.filter(|_| !are_faults),
+        faults_per_s: per_us.filter(|_| are_faults).map(|rate| 1e6 * rate),
         lar_percent: traffic.as_ref().and_then(rondpoint_core::model::Traffic::local_percent),
         imbalance_percent: traffic
             .as_ref()
@@ -313,94 +237,27 @@ fn trial(at_s: f64, judged: &Judged) -> TrialLine {
         verdict: judged.verdict,
         change: judged.comparison.combined.map(|combined| combined.change),
         noise: judged.comparison.combined.map(|combined| combined.noise),
+        measures: measures(&judged.comparison),
         plans: judged.plans.clone(),
     }
 }
 
-/// What was seen, what was done, what it brought.
-fn sentence(
-    diary: &Diary,
-    done: &str,
-    before: Option<&PeriodLine>,
-    after: Option<&PeriodLine>,
-    act: bool,
-) -> String {
-    let mut text = seen(before);
-    if done.is_empty() {
-        let why = match (act, &diary.last_reason) {
-            (false, _) => "only observing: nothing was changed".to_string(),
-            (true, Some(reason)) => format!("nothing was moved: {reason}"),
-            (true, None) => "nothing was moved".to_string(),
-        };
-        let _ = write!(text, "; {why}.");
-        return text;
+/// What the verdict's change is the mean of.
+fn measures(comparison: &Comparison) -> Vec<&'static str> {
+    let Comparison { progress, instructions, slowest, latency, unstalled, local, .. } = comparison;
+    if progress.is_some() {
+        return vec!["the program's own count of work"];
     }
-    let _ = write!(text, "; {done}");
-    if let Some(((from, to), _)) =
-        before.and_then(|b| b.latency_cycles).zip(after.and_then(|a| a.latency_cycles)).zip(after)
-    {
-        let _ = write!(text, "; latency {from:.0} to {to:.0} cycles");
-    }
-    let count =
-        |is: fn(Verdict) -> bool| diary.judged.iter().filter(|(_, one)| is(one.verdict)).count();
-    let told = [
-        (count(|one| one == Verdict::Better), "better"),
-        (count(Verdict::is_undone), "worse (and undone)"),
-        (count(|one| one == Verdict::NoWayBack), "worse (with no way back)"),
+    let parts = [
+        (instructions, "instructions"),
+        (slowest, "slowest thread"),
+        (latency, "latency"),
+        (unstalled, "stalls"),
     ];
-    let _ = write!(text, "; {}.", judged(&told, diary.judged.len()));
-    text
-}
-
-/// How many trials ended in each way.
-fn judged(counts: &[(usize, &str)], all: usize) -> String {
-    if all == 0 {
-        return "not judged before the end".to_string();
-    }
-    let told = counts.iter().filter(|(count, _)| *count > 0);
-    let told: Vec<String> = told.map(|(count, how)| format!("{how} in {count}")).collect();
-    match told.is_empty() {
-        true => "no clear change".to_string(),
-        false => format!("judged {} of {all} trials", told.join(" and ")),
-    }
-}
-
-fn seen(before: Option<&PeriodLine>) -> String {
-    let Some(before) = before else { return "Too short to see anything".to_string() };
-    let mut parts = Vec::new();
-    if let Some(local) = before.lar_percent {
-        parts.push(format!("{local:.0} % of accesses local"));
-    }
-    if let Some(imbalance) = before.imbalance_percent {
-        parts.push(format!("controller imbalance {imbalance:.0} %"));
-    }
-    match parts.is_empty() {
-        true => "No memory traffic could be seen".to_string(),
-        false => format!("Saw {}", parts.join(", ")),
-    }
-}
-
-fn done(diary: &Diary, total: &Account, threads: &ThreadMoves) -> String {
-    let mut parts = Vec::new();
-    if threads.moved > 0 {
-        let many = if threads.moved == 1 { "thread" } else { "threads" };
-        parts.push(format!("{} {many} moved ({})", threads.moved, threads.told()));
-    }
-    for (verb, counts) in [
-        ("moved to the node that uses them", &total.colocated),
-        ("spread over the nodes", &total.interleaved),
-        ("moved after their threads", &total.followed),
-        ("replicated", &total.replicated),
-        ("moved in bulk", &total.bulk),
-    ] {
-        if counts.moved > 0 {
-            parts.push(format!("{} pages {verb}", counts.moved));
-        }
-    }
-    match (parts.is_empty(), diary.first_action_s, diary.last_action_s) {
-        (false, Some(first), Some(last)) => {
-            format!("{} between {first:.1} s and {last:.1} s", parts.join(", "))
-        }
-        _ => String::new(),
+    let known: Vec<&str> =
+        parts.iter().filter(|(part, _)| part.is_some()).map(|(_, name)| *name).collect();
+    match known.is_empty() && local.is_some() {
+        true => vec!["share of local memory use"],
+        false => known,
     }
 }

@@ -226,7 +226,7 @@ impl fmt::Display for SamplingCause {
             }
             Self::NoMechanism { local_percent, imbalance_percent } => write!(
                 f,
-                "nothing to repair: local access ratio {}, controller imbalance {}",
+                "no mechanism applies: local access ratio {}, controller imbalance {}",
                 OrUnknown(*local_percent),
                 OrUnknown(*imbalance_percent)
             ),

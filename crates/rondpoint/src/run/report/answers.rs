@@ -1,0 +1,468 @@
+//! The report in five answers: whether it helped, what was moved, why, what it cost, and what could
+//! not be seen.
+//!
+//! Each answer is a sentence that needs no other. Page faults are never called accesses.
+
+use rondpoint_core::Bytes;
+use rondpoint_core::accounts::Account;
+use rondpoint_core::model::Rung;
+use rondpoint_core::plan::PageCounts;
+use rondpoint_core::policy::carrefour::preset::FINAL;
+use rondpoint_core::trial::Verdict;
+use serde::Serialize;
+
+use super::super::account::{Diary, PAGE_BYTES, Wanted};
+use super::super::moves::ThreadMoves;
+use super::{PeriodLine, TrialLine};
+
+/// Reasons that are told; all are in the JSON.
+const SHOWN_REASONS: usize = 3;
+
+/// The answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Answers {
+    pub(super) helped: String,
+    pub(super) moved: String,
+    /// Empty where nothing is to be explained.
+    pub(super) why: Vec<String>,
+    pub(super) cost: String,
+    /// What no sensor of this machine shows; `None` where all was seen.
+    pub(super) not_seen: Option<String>,
+}
+
+/// What they are made from.
+pub(super) struct Evidence<'a> {
+    pub(super) diary: &'a Diary,
+    pub(super) total: &'a Account,
+    pub(super) threads: &'a ThreadMoves,
+    pub(super) trials: &'a [TrialLine],
+    pub(super) before: Option<&'a PeriodLine>,
+    /// Whether anything was allowed to be changed.
+    pub(super) act: bool,
+    /// Memory nodes of the machine.
+    pub(super) memory_nodes: usize,
+    pub(super) elapsed_s: f64,
+    pub(super) rested_s: f64,
+    pub(super) own_cpu_s: f64,
+}
+
+impl Answers {
+    pub(super) fn of(evidence: &Evidence<'_>) -> Self {
+        let moved = evidence.moved();
+        Self {
+            helped: match (evidence.act, &moved) {
+                (true, Some(_)) => evidence.helped(),
+                _ => evidence.state(),
+            },
+            moved: moved.unwrap_or_else(|| evidence.nothing_moved()),
+            why: evidence.why(),
+            cost: evidence.cost(),
+            not_seen: evidence.not_seen(),
+        }
+    }
+}
+
+/// What a traffic figure counts: page faults say where memory is used, and not how often.
+pub(super) fn unit(rung: Option<Rung>) -> &'static str {
+    match rung {
+        Some(Rung::HintFaults) => "page faults",
+        _ => "accesses",
+    }
+}
+
+fn percent(value: f64) -> String {
+    format!("{value:.0} %")
+}
+
+/// A relative change: `+12.3 %`.
+fn signed(change: f64) -> String {
+    format!("{:+.1} %", 100.0 * change)
+}
+
+fn many(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+impl Evidence<'_> {
+    /// Where nothing was changed: whether there was anything to repair, and how that is known.
+    fn state(&self) -> String {
+        let Some(before) = self.before else {
+            return format!("Too short to judge: the program ended after {:.2} s.", self.elapsed_s);
+        };
+        if self.memory_nodes == 1 {
+            return "Nothing to repair: this machine has one memory node.".to_string();
+        }
+        let unit = unit(self.diary.rung());
+        let Some(local) = before.lar_percent else {
+            return "Not known: no memory traffic between the nodes was seen.".to_string();
+        };
+        let imbalance = before.imbalance_percent;
+        let uneven = imbalance
+            .map_or(String::new(), |uneven| format!(", controller imbalance {}", percent(uneven)));
+        let seen = format!("{} of the {unit} are local{uneven}", percent(local));
+        let is_local = local >= FINAL.colocate_below_local;
+        let is_even = imbalance.is_none_or(|uneven| uneven <= FINAL.interleave_above_imbalance);
+        let is_wanted = self.diary.wanted != Wanted::default();
+        match (is_local && is_even, !self.act && is_wanted) {
+            (true, _) => format!("Nothing to repair: {seen}."),
+            (false, false) => format!("No change was made: {seen}."),
+            (false, true) => format!("Something to repair: {seen}."),
+        }
+    }
+
+    /// What the check windows found of what was changed.
+    fn helped(&self) -> String {
+        let of = |is: fn(Verdict) -> bool| -> Vec<&TrialLine> {
+            self.trials.iter().filter(|trial| is(trial.verdict)).collect()
+        };
+        let better = of(|verdict| verdict == Verdict::Better);
+        let undone = of(Verdict::is_undone);
+        let harmed = of(|verdict| verdict == Verdict::NoWayBack);
+        let traded = of(|verdict| verdict == Verdict::Traded);
+        let unclear = of(|verdict| verdict == Verdict::Unclear);
+        let mut parts = Vec::new();
+        if !better.is_empty() {
+            parts.push(format!("Helped: {}", self.found(&better)));
+        }
+        if !harmed.is_empty() {
+            parts.push(format!("Harmed: {}, and it cannot be taken back", self.found(&harmed)));
+        }
+        if !traded.is_empty() {
+            parts.push(format!(
+                "Mixed: {}, but others that moved with it gained more",
+                self.found(&traded)
+            ));
+        }
+        if !undone.is_empty() {
+            parts.push(format!("Did not help: {}, and was taken back", self.found(&undone)));
+        }
+        if parts.is_empty() && !unclear.is_empty() {
+            parts.push(format!("No clear change: {}", self.found(&unclear)));
+        }
+        match (parts.is_empty(), self.trials.is_empty()) {
+            (true, true) => {
+                "Not known whether it helped: the program ended before a check was complete."
+                    .to_string()
+            }
+            (true, false) => {
+                "Not known whether it helped: the program changed what it does during the check."
+                    .to_string()
+            }
+            (false, _) => parts.join(". ") + ".",
+        }
+    }
+
+    /// `+12.3 % (noise 2.0 %) by latency and instructions`, of several checks their range.
+    fn found(&self, trials: &[&TrialLine]) -> String {
+        let changes: Vec<f64> = trials.iter().filter_map(|trial| trial.change).collect();
+        let least = changes.iter().copied().min_by(f64::total_cmp);
+        let most = changes.iter().copied().max_by(f64::total_cmp);
+        let checks = match (trials.len(), self.trials.len()) {
+            (1, 1) => "the check found".to_string(),
+            (some, all) => format!("{some} of {} found", many(all as u64, "check")),
+        };
+        let (Some(least), Some(most)) = (least, most) else {
+            return format!("{checks} nothing to compare");
+        };
+        let noise = trials.iter().filter_map(|trial| trial.noise).fold(0.0, f64::max);
+        let range = match changes.len() {
+            1 => signed(most),
+            _ => format!("{} to {}", signed(least), signed(most)),
+        };
+        let measures = trials.iter().flat_map(|trial| trial.measures.iter().copied());
+        let mut by: Vec<&str> = measures.collect();
+        by.sort_unstable();
+        by.dedup();
+        let by = if by.is_empty() { String::new() } else { format!(" by {}", by.join(", ")) };
+        format!("{checks} {range}{by} (noise {:.1} %)", 100.0 * noise)
+    }
+
+    /// What is somewhere else now; `None` where nothing is.
+    fn moved(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        let total = self.total;
+        for (how, counts) in [
+            ("to the node that uses them", &total.colocated),
+            ("spread over the nodes", &total.interleaved),
+            ("after their threads", &total.followed),
+            ("copied to the nodes that read them", &total.replicated),
+            ("with their whole process", &total.bulk),
+        ] {
+            let PageCounts { moved, .. } = *counts;
+            if moved > 0 {
+                let bytes = Bytes(moved * PAGE_BYTES);
+                parts.push(format!("{} ({bytes}) {how}", many(moved, "page")));
+            }
+        }
+        if self.threads.moved > 0 {
+            let threads = many(self.threads.moved, "thread");
+            parts.push(format!("{threads} ({})", self.threads.told()));
+        }
+        let (first, last) = (self.diary.first_action_s?, self.diary.last_action_s?);
+        let when = match last > first {
+            true => format!("from {first:.1} s to {last:.1} s"),
+            false => format!("at {first:.1} s"),
+        };
+        (!parts.is_empty()).then(|| format!("{}; {when}.", parts.join("; ")))
+    }
+
+    fn nothing_moved(&self) -> String {
+        let Wanted { pages, threads } = self.diary.wanted;
+        if self.act || (pages == 0 && threads == 0) {
+            return "nothing.".to_string();
+        }
+        let mut parts = Vec::new();
+        if pages > 0 {
+            parts.push(many(pages, "page"));
+        }
+        if threads > 0 {
+            parts.push(many(threads, "thread"));
+        }
+        format!("nothing, as asked. Wanted: up to {} in one step.", parts.join(" and "))
+    }
+
+    /// The first reason of each policy that changed something; else why nothing was changed.
+    fn why(&self) -> Vec<String> {
+        let mut reasons: Vec<String> = Vec::new();
+        let mut told: Vec<&str> = Vec::new();
+        let shown = self.diary.steps.iter().filter(|step| !step.is_sampling);
+        for step in shown {
+            if !told.contains(&step.policy) && reasons.len() < SHOWN_REASONS {
+                told.push(step.policy);
+                reasons.push(format!("{}: {}", step.policy, step.reason));
+            }
+        }
+        if !reasons.is_empty() || self.before.is_none() || self.memory_nodes == 1 {
+            return reasons;
+        }
+        if let Some((policy, reason)) = &self.diary.last_reason {
+            reasons.push(format!("{policy}: {reason}"));
+        }
+        let mut refused: Vec<(&String, &u64)> =
+            self.diary.refused.iter().filter(|(cause, _)| *cause != "observe-only").collect();
+        refused.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let refused: Vec<String> = refused
+            .iter()
+            .take(SHOWN_REASONS)
+            .map(|(cause, count)| format!("{cause} {count}"))
+            .collect();
+        if !refused.is_empty() {
+            reasons.push(format!("held back by the guard: {}", refused.join(", ")));
+        }
+        reasons
+    }
+
+    fn cost(&self) -> String {
+        let mut text = format!("{:.2} s of CPU to manage", self.own_cpu_s);
+        // A share of a moment says nothing: starting up costs more than managing.
+        if self.elapsed_s >= 1.0 {
+            text += &format!(" ({:.1} % of one CPU)", 100.0 * self.own_cpu_s / self.elapsed_s);
+        }
+        let (spent, frozen) = (self.total.spent.seconds(), self.total.frozen.seconds());
+        if spent > 0.0 {
+            text += &format!("; {spent:.2} s to move");
+        }
+        if frozen > 0.0 {
+            text += &format!("; the program stood still for {frozen:.2} s");
+        }
+        text + "."
+    }
+
+    fn not_seen(&self) -> Option<String> {
+        self.before?;
+        let mut parts = Vec::new();
+        parts.extend(match self.diary.rung() {
+            _ if self.memory_nodes == 1 => None,
+            Some(Rung::Samples) => None,
+            Some(Rung::Counters) => Some("which pages are used (no address samples here)"),
+            Some(Rung::HintFaults) => {
+                Some("how often memory is used (page faults only say by which thread and where)")
+            }
+            Some(Rung::Statistics) | None => {
+                Some("which memory is used (no counters, samples or hint faults here)")
+            }
+        });
+        let mut text = parts.join("; ");
+        if !text.is_empty() {
+            text += "; `rondpoint doctor` says what helps";
+        }
+        // Rests are short at each time, and add up.
+        if self.rested_s > 0.1 * self.elapsed_s {
+            let separator = if text.is_empty() { "" } else { "; " };
+            text += &format!(
+                "{separator}{:.1} of {:.1} s, in which counting rested",
+                self.rested_s, self.elapsed_s
+            );
+        }
+        (!text.is_empty()).then_some(text + ".")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::account::StepLine;
+    use super::*;
+
+    const SEEN: PeriodLine = PeriodLine {
+        seconds: 3.0,
+        unit: "accesses",
+        accesses_per_us: None,
+        faults_per_s: None,
+        lar_percent: Some(25.0),
+        imbalance_percent: Some(173.2),
+        latency_cycles: None,
+        instructions_per_s: None,
+    };
+
+    /// What a test varies.
+    struct Case {
+        diary: Diary,
+        total: Account,
+        trials: Vec<TrialLine>,
+        before: Option<PeriodLine>,
+        act: bool,
+    }
+
+    impl Case {
+        fn new(rung: Rung) -> Self {
+            let mut diary = Diary::default();
+            diary.rungs.insert(rung, 3);
+            let before = Some(SEEN.clone());
+            Self { diary, total: Account::default(), trials: Vec::new(), before, act: true }
+        }
+
+        fn answers(&self) -> Answers {
+            Answers::of(&Evidence {
+                diary: &self.diary,
+                total: &self.total,
+                threads: &ThreadMoves::default(),
+                trials: &self.trials,
+                before: self.before.as_ref(),
+                act: self.act,
+                memory_nodes: 4,
+                elapsed_s: 4.0,
+                rested_s: 0.0,
+                own_cpu_s: 0.02,
+            })
+        }
+
+        fn moved(mut self, verdicts: &[(Verdict, f64)]) -> Self {
+            self.total.interleaved.moved = 512;
+            (self.diary.first_action_s, self.diary.last_action_s) = (Some(1.0), Some(1.5));
+            let trial = |(verdict, change): &(Verdict, f64)| TrialLine {
+                at_s: 2.0,
+                pid: 7,
+                policy: "carrefour",
+                verdict: *verdict,
+                change: Some(*change),
+                noise: Some(0.02),
+                measures: vec!["latency"],
+                plans: vec![1],
+            };
+            self.trials = verdicts.iter().map(trial).collect();
+            self
+        }
+    }
+
+    #[test]
+    fn gains_and_losses_are_told_with_their_size() {
+        let helped =
+            |verdicts: &[(Verdict, f64)]| Case::new(Rung::Samples).moved(verdicts).answers().helped;
+        assert_eq!(
+            helped(&[(Verdict::Better, 0.231)]),
+            "Helped: the check found +23.1 % by latency (noise 2.0 %)."
+        );
+        assert_eq!(
+            helped(&[(Verdict::Better, 0.1), (Verdict::Worse, -0.2), (Verdict::Better, 0.3)]),
+            "Helped: 2 of 3 checks found +10.0 % to +30.0 % by latency (noise 2.0 %). Did not \
+             help: 1 of 3 checks found -20.0 % by latency (noise 2.0 %), and was taken back."
+        );
+        assert!(helped(&[(Verdict::NoWayBack, -0.1)]).starts_with("Harmed: the check found -10.0"));
+        assert!(helped(&[(Verdict::Unclear, 0.01)]).starts_with("No clear change: the check"));
+        assert!(helped(&[(Verdict::PhaseChange, 0.5)]).starts_with("Not known"));
+        assert!(helped(&[]).contains("ended before a check was complete"));
+    }
+
+    #[test]
+    fn nothing_to_repair_is_said_only_where_it_is_so() {
+        let state = |local, imbalance| {
+            let mut case = Case::new(Rung::Samples);
+            let seen = PeriodLine { lar_percent: local, imbalance_percent: imbalance, ..SEEN };
+            case.before = Some(seen);
+            case.answers().helped
+        };
+        assert_eq!(
+            state(Some(98.0), Some(3.0)),
+            "Nothing to repair: 98 % of the accesses are local, controller imbalance 3 %."
+        );
+        assert_eq!(
+            state(Some(25.0), Some(173.2)),
+            "No change was made: 25 % of the accesses are local, controller imbalance 173 %."
+        );
+        assert!(state(Some(98.0), Some(173.2)).starts_with("No change was made"));
+        assert!(state(None, None).starts_with("Not known: no memory traffic"));
+        let mut short = Case::new(Rung::Samples);
+        short.before = None;
+        assert!(short.answers().helped.starts_with("Too short to judge"));
+    }
+
+    #[test]
+    fn page_faults_are_not_called_accesses_and_their_limits_are_told() {
+        let answers = Case::new(Rung::HintFaults).answers();
+        assert!(answers.helped.contains("of the page faults are local"), "{answers:?}");
+        assert!(answers.not_seen.expect("a limit").contains("how often memory is used"));
+        assert_eq!(Case::new(Rung::Samples).answers().not_seen, None);
+    }
+
+    #[test]
+    fn what_was_moved_and_why_and_at_what_cost() {
+        let mut case = Case::new(Rung::Samples).moved(&[]);
+        let step = |policy, is_sampling, reason: &str| StepLine {
+            at_s: 1.0,
+            plan: 1,
+            policy,
+            action: String::new(),
+            reason: reason.to_string(),
+            outcome: String::new(),
+            is_sampling,
+            mask: None,
+        };
+        case.diary.steps = vec![
+            step("carrefour", true, "9 DRAM requests/µs"),
+            step("carrefour", false, "imbalance 173 %"),
+            step("carrefour", false, "imbalance 90 %"),
+            step("sam", false, "shares data"),
+        ];
+        case.total.spent = rondpoint_core::Nanos(250_000_000);
+        let answers = case.answers();
+        assert_eq!(
+            answers.moved,
+            "512 pages (2048.0 KiB) spread over the nodes; from 1.0 s to 1.5 s."
+        );
+        assert_eq!(answers.why, ["carrefour: imbalance 173 %", "sam: shares data"]);
+        assert_eq!(answers.cost, "0.02 s of CPU to manage (0.5 % of one CPU); 0.25 s to move.");
+    }
+
+    #[test]
+    fn a_manager_that_only_watches_says_what_it_wanted() {
+        let mut case = Case::new(Rung::Samples);
+        case.act = false;
+        case.diary.wanted = Wanted { pages: 40, threads: 1 };
+        let answers = case.answers();
+        assert!(answers.helped.starts_with("Something to repair: 25 %"), "{answers:?}");
+        let expected = "nothing, as asked. Wanted: up to 40 pages and 1 thread in one step.";
+        assert_eq!(answers.moved, expected);
+    }
+
+    #[test]
+    fn where_nothing_was_done_the_policy_and_the_guard_are_asked() {
+        let mut case = Case::new(Rung::Samples);
+        case.diary.last_reason = Some(("carrefour", "0.1 DRAM requests/µs".to_string()));
+        case.diary.refused = [("low-confidence".to_string(), 3)].into();
+        let why = case.answers().why;
+        assert_eq!(
+            why,
+            ["carrefour: 0.1 DRAM requests/µs", "held back by the guard: low-confidence 3"]
+        );
+    }
+}
