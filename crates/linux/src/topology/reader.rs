@@ -1,0 +1,69 @@
+//! Files beneath `/sys`: some must be right, others may be passed over with a note.
+
+use crate::LinuxError;
+use crate::parse::{ParseError, cpulist};
+use crate::root::{self, Root};
+
+use super::Note;
+
+/// Reads files of one machine and collects notes.
+pub(super) struct Reader<'a> {
+    pub(super) root: &'a Root,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Reader<'_> {
+    /// What a file says; `None` where it is absent.
+    ///
+    /// # Errors
+    /// It may not be read, or is malformed.
+    pub(super) fn parsed<T>(
+        &self,
+        path: &str,
+        parse: fn(&[u8]) -> Result<T, ParseError>,
+    ) -> Result<Option<T>, LinuxError> {
+        let path = self.root.in_sys(path);
+        let bytes = root::read_optional(&path)?;
+        let format = |source| LinuxError::Format { path, source };
+        bytes.map(|bytes| parse(&bytes)).transpose().map_err(format)
+    }
+
+    /// A list of CPUs or nodes; `None` where it is absent.
+    ///
+    /// # Errors
+    /// As [`Reader::parsed`].
+    pub(super) fn list(&self, path: &str) -> Result<Option<Vec<u32>>, LinuxError> {
+        self.parsed(path, cpulist::parse)
+    }
+
+    /// What a file says that the machine can do without: `None` where it is absent, and with a note
+    /// where it cannot be read.
+    pub(super) fn told<T>(
+        &mut self,
+        path: &str,
+        parse: fn(&[u8]) -> Result<T, ParseError>,
+    ) -> Option<T> {
+        let problem = match self.parsed(path, parse) {
+            Ok(found) => return found,
+            Err(LinuxError::Format { source, .. }) => source.to_string(),
+            Err(LinuxError::Io { source, .. }) => source.to_string(),
+            Err(other) => other.to_string(),
+        };
+        self.notes.push(Note::Unreadable { path: path.to_string(), problem });
+        None
+    }
+
+    /// A set of CPUs that is told as a list, or before Linux 2.6.28 as a mask.
+    pub(super) fn told_set(&mut self, list: &str, mask: &str) -> Option<Vec<u32>> {
+        self.told(list, cpulist::parse).or_else(|| self.told(mask, cpulist::parse_mask))
+    }
+
+    /// Numbers of the entries `KIND` followed by a number in a directory, ascending.
+    pub(super) fn numbered(&self, directory: &str, kind: &str) -> Vec<u32> {
+        let names = root::list(&self.root.in_sys(directory)).unwrap_or_default();
+        let number = |name: &String| crate::observe::kernel::numbered(name, kind);
+        let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
