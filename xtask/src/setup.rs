@@ -17,6 +17,7 @@ mod sources;
 mod system;
 mod tested;
 mod unpack;
+mod witness;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -42,6 +43,9 @@ pub(crate) struct Arguments {
     /// Write down the packages that are set up as those that ./x test passed with
     #[arg(long)]
     record_tested: bool,
+    /// Fetch the kernel's own event lists, which ./x test compares the event tables with
+    #[arg(long)]
+    witness: bool,
 }
 
 /// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
@@ -66,11 +70,20 @@ pub(crate) fn provide(cache: &Path) -> Result<Installed> {
     Ok(Installed::load(cache)?)
 }
 
+/// The folder with the kernel's own event lists, fetched where it is not there yet.
+pub(crate) fn event_lists() -> Result<PathBuf> {
+    witness::provide(&installed::cache_folder(|name| std::env::var(name).ok())?)
+}
+
 /// The whole of `./x setup`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let cache = installed::cache_folder(|name| std::env::var(name).ok())?;
     if arguments.record_tested {
         return tested::record(&Installed::load(&cache)?);
+    }
+    if arguments.witness {
+        eprintln!("the kernel's event lists are in {}", witness::provide(&cache)?.display());
+        return Ok(());
     }
     let may_be_done = !arguments.refresh && !arguments.dry_run;
     if may_be_done && let Ok(installed) = Installed::load(&cache) {

@@ -54,8 +54,9 @@ const STAGES: [Stage; 4] = [
     ("rondpoint as one static file", dist::test),
 ];
 
-/// The stages that emulate machines.
-const LAB_STAGES: [Stage; 7] = [
+/// The stages that fetch packages or emulate machines.
+const LAB_STAGES: [Stage; 8] = [
+    ("event tables against the kernel's own lists", event_tables),
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
@@ -104,6 +105,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn cargo(arguments: &[&str]) -> Result<Tally> {
     let title = format!("cargo {}", arguments[0]);
     Ok(Tally::one(cargo::build(&title, cargo::command().args(arguments))?))
+}
+
+/// Every line of the product's event tables; the program prints what differs, and the counts.
+fn event_tables() -> Result<Tally> {
+    let lists = setup::event_lists()?;
+    let mut command = cargo::command();
+    command.args(["run", "--quiet", "--package", "rondpoint-linux", "--example", "witness", "--"]);
+    let status = command.arg(&lists).status().context("cargo: cannot run")?;
+    Ok(Tally::one(status.success()))
 }
 
 /// Unit, integration and documentation tests of all crates: shows what fails, counts all.

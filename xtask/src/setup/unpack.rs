@@ -57,7 +57,7 @@ pub(crate) fn unpack(
 }
 
 /// apt has checked what it fetched; this finds what an interruption or a full disc damaged since.
-fn check_digests(group: &Group, archives: &Path) -> Result<()> {
+pub(crate) fn check_digests(group: &Group, archives: &Path) -> Result<()> {
     let lines =
         group.downloads.iter().map(|download| format!("{}  {}\n", download.sha256, download.file));
     let mut check = Command::new("sha256sum")
