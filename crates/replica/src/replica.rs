@@ -1,0 +1,266 @@
+//! Data with a copy near to every thread.
+
+use std::sync::Arc;
+
+use rondpoint_linux::Root;
+
+use crate::copying::{self, Copy};
+use crate::mapping::current_cpu;
+use crate::{NodeMap, Refusal, Source, room};
+
+/// How copies are made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes that all copies together may take, those of old versions that are still read included.
+    /// `None`: as much as the nodes and the cgroup have.
+    pub budget_bytes: Option<u64>,
+    /// Threads that fill one copy; at least 1, and at most one for each CPU of the place.
+    pub threads_per_node: usize,
+    /// Ask for huge pages, for data of 2 MiB and more.
+    pub huge_pages: bool,
+    /// Which copies there are. `None`: one for each node ([`NodeMap::discover`]).
+    pub node_map: Option<NodeMap>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        // A few threads fill a controller's bandwidth; more would only disturb the program.
+        Self { budget_bytes: None, threads_per_node: 4, huge_pages: true, node_map: None }
+    }
+}
+
+/// Read-only data, with a copy on each memory node where that is possible.
+#[derive(Debug)]
+pub struct Replica<'a> {
+    held: Held<'a>,
+    map: Arc<NodeMap>,
+}
+
+#[derive(Debug)]
+enum Held<'a> {
+    Copies(Box<[Copy]>),
+    Original(Source<'a>, Refusal),
+}
+
+impl<'a> Replica<'a> {
+    /// Copies the data to every node. Where copies are not possible readers get the original, and
+    /// [`Replica::refusal`] says why. On a machine with one node nothing is copied.
+    ///
+    /// Takes the time of reading the data once for each node; the calling thread waits.
+    pub fn new(source: impl Into<Source<'a>>, options: &Options) -> Self {
+        match map(options) {
+            Ok(map) => Self::with_map(source.into(), &map, 0, options),
+            Err(refusal) => {
+                let map = Arc::new(NodeMap::one_place());
+                Self { held: Held::Original(source.into(), refusal), map }
+            }
+        }
+    }
+
+    /// The same with a map, beside `earlier` bytes of copies that count for the budget.
+    pub(crate) fn with_map(
+        source: Source<'a>,
+        map: &Arc<NodeMap>,
+        earlier: u64,
+        options: &Options,
+    ) -> Self {
+        let held = match copies(&source, map, earlier, options) {
+            Ok(copies) => Held::Copies(copies.into()),
+            Err(refusal) => Held::Original(source, refusal),
+        };
+        Self { held, map: Arc::clone(map) }
+    }
+
+    /// The copy that is nearest to the calling thread. Any copy is correct: a thread that moves to
+    /// another node may keep the slice, and is faster if it asks again.
+    #[inline]
+    #[must_use]
+    pub fn nearest(&self) -> &[u8] {
+        match &self.held {
+            Held::Copies(copies) => copies[self.map.place_of_cpu(current_cpu())].bytes(),
+            Held::Original(source, _) => source.bytes(),
+        }
+    }
+
+    /// The copy of one place of the map.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> &[u8] {
+        match &self.held {
+            Held::Copies(copies) => copies[place].bytes(),
+            Held::Original(source, _) => source.bytes(),
+        }
+    }
+
+    /// The copies, in the order of the map's places; empty where readers get the original.
+    #[must_use]
+    pub fn copies(&self) -> &[Copy] {
+        match &self.held {
+            Held::Copies(copies) => copies,
+            Held::Original(..) => &[],
+        }
+    }
+
+    /// Why there are no copies.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &self.held {
+            Held::Copies(_) => None,
+            Held::Original(_, refusal) => Some(refusal),
+        }
+    }
+
+    /// Bytes that the copies take.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        self.copies().iter().map(|copy| copy.bytes().len() as u64).sum()
+    }
+}
+
+/// The map that the options name, or this machine's.
+pub(crate) fn map(options: &Options) -> Result<Arc<NodeMap>, Refusal> {
+    let map = options.node_map.clone().map_or_else(NodeMap::discover, Ok)?;
+    Ok(Arc::new(map))
+}
+
+fn copies(
+    source: &Source<'_>,
+    map: &NodeMap,
+    earlier: u64,
+    options: &Options,
+) -> Result<Vec<Copy>, Refusal> {
+    if map.places().len() < 2 {
+        return Err(Refusal::OneNode);
+    }
+    let length = source.bytes().len();
+    if length == 0 {
+        return Err(Refusal::Empty);
+    }
+    room::check(&Root::live(), map, length as u64, earlier, options)?;
+    copying::make(source, map, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use rondpoint_linux::syscall::affinity;
+
+    use super::*;
+    use crate::{Place, Placement};
+
+    /// One place for each CPU of this process, all on the memory of node 0.
+    fn by_cpu() -> NodeMap {
+        let cpus = affinity::get(0).unwrap();
+        let places = cpus.iter().map(|cpu| Place { node: 0, cpus: vec![cpu as u32] });
+        NodeMap::by_hand(places.collect()).unwrap()
+    }
+
+    fn two_places() -> Options {
+        let places = [0, 1].map(|cpu| Place { node: 0, cpus: vec![cpu] });
+        Options { node_map: NodeMap::by_hand(places.to_vec()).ok(), ..Options::default() }
+    }
+
+    #[test]
+    fn every_copy_has_the_data_and_memory_of_its_own() {
+        // Not a multiple of a page, of a part, or of a huge page.
+        let data: Vec<u8> = (0..5_000_011u32).map(|number| (number % 251) as u8).collect();
+        let replica = Replica::new(data.as_slice(), &two_places());
+        assert!(replica.refusal().is_none(), "{:?}", replica.refusal());
+        let [one, other] = [replica.at(0), replica.at(1)];
+        assert!(one == data && other == data);
+        let addresses = [one, other, &data].map(<[u8]>::as_ptr);
+        assert!(addresses[0] != addresses[1] && addresses.iter().all(|a| !a.is_null()));
+        assert!(!addresses[..2].contains(&addresses[2]));
+        assert_eq!(replica.copied_bytes(), 2 * 5_000_011);
+    }
+
+    #[test]
+    fn copies_lie_on_their_node_where_the_kernel_tells() {
+        let replica = Replica::new(vec![5; 3 << 20], &two_places());
+        for copy in replica.copies() {
+            let (sampled, there) = copy.sampled.unwrap_or((1, 1));
+            assert_eq!((there, sampled > 0, copy.node), (sampled, true, 0));
+            assert!(matches!(copy.placement, Placement::Policy | Placement::FirstTouch(_)));
+        }
+    }
+
+    #[test]
+    fn a_thread_gets_the_copy_of_its_cpu() {
+        let map = by_cpu();
+        let options = Options { node_map: Some(map.clone()), ..Options::default() };
+        let replica = Replica::new(vec![1; 100], &options);
+        for (number, place) in map.places().iter().enumerate() {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    affinity::set(0, &[place.cpus[0] as usize].into_iter().collect()).unwrap();
+                    assert_eq!(replica.nearest().as_ptr(), replica.at(number).as_ptr());
+                });
+            });
+        }
+    }
+
+    #[test]
+    fn one_node_reads_the_original() {
+        let places = vec![Place { node: 0, cpus: vec![0, 1] }];
+        let options = Options { node_map: NodeMap::by_hand(places).ok(), ..Options::default() };
+        let data = [3; 10];
+        let replica = Replica::new(&data[..], &options);
+        assert!(matches!(replica.refusal(), Some(Refusal::OneNode)));
+        assert_eq!(replica.nearest().as_ptr(), data.as_ptr());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_the_original_read() {
+        let options = Options { budget_bytes: Some(19), ..two_places() };
+        let data = [3; 10];
+        let replica = Replica::new(&data[..], &options);
+        let refusal = replica.refusal().unwrap();
+        assert!(matches!(refusal, Refusal::Budget { needed: 20, .. }), "{refusal}");
+        assert_eq!((replica.nearest().as_ptr(), replica.copied_bytes()), (data.as_ptr(), 0));
+        let none: &[u8] = &[];
+        let replica = Replica::new(none, &two_places());
+        assert!(matches!(replica.refusal(), Some(Refusal::Empty)));
+        assert_eq!(replica.nearest(), none);
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused_with_its_number() {
+        let places = [0, 900].map(|node| Place { node, cpus: vec![node] });
+        let options = Options { node_map: NodeMap::by_hand(places.to_vec()).ok(), ..two_places() };
+        let data = vec![3; 10];
+        let replica = Replica::new(data.as_slice(), &options);
+        let refusal = replica.refusal().unwrap().to_string();
+        assert!(refusal.contains("node 900") || refusal.contains("meminfo"), "{refusal}");
+        assert_eq!(replica.nearest(), data);
+    }
+
+    #[test]
+    fn owned_data_is_freed_once_it_is_copied() {
+        let data = Arc::new([1; 64]);
+        struct Counted(Arc<[u8; 64]>);
+        impl AsRef<[u8]> for Counted {
+            fn as_ref(&self) -> &[u8] {
+                &*self.0
+            }
+        }
+        let copied = Replica::new(Source::owned(Counted(Arc::clone(&data))), &two_places());
+        assert_eq!(Arc::strong_count(&data), 1);
+        assert_eq!(copied.nearest(), *data);
+        let refused = Options { budget_bytes: Some(0), ..two_places() };
+        let kept = Replica::new(Source::owned(Counted(Arc::clone(&data))), &refused);
+        assert_eq!(Arc::strong_count(&data), 2);
+        drop(kept);
+        assert_eq!(Arc::strong_count(&data), 1);
+    }
+
+    #[test]
+    fn copies_are_unmapped_when_they_are_dropped() {
+        let replica = Replica::new(vec![1; 4 << 20], &two_places());
+        let address = format!("{:x}-", replica.at(0).as_ptr() as usize);
+        let is_mapped = || fs::read_to_string("/proc/self/maps").unwrap().contains(&address);
+        assert!(is_mapped());
+        drop(replica);
+        assert!(!is_mapped());
+    }
+}

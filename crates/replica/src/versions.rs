@@ -1,0 +1,306 @@
+//! Data that is replaced as a whole while threads read it.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+
+use crate::generations::{Generations, Pinned, SLOTS};
+use crate::mapping::current_cpu;
+use crate::replica::map;
+use crate::{NodeMap, Options, Refusal, Replica, Source};
+
+/// Old versions that may be read while no further one is published.
+const MOST_OLD: usize = SLOTS - 1;
+
+/// Read-only data in versions, each with a copy on every memory node. Readers are never blocked: a
+/// reader keeps the version that it pinned, the next pin gets the newest one, and an old version is
+/// freed when its last reader has let go.
+pub struct Versions {
+    shared: Arc<Shared>,
+    /// The generation that was published last. Held while a version is made.
+    newest: Mutex<u64>,
+    options: Options,
+}
+
+struct Shared {
+    generations: Generations<Version>,
+    map: Arc<NodeMap>,
+    /// Bytes of all copies that exist.
+    copied_bytes: Arc<AtomicU64>,
+    /// The thread that frees, once there was something to free later.
+    reclaimer: Arc<OnceLock<Thread>>,
+}
+
+/// One version of the data.
+#[derive(Debug)]
+pub struct Version {
+    replica: Replica<'static>,
+    generation: u64,
+    copied_bytes: Arc<AtomicU64>,
+}
+
+impl Version {
+    /// 1 for the first version, one more for each that is published.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Its copies, or why there are none.
+    #[must_use]
+    pub fn replica(&self) -> &Replica<'static> {
+        &self.replica
+    }
+
+    fn new(
+        source: Source<'static>,
+        generation: u64,
+        map: &Arc<NodeMap>,
+        copied_bytes: &Arc<AtomicU64>,
+        options: &Options,
+    ) -> Self {
+        let earlier = copied_bytes.load(Ordering::Relaxed);
+        let replica = Replica::with_map(source, map, earlier, options);
+        copied_bytes.fetch_add(replica.copied_bytes(), Ordering::Relaxed);
+        Self { replica, generation, copied_bytes: Arc::clone(copied_bytes) }
+    }
+}
+
+impl Drop for Version {
+    fn drop(&mut self) {
+        self.copied_bytes.fetch_sub(self.replica.copied_bytes(), Ordering::Relaxed);
+    }
+}
+
+/// A version that was not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{old} old versions are still being read; a new one is accepted when one of them is not")]
+pub struct TooManyVersions {
+    /// Old versions with readers.
+    pub old: usize,
+}
+
+/// The nearest copy of a version, which stays until this is dropped.
+pub struct Pin<'a> {
+    version: Pinned<'a, Version>,
+    place: usize,
+}
+
+impl Pin<'_> {
+    /// The version that is read.
+    #[must_use]
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+}
+
+impl Deref for Pin<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.version.replica.at(self.place)
+    }
+}
+
+impl Versions {
+    /// Begins with one version. See [`Replica::new`].
+    ///
+    /// # Errors
+    /// The machine cannot be read.
+    pub fn new(first: impl Into<Source<'static>>, options: Options) -> Result<Self, Refusal> {
+        let map = map(&options)?;
+        let copied_bytes = Arc::new(AtomicU64::new(0));
+        let first = Version::new(first.into(), 1, &map, &copied_bytes, &options);
+        let reclaimer = Arc::new(OnceLock::new());
+        let wake = {
+            let reclaimer: Arc<OnceLock<Thread>> = Arc::clone(&reclaimer);
+            Box::new(move || reclaimer.get().into_iter().for_each(Thread::unpark))
+        };
+        let generations = Generations::new(first, map.cpus(), wake);
+        let shared = Arc::new(Shared { generations, map, copied_bytes, reclaimer });
+        Ok(Self { shared, newest: Mutex::new(1), options })
+    }
+
+    /// The copy of the newest version that is nearest to the calling thread. The version stays
+    /// until the result is dropped; hold it for a request, not for ever.
+    #[inline]
+    #[must_use]
+    pub fn pin(&self) -> Pin<'_> {
+        let Shared { generations, map, .. } = &*self.shared;
+        let cpu = current_cpu();
+        Pin { version: generations.pin(cpu % map.cpus()), place: map.place_of_cpu(cpu) }
+    }
+
+    /// Makes this data the newest version and returns its generation. Takes the time of copying it
+    /// to every node; readers go on with the version before, and the calling thread waits.
+    ///
+    /// # Errors
+    /// Readers hold so many old versions that there is no place for another. Nothing is copied
+    /// then.
+    pub fn publish(&self, source: impl Into<Source<'static>>) -> Result<u64, TooManyVersions> {
+        let Shared { generations, map, copied_bytes, .. } = &*self.shared;
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = generations.reclaim();
+        if old >= MOST_OLD {
+            return Err(TooManyVersions { old });
+        }
+        let generation = *newest + 1;
+        let version = Version::new(source.into(), generation, map, copied_bytes, &self.options);
+        let published = generations.publish(version);
+        assert!(published.is_ok(), "no other thread publishes, so the free slot is still free");
+        *newest = generation;
+        if generations.reclaim() > 0 {
+            self.shared.free_later();
+        }
+        Ok(generation)
+    }
+
+    /// Frees the old versions that nobody reads, and returns how many are still read. A thread of
+    /// this object does so by itself as soon as a version's last reader has let go.
+    pub fn reclaim(&self) -> usize {
+        self.shared.generations.reclaim()
+    }
+
+    /// Bytes that the copies of all versions take now.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        self.shared.copied_bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// Sees to it that old versions are freed when they are not read: by a thread, since freeing
+    /// gigabytes takes time that no reader should lose. Without one the next `publish` frees them.
+    fn free_later(self: &Arc<Self>) {
+        if self.reclaimer.get().is_none() {
+            let shared = Arc::downgrade(self);
+            let thread =
+                thread::Builder::new().name("rondpoint-free".to_owned()).spawn(move || {
+                    while let Some(shared) = shared.upgrade() {
+                        shared.generations.reclaim();
+                        drop(shared);
+                        thread::park();
+                    }
+                });
+            if let Ok(handle) = thread {
+                // Only the holder of `newest` gets here, so it is unset.
+                let _ = self.reclaimer.set(handle.thread().clone());
+            }
+        }
+        // A reader that left before the line above had nobody to wake.
+        self.reclaimer.get().into_iter().for_each(Thread::unpark);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.reclaimer.get().into_iter().for_each(Thread::unpark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Place;
+
+    /// Two places on the memory of node 0, so that there are copies on any machine.
+    fn options() -> Options {
+        let places = [0, 1].map(|cpu| Place { node: 0, cpus: vec![cpu] });
+        let node_map = Some(NodeMap::by_hand(places.to_vec()).unwrap());
+        Options { node_map, ..Options::default() }
+    }
+
+    fn freed(versions: &Versions, bytes: u64) {
+        // The thread that frees runs when it is scheduled; this waits without a limit of its own.
+        while versions.copied_bytes() != bytes {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_reader_keeps_its_version_and_the_next_pin_gets_the_newest() {
+        let versions = Versions::new(vec![1u8; 5000], options()).unwrap();
+        let old = versions.pin();
+        assert_eq!(versions.publish(vec![2u8; 7000]), Ok(2));
+        assert_eq!((old.len(), old[4999], old.version().generation()), (5000, 1, 1));
+        let new = versions.pin();
+        assert_eq!((new.len(), new[6999], new.version().generation()), (7000, 2, 2));
+        assert_eq!(versions.copied_bytes(), 2 * (5000 + 7000));
+        drop(old);
+        freed(&versions, 2 * 7000);
+    }
+
+    #[test]
+    fn old_versions_count_for_the_budget() {
+        let options = Options { budget_bytes: Some(3000), ..options() };
+        let versions = Versions::new(vec![1u8; 1000], options).unwrap();
+        let old = versions.pin();
+        assert!(old.version().replica().refusal().is_none());
+        versions.publish(vec![2u8; 1000]).unwrap();
+        let new = versions.pin();
+        let refusal = new.version().replica().refusal().map(ToString::to_string).unwrap();
+        assert!(refusal.contains("2000 bytes beside 2000 bytes of earlier ones"), "{refusal}");
+        assert_eq!(new[999], 2, "readers get the original");
+        drop((old, new));
+        versions.publish(vec![3u8; 1000]).unwrap();
+        assert!(versions.pin().version().replica().refusal().is_none());
+    }
+
+    #[test]
+    fn a_publisher_is_told_when_readers_hold_every_old_version() {
+        let versions = Versions::new(vec![0u8], options()).unwrap();
+        let mut pins = vec![versions.pin()];
+        for generation in 2..=4 {
+            assert_eq!(versions.publish(vec![0u8]), Ok(generation));
+            pins.push(versions.pin());
+        }
+        assert_eq!(versions.publish(vec![9u8]), Err(TooManyVersions { old: 3 }));
+        pins.clear();
+        assert_eq!(versions.publish(vec![9u8]), Ok(5));
+        assert_eq!(*versions.pin(), [9]);
+    }
+
+    #[test]
+    fn everything_is_freed_with_the_last_owner() {
+        let versions = Versions::new(vec![0u8; 100], options()).unwrap();
+        let bytes = Arc::clone(&versions.shared.copied_bytes);
+        let pin = versions.pin();
+        versions.publish(vec![1u8; 100]).unwrap();
+        drop(pin);
+        drop(versions);
+        while bytes.load(Ordering::Relaxed) != 0 {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn readers_under_updates_see_one_version_at_a_time() {
+        const BYTES: usize = 3 * 4096;
+        let versions = Versions::new(vec![0u8; BYTES], options()).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while last < 200 {
+                        let pin = versions.pin();
+                        let generation = pin.version().generation();
+                        assert!(generation >= last);
+                        let expected = (generation - 1) as u8;
+                        assert!(pin.iter().step_by(512).all(|&byte| byte == expected));
+                        last = generation;
+                    }
+                });
+            }
+            let mut number = 1;
+            while number < 200 {
+                match versions.publish(vec![number as u8; BYTES]) {
+                    Ok(generation) => number = generation,
+                    Err(TooManyVersions { .. }) => thread::yield_now(),
+                }
+            }
+        });
+        freed(&versions, 2 * BYTES as u64);
+    }
+}
