@@ -236,7 +236,7 @@ mod tests {
                 ),
             ],
             &[
-                "crates/sim/Cargo.toml: may not use rondpoint-linux, only: rondpoint-core, rondpoint-machine, rondpoint-trace",
+                "crates/sim/Cargo.toml: may not use rondpoint-linux, only: rondpoint-core, rondpoint-input, rondpoint-machine, rondpoint-trace",
                 "crates/plugins/Cargo.toml: a crate that the design does not have; add it to CRATES in xtask/src/tidy/crates.rs",
             ],
         );
