@@ -248,7 +248,9 @@ fn contention(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
 /// period chosen is the shortest that does, among such as are twice as long as one another.
 fn sampling(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     let instruction_ns = machine.core.cycles_per_instruction * machine.cycle_ns();
-    let least_ns = machine.pmu.sample_cost_ns;
+    // The sample itself is charged at a manager's price. Nothing declares a manager here, so the
+    // handler runs at the program's.
+    let least_ns = machine.pmu.sample_cost_ns / machine.lab.manager_speed_up();
     let costs_ns = [least_ns, least_ns + HANDLER_INSTRUCTIONS * instruction_ns];
     let percent =
         |period: f64| costs_ns.map(|ns| 100.0 * expected::sampled_slowdown(machine, 0, period, ns));
