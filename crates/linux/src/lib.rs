@@ -18,6 +18,7 @@ pub mod lines;
 pub mod observe;
 pub mod parse;
 pub mod perf;
+pub mod privileges;
 pub mod probe;
 pub mod root;
 #[cfg(test)]

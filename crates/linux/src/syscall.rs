@@ -13,6 +13,7 @@ pub mod pages;
 pub mod peer;
 pub mod perf;
 pub mod process;
+pub mod refusal;
 pub mod scheduler;
 pub mod signal;
 pub mod time;

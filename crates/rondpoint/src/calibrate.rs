@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{Root, root};
 
@@ -121,6 +122,7 @@ fn run(arguments: &Arguments) -> Result<String> {
     let (calibration, points) = match earlier {
         Some(calibration) => (with_program(calibration, arguments, &machine)?, Points::default()),
         None => {
+            let _ = privileges::keep_only(&Needs::to_manage());
             let time = Duration::from_millis(arguments.time);
             Bench::new(&machine, arguments.cache, time)?.measure()?
         }

@@ -17,6 +17,7 @@ use rondpoint_core::limits::{MAX_POLICIES, MAX_TRACKED_PAGES};
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::{Action, Model, Nanos, Outcome, Plan, Proposal, Random, Topology};
 use rondpoint_input::Budget;
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_machine::Machine;
 
 use crate::policies::{self, Chosen};
@@ -79,6 +80,7 @@ pub(crate) struct Arguments {
 
 /// Runs the command; bad input is said on standard error and ends with status 2.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let _ = privileges::keep_only(&Needs::to_read(None));
     let shown = |text: String| match arguments.json || arguments.print_model {
         true => terminal::print_json_text(&text),
         false => terminal::print(&text),

@@ -13,6 +13,7 @@ use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::freeze;
 use rondpoint_linux::ledger_file::{self, Entry, Left, Legacy};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, topology};
@@ -99,6 +100,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 
 /// What was done, in words or JSON, and whether the kernel let us do all of it.
 fn run(arguments: &Arguments) -> Result<(String, bool)> {
+    let _ = privileges::keep_only(&Needs::to_move());
     let machine = topology::discover(&Root::live())?;
     let Legacy { left, unusable } = ledger_file::left_behind(&folder()?)?;
     for error in &unusable {

@@ -16,6 +16,7 @@ use rondpoint_linux::bulk::{self, Control, End, MAX_PASSES, Moved, Order};
 use rondpoint_linux::freeze::{self, Still, Stood};
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::parse::{cpulist, meminfo, status};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
@@ -126,6 +127,7 @@ fn run(arguments: &Arguments) -> Result<Report> {
     let order = order(&root, arguments)?;
     let control = Control::default();
     let mut watch = Watch::new(&control, arguments)?;
+    let _ = privileges::keep_only(&Needs::to_move());
     let before = bulk::survey(&root, order.process, order.workers, &control, &mut || watch.look())?;
     let planned = Report::planned(&order, before.clone(), control.is_stopped());
     if arguments.dry_run || control.is_stopped() {

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rondpoint_core::host;
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_trace::{Outcomes, PolicyChoice, Reader, Replayed, Retaken, TraceError};
 
 use self::report::Report;
@@ -46,6 +47,7 @@ pub(crate) struct Arguments {
 
 /// Runs the command; a bad file is said on standard error and ends with status 2.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let _ = privileges::keep_only(&Needs::to_read(None));
     let report = match replay(arguments) {
         Ok(report) => report,
         Err(error) => {

@@ -25,6 +25,7 @@ use rondpoint_linux::claim::Claim;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::process::{End, Memory, User, has_default_memory};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, probe};
@@ -362,6 +363,9 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
     let Ready { preparation, mut recorder, ledger, claim: _claim, first } = ready;
     let Preparation { header, mut controller, machine, report, notes: mut problems, .. } =
         preparation;
+    // The program runs, and everything that needs more is open.
+    let needs = if header.guard.act { Needs::to_manage() } else { Needs::to_watch() };
+    problems.extend(privileges::keep_only(&needs));
     // The program runs: whatever the record's file held before is not wanted any more.
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
     problems.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::{Root, topology};
 
 use crate::terminal;
@@ -58,6 +59,8 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    let file = arguments.capture.as_deref().or(arguments.write_machine.as_deref());
+    let _ = privileges::keep_only(&Needs::to_read(file));
     let root = match &arguments.root {
         Some(directory) => {
             // Else the reader would complain of some file in it.

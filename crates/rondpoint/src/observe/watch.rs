@@ -11,6 +11,7 @@ use rondpoint_core::{Model, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Settings};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::process::{End, Memory};
 use serde::Serialize;
 
@@ -41,9 +42,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     if let Some(pid) = arguments.pid {
         let mut session = Session::join(pid, machine, &settings)?;
         let seen = Seen::first(&mut session, arguments)?;
+        let _ = privileges::keep_only(&Needs::to_watch());
         return Watch { arguments, session, output, seen, notes }.finish().map(|_| 0);
     }
-    let mut prepared = Session::prepare(&arguments.command, None, machine, &settings)?;
+    let caller = session::caller()?;
+    let mut prepared = Session::prepare(&arguments.command, caller.as_ref(), machine, &settings)?;
     let seen = match Seen::first(prepared.session(), arguments) {
         Ok(seen) => seen,
         Err(error) => {
@@ -55,6 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         Ok(session) => session,
         Err(status) => return Ok(status),
     };
+    let _ = privileges::keep_only(&Needs::to_watch());
     let end = Watch { arguments, session, output, seen, notes }.finish()?;
     let Some(end) = end else { bail!("the program went on without us") };
     Ok(session::status(end))

@@ -1,0 +1,131 @@
+//! What running commands keep of their caller's privileges, read from `/proc/PID/status` and
+//! compared with the table in `docs/safety.md`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rondpoint_linux::syscall::process::kill;
+
+const SIGTERM: i32 = 15;
+
+/// Bits of the capabilities that the table names (include/uapi/linux/capability.h).
+const BITS: [(&str, u32); 7] = [
+    ("DAC_OVERRIDE", 1),
+    ("DAC_READ_SEARCH", 2),
+    ("KILL", 5),
+    ("IPC_LOCK", 14),
+    ("SYS_PTRACE", 19),
+    ("SYS_NICE", 23),
+    ("PERFMON", 38),
+];
+
+/// Bytes that fill a pipe (pipe(7)): whoever writes one more waits.
+const PIPE_BYTES: usize = 65_536;
+
+fn status_of(pid: u32) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+fn capabilities(status: &BTreeMap<String, String>, set: &str) -> u64 {
+    u64::from_str_radix(&status[set], 16).expect("a mask in hexadecimal digits")
+}
+
+/// The rows of the table: a command and the mask of what it keeps.
+fn table() -> BTreeMap<String, u64> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/safety.md");
+    let text = std::fs::read_to_string(path).expect("docs/safety.md");
+    let rows = text.lines().skip_while(|line| !line.starts_with("| command |")).skip(2);
+    let mask = |names: &str| {
+        names.split(", ").fold(0, |mask, name| {
+            let known = BITS.iter().find(|(known, _)| *known == name);
+            mask | 1 << known.unwrap_or_else(|| panic!("no bit for {name:?}")).1
+        })
+    };
+    rows.take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            (cells[1].trim_matches('`').to_owned(), mask(cells[2]))
+        })
+        .collect()
+}
+
+/// Starts a command whose output nobody reads, so that it waits before its end, and a reader that
+/// lets it end when dropped.
+fn start(arguments: &[&str]) -> (Child, std::io::PipeReader) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    writer.write_all(&[b' '; PIPE_BYTES]).expect("room for so much");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.args(arguments).stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    (command.spawn().expect("the program starts"), reader)
+}
+
+/// The status of a command once its filter stands.
+fn filtered_status(child: &mut Child) -> BTreeMap<String, String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let status = status_of(child.id());
+        if status.get("Seccomp").is_some_and(|mode| mode == "2") {
+            return status;
+        }
+        let ended = child.try_wait().expect("ours");
+        assert!(ended.is_none() && Instant::now() < deadline, "no filter: {ended:?} {status:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn each_command_keeps_what_the_table_says() {
+    let mut target = Command::new("sleep").arg("600").spawn().expect("sleep starts");
+    let pid = target.id().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("record");
+    let record = record.to_str().expect("text");
+    let recorded = Command::new(env!("CARGO_BIN_EXE_rondpoint"))
+        .args(["record", "-o", record, "--", "sleep", "0.3"])
+        .output()
+        .expect("it starts");
+    assert!(recorded.status.success(), "{recorded:?}");
+    let second = folder.path().join("second");
+    let second = second.to_str().expect("text");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = |name: &str| manifest.join("../..").join(name).display().to_string();
+    let model = file("fixtures/models/read-shared.json");
+    let machine = file("machines/carrefour-a.toml");
+    // `move` needs a second node: its row is not tried here.
+    let commands: [(&str, Vec<&str>); 8] = [
+        ("observe", vec!["observe", "--", "sleep", "600"]),
+        ("record", vec!["record", "-o", second, "--", "sleep", "600"]),
+        ("run", vec!["run", "--", "sleep", "600"]),
+        ("attach", vec!["attach", &pid]),
+        ("restore", vec!["restore"]),
+        ("topology", vec!["topology"]),
+        (
+            "decide",
+            vec!["decide", "--machine", &machine, "--model", &model, "--policy", "carrefour"],
+        ),
+        ("replay", vec!["replay", record]),
+    ];
+    let table = table();
+    let own = capabilities(&status_of(std::process::id()), "CapEff");
+    let named: Vec<&str> = commands.iter().map(|(name, _)| *name).chain(["move"]).collect();
+    assert!(table.keys().all(|row| named.contains(&row.as_str())), "{table:?}");
+    for (name, arguments) in &commands {
+        let (mut child, reader) = start(arguments);
+        let status = filtered_status(&mut child);
+        assert_eq!(status["NoNewPrivs"], "1", "{name}");
+        for set in ["CapEff", "CapPrm"] {
+            assert_eq!(capabilities(&status, set), own & table[*name], "{name}: {set}");
+        }
+        assert_eq!(capabilities(&status, "CapInh"), 0, "{name}");
+        drop(reader);
+        kill(child.id() as i32, SIGTERM).expect("ours");
+        child.wait().expect("ours");
+    }
+    target.kill().expect("ours");
+    target.wait().expect("it ends");
+}
