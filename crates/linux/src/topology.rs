@@ -126,13 +126,17 @@ fn list_or_null(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     if fields::trim(bytes) == b"(null)" { Ok(Vec::new()) } else { cpulist::parse(bytes) }
 }
 
+/// Bandwidths in MB/s and latencies in ns that a memory may have. Firmware writes all ones for
+/// unknown.
+const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=10_000_000;
+
 /// `access0` is the class of the nearest initiators (Documentation/admin-guide/mm/numaperf.rst);
 /// the kernel gives MB/s and ns, and zero for what firmware left out.
 fn firmware(reader: &mut Reader<'_>, kernel_id: u32) -> Option<Firmware> {
     let mut file = |name: &str| {
         let path = format!("devices/system/node/node{kernel_id}/access0/initiators/{name}");
         let number = reader.told(&path, fields::single_number)?;
-        (number > 0).then_some(number as f64)
+        PLAUSIBLE.contains(&number).then_some(number as f64)
     };
     let (bandwidth_mb_s, latency_ns) = (file("read_bandwidth")?, file("read_latency")?);
     Some(Firmware { bandwidth_mb_s, latency_ns })

@@ -152,7 +152,7 @@ fn caches(file: &File) -> Result<(), Fault> {
 }
 
 fn cache(path: &str, cache: &Cache) -> Result<(), Fault> {
-    whole(&format!("{path}.ways"), u64::from(cache.ways), 1, 128)?;
+    whole(&format!("{path}.ways"), u64::from(cache.ways), 1, u64::from(limits::WAYS_MAX))?;
     positive(&format!("{path}.latency_ns"), cache.latency_ns)?;
     let way = u64::from(cache.ways) * LINE_BYTES;
     require(

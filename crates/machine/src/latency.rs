@@ -111,10 +111,13 @@ fn transfer_wire(
     latency_ns: &Matrix<f64>,
     wire: &Matrix<Option<f64>>,
 ) -> Result<f64, Fault> {
-    let from_latency = match (&net.latency_ns, &nodes[owner].controller) {
-        (Some(_), Some(controller)) => Some(latency_ns[accessing][owner] - controller.latency_ns),
-        _ => None,
+    let one_way = |accessing: usize, holding: usize| {
+        let controller = nodes[holding].controller.as_ref()?;
+        net.latency_ns.as_ref()?;
+        Some(latency_ns[accessing][holding] - controller.latency_ns)
     };
+    // A node without memory has no latency of its own: the way back tells the wire's.
+    let from_latency = one_way(accessing, owner).or_else(|| one_way(owner, accessing));
     from_latency.or(wire[accessing][owner]).ok_or_else(|| {
         Fault::new("transfer", "expected matrix_ns where neither links nor latencies give the wire")
     })

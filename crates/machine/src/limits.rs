@@ -5,14 +5,16 @@
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Nodes of a machine: the largest Linux servers stay below it.
 pub const NODES_MAX: usize = 64;
-/// CPUs of one node.
-pub const CPUS_PER_NODE_MAX: u32 = 1024;
+/// CPUs of one node: a kernel without NUMA has all of them on one.
+pub const CPUS_PER_NODE_MAX: u32 = CPUS_MAX as u32;
 /// CPUs of a machine: a topology holds no more.
 pub const CPUS_MAX: usize = rondpoint_core::limits::MAX_CPUS;
 /// Memory of one node, bytes: 64 TiB.
 pub const NODE_MEMORY_MAX: u64 = 64 << 40;
 /// Any cache, bytes: 4 GiB.
 pub const CACHE_BYTES_MAX: u64 = 4 << 30;
+/// Ways of any cache.
+pub const WAYS_MAX: u32 = 128;
 /// Any latency, cost or bandwidth number; 10⁹ ns is a second, 10⁹ MB/s a petabyte per second.
 pub const QUANTITY_MAX: f64 = 1e9;
 /// vCPUs of a machine in the lab: round-robin emulation on one host core makes a guest second of

@@ -214,7 +214,7 @@ fn matrices_of_the_wrong_shape_or_content() {
     );
     matrix(
         "distances = [\n[10, 20, 20],\n[20, 11, 20],\n[20, 20, 10]]",
-        "small.toml:40: interconnect.distances[1][1]: expected 10 on the diagonal, 11 to 254 elsewhere, got 11",
+        "small.toml:40: interconnect.distances[1][1]: expected 10 on the diagonal, 10 to 254 elsewhere, got 11",
     );
     matrix(
         "latency_ns = [\n[80, 130, 200],\n[130, 80, 200],\n[250, 200, 149]]",

@@ -94,6 +94,7 @@ fn memory_of_machine(reader: &Reader<'_>) -> Result<Bytes, LinuxError> {
 }
 
 /// The CPUs that run: those that are online by both lists; by one list, if their folders say so.
+/// The kernel lists online CPUs only in a node, so a node whose whole list is left has all of it.
 fn running(reader: &mut Reader<'_>, online: &[u32], lists: &[Vec<u32>]) -> Vec<u32> {
     let folders: BTreeSet<u32> = reader.numbered(CPUS, "cpu").into_iter().collect();
     let listed: BTreeSet<u32> = lists.iter().flatten().copied().collect();
@@ -116,7 +117,16 @@ fn running(reader: &mut Reader<'_>, online: &[u32], lists: &[Vec<u32>]) -> Vec<u
         differs |= runs != is_online;
         runs
     };
-    let counted: Vec<u32> = all.iter().filter(|cpu| runs(cpu)).copied().collect();
+    let mut counted: BTreeSet<u32> = all.iter().filter(|cpu| runs(cpu)).copied().collect();
+    let is_off = |cpu: &u32| reader.root.in_sys(format!("{CPUS}/cpu{cpu}/online")).exists();
+    for list in lists {
+        if !list.iter().any(|cpu| counted.contains(cpu)) {
+            let hidden: Vec<u32> = list.iter().copied().filter(|cpu| !is_off(cpu)).collect();
+            differs |= !hidden.is_empty();
+            counted.extend(hidden);
+        }
+    }
+    let counted: Vec<u32> = counted.into_iter().collect();
     if differs && !counted.is_empty() {
         let note = Note::OnlineDiffers { listed: online.to_vec(), counted: counted.clone() };
         reader.notes.push(note);

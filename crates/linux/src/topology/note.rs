@@ -107,62 +107,55 @@ impl fmt::Display for Note {
         match self {
             Self::OnlineDiffers { listed, counted } => write!(
                 f,
-                "cpu/online lists CPUs {}, nodes and folders tell {} (a container?): these count",
+                "the list of online CPUs has {}, nodes and CPU folders show {} (a container?). \
+                 Rondpoint counts {1}.",
                 list(listed),
                 list(counted)
             ),
             Self::InSeveralNodes { cpus, have_links } => write!(
                 f,
-                "CPUs {} are listed by several nodes: each counts on {}",
+                "several nodes list CPUs {}. Each counts on the {}.",
                 list(cpus),
-                if *have_links { "the node that its folder names" } else { "the lowest of them" }
+                if *have_links { "node that its own folder names" } else { "lowest of them" }
             ),
-            Self::LinkDiffers { cpus } => {
-                write!(
-                    f,
-                    "CPUs {}: the folder names another node than the list: it counts",
-                    list(cpus)
-                )
-            }
+            Self::LinkDiffers { cpus } => write!(
+                f,
+                "CPUs {}: the folder names another node than the node's list. The folder counts.",
+                list(cpus)
+            ),
             Self::OfNoNode { cpus, node } => {
-                write!(
-                    f,
-                    "CPUs {} are listed by no online node: counted on node {node}",
-                    list(cpus)
-                )
+                write!(f, "no online node lists CPUs {}. They count on node {node}.", list(cpus))
             }
             Self::NodesDiffer { listed, counted } => write!(
                 f,
-                "node/online lists nodes {}, none of them is there: nodes {} count",
+                "none of the online nodes {} has a folder. Rondpoint counts nodes {}.",
                 list(listed),
                 list(counted)
             ),
             Self::MemoryOfMachine => {
-                write!(f, "the node does not tell its memory: all of the machine's")
+                write!(f, "no node tells its memory. All of the machine's counts.")
             }
             Self::DistanceRows { nodes } => write!(
                 f,
-                "no usable distances from nodes {}: the opposite direction's or 20 assumed",
+                "nodes {} have no usable distances. The opposite direction counts, else 20.",
                 list(nodes)
             ),
             Self::DistanceValues { nodes } => write!(
                 f,
-                "distances from nodes {} break ACPI's rules: 10 to itself; for another the opposite \
-                 direction's or 20 assumed",
+                "distances of nodes {} break ACPI's rules. A node is 10 from itself. Elsewhere the \
+                 opposite direction counts, else 20.",
                 list(nodes)
             ),
             Self::NoPackage { cpus } => {
-                write!(f, "CPUs {}: no package is told, counted as one package", list(cpus))
+                write!(f, "CPUs {} do not tell their package. They count as one.", list(cpus))
             }
-            Self::NotOfOwnCore { cpus } => write!(
-                f,
-                "CPUs {} are missing in their own list of a core's threads: each counts as a core",
-                list(cpus)
-            ),
+            Self::NotOfOwnCore { cpus } => {
+                write!(f, "CPUs {} are not in their own core's list. Each is a core.", list(cpus))
+            }
             Self::NoNominalClock { mhz } => {
-                write!(f, "no nominal clock is told: {mhz} MHz is what a CPU runs at now")
+                write!(f, "the nominal clock is unknown. {mhz} MHz is the clock of one moment.")
             }
-            Self::Unreadable { path, problem } => write!(f, "{path}: {problem}: passed over"),
+            Self::Unreadable { path, problem } => write!(f, "{path} is left out: {problem}"),
         }
     }
 }

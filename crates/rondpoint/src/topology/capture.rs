@@ -1,37 +1,53 @@
 //! A machine's description as a tar archive.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use rondpoint_linux::{Root, capture};
+use rondpoint_linux::Root;
+use rondpoint_linux::capture::{self, Capture};
 
 use crate::terminal;
 
-/// Writes the archive and says how much is in it.
+/// Files that are left out and named; the others are counted.
+const NAMED: usize = 8;
+
+/// Writes the archive and says what is in it and what is not.
 pub(super) fn write(root: &Root, path: &Path) -> Result<()> {
-    let files = capture::files(root)?;
-    if files.is_empty() {
+    let captured = capture::read(root)?;
+    if captured.files.is_empty() {
         bail!("nothing to capture beneath {} and {}", root.proc.display(), root.sys.display());
     }
-    let attempt = || format!("writing {}", path.display());
-    let file = File::create(path).with_context(attempt)?;
-    let mut archive = tar::Builder::new(BufWriter::new(file));
-    for captured in &files {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(captured.bytes.len() as u64);
-        header.set_mode(0o644);
-        archive
-            .append_data(&mut header, &captured.path, &captured.bytes[..])
-            .with_context(attempt)?;
-    }
-    let mut file = archive.into_inner().with_context(attempt)?;
-    std::io::Write::flush(&mut file).with_context(attempt)?;
+    archive(&captured, path).with_context(|| format!("writing {}", path.display()))?;
     terminal::say(&format!(
         "{}: {} files, no names of users, hosts or processes\n",
         path.display(),
-        files.len()
+        captured.files.len()
     ));
+    for file in captured.left_out.iter().take(NAMED) {
+        terminal::say(&format!("left out: {}: {}\n", file.path.display(), file.reason));
+    }
+    if let Some(more @ 1..) = captured.left_out.len().checked_sub(NAMED) {
+        terminal::say(&format!("left out: {more} more files that cannot be read\n"));
+    }
     Ok(())
+}
+
+fn archive(captured: &Capture, path: &Path) -> io::Result<()> {
+    let mut archive = tar::Builder::new(BufWriter::new(File::create(path)?));
+    for folder in &captured.folders {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(0o755);
+        archive.append_data(&mut header, folder, io::empty())?;
+    }
+    for file in &captured.files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(file.bytes.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, &file.path, &file.bytes[..])?;
+    }
+    archive.into_inner()?.flush()
 }

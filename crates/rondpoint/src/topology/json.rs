@@ -18,6 +18,14 @@ struct Object {
     caches: Vec<Cache>,
     cache_domains: usize,
     packages: usize,
+    /// What the machine's files leave open or contradict.
+    notes: Vec<Note>,
+}
+
+#[derive(Serialize)]
+struct Note {
+    kind: &'static str,
+    text: String,
 }
 
 #[derive(Serialize)]
@@ -89,6 +97,11 @@ pub(super) fn object(found: &Discovered) -> Result<String> {
             .collect(),
         cache_domains: topology.domain_count(),
         packages: topology.package_count(),
+        notes: found
+            .notes
+            .iter()
+            .map(|note| Note { kind: note.kind(), text: note.to_string() })
+            .collect(),
     };
     serde_json::to_string_pretty(&object).context("writing JSON")
 }

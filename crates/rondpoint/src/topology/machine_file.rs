@@ -4,12 +4,15 @@
 //! left (links, bandwidths, latencies, the core) is assumed and marked so in the file. A
 //! measurement replaces it.
 
+mod caches;
+
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rondpoint_core::Topology;
 use rondpoint_linux::topology::{Cache, Discovered};
 use rondpoint_machine::Machine;
+use rondpoint_machine::limits::{NODE_MEMORY_MAX, NODES_MAX};
 
 // Assumptions about what sysfs does not tell: an unremarkable server of about 2020, as the
 // synthetic machines of rondpoint-machine. They claim no source, and the file says so.
@@ -20,8 +23,19 @@ const LINK_SHARE: f64 = 0.5;
 /// ACPI's distance of a node to itself.
 const LOCAL_DISTANCE: f64 = 10.0;
 
+/// The largest distance that a machine file holds: 255 means that there is no way.
+const LARGEST_DISTANCE: u32 = 254;
+/// Between cache domains of a node, ns.
+const SAME_NODE_NS: f64 = 50.0;
+/// Between caches of two nodes, ns, before the wire is added.
+const TRANSFER_NS: f64 = 80.0;
+
 /// The file's text. It is parsed once more before it is given away.
 pub(super) fn text(found: &Discovered) -> Result<String> {
+    let nodes = found.topology.node_count();
+    if nodes > NODES_MAX {
+        bail!("a machine file holds {NODES_MAX} nodes, and this machine has {nodes}");
+    }
     let mut text = String::new();
     put_head(&mut text, found);
     put_caches(&mut text, &found.caches);
@@ -29,32 +43,72 @@ pub(super) fn text(found: &Discovered) -> Result<String> {
         put_node(&mut text, found, node);
     }
     put_interconnect(&mut text, found);
-    let vendor = match found.identity.vendor.as_str() {
-        "AuthenticAMD" | "HygonGenuine" => "amd",
-        vendor if vendor.starts_with("0x") => "arm",
-        _ => "intel",
-    };
-    let _ = write!(
-        text,
-        "\n[transfer]             # assumed\nsame_domain_ns = 25\nsame_node_ns = 50\nremote_ns = 80\n\
-         forwards_clean = {}\n",
-        vendor == "intel"
-    );
-    let _ = write!(
-        text,
-        "\n[pmu]\ncounters = 4           # assumed\nvendor = \"{vendor}\"\nsample_cost_ns = 1000  # assumed\n\
-         read_cost_ns = 50      # assumed\n"
-    );
+    put_transfer_and_pmu(&mut text, found);
     Machine::parse(&text, "the machine file of this machine")
         .context("this machine does not fit a machine file")?;
     Ok(text)
+}
+
+fn put_transfer_and_pmu(text: &mut String, found: &Discovered) {
+    let (vendor, remark) = match found.identity.vendor.as_str() {
+        "AuthenticAMD" | "HygonGenuine" => ("amd", ""),
+        "GenuineIntel" => ("intel", ""),
+        vendor if vendor.starts_with("0x") => ("arm", ""),
+        _ => ("intel", "       # assumed"),
+    };
+    let topology = &found.topology;
+    let _ = write!(
+        text,
+        "\n[transfer]             # assumed\nsame_domain_ns = 25\nsame_node_ns = {SAME_NODE_NS}\n\
+         forwards_clean = {}\n",
+        vendor == "intel"
+    );
+    let compute = topology.compute_nodes();
+    if compute.iter().all(|node| topology.has_memory(node)) {
+        let _ = writeln!(text, "remote_ns = {TRANSFER_NS}");
+    } else {
+        // Without a controller there is no latency that tells the wire's part.
+        text.push_str("matrix_ns = [          # in proportion to distance\n");
+        put_rows(text, topology.node_count(), |accessing, owner| {
+            let wire = LATENCY_NS * (relative_distance(topology, accessing, owner) - 1.0);
+            match compute.contains(accessing) && compute.contains(owner) {
+                false => "0".to_string(),
+                true if accessing == owner => SAME_NODE_NS.to_string(),
+                true => format!("{:.1}", TRANSFER_NS + wire),
+            }
+        });
+        text.push_str("]\n");
+    }
+    let _ = write!(
+        text,
+        "\n[pmu]\ncounters = 4           # assumed\nvendor = \"{vendor}\"{remark}\n\
+         sample_cost_ns = 1000  # assumed\nread_cost_ns = 50      # assumed\n"
+    );
+}
+
+/// Rows of a matrix, one for each accessing node.
+fn put_rows(text: &mut String, nodes: usize, cell: impl Fn(usize, usize) -> String) {
+    for accessing in 0..nodes {
+        let row: Vec<String> = (0..nodes).map(|holding| cell(accessing, holding)).collect();
+        let _ = writeln!(text, "  [{}],", row.join(", "));
+    }
+}
+
+/// The distance that the file gives two nodes.
+fn distance(topology: &Topology, accessing: usize, holding: usize) -> u32 {
+    topology.distance(accessing, holding).min(LARGEST_DISTANCE)
+}
+
+/// How many times as far as a node is from itself.
+fn relative_distance(topology: &Topology, accessing: usize, holding: usize) -> f64 {
+    f64::from(distance(topology, accessing, holding)) / LOCAL_DISTANCE
 }
 
 fn put_head(text: &mut String, found: &Discovered) {
     let topology = &found.topology;
     // A name or title in a basic string must not end it.
     let name: String =
-        found.identity.name.chars().filter(|letter| !matches!(letter, '"' | '\\')).collect();
+        found.identity.name.chars().filter(|letter| can_be_quoted(*letter)).collect();
     let name = if name.trim().is_empty() { "unknown processor" } else { name.trim() };
     let (nodes, cpus) = (topology.node_count(), topology.cpu_count());
     let clock = topology.clock_hz().map_or(CLOCK_MHZ, |hz| hz / 1e6);
@@ -72,11 +126,18 @@ fn put_head(text: &mut String, found: &Discovered) {
     );
 }
 
+fn can_be_quoted(letter: char) -> bool {
+    !matches!(letter, '"' | '\\') && !letter.is_control()
+}
+
 /// How many nodes with CPUs each package has, if all have the same; else one.
 fn nodes_per_package(topology: &Topology) -> usize {
     let (nodes, packages) = (topology.compute_nodes().len(), topology.package_count());
     if packages > 0 && nodes % packages == 0 { (nodes / packages).max(1) } else { 1 }
 }
+
+/// Hardware threads of a core in a machine file; POWER has 8.
+const MOST_THREADS_PER_CORE: usize = 8;
 
 /// The number that divides the CPUs of every node, if the cores have as many.
 fn threads_per_core(topology: &Topology) -> usize {
@@ -84,27 +145,18 @@ fn threads_per_core(topology: &Topology) -> usize {
     let threads = topology.cpu_count() / cores.max(1);
     let fits = (0..topology.node_count())
         .all(|node| topology.cpus_of_node(node).len().is_multiple_of(threads.max(1)));
-    if threads > 0 && fits { threads } else { 1 }
+    if (1..=MOST_THREADS_PER_CORE).contains(&threads) && fits { threads } else { 1 }
 }
 
 fn put_caches(text: &mut String, caches: &[Cache]) {
-    let data = |level: u32| {
-        caches.iter().find(|cache| cache.level == level && cache.kind != "Instruction")
-    };
-    let last = caches.iter().map(|cache| cache.level).max().filter(|level| *level > 2);
     text.push_str("\n[caches]                       # latencies assumed\n");
-    let levels = [
-        ("l1", data(1), 32 << 10, 8, 2.0),
-        ("l2", data(2), 512 << 10, 8, 6.0),
-        ("llc", last.and_then(data), 8 << 20, 16, 20.0),
-    ];
-    for (name, cache, bytes, ways, latency) in levels {
-        let assumed = if cache.is_some() { "" } else { "  # assumed" };
-        let size = cache.map_or(bytes, |cache| cache.bytes) >> 10;
-        let ways = cache.and_then(|cache| cache.ways).unwrap_or(ways);
+    for (name, latency, level) in caches::levels(caches) {
+        let caches::Level { bytes, ways, remark } = level;
+        let size = if bytes % 1024 == 0 { format!("{}K", bytes >> 10) } else { bytes.to_string() };
+        let remark = remark.map_or(String::new(), |remark| format!("  # {remark}"));
         let _ = writeln!(
             text,
-            "{name} = {{ size = \"{size}K\", ways = {ways}, latency_ns = {latency} }}{assumed}"
+            "{name} = {{ size = \"{size}\", ways = {ways}, latency_ns = {latency} }}{remark}"
         );
     }
     text.push_str("\n[prefetch]                     # assumed\nstreams = 16\ndepth = 8\n");
@@ -123,11 +175,13 @@ fn put_node(text: &mut String, found: &Discovered, node: usize) {
     }
     if topology.has_memory(node) {
         let (bandwidth, latency, source) = controller(found, node);
+        let told = topology.memory(node).0;
+        let remark = if told > NODE_MEMORY_MAX { "  # adjusted: sysfs tells more" } else { "" };
         let _ = writeln!(
             text,
-            "memory = {}\ncontroller = {{ bandwidth_mb_s = {bandwidth}, latency_ns = {latency}, \
+            "memory = {}{remark}\ncontroller = {{ bandwidth_mb_s = {bandwidth}, latency_ns = {latency}, \
              burst_latency_ns = {latency} }}  # {source}; burst assumed",
-            topology.memory(node).0
+            told.min(NODE_MEMORY_MAX)
         );
     }
 }
@@ -156,23 +210,13 @@ fn put_interconnect(text: &mut String, found: &Discovered) {
         }
     }
     text.push_str("]\ndistances = [\n");
-    for a in 0..nodes {
-        let row: Vec<String> = (0..nodes).map(|b| topology.distance(a, b).to_string()).collect();
-        let _ = writeln!(text, "  [{}],", row.join(", "));
-    }
+    put_rows(text, nodes, |a, b| distance(topology, a, b).to_string());
     text.push_str(
         "]\nlatency_ns = [                 # assumed: the holder's, in proportion to distance\n",
     );
-    for a in 0..nodes {
-        let row: Vec<String> = (0..nodes)
-            .map(|b| {
-                let distance = f64::from(topology.distance(a, b)) / LOCAL_DISTANCE;
-                let latency = controller(found, b).1 * distance;
-                if topology.has_memory(b) { latency } else { 0.0 }
-            })
-            .map(|latency| format!("{latency:.1}"))
-            .collect();
-        let _ = writeln!(text, "  [{}],", row.join(", "));
-    }
+    put_rows(text, nodes, |a, b| {
+        let latency = controller(found, b).1 * relative_distance(topology, a, b);
+        format!("{:.1}", if topology.has_memory(b) { latency } else { 0.0 })
+    });
     text.push_str("]\n");
 }

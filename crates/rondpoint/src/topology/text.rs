@@ -6,6 +6,9 @@ use rondpoint_core::{CpuSet, Topology};
 use rondpoint_linux::parse::cpulist;
 use rondpoint_linux::topology::Discovered;
 
+/// Notes that are shown; the others are counted.
+const NOTES: usize = 12;
+
 /// The whole machine.
 pub(super) fn text(found: &Discovered) -> String {
     let topology = &found.topology;
@@ -26,7 +29,19 @@ pub(super) fn text(found: &Discovered) -> String {
         let size = rondpoint_core::Bytes(cache.bytes);
         let _ = writeln!(text, "L{} {}: {size}{shared}", cache.level, cache.kind.to_lowercase());
     }
+    put_notes(&mut text, found);
     text
+}
+
+/// Each note is a line: the text of a file that it quotes may have several.
+fn put_notes(text: &mut String, found: &Discovered) {
+    for note in found.notes.iter().take(NOTES) {
+        let note = note.to_string();
+        let _ = writeln!(text, "note: {}", note.lines().collect::<Vec<_>>().join(" "));
+    }
+    if let Some(more @ 1..) = found.notes.len().checked_sub(NOTES) {
+        let _ = writeln!(text, "note: {more} more notes; `--json` has all of them.");
+    }
 }
 
 fn put_head(text: &mut String, found: &Discovered) {
