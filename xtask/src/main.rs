@@ -13,6 +13,7 @@ mod lab;
 mod progress;
 mod replay;
 mod setup;
+mod sim;
 mod test;
 mod tidy;
 mod watched;
@@ -45,6 +46,8 @@ enum Command {
     Dist(dist::Arguments),
     /// Run the benchmarks of every crate, or with `lab` the speed of the emulated machine
     Bench(bench::Arguments),
+    /// Run the simulator's swarm: random machines, programs and faults, and rules that must hold
+    Sim(sim::Arguments),
     /// Check what the boundaries forbid (a part of ./x test)
     Tidy,
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Dist(arguments) => dist::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Tidy => tidy::run(),
     };
     match result {

@@ -1,17 +1,20 @@
 //! The command line: what is compared on what, progress, and where the answer goes.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use serde::Serialize;
 
 use crate::catalogue;
 use crate::contender::Contender;
 use crate::parallel;
 use crate::report::{Comparison, Row};
-use crate::run::run;
+use crate::run::{record, run};
 use crate::sensors::{PMUS, Pmu};
+use crate::swarm::{self, Case, Ranges, Report};
 use crate::world::Scene;
 
 /// Seeds of one comparison at most.
@@ -22,11 +25,11 @@ const MOST_RUNS: u64 = 10_000;
 #[command(name = "rondpoint simulate", bin_name = "rondpoint simulate")]
 struct Arguments {
     /// Machine: a name, a file, or a line like "nodes=4 cpus=8 memory=16G"
-    #[arg(long, value_name = "M")]
-    machine: String,
+    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case"])]
+    machine: Option<String>,
     /// Programs: a name or a file; several joined by + run side by side
-    #[arg(long, value_name = "W[+W2…]")]
-    workload: String,
+    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case"])]
+    workload: Option<String>,
     /// What places them: first-touch, interleave, interleave-late, autonuma, numad, oracle, or a
     /// policy NAME[:PRESET], several at once joined by +
     #[arg(long, value_name = "P[,P2…]", value_delimiter = ',', default_value = "interleave,auto")]
@@ -43,6 +46,16 @@ struct Arguments {
     /// The kernel can copy pages to several nodes, as Carrefour's could
     #[arg(long)]
     replication: bool,
+    /// Write what the controller of one managed run or case saw and decided, for `rondpoint replay`
+    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    record: Option<PathBuf>,
+    /// Run N cases of the swarm, with seeds from --seed on: random machines, programs and faults,
+    /// and rules that must hold
+    #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "runs", "case"])]
+    swarm: Option<u64>,
+    /// Run one case of the swarm, and shrink it if it breaks a rule
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["machine", "workload", "policy", "runs"])]
+    case: Option<u64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,9 +66,10 @@ struct Arguments {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match answer(&arguments) {
-        Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            // Whoever reads has seen enough.
+        Ok((text, holds)) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) if holds => ExitCode::SUCCESS,
+            Ok(()) => ExitCode::FAILURE,
+            // The reader has seen enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => fail(&error.into()),
         },
@@ -68,12 +82,56 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn answer(arguments: &Arguments) -> Result<String> {
+/// What is printed, and whether all rules hold.
+fn answer(arguments: &Arguments) -> Result<(String, bool)> {
+    if let Some(cases) = arguments.swarm {
+        return swarm(arguments.seed, cases, arguments.json);
+    }
+    if let Some(seed) = arguments.case {
+        return one_case(seed, arguments.record.as_deref(), arguments.json);
+    }
     let comparison = compare(arguments)?;
-    Ok(match arguments.json {
-        true => serde_json::to_string_pretty(&comparison)? + "\n",
-        false => comparison.text(),
-    })
+    Ok((shown(arguments.json, &comparison, Comparison::text)?, true))
+}
+
+fn shown<T: Serialize>(json: bool, value: &T, text: fn(&T) -> String) -> Result<String> {
+    Ok(if json { serde_json::to_string_pretty(value)? + "\n" } else { text(value) })
+}
+
+fn swarm(first: u64, cases: u64, json: bool) -> Result<(String, bool)> {
+    let ranges = Ranges::frozen();
+    let seeds: Vec<u64> = (0..cases).map(|number| first.wrapping_add(number)).collect();
+    let progress = Progress::new(seeds.len());
+    let results = parallel::map(
+        &seeds,
+        |seed| {
+            let result = swarm::run(&Case::draw(*seed, &ranges));
+            if let Some(broken) = &result.broken {
+                eprintln!("seed {seed}: {}", broken.rule);
+            }
+            result
+        },
+        |done| progress.show(done),
+    );
+    progress.clear();
+    let report = Report::of(first, &results);
+    Ok((shown(json, &report, Report::text)?, report.broken.is_empty()))
+}
+
+fn one_case(seed: u64, trace: Option<&Path>, json: bool) -> Result<(String, bool)> {
+    let case = Case::draw(seed, &Ranges::frozen());
+    if let Some(path) = trace {
+        swarm::record(&case, path)?;
+    }
+    eprintln!("seed {seed}: {} on {}", case.policy, case.machine);
+    let result = swarm::run(&case);
+    let report = Report::of(seed, std::slice::from_ref(&result));
+    let mut text = shown(json, &report, Report::text)?;
+    if let Some(broken) = &result.broken {
+        let smaller = swarm::shrink(&case, broken.rule);
+        text += &format!("\nshrunk: {}\n", serde_json::to_string_pretty(&smaller)?);
+    }
+    Ok((text, result.broken.is_none()))
 }
 
 fn pmu(word: Option<&str>, scene_default: Pmu) -> Result<Pmu> {
@@ -87,8 +145,8 @@ fn pmu(word: Option<&str>, scene_default: Pmu) -> Result<Pmu> {
 }
 
 fn compare(arguments: &Arguments) -> Result<Comparison> {
-    let machine = catalogue::machine(&arguments.machine)?;
-    let workload = catalogue::workload(&arguments.workload)?;
+    let machine = catalogue::machine(arguments.machine.as_deref().unwrap_or_default())?;
+    let workload = catalogue::workload(arguments.workload.as_deref().unwrap_or_default())?;
     let pmu = pmu(arguments.pmu.as_deref(), Pmu::of(&machine))?;
     let mut contenders = vec![Contender::FirstTouch];
     for word in &arguments.policy {
@@ -101,6 +159,13 @@ fn compare(arguments: &Arguments) -> Result<Comparison> {
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
     let scene =
         Scene { machine, workload, pmu, replication: arguments.replication, truth: None, seed: 0 };
+    if let Some(path) = &arguments.record {
+        let ours = |one: &&Contender| matches!(one, Contender::Managed(_));
+        let Some(Contender::Managed(choices)) = contenders.iter().find(ours) else {
+            bail!("--record: expected a policy of ours in --policy");
+        };
+        record(&Scene { seed: arguments.seed, ..scene.clone() }, choices, path)?;
+    }
     let jobs: Vec<(&Contender, u64)> = contenders
         .iter()
         .flat_map(|contender| seeds.iter().map(move |seed| (contender, *seed)))

@@ -10,7 +10,8 @@ use rondpoint_core::plan::{Action, NodeMove, Outcome, PageCounts, PageMove, Samp
 use rondpoint_core::rest::Rest;
 use rondpoint_core::{Nanos, Observation, Pid, Plan};
 
-use crate::plant::Moved;
+use crate::faults::{Faults, PageFault};
+use crate::plant::{EPOCH, Moved};
 use crate::world::World;
 
 /// How much faster a page moves in a bulk of a whole process than one by one: what
@@ -29,23 +30,51 @@ pub(crate) struct SimHost {
     /// The run is given up at this time.
     limit: Nanos,
     next: Nanos,
+    pub(crate) faults: Option<Faults>,
 }
 
 impl SimHost {
     pub(crate) fn new(mut world: World, full_sampling: Option<u64>, limit: Nanos) -> Self {
         world.sensors.period = full_sampling;
-        Self { world, full_sampling, wanted: BTreeMap::new(), began: false, limit, next: Nanos(0) }
+        Self {
+            world,
+            full_sampling,
+            wanted: BTreeMap::new(),
+            began: false,
+            limit,
+            next: Nanos(0),
+            faults: None,
+        }
     }
 
     fn wait(&mut self, period: Nanos) -> bool {
-        self.next = (self.next + period).max(self.world.plant.now());
+        let now = self.world.plant.now();
+        let late = self.faults.as_mut().map_or(Nanos(0), |faults| faults.late(now, period));
+        self.next = (self.next + period + late).max(now);
         while self.world.plant.now() < self.next && !self.is_over() {
             self.world.pass();
+            self.end_early();
         }
         !self.is_over()
     }
 
-    fn is_over(&self) -> bool {
+    /// A process ends before its work is done.
+    fn end_early(&mut self) {
+        let now = self.world.plant.now();
+        if self.faults.as_mut().is_some_and(|faults| faults.exit(now, EPOCH)) {
+            self.world.plant.end_one();
+        }
+    }
+
+    fn look(&mut self, after_rest: bool) -> Observation {
+        let seen = self.world.sensors.observe(&self.world.plant, after_rest);
+        match &mut self.faults {
+            Some(faults) => faults.disturb(seen),
+            None => seen,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.world.plant.is_over() || self.world.plant.now() >= self.limit
     }
 
@@ -63,6 +92,10 @@ impl SimHost {
 
     fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
         let began = self.world.plant.now();
+        if let Some(errno) = self.faults.as_mut().and_then(|faults| faults.errno(began)) {
+            let result = StepResult::Refused { errno };
+            return Outcome { plan: plan.number, step, result, spent: Nanos(0), frozen: Nanos(0) };
+        }
         let mut frozen = 0.0;
         let mut spent = 0.0;
         let result = match &plan.steps[step].action {
@@ -129,8 +162,12 @@ impl SimHost {
             let Some(process) = world.plant.process_of(pid) else {
                 return if counts.moved > 0 { StepResult::Pages(counts) } else { StepResult::Gone };
             };
+            let now = world.plant.now();
+            let fault = self.faults.as_mut().and_then(|faults| faults.page(now));
             let result = match world.plant.locate(pid, page.address) {
                 None => Moved::Absent,
+                Some(_) if fault == Some(PageFault::NoMemory) => Moved::NoMemory,
+                Some(_) if fault == Some(PageFault::Busy) => Moved::Busy,
                 Some((group, place)) => {
                     let home = world.plant.groups[group].homes[place];
                     match home == page.from || home == page.to {
@@ -191,6 +228,7 @@ fn enter(counts: &mut PageCounts, result: Moved) {
         Moved::Elsewhere => &mut counts.elsewhere,
         Moved::Absent => &mut counts.absent,
         Moved::NoMemory => &mut counts.no_memory,
+        Moved::Busy => &mut counts.busy,
         Moved::Refused => &mut counts.failed,
     };
     *count += 1;
@@ -202,7 +240,7 @@ impl Host for SimHost {
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Infallible> {
         let goes_on = if self.began { self.wait(period) } else { true };
         self.began = true;
-        Ok(goes_on.then(|| self.world.sensors.observe(&self.world.plant, false)))
+        Ok(goes_on.then(|| self.look(false)))
     }
 
     fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
@@ -221,9 +259,8 @@ impl Host for SimHost {
                 break true;
             }
         };
-        let plant = &self.world.plant;
         // The registers are read once more before they count again.
-        let look = goes_on.then(|| self.world.sensors.observe(plant, true));
+        let look = goes_on.then(|| self.look(true));
         self.world.sensors.paused = false;
         Ok(look)
     }

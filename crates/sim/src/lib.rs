@@ -10,8 +10,10 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+mod checkers;
 pub mod cli;
 mod contender;
+mod faults;
 mod host;
 mod oracle;
 mod parallel;
@@ -20,6 +22,7 @@ mod report;
 mod rivals;
 mod run;
 mod sensors;
+mod swarm;
 mod workload;
 mod world;
 

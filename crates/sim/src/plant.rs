@@ -7,6 +7,7 @@
 mod act;
 mod build;
 mod cache;
+mod chance;
 mod counts;
 mod memory;
 mod need;
@@ -17,8 +18,9 @@ mod solve;
 mod tests;
 mod truth;
 
+use rondpoint_core::observation::Exemption;
 use rondpoint_core::units::Nanos;
-use rondpoint_core::{CpuSet, Matrix, Pid, Random, Tid, Topology};
+use rondpoint_core::{CpuSet, Matrix, NodeSet, Pid, Random, Tid, Topology};
 use rondpoint_machine::Machine;
 use std::collections::BTreeMap;
 
@@ -79,6 +81,10 @@ pub(crate) struct Process {
     pub(crate) moved_by_kernel: u64,
     /// Page faults after the first touch: hint faults and collapses of copies.
     pub(crate) faults: u64,
+    /// Nodes of its cpuset; `None` = all.
+    pub(crate) allowed_nodes: Option<NodeSet>,
+    /// Why nobody may touch it.
+    pub(crate) exempt: Option<Exemption>,
     pub(crate) counts: counts::ProcessCounts,
 }
 
@@ -128,6 +134,7 @@ pub(crate) struct Plant {
     pub(crate) truth: Truth,
     first_place: FirstPlace,
     pub(crate) random: Random,
+    chances: chance::Chances,
     pub(crate) now: Nanos,
     pub(crate) processes: Vec<Process>,
     pub(crate) threads: Vec<Thread>,
@@ -210,6 +217,30 @@ impl Plant {
             }
             threads.iter_mut().for_each(|thread| thread.finished |= thread.done >= process.work);
         }
+    }
+
+    /// Ends the running process with the most threads before its work is done.
+    pub(crate) fn end_one(&mut self) {
+        let running = self.processes.iter().enumerate().filter(|(_, process)| process.runs());
+        let victim = running.max_by_key(|(_, process)| process.threads.len()).map(|(one, _)| one);
+        if let Some(victim) = victim {
+            for thread in self.processes[victim].threads.clone() {
+                self.threads[thread].finished = true;
+                self.threads[thread].active = false;
+            }
+            self.end_programs();
+        }
+    }
+
+    /// Confines a process to nodes before it starts, as a cpuset does.
+    pub(crate) fn confine(&mut self, process: usize, nodes: &NodeSet) {
+        let cpus: CpuSet =
+            nodes.iter().flat_map(|node| self.topology.cpus_of_node(node).iter()).collect();
+        for thread in self.processes[process].threads.clone() {
+            self.threads[thread].allowed = cpus.clone();
+            self.threads[thread].mask = cpus.clone();
+        }
+        self.processes[process].allowed_nodes = Some(nodes.clone());
     }
 
     fn end_programs(&mut self) {

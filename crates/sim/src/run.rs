@@ -1,10 +1,13 @@
 //! One run: a scene and a contender in, times and sums out.
 
+use std::fs::File;
+use std::path::Path;
+
 use rondpoint_core::controller::{Controller, Settings};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::host;
+use rondpoint_core::host::{self, Witness};
 use rondpoint_core::{Nanos, Policy};
-use rondpoint_trace::{PolicyChoice, TraceError};
+use rondpoint_trace::{Header, PolicyChoice, Recorder, TraceError, Writer};
 use serde::Serialize;
 
 use crate::contender::Contender;
@@ -78,7 +81,7 @@ pub fn run(scene: &Scene, contender: &Contender) -> Result<Outcome, TraceError> 
         Contender::AutoNuma => unmanaged(scene, place, balancing()),
         Contender::Numad => unmanaged(scene, place, Rival::Numad(Numad::new())),
         Contender::Oracle => oracle::best(scene),
-        Contender::Managed(choices) => managed(scene, choices)?,
+        Contender::Managed(choices) => managed(scene, choices, &mut ())?,
     })
 }
 
@@ -103,22 +106,62 @@ fn unmanaged(scene: &Scene, place: FirstPlace, rival: Rival) -> Outcome {
 }
 
 /// The controller of a run: as `rondpoint run` makes it.
-pub(crate) fn controller(
-    scene: &Scene,
-    choices: &[PolicyChoice],
-) -> Result<Controller, TraceError> {
+fn controller(scene: &Scene, choices: &[PolicyChoice]) -> Result<Controller, TraceError> {
     let policies: Result<Vec<Box<dyn Policy>>, TraceError> =
         choices.iter().map(PolicyChoice::make).collect();
     let settings = Settings { seed: scene.seed, guard: GuardSettings::acting() };
     Ok(Controller::new(scene.machine.topology(), policies?, settings))
 }
 
-fn managed(scene: &Scene, choices: &[PolicyChoice]) -> Result<Outcome, TraceError> {
+/// Runs a scene under policies and writes a trace of it.
+///
+/// # Errors
+/// The file cannot be written, or a policy does not exist.
+pub(crate) fn record(
+    scene: &Scene,
+    choices: &[PolicyChoice],
+    path: &Path,
+) -> Result<(), TraceError> {
+    let mut recorder = recorder(scene, choices, path)?;
+    managed(scene, choices, &mut recorder)?;
+    recorder.finish().map(|_| ())
+}
+
+/// A trace of a scene that has only its header.
+pub(crate) fn recorder(
+    scene: &Scene,
+    choices: &[PolicyChoice],
+    path: &Path,
+) -> Result<Recorder, TraceError> {
+    let header = Header {
+        written_by: format!("rondpoint-sim {}", env!("CARGO_PKG_VERSION")),
+        unix_s: None,
+        host: Some(scene.machine.name.clone()),
+        command: vec!["simulated".to_string(), scene.workload.name.clone()],
+        policies: choices.to_vec(),
+        seed: scene.seed,
+        guard: GuardSettings::acting(),
+        topology: scene.machine.topology(),
+        notes: vec!["simulated".to_string()],
+    };
+    let file = File::create(path).map_err(|source| TraceError::File {
+        path: path.to_path_buf(),
+        attempted: "write",
+        source,
+    })?;
+    Ok(Recorder::new(Writer::new(file, path, &header)?))
+}
+
+fn managed(
+    scene: &Scene,
+    choices: &[PolicyChoice],
+    witness: &mut impl Witness,
+) -> Result<Outcome, TraceError> {
     let mut controller = controller(scene, choices)?;
     // Without a PMU the manager lives on the hint faults of the kernel's balancing.
     let rival = if scene.pmu == Pmu::None { balancing() } else { Rival::Nothing };
     let world = World::new(scene, FirstPlace::Touch, rival);
     let mut host = SimHost::new(world, controller.full_sampling(), limit(scene));
-    let Ok(()) = host::run(&mut host, &mut controller, &mut ());
+    let Ok(()) = host::run(&mut host, &mut controller, witness);
     Ok(Outcome::of(&host.world.plant))
 }

@@ -172,8 +172,8 @@ impl Sensors {
             shared: Vec::new(),
             replicas: self.replication.then(|| replicas.collect()),
             progress: None,
-            allowed_nodes: None,
-            exempt: None,
+            allowed_nodes: process.allowed_nodes.clone(),
+            exempt: process.exempt,
             pages_moved_by_others: Some(process.moved_by_kernel),
         }
     }

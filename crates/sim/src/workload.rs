@@ -7,7 +7,7 @@ mod check;
 use std::path::Path;
 
 use rondpoint_input::Budget;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use check::check;
 
@@ -60,7 +60,7 @@ pub enum WorkloadError {
 }
 
 /// Programs that run together.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// Short name, also the stem of its file.
@@ -72,7 +72,7 @@ pub struct Workload {
 }
 
 /// One program.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     /// Its name in reports.
@@ -114,7 +114,7 @@ pub struct Program {
 }
 
 /// How threads wait for each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Waits {
     /// Each thread has its own share of the work.
@@ -127,7 +127,7 @@ pub enum Waits {
 }
 
 /// A part of a program's memory whose pages are used alike.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
     /// MiB of each thread for `used = "own"` and `"next"`, else of the process.
@@ -147,7 +147,7 @@ pub struct Region {
 }
 
 /// Which thread touches a page first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Touched {
     /// The first thread of the process.
@@ -157,7 +157,7 @@ pub enum Touched {
 }
 
 /// Which threads use a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Used {
     /// All threads alike.
@@ -169,7 +169,7 @@ pub enum Used {
 }
 
 /// A change of behaviour.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
     /// Share of the work done at which it begins.

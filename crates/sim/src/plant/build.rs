@@ -5,6 +5,7 @@ use rondpoint_core::{Matrix, Pid, Random, Tid};
 use rondpoint_machine::Machine;
 use std::collections::BTreeMap;
 
+use super::chance::Chances;
 use super::counts::{ProcessCounts, ThreadCounts, Totals};
 use super::memory::Group;
 use super::queues::Queues;
@@ -37,6 +38,7 @@ impl Plant {
             truth,
             first_place,
             random: Random::new(seed),
+            chances: Chances::new(seed),
             now: Nanos(0),
             processes: Vec::new(),
             threads: Vec::new(),
@@ -92,6 +94,8 @@ impl Plant {
             ended: None,
             moved_by_kernel: 0,
             faults: 0,
+            allowed_nodes: None,
+            exempt: None,
             counts: ProcessCounts::new(nodes),
         });
     }
@@ -162,7 +166,7 @@ impl Plant {
         for (region, parts) in process.program.regions.iter().zip(&process.groups) {
             for (part, &group) in parts.iter().enumerate() {
                 let nodes = match (self.first_place, region.touched, region.used) {
-                    (FirstPlace::Interleave, ..) => self.topology.memory_nodes().iter().collect(),
+                    (FirstPlace::Interleave, ..) => self.nodes_for(index),
                     (_, Touched::First, _) => vec![self.near(index, 0)],
                     (_, Touched::Own, Used::All) => {
                         (0..count).map(|number| self.near(index, number)).collect()
@@ -183,6 +187,13 @@ impl Plant {
                 self.put(group, page, nodes[place]);
             }
         }
+    }
+
+    /// Nodes from which a process may have memory.
+    fn nodes_for(&self, process: usize) -> Vec<usize> {
+        let all = self.topology.memory_nodes();
+        let own = self.processes[process].allowed_nodes.as_ref();
+        own.map_or(all.clone(), |own| own.intersection(&all)).iter().collect()
     }
 
     /// The node with memory nearest to a thread of a process.

@@ -37,6 +37,7 @@ pub(crate) enum Moved {
     Elsewhere,
     Absent,
     NoMemory,
+    Busy,
     Refused,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cache::Resident;
+use super::chance::Purpose;
 use super::{EPOCH, Plant, Process};
 use crate::workload::Waits;
 
@@ -40,12 +41,13 @@ type Circle = BTreeMap<usize, u32>;
 
 impl Plant {
     /// What each active thread needs.
-    pub(super) fn needs(&mut self) -> Vec<Running> {
+    pub(super) fn needs(&self) -> Vec<Running> {
         let loads = self.loads();
         let bursts: Vec<f64> = (0..self.processes.len())
             .map(|index| {
                 let burst = self.processes[index].program.burst;
-                1.0 + burst * (2.0 * self.random.unit() - 1.0)
+                let chance = self.chances.of(Purpose::Burst, self.now, index);
+                1.0 + burst * (2.0 * chance - 1.0)
             })
             .collect();
         let cores = self.cores(&loads);

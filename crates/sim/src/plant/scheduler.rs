@@ -1,6 +1,7 @@
 //! The kernel's scheduler: spreads threads over the CPUs of their masks, and moves some without
 //! need.
 
+use super::chance::Purpose;
 use super::{EPOCH, Plant};
 
 impl Plant {
@@ -16,7 +17,8 @@ impl Plant {
     pub(super) fn fork(&mut self, threads: std::ops::Range<usize>) {
         let mut loads = self.loads();
         let nodes = self.topology.node_count();
-        let first = self.random.below(nodes);
+        let first = self.chances.of(Purpose::Start, self.now, threads.start);
+        let first = (first * nodes as f64) as usize;
         let mut by_node = vec![0.0; nodes];
         for (cpu, load) in loads.iter().enumerate() {
             by_node[self.topology.node_of_cpu(cpu)] += f64::from(*load);
@@ -50,7 +52,7 @@ impl Plant {
             }
             let here = thread.cpu;
             let outside = !thread.mask.contains(here);
-            let wanders = idle && self.random.unit() < wander;
+            let wanders = idle && self.chances.of(Purpose::Wander, self.now, index) < wander;
             if !outside && loads[here] < 2 && !wanders {
                 continue;
             }

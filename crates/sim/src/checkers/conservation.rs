@@ -1,0 +1,56 @@
+//! Threads and pages are neither lost nor doubled, and threads run where they may.
+
+use rondpoint_core::units::PAGE_BYTES;
+
+use super::{Broken, Checker, View};
+use crate::plant::Plant;
+
+pub(crate) struct Conservation {
+    memory: u64,
+    threads: usize,
+}
+
+impl Conservation {
+    pub(crate) fn new(plant: &Plant) -> Self {
+        let memory = plant.machine.nodes.iter().map(|node| node.memory_bytes / PAGE_BYTES).sum();
+        Self { memory, threads: plant.threads.len() }
+    }
+
+    /// Looks at a plant.
+    pub(crate) fn check_plant(&self, plant: &Plant) -> Result<(), Broken> {
+        let broken = |what| Err(Broken::new("conservation", what));
+        let copies = plant.topology.controllers().len() as u64;
+        let resident: u64 = plant
+            .groups
+            .iter()
+            .filter(|group| plant.processes[group.process].runs())
+            .map(|group| group.counts.iter().sum::<u64>() + group.copied * copies)
+            .sum();
+        let all = resident + plant.free_pages.iter().sum::<u64>();
+        if all != self.memory {
+            return broken(format!("{all} pages, expected {}", self.memory));
+        }
+        if plant.threads.len() != self.threads {
+            return broken(format!("{} threads, expected {}", plant.threads.len(), self.threads));
+        }
+        for thread in plant.threads.iter().filter(|thread| thread.active) {
+            if !thread.mask.is_subset(&thread.allowed) {
+                let (mask, allowed) = (&thread.mask, &thread.allowed);
+                return broken(format!("thread {}: mask {mask}, allowed {allowed}", thread.tid));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Checker for Conservation {
+    fn check(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        let outcomes = view.outcomes.len();
+        let steps = view.step.plan.steps.len();
+        if outcomes != steps {
+            let what = format!("{outcomes} outcomes of {steps} steps");
+            return Err(Broken::new("conservation", what));
+        }
+        self.check_plant(view.plant)
+    }
+}

@@ -1,0 +1,38 @@
+//! Chances that two runs of one seed share, whatever is managed differently in them.
+//!
+//! A chance is a function of the seed, its purpose, the time and the subject. A generator in
+//! sequence would give every later chance another value as soon as one run draws once more, and two
+//! placements would then be compared with different luck.
+
+use rondpoint_core::{Nanos, Random};
+
+/// What a chance decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Demand of a process in an epoch.
+    Burst = 1,
+    /// Whether the kernel moves a thread without need.
+    Wander = 2,
+    /// The node on which a process begins.
+    Start = 3,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Chances {
+    seed: u64,
+}
+
+impl Chances {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// A number in `0.0..1.0`.
+    pub(super) fn of(&self, purpose: Purpose, now: Nanos, subject: usize) -> f64 {
+        let mut random = Random::new(self.seed);
+        for part in [purpose as u64, now.0, subject as u64] {
+            random = Random::new(random.next_u64() ^ part);
+        }
+        random.unit()
+    }
+}

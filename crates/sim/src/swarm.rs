@@ -1,0 +1,320 @@
+//! The seeded swarm: machine, programs, sensors, faults and policy from one seed; rules checked in
+//! every step, then rest and no harm.
+//!
+//! While faults strike, nothing may break (safety). When they stop, the plan must become empty
+//! (liveness). Without faults, no program may end up slower than under first touch by more than
+//! noise (no harm). A seed alone repeats its case.
+
+mod case;
+mod ranges;
+mod shrink;
+
+use std::path::Path;
+
+use rondpoint_core::controller::{Controller, Input, Settings};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::host::{Host as _, Witness};
+use rondpoint_core::plan::{Action, Outcome};
+use rondpoint_core::{Nanos, Policy};
+use rondpoint_trace::{Decision, PolicyChoice, TraceError};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::checkers::{self, Broken, Conservation, View};
+use crate::faults::Faults;
+use crate::host::SimHost;
+use crate::plant::{FirstPlace, Plant};
+use crate::rivals::{Balancing, Rival};
+use crate::sensors::Pmu;
+use crate::world::World;
+pub(crate) use case::Case;
+pub(crate) use ranges::Ranges;
+pub(crate) use shrink::shrink;
+
+/// After faults stop, a steady world must be left alone for so long at a stretch.
+const QUIET: Nanos = Nanos::from_secs(10);
+/// A speed below this, against first touch, is harm: the goal for the worst of 10,000 seeds.
+pub(crate) const HARM: f64 = 0.95;
+
+/// What came of a case.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Result {
+    pub(crate) seed: u64,
+    pub(crate) policy: String,
+    /// Work done against first touch in the same time, without faults: the geometric mean over
+    /// processes.
+    pub(crate) speed: Option<f64>,
+    pub(crate) broken: Option<Broken>,
+    /// Steps of the controller.
+    pub(crate) steps: u64,
+    /// Of all plans, in order.
+    pub(crate) digest: String,
+}
+
+/// Runs a case and checks everything about it.
+pub(crate) fn run(case: &Case) -> Result {
+    let mut managed = managed(case, &mut ());
+    let mut speed = None;
+    if case.faults.is_none() && managed.broken.is_none() {
+        let base = first_touch(case);
+        speed = against(&managed.work, &base);
+        if let Some(speed) = speed.filter(|speed| *speed < HARM) {
+            let what = format!("{speed:.3} of first touch's work, expected {HARM} or more");
+            managed.broken = Some(Broken::new("no harm", what));
+        }
+    }
+    Result {
+        seed: case.seed,
+        policy: case.policy.clone(),
+        speed,
+        broken: managed.broken,
+        steps: managed.steps,
+        digest: managed.digest,
+    }
+}
+
+/// Runs a case and writes a trace of it.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn record(case: &Case, path: &Path) -> std::result::Result<(), TraceError> {
+    let choices = [PolicyChoice::parse(&case.policy)];
+    let mut recorder = crate::run::recorder(&case.scene(), &choices, path)?;
+    managed(case, &mut recorder);
+    recorder.finish().map(|_| ())
+}
+
+fn against(own: &[f64], base: &[f64]) -> Option<f64> {
+    let both = own.iter().zip(base).filter(|(_, base)| **base > 0.0);
+    let logs: Vec<f64> = both.map(|(own, base)| (own / base).max(1e-9).ln()).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+struct Managed {
+    work: Vec<f64>,
+    broken: Option<Broken>,
+    steps: u64,
+    digest: String,
+}
+
+fn end(case: &Case) -> Nanos {
+    Nanos((case.seconds * 1e9) as u64)
+}
+
+fn balancing(case: &Case) -> Rival {
+    match case.scene().pmu {
+        Pmu::None => Rival::Balancing(Box::new(Balancing::new())),
+        _ => Rival::Nothing,
+    }
+}
+
+/// Instructions done by each process.
+fn work(plant: &Plant) -> Vec<f64> {
+    let done = |process: &crate::plant::Process| {
+        plant.threads[process.threads.clone()].iter().map(|thread| thread.done).sum()
+    };
+    plant.processes.iter().map(done).collect()
+}
+
+fn first_touch(case: &Case) -> Vec<f64> {
+    let mut world = World::new(&case.scene(), FirstPlace::Touch, balancing(case));
+    case.confine(&mut world.plant);
+    while world.plant.now() < end(case) {
+        world.pass();
+    }
+    work(&world.plant)
+}
+
+fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
+    let mut world = World::new(&case.scene(), FirstPlace::Touch, balancing(case));
+    case.confine(&mut world.plant);
+    let settings = GuardSettings::acting();
+    let policy: Box<dyn Policy> =
+        PolicyChoice::parse(&case.policy).make().expect("the ranges name policies that there are");
+    let seeded = Settings { seed: case.seed, guard: settings.clone() };
+    let mut controller = Controller::new(world.plant.topology.clone(), vec![policy], seeded);
+    let mut checkers = checkers::all(&world.plant, &settings);
+    let conservation = Conservation::new(&world.plant);
+    let mut host = SimHost::new(world, controller.full_sampling(), end(case));
+    let until = Nanos((case.faults_until_s * 1e9) as u64);
+    host.faults = case.faults.map(|rates| Faults::new(rates, until, case.seed ^ 0xfa17));
+    let mut hash = Sha256::new();
+    let mut broken = None;
+    let mut steps = 0;
+    let mut rest = Rests::new(case);
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    while broken.is_none() {
+        let period = controller.period();
+        let Ok(seen) = match controller.take_rest() {
+            Some(rest) => host.rest(rest, period),
+            None => host.observe(period),
+        };
+        let Some(observation) = seen else { break };
+        let seen = observation.clone();
+        let input = Input { observation, outcomes };
+        witness.input(&input);
+        let step = controller.step(input);
+        hash.update(Decision::from(&step).json().to_string());
+        let at = host.world.plant.now();
+        let Ok(results) = host.apply(&step);
+        witness.step(&step, &results);
+        outcomes = results;
+        steps += 1;
+        rest.learn(at, step.plan.acts());
+        let view = View { seen: &seen, step: &step, outcomes: &outcomes, plant: &host.world.plant };
+        broken = checkers.iter_mut().find_map(|checker| checker.check(&view).err());
+    }
+    let plant = &mut host.world.plant;
+    let work = work(plant);
+    broken = broken.or_else(|| rest.check(end(case)).err());
+    broken = broken.or_else(|| restore(plant, &controller).err());
+    broken = broken.or_else(|| conservation.check_plant(plant).err());
+    let digest = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Managed { work, broken, steps, digest }
+}
+
+/// The ledger gives every thread the mask that it had.
+fn restore(plant: &mut Plant, controller: &Controller) -> std::result::Result<(), Broken> {
+    for action in controller.ledger().restore() {
+        if let Action::SetAffinity { pid, tid, cpus, via } = action {
+            // A thread that has ended needs no mask.
+            let _ = plant.set_mask((pid, tid), &cpus, via);
+        }
+    }
+    for thread in plant.threads.iter().filter(|thread| !thread.finished) {
+        if thread.mask != thread.allowed {
+            let (tid, mask, first) = (thread.tid, &thread.mask, &thread.allowed);
+            let what = format!("thread {tid}: mask {mask} after undoing, at first {first}");
+            return Err(Broken::new("undo", what));
+        }
+    }
+    Ok(())
+}
+
+/// How long the plan was empty after faults stopped.
+struct Rests {
+    steady: bool,
+    since: Nanos,
+    longest: Nanos,
+}
+
+impl Rests {
+    fn new(case: &Case) -> Self {
+        let faults = if case.faults.is_some() { case.faults_until_s } else { 0.0 };
+        let starts = case.programs.iter().map(|program| program.start_s).fold(0.0, f64::max);
+        let since = Nanos((faults.max(starts) * 1e9) as u64);
+        Self { steady: case.is_steady(), since, longest: Nanos(0) }
+    }
+
+    fn learn(&mut self, at: Nanos, acts: bool) {
+        self.longest = self.longest.max(at.since(self.since));
+        if acts {
+            self.since = self.since.max(at);
+        }
+    }
+
+    fn check(mut self, end: Nanos) -> std::result::Result<(), Broken> {
+        self.longest = self.longest.max(end.since(self.since));
+        if self.steady && self.longest < QUIET {
+            let what = format!(
+                "never left alone for {QUIET} after faults stopped, only for {}",
+                self.longest
+            );
+            return Err(Broken::new("convergence", what));
+        }
+        Ok(())
+    }
+}
+
+/// A report over many cases.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    pub(crate) kind: &'static str,
+    /// Digest of the generator's ranges.
+    pub(crate) ranges: String,
+    pub(crate) first_seed: u64,
+    pub(crate) cases: usize,
+    pub(crate) steps: u64,
+    /// Cases that broke a rule.
+    pub(crate) broken: Vec<Result>,
+    /// Of the cases without faults: share of first touch's work at the worst, the 99.9th and 99th
+    /// percentile of loss, the median, and the best.
+    pub(crate) speeds: Option<Speeds>,
+    /// The ten worst.
+    pub(crate) worst: Vec<Result>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Speeds {
+    pub(crate) worst: f64,
+    pub(crate) worst_of_1000: f64,
+    pub(crate) worst_of_100: f64,
+    pub(crate) median: f64,
+    pub(crate) best: f64,
+}
+
+impl Report {
+    pub(crate) fn of(first_seed: u64, results: &[Result]) -> Self {
+        let mut compared: Vec<&Result> = results.iter().filter(|one| one.speed.is_some()).collect();
+        compared.sort_by(|a, b| a.speed.unwrap_or(0.0).total_cmp(&b.speed.unwrap_or(0.0)));
+        let at = |share: f64| {
+            let place = (compared.len() as f64 * share) as usize;
+            compared.get(place.min(compared.len().saturating_sub(1))).and_then(|one| one.speed)
+        };
+        let speeds = || {
+            Some(Speeds {
+                worst: at(0.0)?,
+                worst_of_1000: at(0.001)?,
+                worst_of_100: at(0.01)?,
+                median: at(0.5)?,
+                best: at(1.0)?,
+            })
+        };
+        Self {
+            kind: "simulated",
+            ranges: Ranges::digest(),
+            first_seed,
+            cases: results.len(),
+            steps: results.iter().map(|one| one.steps).sum(),
+            broken: results.iter().filter(|one| one.broken.is_some()).cloned().collect(),
+            speeds: speeds(),
+            worst: compared.into_iter().take(10).cloned().collect(),
+        }
+    }
+
+    /// The report for people; the first failing seed is its first line.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        for one in &self.broken {
+            let Some(broken) = &one.broken else { continue };
+            text +=
+                &format!("seed {} ({}): {}: {}\n", one.seed, one.policy, broken.rule, broken.what);
+        }
+        if !self.broken.is_empty() {
+            text += "rondpoint simulate --case SEED repeats a case and shrinks it\n\n";
+        }
+        text += &format!(
+            "{} cases from seed {}, {} steps; ranges {}; {} broke a rule (simulated)\n",
+            self.cases,
+            self.first_seed,
+            self.steps,
+            self.ranges,
+            self.broken.len()
+        );
+        if let Some(speeds) = &self.speeds {
+            text += &format!(
+                "work against first touch without faults: worst {:.3}, worst of 1,000 {:.3}, of 100 \
+                 {:.3}, median {:.3}, best {:.2}\n",
+                speeds.worst, speeds.worst_of_1000, speeds.worst_of_100, speeds.median, speeds.best
+            );
+            for one in &self.worst {
+                let speed = one.speed.unwrap_or(0.0);
+                text += &format!("  seed {:<6} {:<18} {speed:.3}\n", one.seed, one.policy);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

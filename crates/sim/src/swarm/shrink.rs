@@ -1,0 +1,105 @@
+//! Makes a failing case smaller while it breaks the same rule.
+
+use super::{Case, run};
+use crate::faults::Rates;
+
+/// Runs at most: shrinking is for people who wait.
+const MOST_RUNS: usize = 60;
+
+/// The smallest case found that breaks the same rule.
+pub(crate) fn shrink(case: &Case, rule: &str) -> Case {
+    smallest(case, |smaller| run(smaller).broken.is_some_and(|broken| broken.rule == rule))
+}
+
+/// The smallest case found that still fails.
+pub(super) fn smallest(case: &Case, fails: impl Fn(&Case) -> bool) -> Case {
+    let mut best = case.clone();
+    let mut runs = 0;
+    loop {
+        let smaller = candidates(&best).into_iter().find(|smaller| {
+            runs += 1;
+            runs <= MOST_RUNS && fails(smaller)
+        });
+        match smaller {
+            Some(smaller) => best = smaller,
+            None => return best,
+        }
+    }
+}
+
+/// Simpler cases, the simplest first.
+fn candidates(case: &Case) -> Vec<Case> {
+    let mut all = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Case)| {
+        let mut smaller = case.clone();
+        change(&mut smaller);
+        all.push(smaller);
+    };
+    if case.programs.len() > 1 {
+        (0..case.programs.len()).for_each(|program| {
+            add(&|case| drop_program(case, program));
+        });
+    }
+    for program in 0..case.programs.len() {
+        if case.programs[program].instances > 1 {
+            add(&|case| case.programs[program].instances = 1);
+        }
+        if case.programs[program].threads > 2 {
+            add(&|case| case.programs[program].threads /= 2);
+        }
+        if case.programs[program].regions.len() > 1 {
+            add(&|case| {
+                case.programs[program].regions.truncate(1);
+                case.programs[program].regions[0].share = 1.0;
+            });
+        }
+        if case.programs[program].transfers_per_kilo > 0.0 {
+            add(&|case| case.programs[program].transfers_per_kilo = 0.0);
+        }
+        if case.programs[program].burst > 0.0 {
+            add(&|case| case.programs[program].burst = 0.0);
+        }
+    }
+    if case.limits.iter().any(|limit| *limit != (0, false)) {
+        add(&|case| case.limits.iter_mut().for_each(|limit| *limit = (0, false)));
+    }
+    if let Some(rates) = case.faults {
+        add(&|case| case.faults = None);
+        for one in FAULTS {
+            let mut without = rates;
+            *one(&mut without) = 0.0;
+            if without != rates {
+                add(&|case| case.faults = Some(without));
+            }
+        }
+    }
+    if case.seconds > case.faults_until_s + 20.0 {
+        add(&|case| case.seconds = case.seconds.midpoint(case.faults_until_s + 15.0));
+    }
+    all
+}
+
+type Fault = fn(&mut Rates) -> &mut f64;
+
+const FAULTS: [Fault; 10] = [
+    |rates| &mut rates.refused,
+    |rates| &mut rates.busy,
+    |rates| &mut rates.no_memory,
+    |rates| &mut rates.stale,
+    |rates| &mut rates.wrapped,
+    |rates| &mut rates.missing,
+    |rates| &mut rates.lost,
+    |rates| &mut rates.late,
+    |rates| &mut rates.jump,
+    |rates| &mut rates.exits,
+];
+
+/// Takes a program out, and the limits of its processes.
+fn drop_program(case: &mut Case, program: usize) {
+    let before: u32 = case.programs[..program].iter().map(|one| one.instances).sum();
+    let own = case.programs[program].instances as usize;
+    let first = (before as usize).min(case.limits.len());
+    let last = (first + own).min(case.limits.len());
+    case.limits.drain(first..last);
+    case.programs.remove(program);
+}

@@ -1,0 +1,81 @@
+//! A slice of the swarm, and that its checkers can fail.
+
+use super::*;
+use crate::workload::Waits;
+
+/// Short cases: an unoptimised core decides in these tests.
+fn short(seed: u64) -> Case {
+    let mut case = Case::draw(seed, &Ranges::frozen());
+    case.seconds = 12.0;
+    case.faults_until_s = 4.0;
+    case
+}
+
+#[test]
+fn a_slice_of_the_swarm_breaks_no_rule() {
+    for seed in 0..8 {
+        let case = short(seed);
+        // What needs time, rest and no harm, is for `./x sim`.
+        let late = ["no harm", "convergence"];
+        let broken = run(&case).broken.filter(|broken| !late.contains(&broken.rule));
+        assert_eq!(broken, None, "seed {seed}: {case:#?}");
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_case_and_the_same_plans() {
+    let one = run(&short(3));
+    let again = run(&short(3));
+    assert_eq!((&one.digest, one.speed), (&again.digest, again.speed));
+    assert_ne!(run(&short(4)).digest, again.digest);
+}
+
+#[test]
+fn the_ranges_can_be_read_and_have_a_digest() {
+    let ranges = Ranges::frozen();
+    assert_eq!(Ranges::digest().len(), 12);
+    for seed in 0..200 {
+        let case = Case::draw(seed, &ranges);
+        let scene = case.scene();
+        assert!(scene.machine.cpu_count() > 0);
+        assert!(case.programs.iter().all(|program| program.threads > 0));
+        assert!(case.programs.iter().any(|program| program.waits != Waits::Sleep) || seed > 0);
+    }
+}
+
+#[test]
+fn a_case_shrinks_until_nothing_smaller_fails() {
+    let ranges = Ranges::frozen();
+    let large = |case: &Case| case.programs.len() > 1 && case.programs[1].threads > 7;
+    let case = (0..1000).map(|seed| Case::draw(seed, &ranges)).find(large).expect("a large case");
+    let fails = |case: &Case| case.programs.iter().any(|program| program.threads > 3);
+    let smaller = shrink::smallest(&case, fails);
+    assert_eq!((smaller.programs.len(), smaller.programs[0].regions.len()), (1, 1));
+    assert!((4..8).contains(&smaller.programs[0].threads), "{smaller:#?}");
+    assert_eq!(smaller.faults, None);
+}
+
+#[test]
+fn a_mask_that_no_ledger_knows_breaks_the_undo_rule() {
+    let case = short(1);
+    let mut world = World::new(&case.scene(), FirstPlace::Touch, Rival::Nothing);
+    world.pass();
+    let settings = Settings::default();
+    let controller = Controller::new(world.plant.topology.clone(), Vec::new(), settings);
+    assert_eq!(restore(&mut world.plant, &controller), Ok(()));
+    world.plant.threads[0].mask = rondpoint_core::CpuSet::new();
+    let broken = restore(&mut world.plant, &controller).expect_err("a mask is off");
+    assert_eq!(broken.rule, "undo");
+}
+
+#[test]
+fn a_lost_page_breaks_the_conservation_rule() {
+    let case = short(1);
+    let mut world = World::new(&case.scene(), FirstPlace::Touch, Rival::Nothing);
+    let conservation = Conservation::new(&world.plant);
+    world.pass();
+    assert_eq!(conservation.check_plant(&world.plant), Ok(()));
+    world.plant.free_pages[0] -= 1;
+    let broken = conservation.check_plant(&world.plant).expect_err("a page is lost");
+    assert_eq!(broken.rule, "conservation");
+}

@@ -1,0 +1,38 @@
+//! `./x sim`: the simulator's swarm, from one seed on.
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cargo;
+
+/// What `./x sim` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Cases, each drawn from a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    from: u64,
+    /// Repeat the case of one seed, and shrink it if it breaks a rule
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    case: Option<u64>,
+}
+
+/// Builds the simulator and runs the swarm.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut command = cargo::command();
+    command.args(["run", "--quiet", "--release", "--package", "rondpoint-sim", "--"]);
+    match arguments.case {
+        Some(seed) => command.args(["--case", &seed.to_string()]),
+        None => command.args([
+            "--swarm",
+            &arguments.seeds.to_string(),
+            "--seed",
+            &arguments.from.to_string(),
+        ]),
+    };
+    if !command.status().context("cargo: cannot run")?.success() {
+        bail!("a case broke a rule");
+    }
+    Ok(())
+}
