@@ -12,9 +12,9 @@
 
 #![allow(unsafe_code, reason = "a version is shared without a lock while it is pinned")]
 
-use std::array;
 use std::ops::Deref;
 use std::sync::PoisonError;
+use std::{array, mem};
 
 use super::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, UnsafeCell};
 
@@ -74,6 +74,15 @@ impl<T> Generations<T> {
         }
     }
 
+    /// Ends a pin that was kept as numbers.
+    ///
+    /// # Safety
+    /// The parts came from a pin of this object, are given back once, and nothing reads the version
+    /// by them any more.
+    pub(crate) unsafe fn unpin(&self, [lane, slot]: [usize; 2]) {
+        drop(Pinned { generations: self, lane, slot });
+    }
+
     /// Makes this version current.
     ///
     /// # Errors
@@ -125,6 +134,15 @@ pub(crate) struct Pinned<'a, T> {
     generations: &'a Generations<T>,
     lane: usize,
     slot: usize,
+}
+
+impl<T> Pinned<'_, T> {
+    /// Keeps the pin as numbers, for [`Generations::unpin`].
+    pub(crate) fn into_parts(self) -> [usize; 2] {
+        let parts = [self.lane, self.slot];
+        mem::forget(self);
+        parts
+    }
 }
 
 impl<T> Deref for Pinned<'_, T> {

@@ -20,6 +20,7 @@
 //! A kernel that runs the process on one node, or a machine that has one, makes no copies, and
 //! reading costs nothing. `docs/replication.md` says when copies pay.
 
+pub mod c_interface;
 mod copying;
 mod generations;
 #[cfg(test)]

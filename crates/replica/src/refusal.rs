@@ -82,8 +82,24 @@ pub enum Refusal {
     Machine(#[from] LinuxError),
 }
 
+impl Refusal {
+    /// Its number in C (`include/rondpoint_replica.h`).
+    pub(crate) fn number(&self) -> i32 {
+        match self {
+            Self::OneNode => 1,
+            Self::Empty => 2,
+            Self::Budget { .. } => 3,
+            Self::NodeFull { .. } => 4,
+            Self::CgroupFull { .. } => 5,
+            Self::Misplaced { .. } => 6,
+            Self::NoPermission { .. } => 7,
+            Self::Copying { .. } | Self::Machine(_) => 8,
+        }
+    }
+}
+
 /// Bytes, in the unit that reads best.
-struct Amount(u64);
+pub(crate) struct Amount(pub(crate) u64);
 
 impl fmt::Display for Amount {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,11 +1,13 @@
 //! Data with a copy near to every thread.
 
 use std::sync::Arc;
+use std::{fmt, io};
 
 use rondpoint_linux::Root;
 
-use crate::copying::{self, Copy};
+use crate::copying::{self, Copy, Placement};
 use crate::mapping::current_cpu;
+use crate::refusal::Amount;
 use crate::{NodeMap, Refusal, Source, room};
 
 /// How copies are made.
@@ -48,23 +50,24 @@ impl<'a> Replica<'a> {
     ///
     /// Takes the time of reading the data once for each node; the calling thread waits.
     pub fn new(source: impl Into<Source<'a>>, options: &Options) -> Self {
-        match map(options) {
-            Ok(map) => Self::with_map(source.into(), &map, 0, options),
-            Err(refusal) => {
-                let map = Arc::new(NodeMap::one_place());
-                Self { held: Held::Original(source.into(), refusal), map }
-            }
-        }
+        let (map, refusal) = map(options);
+        Self::with_map(source.into(), &map, refusal, 0, options)
     }
 
-    /// The same with a map, beside `earlier` bytes of copies that count for the budget.
+    /// The same with a map, or without copies for a reason that is known, beside `earlier` bytes of
+    /// copies that count for the budget.
     pub(crate) fn with_map(
         source: Source<'a>,
         map: &Arc<NodeMap>,
+        refusal: Option<Refusal>,
         earlier: u64,
         options: &Options,
     ) -> Self {
-        let held = match copies(&source, map, earlier, options) {
+        let copies = match refusal {
+            Some(refusal) => Err(refusal),
+            None => copies(&source, map, earlier, options),
+        };
+        let held = match copies {
             Ok(copies) => Held::Copies(copies.into()),
             Err(refusal) => Held::Original(source, refusal),
         };
@@ -116,10 +119,33 @@ impl<'a> Replica<'a> {
     }
 }
 
-/// The map that the options name, or this machine's.
-pub(crate) fn map(options: &Options) -> Result<Arc<NodeMap>, Refusal> {
-    let map = options.node_map.clone().map_or_else(NodeMap::discover, Ok)?;
-    Ok(Arc::new(map))
+/// A line for people.
+impl fmt::Display for Replica<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copies = match &self.held {
+            Held::Original(_, refusal) => return write!(formatter, "no copies: {refusal}"),
+            Held::Copies(copies) => copies,
+        };
+        let bytes = copies.first().map_or(0, |copy| copy.bytes().len() as u64);
+        write!(formatter, "{} copies of {}:", copies.len(), Amount(bytes))?;
+        for (number, copy) in copies.iter().enumerate() {
+            let separator = if number == 0 { "" } else { "," };
+            write!(formatter, "{separator} node {}", copy.node)?;
+            if let Placement::FirstTouch(refused) = copy.placement {
+                let refused = io::Error::from_raw_os_error(refused);
+                write!(formatter, " by first touch (mbind: {refused})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The map that the options name, or this machine's; one place where that cannot be read.
+pub(crate) fn map(options: &Options) -> (Arc<NodeMap>, Option<Refusal>) {
+    match options.node_map.clone().map_or_else(NodeMap::discover, Ok) {
+        Ok(map) => (Arc::new(map), None),
+        Err(error) => (Arc::new(NodeMap::one_place()), Some(error.into())),
+    }
 }
 
 fn copies(
@@ -147,7 +173,7 @@ mod tests {
     use rondpoint_linux::syscall::affinity;
 
     use super::*;
-    use crate::{Place, Placement};
+    use crate::Place;
 
     /// One place for each CPU of this process, all on the memory of node 0.
     fn by_cpu() -> NodeMap {
@@ -208,6 +234,23 @@ mod tests {
         let replica = Replica::new(&data[..], &options);
         assert!(matches!(replica.refusal(), Some(Refusal::OneNode)));
         assert_eq!(replica.nearest().as_ptr(), data.as_ptr());
+    }
+
+    #[test]
+    fn a_line_says_what_there_is() {
+        let placed =
+            |replica: &Replica<'_>| matches!(replica.copies()[0].placement, Placement::Policy);
+        let replica = Replica::new(vec![1; 5 << 20], &two_places());
+        if placed(&replica) {
+            assert_eq!(replica.to_string(), "2 copies of 5 MiB: node 0, node 0");
+        } else {
+            assert!(replica.to_string().contains("node 0 by first touch (mbind: "), "{replica}");
+        }
+        let refused = Options { budget_bytes: Some(0), ..two_places() };
+        assert_eq!(
+            Replica::new(vec![1; 10], &refused).to_string(),
+            "no copies: copies need 20 bytes; the budget is 0 bytes"
+        );
     }
 
     #[test]

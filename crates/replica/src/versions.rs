@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use crate::generations::{Generations, Pinned, SLOTS};
 use crate::mapping::current_cpu;
 use crate::replica::map;
-use crate::{NodeMap, Options, Refusal, Replica, Source};
+use crate::{NodeMap, Options, Replica, Source};
 
 /// Old versions that may be read while no further one is published.
 const MOST_OLD: usize = SLOTS - 1;
@@ -53,15 +53,7 @@ impl Version {
         &self.replica
     }
 
-    fn new(
-        source: Source<'static>,
-        generation: u64,
-        map: &Arc<NodeMap>,
-        copied_bytes: &Arc<AtomicU64>,
-        options: &Options,
-    ) -> Self {
-        let earlier = copied_bytes.load(Ordering::Relaxed);
-        let replica = Replica::with_map(source, map, earlier, options);
+    fn new(replica: Replica<'static>, generation: u64, copied_bytes: &Arc<AtomicU64>) -> Self {
         copied_bytes.fetch_add(replica.copied_bytes(), Ordering::Relaxed);
         Self { replica, generation, copied_bytes: Arc::clone(copied_bytes) }
     }
@@ -93,6 +85,11 @@ impl Pin<'_> {
     pub fn version(&self) -> &Version {
         &self.version
     }
+
+    /// Keeps the pin as numbers, for [`Generations::unpin`].
+    pub(crate) fn into_parts(self) -> [usize; 2] {
+        self.version.into_parts()
+    }
 }
 
 impl Deref for Pin<'_> {
@@ -106,13 +103,11 @@ impl Deref for Pin<'_> {
 
 impl Versions {
     /// Begins with one version. See [`Replica::new`].
-    ///
-    /// # Errors
-    /// The machine cannot be read.
-    pub fn new(first: impl Into<Source<'static>>, options: Options) -> Result<Self, Refusal> {
-        let map = map(&options)?;
+    pub fn new(first: impl Into<Source<'static>>, options: Options) -> Self {
+        let (map, refusal) = map(&options);
         let copied_bytes = Arc::new(AtomicU64::new(0));
-        let first = Version::new(first.into(), 1, &map, &copied_bytes, &options);
+        let replica = Replica::with_map(first.into(), &map, refusal, 0, &options);
+        let first = Version::new(replica, 1, &copied_bytes);
         let reclaimer = Arc::new(OnceLock::new());
         let wake = {
             let reclaimer: Arc<OnceLock<Thread>> = Arc::clone(&reclaimer);
@@ -120,7 +115,7 @@ impl Versions {
         };
         let generations = Generations::new(first, map.cpus(), wake);
         let shared = Arc::new(Shared { generations, map, copied_bytes, reclaimer });
-        Ok(Self { shared, newest: Mutex::new(1), options })
+        Self { shared, newest: Mutex::new(1), options }
     }
 
     /// The copy of the newest version that is nearest to the calling thread. The version stays
@@ -147,7 +142,9 @@ impl Versions {
             return Err(TooManyVersions { old });
         }
         let generation = *newest + 1;
-        let version = Version::new(source.into(), generation, map, copied_bytes, &self.options);
+        let earlier = copied_bytes.load(Ordering::Relaxed);
+        let replica = Replica::with_map(source.into(), map, None, earlier, &self.options);
+        let version = Version::new(replica, generation, copied_bytes);
         let published = generations.publish(version);
         assert!(published.is_ok(), "no other thread publishes, so the free slot is still free");
         *newest = generation;
@@ -155,6 +152,10 @@ impl Versions {
             self.shared.free_later();
         }
         Ok(generation)
+    }
+
+    pub(crate) fn generations(&self) -> &Generations<Version> {
+        &self.shared.generations
     }
 
     /// Frees the old versions that nobody reads, and returns how many are still read. A thread of
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_reader_keeps_its_version_and_the_next_pin_gets_the_newest() {
-        let versions = Versions::new(vec![1u8; 5000], options()).unwrap();
+        let versions = Versions::new(vec![1u8; 5000], options());
         let old = versions.pin();
         assert_eq!(versions.publish(vec![2u8; 7000]), Ok(2));
         assert_eq!((old.len(), old[4999], old.version().generation()), (5000, 1, 1));
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn old_versions_count_for_the_budget() {
         let options = Options { budget_bytes: Some(3000), ..options() };
-        let versions = Versions::new(vec![1u8; 1000], options).unwrap();
+        let versions = Versions::new(vec![1u8; 1000], options);
         let old = versions.pin();
         assert!(old.version().replica().refusal().is_none());
         versions.publish(vec![2u8; 1000]).unwrap();
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_publisher_is_told_when_readers_hold_every_old_version() {
-        let versions = Versions::new(vec![0u8], options()).unwrap();
+        let versions = Versions::new(vec![0u8], options());
         let mut pins = vec![versions.pin()];
         for generation in 2..=4 {
             assert_eq!(versions.publish(vec![0u8]), Ok(generation));
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn everything_is_freed_with_the_last_owner() {
-        let versions = Versions::new(vec![0u8; 100], options()).unwrap();
+        let versions = Versions::new(vec![0u8; 100], options());
         let bytes = Arc::clone(&versions.shared.copied_bytes);
         let pin = versions.pin();
         versions.publish(vec![1u8; 100]).unwrap();
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn readers_under_updates_see_one_version_at_a_time() {
         const BYTES: usize = 3 * 4096;
-        let versions = Versions::new(vec![0u8; BYTES], options()).unwrap();
+        let versions = Versions::new(vec![0u8; BYTES], options());
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
