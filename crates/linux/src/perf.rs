@@ -8,6 +8,7 @@
 //! | [`metric`] | what can be counted, whatever a processor calls it |
 //! | [`processors`] | which event strings measure what, per processor generation |
 //! | [`generation`] | the same, as far as this machine's units know the events |
+//! | [`whole`] | which counts of units make the traffic between nodes and over links |
 //! | [`event`] | opening events and reading counts |
 //! | [`group`] | events that are counted together and read at once |
 //! | [`count`] | the bytes that reading a count returns |
@@ -28,3 +29,4 @@ pub mod record;
 pub mod ring;
 pub mod sample;
 pub mod spec;
+pub mod whole;

@@ -1,6 +1,6 @@
-//! Counts of whole nodes and links, whoever caused them: units outside the cores.
+//! Counts of whole nodes and links, of all programs together: units outside the cores.
 //!
-//! They need the right to watch everybody; without it there are none, and the model does without.
+//! They need the right to watch all programs. Without it there are none.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,11 @@ use rondpoint_core::{Matrix, Nanos, Topology};
 
 use super::counters::added;
 use crate::LinuxError;
-use crate::perf::generation::{Available, LinkEnds};
+use crate::perf::count::Count;
+use crate::perf::generation::Available;
 use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
+use crate::perf::whole::{self, Part};
 use crate::syscall::perf::Target;
 
 /// Counters that a unit outside the cores has at least: four in AMD's northbridge (BKDG 15h, 3.16)
@@ -28,19 +30,18 @@ pub(super) struct Uncore {
     link_count: usize,
 }
 
-/// Events on one CPU, and what each of them counts.
+/// Events of one unit on one CPU, what each of them counts, and its scale.
 struct Group<T> {
-    what: Vec<T>,
+    what: Vec<(T, (u32, u32))>,
     open: OpenGroup,
 }
 
 impl Uncore {
     /// Opens all counts of requests or none, and all counts of links or none.
     pub(super) fn open(available: &Available, topology: &Topology) -> Self {
-        let traffic = open(requests(available, topology)).unwrap_or_default();
-        let links = links(available, topology).and_then(|links| open(links).ok());
-        let link_count = topology.links().len();
-        Self { traffic, links: links.unwrap_or_default(), link_count }
+        let traffic = open(whole::traffic(available, topology)).unwrap_or_default();
+        let links = open(whole::links(available, topology)).unwrap_or_default();
+        Self { traffic, links, link_count: topology.links().len() }
     }
 
     /// DRAM requests of the whole machine by `[accessing][holding]`.
@@ -71,62 +72,42 @@ impl Uncore {
 
 impl<T: Copy> Group<T> {
     fn read(&self) -> Result<impl Iterator<Item = (T, Counter)>, LinuxError> {
-        let counter = |count: crate::perf::count::Count| Counter {
-            value: count.value,
-            enabled: Nanos(count.enabled_ns),
-            running: Nanos(count.running_ns),
+        let counter = |(&(what, scale), count): (&(T, (u32, u32)), Count)| {
+            let counter = Counter {
+                value: scaled(count.value, scale),
+                enabled: Nanos(count.enabled_ns),
+                running: Nanos(count.running_ns),
+            };
+            (what, counter)
         };
-        Ok(self.what.iter().copied().zip(self.open.read()?.into_iter().map(counter)))
+        Ok(self.what.iter().zip(self.open.read()?).map(counter))
     }
 }
 
-/// What is to be counted, by the kernel's number of the CPU that has to be asked.
-type ByCpu<T> = BTreeMap<u32, Vec<(T, Event)>>;
+/// The count in requests or bytes, at most `u64::MAX`.
+fn scaled(count: u64, (times, through): (u32, u32)) -> u64 {
+    let scaled = u128::from(count) * u128::from(times) / u128::from(through.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
 
-fn requests(available: &Available, topology: &Topology) -> ByCpu<(usize, usize)> {
-    let mut by_cpu = ByCpu::new();
-    for (kernel_node, event) in &available.dram_to_node {
-        let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
-        for (cpu, index) in cpus(event, topology) {
-            let cell = (topology.node_of_cpu(index), holding);
-            by_cpu.entry(cpu).or_default().push((cell, event.clone()));
-        }
+/// Opens and starts all of it. A group has the events of one unit on one CPU: the kernel refuses a
+/// group of several units.
+fn open<T: Copy>(wanted: Vec<Part<T>>) -> Result<Vec<Group<T>>, LinuxError> {
+    let mut by_unit: BTreeMap<(u32, u32), Vec<Part<T>>> = BTreeMap::new();
+    for part in wanted {
+        by_unit.entry((part.cpu, part.event.attr.kind)).or_default().push(part);
     }
-    by_cpu
-}
-
-/// `None` as soon as one link is not counted.
-fn links(available: &Available, topology: &Topology) -> Option<ByCpu<usize>> {
-    let mut by_cpu = ByCpu::new();
-    for (index, link) in topology.links().iter().enumerate() {
-        let kernel = |node: usize| topology.kernel_node(node);
-        let ends = LinkEnds { from: kernel(link.from), to: kernel(link.to) };
-        let (_, event) = available.links.iter().find(|(found, _)| *found == ends)?;
-        for (cpu, _) in cpus(event, topology) {
-            by_cpu.entry(cpu).or_default().push((index, event.clone()));
-        }
-    }
-    Some(by_cpu)
-}
-
-/// The CPUs that the event's unit names: the kernel's number and the topology's.
-fn cpus(event: &Event, topology: &Topology) -> impl Iterator<Item = (u32, usize)> {
-    let index = |&cpu: &u32| Some((cpu, topology.cpu_of_kernel_id(cpu)?));
-    event.cpus.iter().flatten().filter_map(index)
-}
-
-/// Opens and starts all of it.
-fn open<T: Copy>(wanted: ByCpu<T>) -> Result<Vec<Group<T>>, LinuxError> {
     let mut groups = Vec::new();
-    for (cpu, wanted) in wanted {
-        for part in wanted.chunks(ROOM) {
-            let (what, events): (Vec<T>, Vec<Event>) = part.iter().cloned().unzip();
+    for ((cpu, _), parts) in by_unit {
+        for parts in parts.chunks(ROOM) {
+            let events: Vec<Event> = parts.iter().map(|part| part.event.clone()).collect();
             let open = OpenGroup::open(&events, Target { task: -1, cpu: cpu as i32 }, |_| ())?;
             open.enable().map_err(|source| LinuxError::Call {
                 call: "ioctl(PERF_EVENT_IOC_ENABLE)",
                 attempted: events[0].name.clone(),
                 source,
             })?;
+            let what = parts.iter().map(|part| (part.what, part.scale)).collect();
             groups.push(Group { what, open });
         }
     }
@@ -156,6 +137,8 @@ mod tests {
         if let Some(matrix) = matrix {
             assert_eq!((matrix.size(), matrix[(0, 0)].value), (1, 0));
         }
+        assert_eq!(scaled(9 << 50, (64, 9)), 64 << 50);
+        assert_eq!(scaled(u64::MAX, (64, 9)), u64::MAX);
         let odd = Event { attr: Attr::counting(9_999, 0), ..dummy(&[0]) };
         let available = Available { dram_to_node: vec![(0, odd)], ..Available::default() };
         assert_eq!(Uncore::open(&available, &machine).traffic(&machine).unwrap(), None);

@@ -1,0 +1,161 @@
+//! Which counts of units outside the cores make the traffic between nodes and over links.
+//!
+//! A unit counts for the node of the CPU that is asked, and most units tell own and other nodes
+//! apart, not which other. With two nodes that is all there is to tell; with more, only a unit that
+//! counts by target does.
+
+use rondpoint_core::Topology;
+
+use super::generation::{Available, LinkEnds, UncoreCount, UncoreMetric};
+use super::pmu::Event;
+
+/// Bytes of a request: a cache line.
+const LINE: u32 = 64;
+
+/// An event on one CPU, and what it adds to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part<T> {
+    /// What its count adds to.
+    pub what: T,
+    /// The kernel's number of the CPU that is asked.
+    pub cpu: u32,
+    /// The event.
+    pub event: Event,
+    /// The count times `.0` through `.1` is the number of requests, or of bytes.
+    pub scale: (u32, u32),
+}
+
+/// DRAM requests of the whole machine by `(accessing, holding)`: all cells, or no parts.
+#[must_use]
+pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<(usize, usize)>> {
+    let mut parts = Vec::new();
+    for (kernel_node, event) in &available.dram_to_node {
+        let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
+        for (cpu, node) in asked(event, topology) {
+            let what = (node, holding);
+            parts.push(Part { what, cpu, event: event.clone(), scale: (1, 1) });
+        }
+    }
+    if !parts.is_empty() {
+        return parts;
+    }
+    [by_requester(available, topology), by_home(available, topology)]
+        .into_iter()
+        .find(|parts| is_whole(parts, topology))
+        .unwrap_or_default()
+}
+
+/// Bytes of each link of the topology, by its number: all links, or no parts.
+#[must_use]
+pub fn links(available: &Available, topology: &Topology) -> Vec<Part<usize>> {
+    let mut parts = Vec::new();
+    for (index, link) in topology.links().iter().enumerate() {
+        let kernel = |node: usize| topology.kernel_node(node);
+        let ends = LinkEnds { from: kernel(link.from), to: kernel(link.to) };
+        let before = parts.len();
+        if let Some((_, event)) = available.links.iter().find(|(found, _)| *found == ends) {
+            let part = |(cpu, _)| Part { what: index, cpu, event: event.clone(), scale: (1, 1) };
+            parts.extend(asked(event, topology).map(part));
+        } else if is_only_link_of(topology, link.from) {
+            parts.extend(sent(available, topology, link.from, index));
+        }
+        if parts.len() == before {
+            return Vec::new();
+        }
+    }
+    parts
+}
+
+/// With two nodes, all that a node sends goes over its one link.
+fn is_only_link_of(topology: &Topology, node: usize) -> bool {
+    let outgoing = topology.links().iter().filter(|link| link.from == node).count();
+    topology.node_count() == 2 && outgoing == 1
+}
+
+fn sent(available: &Available, topology: &Topology, node: usize, link: usize) -> Vec<Part<usize>> {
+    let mut parts = Vec::new();
+    for (count, cpu, at) in counts(available, topology, UncoreMetric::LinkOut) {
+        if let Some(scale) = count.bytes.filter(|_| at == node) {
+            parts.push(Part { what: link, cpu, event: count.event.clone(), scale });
+        }
+    }
+    parts
+}
+
+/// What the last-level caches of a node missed, answered by its own memory or the other's.
+fn by_requester(available: &Available, topology: &Topology) -> Vec<Part<(usize, usize)>> {
+    let kinds = [(UncoreMetric::MissesLocal, true), (UncoreMetric::MissesRemote, false)];
+    of_two(available, topology, &kinds, |node, other| (node, other))
+}
+
+/// What reached a node's memory, from its own CPUs or the other's.
+fn by_home(available: &Available, topology: &Topology) -> Vec<Part<(usize, usize)>> {
+    let kinds = [
+        (UncoreMetric::HomeReadsLocal, true),
+        (UncoreMetric::HomeReadsRemote, false),
+        (UncoreMetric::HomeWritesLocal, true),
+        (UncoreMetric::HomeWritesRemote, false),
+    ];
+    of_two(available, topology, &kinds, |node, other| (other, node))
+}
+
+/// The cells of two nodes: `cell` makes one of the counting node and the other end.
+fn of_two(
+    available: &Available,
+    topology: &Topology,
+    kinds: &[(UncoreMetric, bool)],
+    cell: fn(usize, usize) -> (usize, usize),
+) -> Vec<Part<(usize, usize)>> {
+    let mut parts = Vec::new();
+    if topology.node_count() != 2 {
+        return parts;
+    }
+    for &(metric, own) in kinds {
+        let before = parts.len();
+        for (count, cpu, node) in counts(available, topology, metric) {
+            let what = cell(node, if own { node } else { 1 - node });
+            let scale = count.bytes.map_or((1, 1), |(bytes, counts)| (bytes, counts * LINE));
+            parts.push(Part { what, cpu, event: count.event.clone(), scale });
+        }
+        if parts.len() == before {
+            return Vec::new();
+        }
+    }
+    parts
+}
+
+/// Whether every cell of two nodes is counted: one unit for each socket says nothing about two
+/// nodes in a socket.
+fn is_whole(parts: &[Part<(usize, usize)>], topology: &Topology) -> bool {
+    let nodes = topology.node_count();
+    let mut cells = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+    !parts.is_empty() && cells.all(|cell| parts.iter().any(|part| part.what == cell))
+}
+
+/// Each count of a metric with a CPU to ask and the node that it counts for.
+fn counts<'a>(
+    available: &'a Available,
+    topology: &'a Topology,
+    metric: UncoreMetric,
+) -> impl Iterator<Item = (&'a UncoreCount, u32, usize)> {
+    let of_metric = available.uncore.iter().filter(move |count| count.metric == metric);
+    of_metric.flat_map(move |count| {
+        asked(&count.event, topology).map(move |(cpu, node)| (count, cpu, node))
+    })
+}
+
+/// The CPUs that an event is opened on, by the kernel's number, and their nodes: those that the
+/// unit names. Where the cores count for their node, as on AMD's family 10h, that is the first CPU
+/// of each node.
+pub fn asked(event: &Event, topology: &Topology) -> impl Iterator<Item = (u32, usize)> {
+    let cpus: Vec<u32> = match &event.cpus {
+        Some(cpus) => cpus.clone(),
+        None => {
+            let first = |node: usize| topology.cpus_of_node(node).iter().next();
+            let first = (0..topology.node_count()).filter_map(first);
+            first.map(|cpu| topology.kernel_cpu(cpu)).collect()
+        }
+    };
+    let node = |cpu: u32| Some((cpu, topology.node_of_cpu(topology.cpu_of_kernel_id(cpu)?)));
+    cpus.into_iter().filter_map(node)
+}

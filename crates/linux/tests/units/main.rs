@@ -1,0 +1,211 @@
+//! What is opened on real processors, without them: `fixtures/pmu` has their units.
+//!
+//! The expected words are those of the vendors' manuals and of the kernel's drivers, worked out by
+//! hand: type, config, config1, config2 and CPUs of perf_event_open(2).
+
+mod machine;
+
+use machine::{Machine, machine, shown};
+use rondpoint_core::Topology;
+use rondpoint_core::topology::{Link, synthetic};
+use rondpoint_linux::perf::generation::{Metric, UncoreMetric};
+use rondpoint_linux::perf::whole;
+
+/// One core metric's event.
+fn core(machine: &Machine, metric: Metric) -> String {
+    let found = machine.available.core.iter().find(|(found, _)| *found == metric);
+    found.map_or("none".to_string(), |(_, event)| shown(event))
+}
+
+/// The events of one metric outside the cores: how many, the first and the last.
+fn uncore(machine: &Machine, metric: UncoreMetric) -> String {
+    let of_metric = machine.available.uncore.iter().filter(|count| count.metric == metric);
+    let all: Vec<_> = of_metric.collect();
+    let one = |index: usize| format!("{} {}", all[index].unit, shown(&all[index].event));
+    match all.len() {
+        0 => "none".to_string(),
+        1 => one(0),
+        count => format!("{count}: {} … {}", one(0), one(count - 1)),
+    }
+}
+
+fn samples(machine: &Machine) -> Vec<String> {
+    machine.available.sample.iter().map(shown).collect()
+}
+
+/// The cells of the traffic matrix and how many events each has.
+fn cells(machine: &Machine) -> Vec<((usize, usize), usize)> {
+    let mut cells = std::collections::BTreeMap::new();
+    for part in whole::traffic(&machine.available, &machine.topology) {
+        *cells.entry(part.what).or_insert(0) += 1;
+    }
+    cells.into_iter().collect()
+}
+
+/// The machine with a link in each direction between its two nodes.
+fn linked(cpus: &str) -> Topology {
+    let mut description = synthetic::describe(cpus).expect("a machine");
+    let link = |from, to| Link { from, to, bytes_per_s: 2e10 };
+    description.links = vec![link(0, 1), link(1, 0)];
+    Topology::new(description).expect("two nodes")
+}
+
+#[test]
+fn ivy_bridge_has_an_extension_bit_in_the_events_of_its_links() {
+    use UncoreMetric::*;
+    let it = machine("ivybridge-ep");
+    assert_eq!(it.available.generation, "ivybridge-ep");
+    assert_eq!(core(&it, Metric::RemoteDram), "4:0xcd3");
+    assert_eq!(core(&it, Metric::StallCycles), "4:0x10001a3");
+    assert_eq!(samples(&it), ["4:0x1cd,0x1e", "4:0x2cd"]);
+    let reads = "4: uncore_imc_0 20:0x304 on 0,10 … uncore_imc_5 23:0x304 on 0,10";
+    assert_eq!(uncore(&it, ControllerReads), reads);
+    let sent = "4: uncore_qpi_0 30:0x200800 on 0,10 … uncore_qpi_1 31:0x200401 on 0,10";
+    assert_eq!(uncore(&it, LinkOut), sent);
+    let received = "4: uncore_qpi_0 30:0x200802 on 0,10 … uncore_qpi_1 31:0x200403 on 0,10";
+    assert_eq!(uncore(&it, LinkIn), received);
+    let remote = "2: uncore_ha_0 34:0x201 on 0,10 … uncore_ha_1 35:0x201 on 0,10";
+    assert_eq!(uncore(&it, HomeReadsRemote), remote);
+    assert!(uncore(&it, MissesLocal).starts_with("10: uncore_cbox_0 40:0x2a35 on 0,10"));
+    assert_eq!(cells(&it), [((0, 0), 10), ((0, 1), 10), ((1, 0), 10), ((1, 1), 10)]);
+}
+
+#[test]
+fn skylake_filters_misses_in_the_upper_half_of_config1() {
+    use UncoreMetric::*;
+    let it = machine("skylake-sp");
+    assert_eq!(core(&it, Metric::RemoteHitm), "4:0x4d3");
+    let local = "16: uncore_cha_0 20:0x2135,0x4043200000000 on 0,16 … uncore_cha_17 35:0x2135,0x4043200000000 on 0,16";
+    assert_eq!(uncore(&it, MissesLocal), local);
+    assert_eq!(
+        uncore(&it, LinkOut),
+        "3: uncore_upi_0 60:0xf02 on 0,16 … uncore_upi_2 62:0xf02 on 0,16"
+    );
+    let machine = Machine { topology: linked("node:2 core:16"), ..it };
+    let parts = whole::links(&machine.available, &machine.topology);
+    let seen: Vec<_> = parts.iter().map(|part| (part.what, part.cpu, part.scale)).collect();
+    let of_node = |link, cpu| [(link, cpu, (64, 9)); 3];
+    assert_eq!(seen, [of_node(0, 0), of_node(1, 16)].concat());
+}
+
+#[test]
+fn ice_lake_spreads_the_mask_over_two_places() {
+    use UncoreMetric::*;
+    let it = machine("icelake-sp");
+    assert_eq!((core(&it, Metric::LocalDram), it.available.counters), ("4:0x1d3".to_string(), 8));
+    let reads = "8: uncore_imc_0 11:0xf04 on 0,32 … uncore_imc_11 18:0xf04 on 0,32";
+    assert_eq!(uncore(&it, ControllerReads), reads, "not the free running ones");
+    let local = uncore(&it, MissesLocal);
+    assert!(local.starts_with("96: uncore_cha_0 40:0xc816fe00000135 on 0,32 "), "{local}");
+    let remote = uncore(&it, MissesRemote);
+    assert!(remote.ends_with(" uncore_cha_31 71:0xc8077e00000135 on 0,32"), "{remote}");
+}
+
+#[test]
+fn sapphire_and_granite_rapids_and_sierra_forest_differ_where_they_should() {
+    use UncoreMetric::*;
+    let sapphire = machine("sapphire-rapids");
+    assert_eq!(core(&sapphire, Metric::PrivateMisses), "4:0x1f25");
+    assert_eq!(samples(&sapphire), ["4:0x2d3", "4:0x2cd"]);
+    let reads = "8: uncore_imc_0 11:0xcf05 on 0,56 … uncore_imc_7 18:0xcf05 on 0,56";
+    assert_eq!(uncore(&sapphire, ControllerReads), reads);
+    let granite = machine("granite-rapids");
+    assert_eq!(samples(&granite), ["4:0x1cd,0x1e", "4:0x2cd"]);
+    let reads = "24: uncore_imc_0 11:0xcf05 on 0,120 … uncore_imc_11 22:0xcf06 on 0,120";
+    assert_eq!(uncore(&granite, ControllerReads), reads);
+    let forest = machine("sierra-forest");
+    assert_eq!(samples(&forest), ["4:0x5d0,0x1e", "4:0x6d0"]);
+    assert_eq!(core(&forest, Metric::RemoteHitm), "none");
+    assert!(forest.available.absent.contains_key("remote_hitm"));
+    let local = uncore(&forest, MissesLocal);
+    assert!(local.starts_with("324: uncore_cha_0 100:0xc826fe00000135 on 0,144 "), "{local}");
+    assert_eq!(cells(&forest).len(), 4);
+}
+
+#[test]
+fn the_old_northbridges_count_requests_by_target() {
+    let tenth = machine("amd-fam10h");
+    assert_eq!(tenth.available.generation, "amd-fam10h");
+    let targets: Vec<String> =
+        tenth.available.dram_to_node.iter().map(|(_, event)| shown(event)).collect();
+    assert_eq!((&targets[0][..], &targets[3][..]), ("4:0x1000001e0", "4:0x1000008e0"));
+    assert_eq!(targets[7], "4:0x1000080e0");
+    let cells = cells(&tenth);
+    assert_eq!(cells.len(), 64);
+    assert!(cells.iter().all(|(_, events)| *events == 1), "one core of a node counts for all");
+    let fifteenth = machine("amd-fam15h");
+    let (_, event) = &fifteenth.available.dram_to_node[2];
+    assert_eq!(shown(event), "10:0x1000004e0 on 0,8,16,24");
+    assert_eq!(core(&fifteenth, Metric::Refills), "4:0x43");
+}
+
+#[test]
+fn zen_2_counts_channels_and_links_of_its_fabric() {
+    use UncoreMetric::*;
+    let it = machine("amd-zen2");
+    assert_eq!(core(&it, Metric::RemoteDram), "4:0x4043");
+    assert_eq!(samples(&it), ["9:0x80000"]);
+    let channels = "8: amd_df 12:0x3807 on 0,64 … amd_df 12:0x1000038c7 on 0,64";
+    assert_eq!(uncore(&it, ControllerBytes), channels);
+    let links = "4: amd_df 12:0x7000002c7 on 0,64 … amd_df 12:0x800000287 on 0,64";
+    assert_eq!(uncore(&it, LinkOut), links);
+    assert_eq!(uncore(&it, CacheMisses), "amd_l3 13:0x106 on 0,4,8,12,64,68,72,76");
+    assert_eq!(cells(&it), [], "the fabric does not tell who asked");
+}
+
+#[test]
+fn zen_4_and_5_spread_event_and_mask_and_have_controllers_of_their_own() {
+    use UncoreMetric::*;
+    let it = machine("amd-zen4");
+    assert_eq!(it.available.generation, "amd-zen4");
+    assert_eq!(samples(&it), ["9:0x90000"]);
+    let remote = "12: amd_df 12:0xb00fe1f on 0,96 … amd_df 12:0x20b00fedf on 0,96";
+    assert_eq!(uncore(&it, HomeReadsRemote), remote);
+    let reads = "23: amd_umc_0 20:0x10a on 0 … amd_umc_23 42:0x10a on 96";
+    assert_eq!(uncore(&it, ControllerReads), reads);
+    let writes = "23: amd_umc_0 20:0x20a on 0 … amd_umc_23 42:0x20a on 96";
+    assert_eq!(uncore(&it, ControllerWrites), writes);
+    assert_eq!(cells(&it), [((0, 0), 24), ((0, 1), 24), ((1, 0), 24), ((1, 1), 24)]);
+    let fifth = machine("amd-zen5");
+    assert_eq!(fifth.available.generation, "amd-zen5");
+    let links = "6: amd_df 12:0xd0f003e5f on 0,96 … amd_df 12:0xe0f003e9f on 0,96";
+    assert_eq!(uncore(&fifth, LinkOut), links);
+    assert_eq!((uncore(&fifth, HomeReadsLocal), cells(&fifth)), ("none".to_string(), vec![]));
+}
+
+#[test]
+fn neoverse_machines_are_told_apart_by_their_units() {
+    use UncoreMetric::*;
+    let altra = machine("altra-2");
+    assert_eq!(core(&altra, Metric::RemoteDram), "8:0x31");
+    let buffer = altra.available.buffer.as_ref().map(shown);
+    assert_eq!(buffer.as_deref(), Some("9:0x600010003,0x0,0x64 on 0-159"));
+    let controllers = "2: arm_dmc620_10008c000 20:0x0,0x0,0x290 on 0 … arm_dmc620_50008c000 21:0x0,0x0,0x290 on 80";
+    assert_eq!(uncore(&altra, ControllerBytes), controllers);
+    assert_eq!(
+        uncore(&altra, CacheMisses),
+        "2: arm_cmn_0 10:0x10005 on 0 … arm_cmn_1 11:0x10005 on 80"
+    );
+    let graviton = machine("graviton3");
+    assert_eq!(graviton.available.generation, "neoverse-v1");
+    assert_eq!(core(&graviton, Metric::StallCycles), "8:0x4005");
+    assert_eq!((graviton.available.buffer.is_none(), graviton.available.uncore.len()), (true, 0));
+    let grace = machine("grace-2");
+    let read = "2: nvidia_scf_pmu_0 20:0x1a2 on 0 … nvidia_scf_pmu_1 21:0x1a2 on 72";
+    assert_eq!(uncore(&grace, LinkIn), read);
+    let missing: Vec<&str> =
+        grace.available.missing.iter().map(|(name, _)| name.as_str()).collect();
+    let expected =
+        ["controller_bytes", "controller_bytes", "cache_lookups", "cache_misses"].as_slice();
+    assert_eq!(missing, expected);
+}
+
+#[test]
+fn hybrid_and_unknown_processors_count_the_generic_events() {
+    let hybrid = machine("hybrid");
+    assert_eq!(hybrid.available.generation, "generic");
+    assert_eq!(core(&hybrid, Metric::RemoteDram), "3:0x10006");
+    assert!(hybrid.available.uncore.is_empty() && hybrid.available.sample.is_empty());
+    let power = machine("power9");
+    assert_eq!(core(&power, Metric::RemoteDram), "4:0x3c04a");
+}
