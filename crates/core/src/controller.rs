@@ -17,7 +17,7 @@ use crate::observation::Observation;
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
-use crate::rest::{IDLE_CPUS, Quiet, Rest, is_dear};
+use crate::rest::{IDLE_CPUS, Quiet, Rest, Usual, Watch, is_dear};
 use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
 use crate::undo::keep_on_node;
@@ -73,6 +73,9 @@ pub struct Controller {
     plans: u64,
     quiet: Quiet,
     rest: Option<Rest>,
+    usual: Usual,
+    /// When a host that waits or rests comes back by itself.
+    returns_at: Nanos,
 }
 
 impl Controller {
@@ -97,6 +100,8 @@ impl Controller {
             plans: 0,
             quiet: Quiet::default(),
             rest: None,
+            usual: Usual::default(),
+            returns_at: Nanos(0),
         }
     }
 
@@ -106,10 +111,15 @@ impl Controller {
         self.rest = None;
         let observation = input.observation;
         let Some(previous) = self.previous.take() else {
-            return self.begin_window(observation, Slot::begin, Quiet::disturb);
+            self.begin_window(observation, Slot::begin, Quiet::disturb);
+            return Step::default();
         };
+        if observation.after_rest && self.is_early(observation.at, previous.at) {
+            return self.wake(observation);
+        }
         if observation.after_rest {
-            return self.begin_window(observation, Slot::resume, Quiet::resume);
+            self.begin_window(observation, Slot::resume, Quiet::resume);
+            return Step::default();
         }
         let (proposals, window) = self.propose(&previous, &observation);
         let window = window.unwrap_or_else(|| {
@@ -122,7 +132,10 @@ impl Controller {
         let undo = self.undo(&mut judged, &window);
         let plan = self.admit(undo, proposals, &window);
         self.keep(observation, &plan);
+        self.usual.take_in(&window, plan.acts());
         self.rest = self.rest_after(&plan, &window, &previous);
+        let wait = self.rest.as_ref().map_or_else(|| self.period(), |rest| rest.longest);
+        self.returns_at = window.at + wait;
         Step { plan, judged, window: Some(window) }
     }
 
@@ -172,6 +185,32 @@ impl Controller {
         self.rest.take()
     }
 
+    /// What ends the wait for the next step before its time; `None` where that is short anyway.
+    pub fn take_watch(&mut self) -> Option<Watch> {
+        let is_long = self.period() > TRIAL_WINDOW && self.guard.settings().act;
+        self.usual.watch().filter(|_| is_long)
+    }
+
+    /// Whether the host came back before its time, by more than a tenth: what ended its wait was a
+    /// change.
+    fn is_early(&self, now: Nanos, began: Nanos) -> bool {
+        self.returns_at.since(now).0 > self.returns_at.since(began).0 / 10
+    }
+
+    /// The program does something else now: everything is looked at closely again.
+    fn wake(&mut self, observation: Observation) -> Step {
+        let mut window = Model::empty(self.topology.node_count());
+        window.at = observation.at;
+        self.begin_window(observation, Slot::begin, Quiet::disturb);
+        self.usual.wake(window.at);
+        let wishes: Vec<Proposal> =
+            self.slots.iter_mut().flat_map(|slot| slot.policy.wake()).collect();
+        match wishes.is_empty() {
+            true => Step::default(),
+            false => Step { plan: self.admit(Vec::new(), wishes, &window), ..Step::default() },
+        }
+    }
+
     /// Who may only watch goes on watching: that is what he was started for. Where nobody runs
     /// there is nothing to spare.
     fn rest_after(&mut self, plan: &Plan, window: &Model, before: &Observation) -> Option<Rest> {
@@ -199,7 +238,7 @@ impl Controller {
             window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
         // Who is gone by the next look may have run all the while.
         let runs = here.births > Some(0) || cpus.values().any(|cpus| *cpus > IDLE_CPUS);
-        (all_decided && runs).then(|| Rest::new(longest, (before, here), cpus))
+        (all_decided && runs).then(|| Rest::new(longest, (before, here), cpus, self.usual.watch()))
     }
 
     fn learn(&mut self, outcomes: &[Outcome]) {
@@ -217,14 +256,15 @@ impl Controller {
         mut observation: Observation,
         of_slot: fn(&mut Slot, &Arc<Observation>),
         of_quiet: fn(&mut Quiet, Nanos),
-    ) -> Step {
+    ) {
         observation.samples = None;
         observation.hint_faults = None;
         let here = Arc::new(observation);
         self.slots.iter_mut().for_each(|slot| of_slot(slot, &here));
         of_quiet(&mut self.quiet, here.at);
+        self.returns_at = here.at;
         self.previous = Some(here);
-        Step::default()
+        self.returns_at += self.period();
     }
 
     /// Asks each policy whose period is over. Also gives the model of the last window, if one was

@@ -4,7 +4,7 @@
 use crate::controller::{Controller, Input, Step};
 use crate::observation::Observation;
 use crate::plan::Outcome;
-use crate::rest::Rest;
+use crate::rest::{Rest, Watch};
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
@@ -18,6 +18,19 @@ pub trait Host {
     /// # Errors
     /// The host cannot be observed any more.
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
+
+    /// As [`Host::observe`], and glances meanwhile, once in [`QUICK_GLANCE`]: where the watch says
+    /// that something changed it looks at once, with [`Observation::after_rest`] set, for what was
+    /// counted so far mixes the time before and after. A host that cannot glance waits for
+    /// `period`.
+    ///
+    /// [`QUICK_GLANCE`]: crate::limits::QUICK_GLANCE
+    ///
+    /// # Errors
+    /// As [`Host::observe`].
+    fn wait(&mut self, _watch: Watch, period: Nanos) -> Result<Option<Observation>, Self::Error> {
+        self.observe(period)
+    }
 
     /// Stops counting until the rest is over, then looks. A host that cannot stop goes on watching
     /// and waits for `period` only.
@@ -59,9 +72,10 @@ pub fn run<H: Host>(
     let mut outcomes = Vec::new();
     loop {
         let period = controller.period();
-        let observation = match controller.take_rest() {
-            Some(rest) => host.rest(rest, period)?,
-            None => host.observe(period)?,
+        let observation = match (controller.take_rest(), controller.take_watch()) {
+            (Some(rest), _) => host.rest(rest, period)?,
+            (None, Some(watch)) => host.wait(watch, period)?,
+            (None, None) => host.observe(period)?,
         };
         let Some(observation) = observation else { return Ok(()) };
         let input = Input { observation, outcomes };

@@ -66,5 +66,8 @@ pub const WATCH_BETWEEN_RESTS: Nanos = Nanos::from_secs(1);
 pub const LONGEST_REST: Nanos = Nanos::from_secs(4);
 /// How often `/proc` is looked at during a rest: as often as most policies decide.
 pub const GLANCE: Nanos = Nanos::from_secs(1);
+/// How often a host glances at the processes while the controller waits or rests: ten ticks of the
+/// kernel's clock, below which a share of CPU time is noise. A change is seen within two of them.
+pub const QUICK_GLANCE: Nanos = Nanos::from_millis(100);
 
 const _: () = assert!(WATCH_BETWEEN_RESTS.0 < QUIET_BEFORE_REST.0);

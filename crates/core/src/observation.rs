@@ -21,8 +21,8 @@ use alloc::vec::Vec;
 pub struct Observation {
     /// When, on the host's monotonic clock.
     pub at: Nanos,
-    /// Nothing was counted or sampled between the previous observation and this one, which only
-    /// begins a window.
+    /// What came between the previous observation and this one says nothing: it was not counted, or
+    /// a change lies in it. This one only begins a window.
     pub after_rest: bool,
     /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
     pub node_traffic: Option<Matrix<Counter>>,

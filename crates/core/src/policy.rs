@@ -29,6 +29,12 @@ pub trait Policy {
     fn propose(&mut self, model: &Model, topology: &Topology, random: &mut Random)
     -> Vec<Proposal>;
 
+    /// The program does something else now: what was found to be of no use may be of some. Gives
+    /// the samples that it wants to see of that.
+    fn wake(&mut self) -> Vec<Proposal> {
+        Vec::new()
+    }
+
     /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps
     /// of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
@@ -66,6 +72,12 @@ pub trait Policy {
     /// How often a lane wants to decide.
     fn lane_period(&self, _lane: usize) -> Nanos {
         self.period()
+    }
+
+    /// The shortest interval that may tell a lane enough, after the beginning or a change of the
+    /// program. Each further one is twice as long, up to the lane's period.
+    fn lane_least(&self, lane: usize) -> Nanos {
+        self.lane_period(lane)
     }
 
     /// As [`Policy::sample_memory`], of one lane.

@@ -11,8 +11,11 @@
 //! the program's own counters would tell is seen when counting goes on.
 
 mod price;
+mod watch;
 
 pub(crate) use self::price::is_dear;
+pub(crate) use self::watch::Usual;
+pub use self::watch::{Glance, Watch};
 use crate::limits::{LONGEST_REST, QUIET_BEFORE_REST, WATCH_BETWEEN_RESTS};
 use crate::observation::{Counter, Observation, ProcessObservation, ThreadObservation};
 use crate::policy::home::Crowded;
@@ -73,6 +76,8 @@ pub struct Rest {
     cpus: BTreeMap<Pid, f64>,
     /// What units outside the cores counted in it; `None` where there are none.
     traffic: Option<Vec<f64>>,
+    /// What ends it between two looks.
+    pub watch: Option<Watch>,
 }
 
 /// What can be seen without counting the program.
@@ -178,10 +183,11 @@ impl Rest {
         longest: Nanos,
         (before, begins): (&Observation, &Observation),
         cpus: BTreeMap<Pid, f64>,
+        watch: Option<Watch>,
     ) -> Self {
         let last = Seen::of(begins);
         let traffic = last.traffic_since(&Seen::of(before));
-        Self { longest, last, cpus, traffic }
+        Self { longest, last, cpus, traffic, watch }
     }
 
     /// Whether what is seen in `/proc` now is a reason to count again. Counters and samples of
@@ -301,7 +307,7 @@ mod tests {
     /// A process with a busy thread on CPU 0 and one on CPU 2 that sleeps.
     fn rest() -> Rest {
         let begins = seen(1000, vec![process(7, &[(7, 2, 5), (8, 0, 900)])]);
-        Rest::new(LONGEST_REST, (&begins, &begins), BTreeMap::from([(Pid(7), 1.0)]))
+        Rest::new(LONGEST_REST, (&begins, &begins), BTreeMap::from([(Pid(7), 1.0)]), None)
     }
 
     fn is_disturbed(ms: u64, processes: Vec<ProcessObservation>) -> bool {
@@ -353,7 +359,7 @@ mod tests {
         let begins = at(1000, [(0, 900), (1, 900), (2, 900), (3, 900), (3, 900)]);
         let is_disturbed = |ran: [(usize, u64); 5]| {
             let cpus = (1..=5).map(|pid| (Pid(pid), 0.8)).collect();
-            let mut rest = Rest::new(LONGEST_REST, (&begins, &begins), cpus);
+            let mut rest = Rest::new(LONGEST_REST, (&begins, &begins), cpus, None);
             rest.is_disturbed_by(&at(2000, ran), &machine)
         };
         let other = [(2, 1900), (1, 1900), (2, 1400), (3, 1300), (0, 1300)];
@@ -368,7 +374,7 @@ mod tests {
         let machine = synthetic::parse("node:2 core:2").unwrap();
         let window = (traffic(0, [0; 4]), traffic(1000, [800, 100, 0, 100]));
         let is_disturbed = |by: [u64; 4]| {
-            let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new());
+            let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new(), None);
             rest.is_disturbed_by(&traffic(2000, by), &machine)
         };
         assert!(!is_disturbed([1600, 200, 0, 200]));
@@ -380,11 +386,11 @@ mod tests {
         let stopped = Counter { value: 900, enabled: Nanos(5), running: Nanos(5) };
         let stopped =
             |ms| Observation { node_traffic: Some(Matrix::filled(2, stopped)), ..seen(ms, vec![]) };
-        let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new());
+        let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new(), None);
         rest.is_disturbed_by(&stopped(2000), &machine);
         assert!(!rest.is_disturbed_by(&stopped(3000), &machine), "the program's own, stopped");
         let nothing = |ms| seen(ms, vec![]);
-        let mut rest = Rest::new(LONGEST_REST, (&nothing(0), &nothing(1)), BTreeMap::new());
+        let mut rest = Rest::new(LONGEST_REST, (&nothing(0), &nothing(1)), BTreeMap::new(), None);
         assert!(!rest.is_disturbed_by(&nothing(2000), &machine), "nothing is counted");
     }
 

@@ -23,8 +23,9 @@ mod unseen;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
-use rondpoint_core::{Nanos, Pid, Tid};
+use rondpoint_core::observation::{Counter, Observation, ProcessObservation, Samples};
+use rondpoint_core::rest::Glance;
+use rondpoint_core::{Matrix, Nanos, Pid, Tid};
 
 use crate::parse::fields;
 use crate::perf::generation::Metric;
@@ -221,6 +222,23 @@ impl Observer {
         if let Some(sampler) = &mut self.sensors.sampler {
             sampler.drain();
         }
+    }
+
+    /// Looks at what costs next to nothing: one line of `/proc` for each process, and counters that
+    /// are not the program's. The rings are not emptied.
+    ///
+    /// # Errors
+    /// `/proc` or an open counter cannot be read.
+    pub fn glance(&mut self) -> Result<Glance, LinuxError> {
+        let traffic = self.sensors.uncore.traffic(&self.machine.topology)?;
+        let sum = |traffic: Matrix<Counter>| {
+            traffic.rows().flatten().copied().fold(Counter::default(), counters::added)
+        };
+        Ok(Glance {
+            at: Nanos(since_boot_ns()),
+            cpu_time: self.sensors.tasks.glance()?,
+            requests: traffic.map(sum),
+        })
     }
 
     /// The kernel's counters (`/proc/vmstat`) that concern NUMA.

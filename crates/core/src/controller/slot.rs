@@ -28,8 +28,12 @@ struct Lane {
     since: Arc<Observation>,
     /// When it decided last.
     decided_at: Nanos,
+    /// It decides no later after that than this, if its period is longer; doubles each time.
+    soon: Nanos,
     /// Samples that came later belong to its interval.
     samples_after: Nanos,
+    /// No samples from before are shown to it, however long it remembers.
+    remembers_after: Nanos,
     /// Hint faults that came later do.
     hint_faults_after: Nanos,
     /// It decides in this step.
@@ -70,20 +74,17 @@ impl Slot {
         Self { policy, lanes }
     }
 
-    /// Every lane has decided on everything up to here.
+    /// The host is looked at from here on. Each lane decides as soon as it may have seen enough.
     pub(super) fn begin(&mut self, here: &Arc<Observation>) {
-        self.lanes.iter_mut().for_each(|lane| lane.begin(here));
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            lane.begin_anew(here, self.policy.lane_least(number));
+        }
     }
 
     /// Counting goes on here after a rest. Each lane decides again when it has seen enough, however
     /// long its period is.
     pub(super) fn resume(&mut self, here: &Arc<Observation>) {
-        for (number, lane) in self.lanes.iter_mut().enumerate() {
-            let early = self.policy.lane_period(number).since(WATCH_BETWEEN_RESTS);
-            lane.begin(here);
-            lane.acted = false;
-            lane.decided_at = Nanos(here.at.0.saturating_sub(early.0));
-        }
+        self.lanes.iter_mut().for_each(|lane| lane.begin_anew(here, WATCH_BETWEEN_RESTS));
     }
 
     /// When the next lane wants to decide.
@@ -132,6 +133,7 @@ impl Slot {
             }
             lane.acted = lane.is_due && acts;
             if core::mem::take(&mut lane.is_due) {
+                lane.soon = Nanos(lane.soon.0.saturating_mul(2));
                 let hint_faults_after = if had_samples { here.at } else { lane.hint_faults_after };
                 lane.begin(here);
                 lane.hint_faults_after = hint_faults_after;
@@ -141,6 +143,14 @@ impl Slot {
 }
 
 impl Lane {
+    /// All that came before here says nothing. It decides after `soon` if its period is longer.
+    fn begin_anew(&mut self, here: &Arc<Observation>, soon: Nanos) {
+        self.begin(here);
+        self.acted = false;
+        self.soon = soon;
+        self.remembers_after = here.at;
+    }
+
     /// It has decided on everything up to here. Hint faults are kept all the same, where they are
     /// the only sensor.
     fn begin(&mut self, here: &Arc<Observation>) {
@@ -152,13 +162,15 @@ impl Lane {
     /// Whether its period is over, give or take a tenth: a host that wakes a little early would
     /// else halve the rate of decisions. Where windows are short, the nearest end of one counts.
     fn is_over(&self, now: Nanos, window: Nanos, period: Nanos) -> bool {
+        let period = period.min(self.soon);
         let early = (period.0 / 10).min(window.0 / 2);
         now.since(self.decided_at).0 >= period.0 - early
     }
 
     /// Samples that came later are shown to it.
     fn samples_from(&self, policy: &dyn Policy, number: usize) -> Nanos {
-        Nanos(self.samples_after.0.saturating_sub(policy.lane_memory(number).0))
+        let remembered = self.samples_after.0.saturating_sub(policy.lane_memory(number).0);
+        self.remembers_after.max(Nanos(remembered))
     }
 
     fn span(&self, policy: &dyn Policy, number: usize) -> Span {

@@ -45,6 +45,7 @@ mod claims;
 mod flags;
 mod gathered;
 mod held;
+mod lane;
 mod nearer;
 mod paired;
 mod past;
@@ -95,24 +96,6 @@ pub(super) const REGISTERED: Registered = Registered {
     },
 };
 
-/// Lanes, in the order in which they are asked in a step.
-mod lane {
-    /// SAM, and all that is remembered from interval to interval.
-    pub(super) const SAM: usize = 0;
-    /// Pairs that samples name.
-    pub(super) const SHARING: usize = 1;
-    /// Threads that take turns.
-    pub(super) const HOME: usize = 2;
-    /// N-MASS.
-    pub(super) const NMASS: usize = 3;
-    /// AsymSched.
-    pub(super) const ASYMSCHED: usize = 4;
-    /// Carrefour.
-    pub(super) const CARREFOUR: usize = 5;
-    /// How many there are.
-    pub(super) const COUNT: usize = 6;
-}
-
 /// State of the policy.
 #[derive(Debug, Clone)]
 pub struct Auto {
@@ -136,6 +119,8 @@ pub struct Auto {
 /// as make a flag steady. Ten looks a second cost more than watching may where there is nothing to
 /// do, and a wish that is not steady yet brings them back.
 const CALM: u32 = STEADY_ABOVE + 1;
+/// The shortest interval after which pages may move (our choice: SAM's).
+const SOON: Nanos = Nanos::from_millis(100);
 /// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
 const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
@@ -466,6 +451,22 @@ impl Policy for Auto {
             }
             _ => EPOCH,
         }
+    }
+
+    /// Pages move on a tenth of a second of samples: samples of a page say where it is used, and
+    /// what moves is judged. The others need a whole epoch.
+    fn lane_least(&self, lane: usize) -> Nanos {
+        match lane {
+            lane::CARREFOUR => SOON,
+            _ => self.lane_period(lane),
+        }
+    }
+
+    fn wake(&mut self) -> Vec<Proposal> {
+        self.calm = 0;
+        let mut proposals = self.carrefour.look_again();
+        self.rates.merge(&mut proposals);
+        proposals
     }
 
     fn lane_memory(&self, lane: usize) -> Nanos {

@@ -15,6 +15,7 @@
 //! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of
 //! machine A's capacity.
 
+mod again;
 pub mod between;
 pub mod gates;
 pub mod interleave;
@@ -159,7 +160,7 @@ impl Carrefour {
         }
         gates.mechanisms.replication &= self.replication_offered;
         if let Some(feedback) = &self.preset.feedback {
-            let verdict = state.verdict(feedback, &gates);
+            let verdict = state.verdict(feedback, &gates, model.at);
             if matches!(verdict, Some(Verdict::Ineffective | Verdict::Harmful)) {
                 let used = state.last.map(|last| last.used).unwrap_or_default();
                 gates.mechanisms = gates.mechanisms.without(used);
@@ -174,8 +175,13 @@ impl Carrefour {
         let in_vain = tenure.and_then(|rule| state.colocated.look(rule, model, topology, index));
         gates.mechanisms.colocation &= in_vain.is_none();
         let (local_percent, imbalance_percent) = (gates.local_percent, gates.imbalance_percent);
-        let (used, has_asked) = (gates.mechanisms, false);
-        state.last = Some(Round { used, has_asked, local_percent, imbalance_percent });
+        state.note(Round {
+            at: model.at,
+            used: gates.mechanisms,
+            has_asked: false,
+            local_percent,
+            imbalance_percent,
+        });
         match in_vain {
             _ if gates.mechanisms.any() => Ok(gates),
             Some(in_vain) => Err(SamplingCause::UsersChange(in_vain)),
@@ -244,7 +250,7 @@ impl Carrefour {
     ) -> Option<Proposal> {
         let rates = &self.preset.sampling;
         let state = self.apps.get_mut(&app.pid)?;
-        state.last.iter_mut().for_each(|last| last.has_asked = marks.moves() > 0);
+        state.last.iter_mut().for_each(|last| last.has_asked |= marks.moves() > 0);
         let (changes, needed) = match rates.min_share {
             Some(share) => {
                 let needed = libm::ceil(share * marks.sampled as f64) as u64;

@@ -260,6 +260,21 @@ impl Tasks {
         Ok(still)
     }
 
+    /// CPU time of each known process, from one line for each: all its threads, those that ended
+    /// too.
+    ///
+    /// # Errors
+    /// A file of `/proc` that is refused or malformed.
+    pub fn glance(&mut self) -> Result<BTreeMap<Pid, Nanos>, LinuxError> {
+        let mut times = BTreeMap::new();
+        for (pid, process) in &mut self.processes {
+            if let Some(found) = process.stat.read(stat::parse)? {
+                times.insert(*pid, ran(&found));
+            }
+        }
+        Ok(times)
+    }
+
     /// Counts that were told do not hold any more, whether their threads run or not.
     fn look_again(&mut self) {
         self.threads().for_each(|thread| thread.sched = None);
@@ -400,11 +415,10 @@ impl Tasks {
         let Some(found) = own.as_ref().or(only) else { return Ok(None) };
         let Some(cpu) = topology.cpu_of_kernel_id(found.cpu) else { return Ok(None) };
         thread.waits = found.state != 'R';
-        let ticks = found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second());
         Ok(Some(ThreadObservation {
             tid,
             cpu,
-            cpu_time: Nanos(time.unwrap_or(ticks)),
+            cpu_time: time.map_or_else(|| ran(found), Nanos),
             slices: thread.sched.map(|sched| sched.slices),
             allowed: thread.allowed.clone(),
             exempt: exemption(found),
@@ -436,6 +450,11 @@ fn exemption(found: &TaskStat) -> Option<Exemption> {
         return Some(Exemption::KernelThread);
     }
     matches!(found.policy, FIFO | ROUND_ROBIN | DEADLINE).then_some(Exemption::RealTime)
+}
+
+/// What a task has run, in whole ticks.
+fn ran(found: &TaskStat) -> Nanos {
+    Nanos(found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
 }
 
 /// When a task started, since boot.

@@ -7,9 +7,9 @@ use anyhow::Result;
 use rondpoint_core::controller::Step;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
-use rondpoint_core::limits::GLANCE;
+use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
 use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
-use rondpoint_core::rest::Rest;
+use rondpoint_core::rest::{Rest, Watch};
 use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
 use rondpoint_linux::act::Actor;
 use rondpoint_linux::act::threads::Restored;
@@ -31,6 +31,20 @@ const CLOCK_HZ: f64 = 2e9;
 /// How far above its budget a window may be before the rates are lowered: they differ by a factor
 /// of four.
 const OVER_BUDGET: f64 = 2.0;
+
+/// Glances take this part of the time at most (our choice).
+const GLANCES_AT_MOST: u32 = 1000;
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Its time is over.
+    Passed,
+    /// The program does something else now.
+    Changed,
+    /// There is no program any more.
+    Ended,
+}
 
 /// A managed program on the running machine.
 pub(super) struct LiveHost {
@@ -163,6 +177,26 @@ impl LiveHost {
         self.note(note);
     }
 
+    /// Glances until something changes, at the latest until `deadline`.
+    fn changes_before(&mut self, deadline: Instant, watch: &mut Watch) -> Result<Wait> {
+        let mut between = Duration::from_nanos(QUICK_GLANCE.0);
+        loop {
+            let began = Instant::now();
+            if watch.is_disturbed_by(self.session.observer.glance()?) {
+                return Ok(Wait::Changed);
+            }
+            // Many processes make a glance dear: it may take a thousandth of the time.
+            between = between.max(began.elapsed() * GLANCES_AT_MOST);
+            let until = (began + between).min(deadline);
+            if self.session.wait(until)? == Turn::Over {
+                return Ok(Wait::Ended);
+            }
+            if Instant::now() >= deadline {
+                return Ok(Wait::Passed);
+            }
+        }
+    }
+
     /// Writes down how to put back what the step is about to change, and what may stay.
     fn write_down(&mut self, step: &Step) -> Result<(), LinuxError> {
         let settled = step.judged.iter().filter(|judged| !judged.verdict.is_undone());
@@ -211,6 +245,24 @@ impl Host for LiveHost {
         Ok(Some(self.take_in(look)))
     }
 
+    fn wait(&mut self, mut watch: Watch, period: Nanos) -> Result<Option<Observation>> {
+        let began = self.deadline.unwrap_or_else(Instant::now);
+        let deadline = session::next(began, Duration::from_nanos(period.0));
+        self.deadline = Some(deadline);
+        let changed = match self.changes_before(deadline, &mut watch)? {
+            Wait::Ended => return Ok(None),
+            Wait::Changed => true,
+            Wait::Passed => false,
+        };
+        if changed {
+            self.deadline = Some(Instant::now());
+        }
+        let look = self.session.observer.observe()?;
+        let mut observation = self.take_in(look);
+        observation.after_rest |= changed;
+        Ok(Some(observation))
+    }
+
     fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>> {
         if !self.session.observer.can_pause() {
             return self.observe(period);
@@ -220,10 +272,20 @@ impl Host for LiveHost {
         let began = Instant::now();
         let longest = Duration::from_nanos(rest.longest.0);
         let goes_on = loop {
-            let left = longest.saturating_sub(began.elapsed());
-            let seen = self.observe(GLANCE.min(Nanos(left.as_nanos() as u64)))?;
-            let disturbed =
-                seen.as_ref().is_none_or(|seen| rest.is_disturbed_by(seen, &self.topology));
+            let next = Duration::from_nanos(GLANCE.0).min(longest.saturating_sub(began.elapsed()));
+            let waited = match &mut rest.watch {
+                Some(watch) => self.changes_before(Instant::now() + next, watch)?,
+                None => Wait::Passed,
+            };
+            let left = match (waited, &rest.watch) {
+                (Wait::Ended, _) => break false,
+                (Wait::Passed, None) => next,
+                _ => Duration::ZERO,
+            };
+            self.deadline = Some(Instant::now());
+            let seen = self.observe(Nanos(left.as_nanos() as u64))?;
+            let disturbed = waited == Wait::Changed
+                || seen.as_ref().is_none_or(|seen| rest.is_disturbed_by(seen, &self.topology));
             if disturbed || began.elapsed() >= longest {
                 break seen.is_some();
             }

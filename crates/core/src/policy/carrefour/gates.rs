@@ -29,6 +29,16 @@ impl Mechanisms {
         self.replication || self.interleaving || self.colocation
     }
 
+    /// Those of either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            replication: self.replication || other.replication,
+            interleaving: self.interleaving || other.interleaving,
+            colocation: self.colocation || other.colocation,
+        }
+    }
+
     /// Those of `self` that are in `other` too.
     #[must_use]
     pub fn among(self, other: Self) -> Self {

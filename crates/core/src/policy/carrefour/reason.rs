@@ -100,6 +100,8 @@ pub enum SamplingCause {
         /// Limit.
         above: f64,
     },
+    /// Its CPU use or its traffic changed all at once.
+    Changed,
     /// Traffic is not known.
     TrafficUnknown,
     /// It runs fast enough.
@@ -220,6 +222,7 @@ impl fmt::Display for SamplingCause {
             Self::Idle { cpu_percent, above } => {
                 write!(f, "{cpu_percent:.0} % CPU, limit {above:.0} %")
             }
+            Self::Changed => write!(f, "it does something else now"),
             Self::TrafficUnknown => write!(f, "traffic unknown"),
             Self::HighIpc { ipc, below } => {
                 write!(f, "{ipc:.2} instructions per cycle, limit {below:.2}")

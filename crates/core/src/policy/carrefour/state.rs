@@ -44,6 +44,7 @@ pub struct AppState {
 /// A round, for the feedback.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Round {
+    pub(super) at: Nanos,
     pub(super) used: Mechanisms,
     /// It found pages to move.
     pub(super) has_asked: bool,
@@ -62,10 +63,27 @@ pub enum Verdict {
     Harmful,
 }
 
+/// A round lasts so long, give or take a tenth: the shortest period of the presets.
+const WHOLE: Nanos = Nanos::from_millis(900);
+
+impl Round {
+    /// Whether it is too young to be judged: a tenth of a second of samples names a part of the
+    /// pages.
+    fn goes_on(&self, now: Nanos) -> bool {
+        now.since(self.at) < WHOLE && now > self.at
+    }
+}
+
 impl AppState {
     /// Nothing known yet.
     pub(super) fn new(started: Nanos) -> Self {
         Self { started, ..Self::default() }
+    }
+
+    /// The application does something else now: rounds of before say nothing of it.
+    pub(super) fn begin_anew(&mut self) {
+        (self.last, self.actions, self.idle_rounds) = (None, None, 0);
+        self.waits_until = Nanos(0);
     }
 
     /// For how long it waits until what was of no use is tried again. A round that comes a little
@@ -75,11 +93,23 @@ impl AppState {
         (wait > EARLY).then_some(wait)
     }
 
+    /// Remembers a round. Rounds that come soon after another are one with it.
+    pub(super) fn note(&mut self, round: Round) {
+        let begun = self.last.filter(|last| last.goes_on(round.at));
+        self.last = Some(match begun {
+            Some(last) => Round { used: last.used.or(round.used), ..last },
+            None => round,
+        });
+    }
+
     /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by
     /// too much is harm even if the imbalance fell as well [author code of Carrefour-LP].
-    pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates) -> Option<Verdict> {
+    pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
         let is_judged = |last: &Round| last.has_asked || !feedback.only_where_asked;
         let last = self.last.filter(|last| last.used.any() && is_judged(last))?;
+        if last.goes_on(at) {
+            return None;
+        }
         let rise = relative_percent(last.local_percent, now.local_percent).unwrap_or(0.0);
         let fall = -relative_percent(last.imbalance_percent, now.imbalance_percent).unwrap_or(0.0);
         Some(match () {

@@ -1,0 +1,74 @@
+//! How soon `auto` acts after a jam begins, and what comes of it, on programs of several kinds.
+
+mod world;
+
+use rondpoint_core::controller::{Controller, Settings};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::host::run;
+use rondpoint_core::policy::by_name;
+use rondpoint_core::{Action, Nanos, Plan};
+use world::{Phase, World};
+
+/// All threads on memory that one of them touched, most of the time waiting for it.
+const PARALLEL: Phase = Phase { until_ms: 0, threads: 8, work: 60.0, private: true };
+/// One thread on its own memory.
+const SERIAL: Phase = Phase { until_ms: 0, threads: 1, work: 600.0, private: true };
+
+impl Phase {
+    fn until(self, until_ms: u64) -> Self {
+        Self { until_ms, ..self }
+    }
+}
+
+fn manage(mut world: World) -> World {
+    let policy = (by_name("auto").expect("built in").make)(None).expect("the default");
+    let settings = Settings { seed: 3, guard: GuardSettings::acting() };
+    let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
+    match run(&mut world, &mut controller, &mut ()) {
+        Ok(()) => world,
+    }
+}
+/// When pages first moved after this time.
+fn acted_after(world: &World, ms: u64) -> Option<Nanos> {
+    let moves =
+        |plan: &Plan| plan.steps.iter().any(|step| matches!(step.action, Action::MovePages { .. }));
+    let begins = Nanos::from_millis(ms);
+    let acted = world.plans.iter().find(|(at, plan)| *at > begins && moves(plan))?;
+    Some(acted.0.since(begins))
+}
+
+#[test]
+fn a_parallel_phase_after_seconds_of_serial_work_is_acted_on_within_three_tenths() {
+    for serial_ms in [1_130, 2_450, 3_770, 5_010, 9_290] {
+        let phases = [SERIAL.until(serial_ms), PARALLEL.until(serial_ms + 6_000)];
+        let world = manage(World::new(4_000, &phases, true));
+        let acted = acted_after(&world, serial_ms).expect("it acts");
+        println!(
+            "{serial_ms}: {acted}, {:?}, {} looks, {} rested",
+            world.shares(),
+            world.looks,
+            world.rested
+        );
+        assert!(acted <= Nanos::from_millis(300), "{serial_ms}: {acted}");
+        assert!(world.shares().iter().all(|share| *share > 0.15), "{:?}", world.shares());
+    }
+}
+
+#[test]
+fn a_steady_program_is_looked_at_seldom() {
+    let world = manage(World::new(4_000, &[SERIAL.until(20_000)], true));
+    assert!(world.looks < 30, "{} looks", world.looks);
+    assert!(world.rested > Nanos::from_secs(11), "{} rested", world.rested);
+}
+
+#[test]
+fn a_program_that_goes_back_and_forth_is_let_be_in_the_end() {
+    // Half a second of each: what it does is usual.
+    let phase = |number: u64| {
+        let phase = if number.is_multiple_of(2) { SERIAL } else { Phase { threads: 3, ..SERIAL } };
+        phase.until(500 * (number + 1))
+    };
+    let phases: Vec<Phase> = (0..60).map(phase).collect();
+    let world = manage(World::new(4_000, &phases, true));
+    assert!(world.looks < 200, "{} looks in 30 s", world.looks);
+}
