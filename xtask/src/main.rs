@@ -12,6 +12,7 @@ mod lab;
 #[cfg_attr(not(test), expect(dead_code, reason = "only the runner appends a forecast to a line"))]
 mod progress;
 mod replay;
+mod results;
 mod setup;
 mod sim;
 mod test;
@@ -39,8 +40,7 @@ enum Command {
     Test(test::Arguments),
     /// Build the lab's parts and run the lab's command: ./x lab --help shows what it can do
     Lab(lab::Arguments),
-    /// Four programs under five placements on an emulated machine, in about three minutes after the
-    /// build; with --quick one under three, in one
+    /// Four programs under five placements on an emulated machine, in about five minutes
     Demo(demo::Arguments),
     /// Build rondpoint as one static file for each architecture, into target/dist
     Dist(dist::Arguments),
@@ -48,6 +48,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Run the simulator's swarm: random machines, programs and faults, and rules that must hold
     Sim(sim::Arguments),
+    /// Write the pages and charts of docs/results from their JSON
+    Results,
     /// Check what the boundaries forbid (a part of ./x test)
     Tidy,
 }
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Dist(arguments) => dist::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Results => results::run(),
         Command::Tidy => tidy::run(),
     };
     match result {

@@ -5,6 +5,7 @@
 //! expected. The compiler and clippy hold the rest (purity of the core, length of functions).
 
 mod crates;
+mod prose;
 mod text;
 
 use std::fs;
@@ -20,6 +21,19 @@ pub(crate) struct SourceFile {
 }
 
 impl SourceFile {
+    #[cfg(test)]
+    pub(crate) fn new(path: &str, text: &str) -> Self {
+        Self { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn extension(&self) -> &str {
         self.path.rsplit_once('.').map_or("", |(_, extension)| extension)
     }
@@ -37,7 +51,7 @@ pub(crate) type Complaint = String;
 type Rule = fn(&[SourceFile]) -> Vec<Complaint>;
 
 /// Every rule, in the order of ARCHITECTURE.md.
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 16] = [
     crates::the_core_is_pure,
     crates::edges_are_the_design_s,
     crates::manifests_have_licence_and_lints,
@@ -51,6 +65,9 @@ const RULES: [Rule; 13] = [
     text::no_host_and_no_home,
     text::to_do_notes_have_an_owner,
     text::tests_are_neither_ignored_nor_named_test,
+    prose::sentences_are_short,
+    prose::documents_name_no_commit,
+    crate::results::results_are_what_their_json_says,
 ];
 
 /// `./x tidy`: prints every complaint.

@@ -1,10 +1,10 @@
 //! When watching may pause, and what ends the pause.
 //!
-//! To be counted costs a program something each time that one of its threads sleeps: 6 to 18 %
-//! where that is 7,500 times a second (docs/BENCHMARKS.md, emulated). So where nothing was done for
-//! a while, counting stops for as long as it has been quiet, at most [`LONGEST_REST`]; where it is
-//! dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside the
-//! cores, which cost the program nothing, are looked at meanwhile. What is seen there, once in
+//! Counters cost a program something each time that one of its threads sleeps: 6 to 18 % at 7,500
+//! times a second (docs/results/watch-barriers.md, emulated). So where nothing was done for a
+//! while, counting stops for as long as it has been quiet, at most [`LONGEST_REST`]. Where counting
+//! is dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside
+//! the cores cost the program nothing and are looked at meanwhile. What is seen there, once in
 //! [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went,
 //! another use of CPUs, a busy thread on another node, other traffic between nodes. Where threads
 //! take turns on CPUs, the kernel shares those out anew all the time, which is no reason. What only

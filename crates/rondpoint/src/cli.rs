@@ -148,6 +148,16 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
+    #[test]
+    fn the_reference_is_what_the_command_line_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
+        let page = std::fs::read_to_string(path).expect("docs/reference.md");
+        let expected = crate::reference::markdown(Arguments::command());
+        let different = page.lines().zip(expected.lines()).find(|(old, new)| old != new);
+        assert_eq!(different, None, "docs/reference.md says how to make it anew");
+        assert_eq!(page.len(), expected.len(), "docs/reference.md says how to make it anew");
+    }
+
     /// The command lines below `Examples:`, up to a comment, a redirection or a pipe.
     fn examples(help: &str) -> Vec<Vec<&str>> {
         let below = help.lines().skip_while(|line| *line != "Examples:");

@@ -19,6 +19,8 @@ mod manual;
 mod move_memory;
 mod observe;
 mod policies;
+#[cfg(any(test, feature = "manual"))]
+mod reference;
 mod replay;
 mod run;
 mod session;

@@ -1,5 +1,6 @@
-//! Writes the man pages and the shell completions of the command line: a hidden subcommand of a
-//! build with the feature `manual`, which `./x dist` makes. The shipped program does not have it.
+//! Writes the man pages, the shell completions and the reference of the command line: a hidden
+//! subcommand of a build with the feature `manual`, which `./x dist` makes. The shipped program
+//! does not have it.
 
 use std::fs;
 use std::io;
@@ -9,12 +10,12 @@ use std::process::ExitCode;
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 
-use crate::terminal;
+use crate::{reference, terminal};
 
 /// What `manual` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The folder that gets `man` and `completions`
+    /// The folder that gets `man`, `completions` and `reference.md`
     folder: PathBuf,
 }
 
@@ -39,11 +40,16 @@ pub(crate) fn main(arguments: &Arguments, command: Command) -> ExitCode {
 /// One page for the program and one for each subcommand that help shows; a file for each shell.
 fn write(folder: &Path, mut command: Command) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+    // Before anything builds the command: its width is set then.
+    let text = reference::markdown(command.clone());
     let shells = folder.join("completions");
     fs::create_dir_all(&shells)?;
     for shell in Shell::value_variants() {
         files.push(clap_complete::generate_to(*shell, &mut command, "rondpoint", &shells)?);
     }
+    let page = folder.join("reference.md");
+    fs::write(&page, text)?;
+    files.push(page);
     let pages = folder.join("man");
     fs::create_dir_all(&pages)?;
     command.build();
@@ -80,6 +86,7 @@ mod tests {
         assert!(there("man/rondpoint-run.1").contains("\\-\\-dry\\-run"));
         assert!(there("completions/rondpoint.bash").contains("--dry-run"));
         assert!(files.iter().all(|file| !file.ends_with("rondpoint-secret.1")), "{files:?}");
-        assert_eq!(files.len(), 2 + Shell::value_variants().len());
+        assert!(there("reference.md").contains("--dry-run"));
+        assert_eq!(files.len(), 3 + Shell::value_variants().len());
     }
 }

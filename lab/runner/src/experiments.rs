@@ -6,6 +6,7 @@ mod case;
 mod catalogue;
 mod measure;
 mod render;
+mod results;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ use crate::lab::{Lab, lab_machine};
 use crate::program;
 use crate::result::RunResult;
 
+/// Where results are kept, from the repository's root.
+const RESULTS: &str = "docs/results";
 /// Version of the report's format.
 const FORMAT: u32 = 1;
 /// Host time after which a run is given up.
@@ -40,18 +43,18 @@ pub(crate) struct Arguments {
     names: Vec<String>,
     #[command(flatten)]
     series: Series,
-    /// Run nothing: write docs/EVALUATION.md to standard output from such JSON objects; may be
-    /// given several times
+    /// Run nothing: write the JSON of docs/results from such JSON objects; may be given several
+    /// times. `./x results` makes the pages
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json"])]
-    page: Vec<PathBuf>,
+    results_of: Vec<PathBuf>,
 }
 
 /// Runs what the arguments ask for and prints it; exit status 1 where a program failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if !arguments.page.is_empty() {
+    if !arguments.results_of.is_empty() {
         let reports: Vec<Report> =
-            arguments.page.iter().map(|path| reported(path)).collect::<Result<_>>()?;
-        print!("{}", render::page(&reports));
+            arguments.results_of.iter().map(|path| reported(path)).collect::<Result<_>>()?;
+        results::write(&reports, Path::new(RESULTS))?;
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = chosen(&arguments.names);

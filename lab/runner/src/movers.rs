@@ -144,7 +144,7 @@ fn rows_of<'a>(
 
 fn table(report: &Report) -> String {
     let mut text = format!(
-        "{} MiB on {} with {} CPUs, emulated; medians of the turns, guest time (slow motion: see docs/LAB.md)\n",
+        "{} MiB on {} with {} CPUs, emulated; medians of the turns, guest time (slow motion: see docs/lab.md)\n",
         report.mib, report.machine, report.vcpus
     );
     text += "pages   mover               MiB/s   relative to migratepages   pages left\n";

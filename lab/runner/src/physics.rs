@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object instead of a table
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print docs/LAB.md, which is generated from these checks
+    /// Print docs/lab.md, which is generated from these checks
     #[arg(long)]
     markdown: bool,
 }

@@ -54,20 +54,6 @@ impl ProductReport {
         }
         Ok(report)
     }
-
-    /// Seconds that moving memory and threads took, of all processes.
-    pub(crate) fn spent_s(&self) -> f64 {
-        let of = |process: &Value| process["account"]["spent"].as_f64().unwrap_or(0.0);
-        let processes = self.other.get("processes").and_then(Value::as_array);
-        processes.into_iter().flatten().map(of).fold(0.0, |sum, spent| sum + spent) / 1e9
-    }
-
-    /// The first reason of a policy that speaks of something.
-    pub(crate) fn first_reason(&self, policy: &str, of: &str) -> Option<&str> {
-        let steps = self.other.get("steps").and_then(Value::as_array)?;
-        let own = steps.iter().filter(|step| step["policy"] == policy);
-        own.filter_map(|step| step["reason"].as_str()).find(|reason| reason.contains(of))
-    }
 }
 
 #[cfg(test)]
@@ -84,18 +70,6 @@ mod tests {
         let again = serde_json::to_value(&report).expect("text");
         assert_eq!(again["new"], serde_json::json!([1]));
         assert_eq!(again["trials"][0]["change"], 0.31);
-    }
-
-    #[test]
-    fn cost_and_reasons_are_found_in_what_is_passed_on() {
-        let text = r#"{"schema":1,"policy":"auto","elapsed_s":4.5,
-            "processes":[{"account":{"spent":1500000000}},{"account":{"spent":500000000}}],
-            "steps":[{"policy":"sam","reason":"x"},{"policy":"asymsched","reason":"y"},
-            {"policy":"asymsched","reason":"z, a budget"}]}"#;
-        let report = ProductReport::parse(text.as_bytes()).expect("good");
-        assert_eq!((report.spent_s(), report.first_reason("asymsched", "")), (2.0, Some("y")));
-        assert_eq!(report.first_reason("nmass", ""), None);
-        assert_eq!(report.first_reason("asymsched", "budget"), Some("z, a budget"));
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! threads want to run, the kernel takes whoever waits to the CPU that is idle next, on another
 //! node as well, and its data stays behind: sixteen threads with barriers on the eight CPUs of
 //! carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.5
-//! times as fast if each is kept where its data is (emulated, crowded-barriers in
-//! docs/EVALUATION.md). So each thread whose samples name one node is held on the CPUs of that
-//! node, where the kernel goes on balancing.
+//! times as fast if each is kept where its data is (docs/results/crowded-barriers.md). So each
+//! thread whose samples name one node is held on the CPUs of that node, where the kernel goes on
+//! balancing.
 //!
 //! No node takes more than its share of the threads. Who is beyond that is held where room is left:
 //! it is away from its data wherever it is taken, and where it stays its data can come. If half as

@@ -21,8 +21,8 @@ use rondpoint_linux::{LinuxError, Root};
 use crate::session::{self, Session, Turn};
 
 /// What a sample costs the manager, from the ring to the page table of the model: 1,155
-/// instructions where there are many of them (docs/BENCHMARKS.md), taken as 1,200 at half an
-/// instruction a cycle.
+/// instructions where there are many of them (emulated), taken as 1,200 at half an instruction a
+/// cycle.
 const CYCLES_PER_SAMPLE: f64 = 2_400.0;
 /// Share of one CPU that samples may cost: half of what the manager may use while it acts.
 const SAMPLING_SHARE: f64 = 0.01;

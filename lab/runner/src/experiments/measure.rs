@@ -8,9 +8,6 @@ use crate::comparison::{Speed, median};
 use crate::product::ProductReport;
 use crate::result::RunResult;
 
-/// The case of all policies together.
-pub(super) const AUTO: &str = "rondpoint=auto";
-
 /// Everything that was run. Every figure is emulated.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -143,22 +140,9 @@ impl ExperimentReport {
         self.speed(self.best_fixed.as_ref()?)
     }
 
-    /// The median spread of a case.
-    pub(super) fn spread(&self, name: &str) -> Option<f64> {
-        Some(self.cases.iter().find(|case| case.name == name)?.spread?.median)
-    }
-
     /// The cases in which Rondpoint ran.
     pub(super) fn managed(&self) -> impl Iterator<Item = &CaseReport> {
         self.cases.iter().filter(|case| case.name.starts_with("rondpoint="))
-    }
-
-    /// The policy that did best alone, and its median speed.
-    pub(super) fn best_single(&self) -> Option<(&str, f64)> {
-        let single = self.managed().filter(|case| case.name != AUTO);
-        single
-            .filter_map(|case| Some((case.name.as_str(), case.speed?.median)))
-            .max_by(|one, other| one.1.total_cmp(&other.1))
     }
 
     /// Of those fixed placements with as many threads on each node as far as that goes: the mean.

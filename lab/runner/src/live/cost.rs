@@ -35,7 +35,7 @@ rondpoint run --quiet --report /tmp/acted -- $kmeans 2.5 > /dev/null
 report acted /tmp/acted
 "#;
 
-/// The most that docs/BENCHMARKS.md says, instructions; above the most of several seeds and builds.
+/// The most instructions, above the most of several seeds and builds (docs/results/manage-cost.md).
 const MOST_PER_QUIET_S: f64 = 0.42e6;
 /// With what is done between two looks that are two seconds apart.
 const MOST_PER_LOOK: f64 = 0.8e6;

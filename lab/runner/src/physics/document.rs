@@ -1,4 +1,4 @@
-//! The findings as a table, and as docs/LAB.md.
+//! The findings as a table, and as docs/lab.md.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::Finding;
 
-/// What docs/LAB.md says before its table.
+/// What docs/lab.md says before its table.
 const HEAD: &str = include_str!("head.md");
 /// And after it.
 const TAIL: &str = include_str!("tail.md");
@@ -36,7 +36,7 @@ pub(crate) fn table(findings: &[Finding]) -> String {
     text
 }
 
-/// The whole of docs/LAB.md.
+/// The whole of docs/lab.md.
 pub(crate) fn markdown(findings: &[Finding]) -> Result<String> {
     let mut text = HEAD.to_owned();
     writeln!(text, "| machine | check | target | measured | verdict |\n|---|---|---|---|---|")?;
@@ -50,4 +50,22 @@ pub(crate) fn markdown(findings: &[Finding]) -> Result<String> {
     }
     text.push_str(TAIL);
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table in between takes a guest; what stands around it is ours.
+    #[test]
+    fn the_page_is_of_this_head_and_tail_and_its_table_of_this_form() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lab.md");
+        let page = std::fs::read_to_string(path).expect("docs/lab.md");
+        let table = page.strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(TAIL));
+        let table = table.expect("docs/lab.md begins as head.md and ends as tail.md");
+        let empty = markdown(&[]).expect("text");
+        let form = empty.strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(TAIL));
+        assert!(table.starts_with(form.expect("it is so made")), "{table}");
+        assert!(table.lines().all(|line| line.starts_with('|')), "{table}");
+    }
 }

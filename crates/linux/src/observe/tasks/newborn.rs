@@ -4,7 +4,7 @@
 //! To read the memory map of a child, to open its counters and to close them again costs the
 //! manager milliseconds, and nothing can be done for who is gone by the next look. So where most of
 //! the newcomers of one look are gone by the next, those that come then are followed from their
-//! second look on. What it costs to watch such a program is in docs/BENCHMARKS.md.
+//! second look on. What it costs to watch such a program is in docs/results/watch-children.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,133 @@
+//! The JSON of an experiment: what ran, on what, and what came of it.
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+/// Version of the format.
+const FORMAT: u32 = 1;
+
+/// One experiment.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Experiment {
+    format: u32,
+    pub(super) title: String,
+    /// What was tried, in sentences.
+    pub(super) about: String,
+    pub(super) kind: Kind,
+    pub(super) machine: String,
+    /// How many times each was run, each with another seed.
+    pub(super) seeds: u32,
+    /// What was built.
+    pub(super) commit: String,
+    /// What gives the numbers again.
+    pub(super) commands: Vec<String>,
+    /// A value of the first column that means "no change": a line in the chart.
+    pub(super) reference: Option<f64>,
+    /// The first one is drawn.
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<Row>,
+    /// Digits behind the point.
+    #[serde(default = "two")]
+    pub(super) digits: usize,
+    /// What was learnt, in sentences.
+    #[serde(default)]
+    pub(super) findings: Vec<String>,
+}
+
+fn two() -> usize {
+    2
+}
+
+/// Where numbers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// A simulated machine and a simulated program.
+    Simulated,
+    /// A real kernel and real programs on modelled hardware.
+    Emulated,
+    /// A real machine.
+    Metal,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Emulated => "emulated",
+            Self::Metal => "metal",
+        }
+    }
+}
+
+/// One configuration.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    pub(super) name: String,
+    /// By column.
+    pub(super) cells: Vec<Option<Cell>>,
+}
+
+/// What was measured, or why nothing was.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Cell {
+    Number(f64),
+    Range(Range),
+    Text(String),
+}
+
+/// Of several seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Range {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Cell {
+    /// Median and range.
+    pub(super) fn range(&self) -> Option<Range> {
+        match self {
+            Self::Number(value) => Some(Range { median: *value, least: *value, most: *value }),
+            Self::Range(range) => Some(*range),
+            Self::Text(_) => None,
+        }
+    }
+
+    pub(super) fn text(&self, digits: usize) -> String {
+        match self {
+            Self::Number(value) => format!("{value:.digits$}"),
+            Self::Range(Range { median, least, most }) => {
+                format!("{median:.digits$} ({least:.digits$} to {most:.digits$})")
+            }
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl Experiment {
+    /// Reads and checks.
+    ///
+    /// # Errors
+    /// What is missing or cannot be, with the name of the row.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let found: Self = serde_json::from_str(text)?;
+        ensure!(found.format == FORMAT, "format {}, expected {FORMAT}", found.format);
+        ensure!(found.seeds > 0, "expected at least one seed");
+        ensure!(!found.commands.is_empty(), "expected the commands");
+        let columns = found.columns.len();
+        for row in &found.rows {
+            let cells = row.cells.len();
+            ensure!(cells == columns, "{}: {cells} cells for {columns} columns", row.name);
+            for range in row.cells.iter().flatten().filter_map(Cell::range) {
+                let is_ordered = range.least <= range.median && range.median <= range.most;
+                ensure!(is_ordered, "{}: expected least ≤ median ≤ most", row.name);
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,173 @@
+//! Rules about documents: short sentences, no commit hashes.
+
+use super::{Complaint, SourceFile};
+
+/// Words of a sentence that a reader of a second language follows at once.
+const MOST_WORDS: usize = 25;
+/// A shorter run of hexadecimal digits is a word or a number.
+const SHORTEST_HASH: usize = 7;
+const LONGEST_HASH: usize = 40;
+
+/// What people read first: generated results have rules of their own.
+fn documents(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
+    files.iter().filter(|file| {
+        let is_top = !file.path.contains('/') && file.extension() == "md";
+        let is_docs = file.path.starts_with("docs/") && file.path.matches('/').count() == 1;
+        (is_top && file.path != "CHANGELOG.md") || (is_docs && file.extension() == "md")
+    })
+}
+
+/// Sentences of README and docs have at most 25 words; tables and code are left out.
+pub(super) fn sentences_are_short(files: &[SourceFile]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in documents(files) {
+        for (line, sentence) in sentences(&file.text) {
+            let words = words(&sentence);
+            if words > MOST_WORDS {
+                let begin: String = sentence.chars().take(40).collect();
+                complaints.push(format!(
+                    "{}:{line}: a sentence of {words} words, at most {MOST_WORDS}: {begin}…",
+                    file.path
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// A document says what is; the history has the commits.
+pub(super) fn documents_name_no_commit(files: &[SourceFile]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in documents(files) {
+        for (number, line) in file.lines() {
+            let mut words = line.split(|letter: char| !letter.is_ascii_alphanumeric());
+            if let Some(hash) = words.find(|word| is_hash(word)) {
+                complaints.push(format!("{}:{number}: `{hash}` looks like a commit", file.path));
+            }
+        }
+    }
+    complaints
+}
+
+/// Digits and letters of a hexadecimal number, both of them.
+fn is_hash(word: &str) -> bool {
+    (SHORTEST_HASH..=LONGEST_HASH).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        && word.bytes().any(|byte| byte.is_ascii_digit())
+        && word.bytes().any(|byte| byte.is_ascii_alphabetic())
+}
+
+/// The sentences of a document with the line on which their paragraph begins.
+fn sentences(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut paragraph: Option<(usize, String)> = None;
+    let mut is_code = false;
+    for (index, line) in text.lines().enumerate() {
+        let trimmed = line.trim();
+        if trimmed.starts_with("```") {
+            is_code = !is_code;
+        }
+        let is_item = trimmed.starts_with("- ") || starts_with_number(trimmed);
+        // An indented line behind an item goes on with it; elsewhere it is code.
+        let is_indented = line.starts_with("    ") && paragraph.is_none() && !is_item;
+        let is_prose = !is_code
+            && !is_indented
+            && !trimmed.is_empty()
+            && !["```", "|", "#", "<!--", "!["].iter().any(|mark| trimmed.starts_with(mark));
+        if !is_prose || is_item {
+            found.extend(paragraph.take().into_iter().flat_map(split));
+        }
+        if is_prose {
+            let (_, text) = paragraph.get_or_insert((index + 1, String::new()));
+            text.push_str(trimmed.trim_start_matches("- "));
+            text.push(' ');
+        }
+    }
+    found.extend(paragraph.into_iter().flat_map(split));
+    found
+}
+
+/// `1. text`
+fn starts_with_number(line: &str) -> bool {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    digits > 0 && line[digits..].starts_with(". ")
+}
+
+/// A paragraph's sentences. What stands in backquotes is one word.
+fn split((line, text): (usize, String)) -> Vec<(usize, String)> {
+    let plain: Vec<&str> = text.split('`').collect();
+    let plain: String = plain
+        .iter()
+        .enumerate()
+        .map(|(place, part)| if place % 2 == 1 { "code" } else { part })
+        .collect();
+    let mut sentences = vec![String::new()];
+    for word in plain.split_whitespace() {
+        let last = sentences.last_mut().expect("there is one");
+        last.push_str(word);
+        last.push(' ');
+        let end = word.trim_end_matches(['*', '_', ')', '"', '\'']);
+        if end.ends_with(['.', '!', '?']) {
+            sentences.push(String::new());
+        }
+    }
+    sentences.retain(|sentence| !sentence.is_empty());
+    sentences.into_iter().map(|sentence| (line, sentence)).collect()
+}
+
+/// Words with a letter or a digit; the address of a link does not count.
+fn words(sentence: &str) -> usize {
+    let counts = |word: &&str| word.chars().any(char::is_alphanumeric);
+    sentence.split_whitespace().filter(counts).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(path: &str, text: &str) -> Vec<Complaint> {
+        let files = [SourceFile::new(path, text)];
+        [sentences_are_short(&files), documents_name_no_commit(&files)].concat()
+    }
+
+    #[test]
+    fn a_sentence_is_counted_over_lines_and_not_over_its_end() {
+        let word = |count: usize| vec!["word"; count].join(" ");
+        let text = format!("# T\n\n{}\n{}.\n\n{}. {}.\n", word(12), word(14), word(25), word(25));
+        let found = complaints("docs/a.md", &text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("docs/a.md:3: a sentence of 26 words"), "{found:?}");
+        let item = format!("- {}\n- {}\n\n1. {}\n2. {}\n", word(20), word(20), word(20), word(20));
+        assert!(complaints("README.md", &item).is_empty());
+        let item = format!("- {}\n  {}\n", word(20), word(20));
+        assert_eq!(complaints("README.md", &item).len(), 1, "an item goes on");
+        let code = format!("`{}` {}.\n", word(30), word(24));
+        assert!(complaints("README.md", &code).is_empty());
+    }
+
+    #[test]
+    fn tables_code_and_generated_results_are_left_out() {
+        let long = vec!["word"; 40].join(" ");
+        for text in [
+            format!("| {long} |\n"),
+            format!("```sh\n{long}\n```\n"),
+            format!("text:\n\n    {long}\n"),
+        ] {
+            assert!(complaints("docs/a.md", &text).is_empty(), "{text}");
+        }
+        assert!(complaints("docs/results/a.md", &long).is_empty());
+        assert!(complaints("lab/README.md", &long).is_empty());
+    }
+
+    #[test]
+    fn commits_are_found_and_numbers_and_words_are_not() {
+        assert_eq!(
+            complaints("docs/a.md", "Since 53dffd1 it is so.\n"),
+            ["docs/a.md:1: `53dffd1` looks like a commit"]
+        );
+        for fine in ["1234567 pages.\n", "A facade and deadbeef.\n", "0x1f of 7.5\n"] {
+            assert!(complaints("docs/a.md", fine).is_empty(), "{fine}");
+        }
+        assert!(complaints("docs/results/a.md", "53dffd1\n").is_empty());
+    }
+}
