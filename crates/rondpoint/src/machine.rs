@@ -11,7 +11,7 @@ use rondpoint_machine::Machine;
 
 use crate::calibrate::{Calibration, OtherFormat, SYSTEM_FILE as CALIBRATION};
 
-/// Read where no file is named: what `rondpoint topology --write-machine` wrote and somebody
+/// Read where no file is named: what `rondpoint topology --write-machine` wrote and a user
 /// completed.
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/machine.toml";
 

@@ -4,7 +4,7 @@
 //! with its status (128 + n for signal n), or 125 for a failure of ours, bad usage included, 126
 //! for a program that cannot be run, 127 for one that is not found.
 
-// All output goes through `terminal`: these macros panic where nobody reads.
+// All output goes through `terminal`: these macros panic where the reader has gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod calibrate;

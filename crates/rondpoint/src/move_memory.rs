@@ -142,8 +142,7 @@ fn run(arguments: &Arguments) -> Result<Report> {
             let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
             let mut ledger = LedgerFile::create(&ledgers, &root)?;
             let done = move_frozen(&root, &order, limit, &mut ledger, &mut watch);
-            // It has nothing to say but that nobody stands still any more: pages stay where they
-            // are now.
+            // The process runs again, and pages stay where they are: there is nothing to undo.
             let _ = ledger.close();
             done?
         }
@@ -166,7 +165,7 @@ fn move_frozen(
 ) -> Result<(Moved, Stood)> {
     let control = watch.control;
     let mut still = Still::begin(root, order.process, limit, ledger)?;
-    // Who stands still maps nothing new.
+    // A frozen process maps nothing new.
     let once = Order { passes: 1, ..order.clone() };
     let mut moved = bulk::relocate(root, &once, control, &mut || {
         still.look();

@@ -26,7 +26,7 @@ pub(crate) fn choose(word: &str, preset: Option<&str>) -> Result<Chosen> {
 }
 
 /// What the policies want to know of each single thread, beside its instructions and cycles. Each
-/// more is counted in turns with the others, so nobody gets what he does not look at.
+/// more is counted in turns with the others, so no policy gets an event that it does not read.
 pub(crate) fn thread_metrics(policies: &[PolicyChoice]) -> Vec<Metric> {
     use Metric::{
         LlcMisses, LocalDram, LocalForward, LocalHitm, RemoteDram, RemoteForward, RemoteHitm,

@@ -273,7 +273,7 @@ struct Ready {
     preparation: Preparation,
     recorder: Option<Writer<Output>>,
     ledger: LedgerFile,
-    /// Nobody else manages the program.
+    /// No other manager has the program.
     claim: Claim,
     /// What the program looked like before.
     first: Look,
@@ -341,10 +341,9 @@ fn join(arguments: &AttachArguments) -> Result<u8> {
     Ok(u8::from(managed.ended_early))
 }
 
-/// Where we place pages ourselves, the kernel's balancing is kept from moving them back: not
-/// switched off, which would be for everybody, but by an explicit policy that is what the program
-/// has anyway. Where its faults are what we see, asked for or for want of anything better, it has
-/// to stay.
+/// The memory policy of the program. Where we place pages ourselves, an explicit local policy keeps
+/// the kernel's balancing from moving them back. It places pages as the default does, and the
+/// balancing of other programs goes on. Where its faults are our sensor the balancing has to stay.
 fn memory(act: bool, sampled: Option<Kind>) -> Memory {
     let own = act && sampled == Some(Kind::Accesses) && has_default_memory().unwrap_or(false);
     if own { Memory::Local } else { Memory::Inherited }
@@ -366,7 +365,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
     // The program runs, and everything that needs more is open.
     let needs = if header.guard.act { Needs::to_manage() } else { Needs::to_watch() };
     problems.extend(privileges::keep_only(&needs));
-    // The program runs: whatever the record's file held before is not wanted any more.
+    // The program runs: what the record's file held before is not wanted now.
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
     problems.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let own_instructions = probe::own_instructions();
@@ -382,7 +381,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
         // Perhaps for want of descriptors, which putting back needs too.
         host.session.observer.let_go();
     }
-    // Whatever went wrong, no thread is to keep a mask of ours.
+    // Even after a failure no thread keeps a mask of ours.
     let restored = host.put_back_masks();
     let ended_early = ran.is_err();
     if let Err(error) = ran {
@@ -452,7 +451,7 @@ fn balanced(session: &Session) -> u64 {
     counters.get("numa_pages_migrated").copied().unwrap_or(0)
 }
 
-/// All who watch the loop.
+/// All witnesses of the loop.
 struct Witnesses {
     diary: Diary,
     moves: ThreadMoves,

@@ -86,11 +86,11 @@ pub(crate) fn may_move_pages_of(pid: Pid) -> Result<()> {
         .with_context(|| format!("process {pid}: its pages may not be moved by this user"))
 }
 
-/// Whom we watch.
+/// The program that is watched.
 enum Subject {
     /// A program of ours.
     Child,
-    /// Somebody else's, with a descriptor that tells its end.
+    /// One that ran already, with a descriptor that tells its end.
     Joined(OwnedFd),
 }
 

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-/// Writes text to stderr. It is lost where nobody can read it: that is no failure.
+/// Writes text to stderr. Text that cannot be written is lost: that is no failure.
 pub(crate) fn say(text: &str) {
     let _ = io::stderr().write_all(clean_lines(text).as_bytes());
 }

@@ -1,4 +1,4 @@
-//! `rondpoint move`, as its user starts it, on whatever machine this is.
+//! `rondpoint move`, as its user starts it, on the machine that runs the tests.
 
 use std::process::{Child, Command, Output, Stdio};
 

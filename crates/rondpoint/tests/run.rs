@@ -1,5 +1,5 @@
-//! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on whatever
-//! machine this is.
+//! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on the machine that
+//! runs the tests.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -99,8 +99,8 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
     refuse(&["attach", "1073741823"], 125, "process 1073741823: there is none");
 }
 
-/// Whatever is refused leaves nothing behind and takes nothing away, whether the program was never
-/// started or cannot be.
+/// A refusal leaves nothing behind and takes nothing away, whether the program was never started or
+/// cannot be.
 #[test]
 fn what_is_refused_leaves_files_as_they_were() {
     let folder = tempfile::tempdir().expect("a folder");

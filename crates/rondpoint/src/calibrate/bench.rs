@@ -111,11 +111,11 @@ impl<'a> Bench<'a> {
     }
 
     fn measure_memory(&self, found: &mut Calibration) -> Result<()> {
-        let everybody = self.cpus.concat();
+        let all = self.cpus.concat();
         for holding in self.topology.memory_nodes().iter() {
             let memory = self.memory(holding)?;
             let words = memory.words();
-            found.controller_mb_s[holding] = stream::bandwidth(&everybody, words, self.time)? / 1e6;
+            found.controller_mb_s[holding] = stream::bandwidth(&all, words, self.time)? / 1e6;
             for (accessing, cpus) in self.with_cpus() {
                 let rate = stream::bandwidth(cpus, words, self.time)?;
                 found.bandwidth_mb_s[accessing][holding] = rate / 1e6;
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
         let node = self.home().context("no node has both CPUs and memory")?;
         let cpu = self.cpus[node][0];
         let other = self.cpus.iter().flatten().find(|&&other| other != cpu);
-        let other = *other.context("it takes two CPUs, one for whoever reads the samples")?;
+        let other = *other.context("it takes two CPUs, one for the reader of the samples")?;
         let memory = self.memory(node)?;
         let (words, time, period) = (memory.words(), self.time, events.period());
         let subject = sampling::Subject { machine: self.machine, cpu, words, time, period };

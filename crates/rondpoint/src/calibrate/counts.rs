@@ -55,7 +55,7 @@ impl Events {
         self.available.period
     }
 
-    /// Opens what [`work`] reads, on somebody.
+    /// Opens what [`work`] reads, on a task.
     ///
     /// # Errors
     /// Which event there is not, and why.

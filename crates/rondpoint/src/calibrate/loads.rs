@@ -30,7 +30,7 @@ pub(super) struct Loads {
     pub(super) rounds: u32,
 }
 
-/// When loads count. Who runs beside others goes on until all have counted.
+/// When loads count. A thread beside others goes on until all have counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     from: Instant,

@@ -1,4 +1,4 @@
-//! What each key of the calibration file means, where it comes from and who goes by it: the file
+//! What each key of the calibration file means, where it comes from and which policy uses it: the file
 //! says it above the key, and docs/calibration.md in a table that a test compares with this one.
 
 use std::collections::BTreeSet;

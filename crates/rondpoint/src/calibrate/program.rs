@@ -90,7 +90,7 @@ fn placements(found: &Calibration, topology: &Topology) -> Result<[Placement; 4]
     ])
 }
 
-/// What is run, and as whom.
+/// The command and its user.
 struct Start<'a> {
     command: &'a [OsString],
     user: Option<&'a User>,

@@ -44,7 +44,7 @@ pub(super) struct Try {
     pub(super) throttled: bool,
 }
 
-/// Who samples whom.
+/// The thread that samples and the thread that is sampled.
 pub(super) struct Subject<'a> {
     pub(super) machine: &'a Discovered,
     /// CPU of the loop, as the kernel numbers it.

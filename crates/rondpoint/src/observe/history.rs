@@ -88,7 +88,7 @@ impl History {
         keep(&mut self.hint_faults, &look.hint_faults);
     }
 
-    /// The last look, with everybody who was ever seen and all samples.
+    /// The last look, with all processes and threads that were ever seen and all samples.
     pub(crate) fn whole(&self, last: &Observation) -> Observation {
         let processes = self.processes.values().map(|(process, threads)| ProcessObservation {
             threads: threads.values().cloned().collect(),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_born_in_between_began_with_nothing() {
+    fn threads_born_in_between_began_with_nothing() {
         let mut current = look(&[(1, &[1, 2]), (5, &[5])], 0);
         for thread in current.processes.iter_mut().flat_map(|process| &mut process.threads) {
             thread.cpu_time = Nanos(7);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_of_a_thread_is_not_forgotten_for_a_late_sample() {
+    fn a_late_sample_replaces_no_counts_of_a_thread() {
         let mut history = History::default();
         let mut early = look(&[(1, &[1])], 0);
         early.processes[0].threads[0].cpu_time = Nanos(5);

@@ -62,7 +62,7 @@ struct ProcessLine {
     threads_by_node: Vec<u32>,
 }
 
-/// Shows the machine until a signal, or until nobody reads.
+/// Shows the machine until a signal, or until its reader has gone.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let root = Root::live();
     let topology = topology::discover(&root)?.topology;

@@ -98,7 +98,7 @@ fn put_program(text: &mut String, interval: &Interval) {
         writeln!(text, "{processes}, {threads}{cpu}; seen by {rung}, confidence {confidence:.2}");
 }
 
-/// Rows access, columns hold. A hundred nodes still make a table; nobody has to read it.
+/// Rows access, columns hold. A hundred nodes still make a table.
 fn put_matrix(
     text: &mut String,
     title: &str,
@@ -124,7 +124,7 @@ fn put_matrix(
     }
 }
 
-fn put_ratios(text: &mut String, who: &str, line: &TrafficLine) {
+fn put_ratios(text: &mut String, subject: &str, line: &TrafficLine) {
     let mut parts = Vec::new();
     let mut add = |value: Option<f64>, shown: &dyn Fn(f64) -> String| {
         parts.extend(value.map(shown));
@@ -135,7 +135,7 @@ fn put_ratios(text: &mut String, who: &str, line: &TrafficLine) {
     add(line.mrr_percent, &|percent| format!("reads {percent:.1} % (MRR)"));
     add(line.latency_cycles, &|cycles| format!("latency {cycles:.0} cycles"));
     if !parts.is_empty() {
-        let _ = writeln!(text, "{who}: {}", parts.join("  "));
+        let _ = writeln!(text, "{subject}: {}", parts.join("  "));
     }
 }
 

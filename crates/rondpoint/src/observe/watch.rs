@@ -69,7 +69,7 @@ pub(super) struct Output {
     sink: Box<dyn Write>,
     json: bool,
     quiet: bool,
-    /// Nobody reads it any more, or the disk is full.
+    /// Its reader has gone, or the disk is full.
     pub(super) is_broken: bool,
 }
 

@@ -97,7 +97,7 @@ impl LiveHost {
 
     /// Every thread of the tree gets back the mask that it had.
     pub(super) fn put_back_masks(&mut self) -> Restored {
-        // Who was born since the last look has perhaps no parent any more that would lead to it.
+        // A process born since the last look may have lost the parent that would lead to it.
         if self.actor.has_changed_masks() {
             match self.session.observer.observe() {
                 Ok(mut look) => {
@@ -128,7 +128,7 @@ impl LiveHost {
         self.heirs += followed.heirs;
         self.left_alone += followed.left_alone;
         if let Err(error) = self.ledger.write(&followed.entries) {
-            self.note(format!("who was born with a changed mask is not written down: {error}"));
+            self.note(format!("a process born with a changed mask is not written down: {error}"));
         }
         let there = observation.processes.iter().map(|process| process.pid).collect();
         self.rates.forget_gone(&there);
@@ -169,7 +169,7 @@ impl LiveHost {
         if !observer.births_are_dear() {
             return;
         }
-        let many = "it starts so many that what they inherit of our counters is dear";
+        let many = "the program starts so many processes that inherited counters slow it";
         let note = match observer.watch_everybody() {
             Ok(()) => format!("{many}: counts are those of the whole machine from now on"),
             Err(error) => format!("{many}; the whole machine is not counted instead: {error}"),

@@ -32,7 +32,7 @@ pub(super) struct Output {
 
 #[derive(Debug)]
 enum State {
-    /// Made by us; nobody relies on it yet.
+    /// Made by us, and not relied on yet.
     New,
     /// It was there before; what has been written to it waits here.
     Older(Vec<u8>),
@@ -41,7 +41,7 @@ enum State {
 }
 
 impl Output {
-    /// Opens `path` for writing. A new file belongs to `owner`, for whom root does this under sudo.
+    /// Opens `path` for writing. A new file belongs to `owner`, the caller of sudo.
     pub(super) fn open(path: &Path, owner: Option<&User>) -> Result<Self> {
         let context = || format!("writing {}", path.display());
         let mut options = OpenOptions::new();
@@ -88,8 +88,8 @@ impl Output {
     }
 }
 
-/// Opens what is there already. For root a link is not followed, and a file must be root's own or
-/// the caller's: somebody else may have put it there for root to spoil.
+/// Opens a file that is there already. Root follows no link, and the file must be root's own or the
+/// caller's: another user may have put it there for root to spoil.
 fn open_older(options: &OpenOptions, path: &Path, owner: Option<&User>) -> Result<File> {
     if effective_user() != 0 {
         return Ok(options.open(path)?);
@@ -125,7 +125,7 @@ impl Write for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if matches!(self.state, State::New) {
-            // Somebody else may have taken it away already.
+            // Another process may have removed it already.
             let _ = fs::remove_file(&self.path);
         }
     }
