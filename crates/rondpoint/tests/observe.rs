@@ -145,7 +145,7 @@ fn children_that_are_killed_and_children_that_outlive_are_no_problem() {
 fn each_line_is_an_object_with_the_same_fields() {
     let script = "until grep -q '\"interval\"' $REPORT; do sleep 0.02; done";
     let (_, lines) = report(&["--interval", "0.05"], script);
-    assert_eq!(lines[0]["schema"], 1);
+    assert_eq!(lines[0]["schema"], 2);
     assert!(!lines[0]["nodes"].as_array().unwrap().is_empty());
     let interval = lines.iter().find(|line| line["kind"] == "interval").expect("an interval");
     let summary = lines.last().unwrap();
@@ -243,7 +243,7 @@ fn without_a_program_the_machine_is_shown_until_an_interrupt() {
         observe(&["--json", "--interval", "0.05"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    assert_eq!((&first["kind"], &first["schema"]), (&"machine".into(), &1.into()));
+    assert_eq!((&first["kind"], &first["schema"]), (&"machine".into(), &2.into()));
     let nodes = first["nodes"].as_array().unwrap();
     let memory: u64 = nodes.iter().map(|node| node["memory_bytes"].as_u64().unwrap()).sum();
     assert!(memory > 0, "{first}");
@@ -274,6 +274,8 @@ fn the_sensor_that_is_asked_for_is_used() {
     assert!(statistics["samples"].is_null() && statistics["cpu_s"].is_null());
     let faults = sensed("faults");
     assert_eq!(faults["samples"]["of"], "faults");
+    assert!(faults["program"]["accesses_per_us"].is_null(), "faults are not accesses: {faults}");
+    assert!(!faults["program"]["hint_faults_per_s"].is_null(), "{faults}");
     assert_eq!(faults["samples"]["by_source"]["fault"], faults["samples"]["taken"]);
     assert!(faults["first_touches"].as_u64().unwrap() > 0, "{faults}");
 }

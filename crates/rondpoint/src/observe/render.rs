@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use rondpoint_core::Topology;
-use rondpoint_core::model::{Rung, TrafficSource};
+use rondpoint_core::model::Rung;
 use rondpoint_core::units::LINE_BYTES;
 
 use super::report::{Interval, Line, Start, Summary, ThreadLine, TrafficLine};
@@ -58,15 +58,17 @@ fn put_summary(text: &mut String, summary: &Summary, topology: &Topology) {
 
 fn put_interval(text: &mut String, interval: &Interval, topology: &Topology) {
     put_program(text, interval);
+    let are_faults = interval.program.hint_faults_per_s.is_some();
     if let Some(rates) = &interval.program.accesses_per_us {
-        match interval.program_source {
-            Some(TrafficSource::HintFaults) => put_matrix(text, "faults/s", 1e6, rates, topology),
-            _ => put_matrix(text, "program, MB/s", LINE_BYTES as f64, rates, topology),
-        }
+        put_matrix(text, "program, MB/s", LINE_BYTES as f64, rates, topology);
+    }
+    if let Some(rates) = &interval.program.hint_faults_per_s {
+        put_matrix(text, "page faults/s", 1.0, rates, topology);
     }
     put_ratios(text, "program", &interval.program);
     if let Some(machine) = &interval.machine {
         if interval.program.accesses_per_us.is_none()
+            && !are_faults
             && let Some(rates) = &machine.accesses_per_us
         {
             put_matrix(text, "machine, MB/s", LINE_BYTES as f64, rates, topology);
@@ -76,7 +78,8 @@ fn put_interval(text: &mut String, interval: &Interval, topology: &Topology) {
     put_links(text, interval, topology);
     put_memory(text, interval, topology);
     put_samples(text, interval);
-    put_threads(text, &interval.threads);
+    let what = if are_faults { "page faults" } else { "accesses" };
+    put_threads(text, &interval.threads, what);
 }
 
 fn put_program(text: &mut String, interval: &Interval) {
@@ -129,7 +132,10 @@ fn put_ratios(text: &mut String, subject: &str, line: &TrafficLine) {
     let mut add = |value: Option<f64>, shown: &dyn Fn(f64) -> String| {
         parts.extend(value.map(shown));
     };
-    add(line.lar_percent, &|percent| format!("local {percent:.1} % (LAR)"));
+    add(line.lar_percent, &|percent| match line.hint_faults_per_s {
+        Some(_) => format!("local {percent:.1} % of the page faults"),
+        None => format!("local {percent:.1} % (LAR)"),
+    });
     add(line.imbalance_percent, &|percent| format!("imbalance {percent:.1} % (MC-IMB)"));
     add(line.maptu, &|rate| format!("{rate:.2} accesses/µs (MAPTU)"));
     add(line.mrr_percent, &|percent| format!("reads {percent:.1} % (MRR)"));
@@ -179,13 +185,13 @@ fn put_samples(text: &mut String, interval: &Interval) {
     let _ = writeln!(text, "samples: {taken} taken, {lost} lost, {bad} unreadable{throttled}");
 }
 
-fn put_threads(text: &mut String, threads: &[ThreadLine]) {
+fn put_threads(text: &mut String, threads: &[ThreadLine], what: &str) {
     if threads.is_empty() {
         return;
     }
     let _ = writeln!(
         text,
-        "{:>8} {:<15} {:>4} {:>4} {:>6} {:>5} {:>6} {:>5}  accesses by node",
+        "{:>8} {:<15} {:>4} {:>4} {:>6} {:>5} {:>6} {:>5}  {what} by node",
         "thread", "name", "cpu", "node", "busy %", "ipc", "mpki", "home"
     );
     let number = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));

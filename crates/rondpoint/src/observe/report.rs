@@ -14,7 +14,7 @@ use rondpoint_linux::perf::generation::Metric;
 use serde::Serialize;
 
 /// Version of all objects here.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 
 /// One line of the report.
 #[derive(Debug, Serialize)]
@@ -98,8 +98,11 @@ pub(crate) struct Sensing {
 /// DRAM traffic and what follows from it.
 #[derive(Debug, Serialize, Default)]
 pub(crate) struct TrafficLine {
-    /// Accesses per microsecond, `[accessing][holding]`; page faults where those are the source.
+    /// Accesses per microsecond, `[accessing][holding]`.
     pub(crate) accesses_per_us: Option<Vec<Vec<f64>>>,
+    /// Page faults per second instead, where those are the source. They come at the rate of the
+    /// kernel's scanner, and say where memory is used, not how often.
+    pub(crate) hint_faults_per_s: Option<Vec<Vec<f64>>>,
     pub(crate) maptu: Option<f64>,
     pub(crate) lar_percent: Option<f64>,
     pub(crate) imbalance_percent: Option<f64>,
@@ -184,9 +187,8 @@ impl Interval {
         let mut program = traffic_line(app.and_then(|app| app.traffic.as_ref()), topology);
         program.mrr_percent = app.and_then(|app| app.read_percent);
         program.latency_cycles = model.latency_cycles;
-        // Faults come at the rate of the kernel's scanner, not of the program's accesses.
         if app.is_some_and(|app| app.traffic_source == TrafficSource::HintFaults) {
-            program.maptu = None;
+            program.count_faults();
         }
         // Where the machine is not counted the model's traffic is the program's once more.
         let machine = model.traffic.as_ref().filter(|_| look.observation.node_traffic.is_some());
@@ -225,11 +227,22 @@ fn cpu_seconds(readings: &[CpuReading]) -> Option<f64> {
     (!readings.is_empty()).then(|| readings.iter().map(|reading| reading.cpu_time.seconds()).sum())
 }
 
+impl TrafficLine {
+    /// What was counted were page faults.
+    fn count_faults(&mut self) {
+        self.maptu = None;
+        let per_second = |row: Vec<f64>| row.into_iter().map(|rate| 1e6 * rate).collect();
+        let rates = self.accesses_per_us.take();
+        self.hint_faults_per_s = rates.map(|rows| rows.into_iter().map(per_second).collect());
+    }
+}
+
 fn traffic_line(traffic: Option<&Traffic>, topology: &Topology) -> TrafficLine {
     use rondpoint_core::model::Deviation;
     let Some(traffic) = traffic else { return TrafficLine::default() };
     TrafficLine {
         accesses_per_us: Some(rows(&traffic.requests_per_us)),
+        hint_faults_per_s: None,
         maptu: Some(traffic.total_per_us()),
         lar_percent: traffic.local_percent(),
         imbalance_percent: traffic.imbalance_percent(Deviation::Population, topology),
