@@ -6,6 +6,7 @@
 mod chart;
 mod data;
 mod page;
+mod screens;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,35 +15,49 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use self::data::Experiment;
+use self::screens::Screen;
 use crate::tidy::{Complaint, SourceFile, root};
 
+/// Where screens of commands are kept.
+const SCREENS: &str = "docs/screens";
 /// Where the files are, from the repository's root.
 const FOLDER: &str = "docs/results";
 /// The list of all pages.
 const INDEX: &str = "docs/results/README.md";
 
-/// Writes every page, chart and the list.
+/// Writes every page, chart and the list, and the screens in documents.
 pub(crate) fn run() -> Result<()> {
-    let folder = root().join(FOLDER);
-    let mut texts = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+    let experiments = read(FOLDER, Experiment::parse)?;
+    let screens = read(SCREENS, Screen::parse)?;
+    let mut files = rendered(&experiments);
+    for entry in fs::read_dir(root().join("docs"))? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            let text = fs::read_to_string(&path);
-            texts.push((name_of(&path), text.with_context(|| path.display().to_string())?));
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let document = fs::read_to_string(&path)?;
+            let name = format!("docs/{}.md", name_of(&path));
+            files.insert(name.clone(), screens::filled(&document, &screens).context(name)?);
         }
     }
-    let experiments = texts
-        .iter()
-        .map(|(name, text)| Ok((name.clone(), Experiment::parse(text).context(name.clone())?)))
-        .collect::<Result<BTreeMap<String, Experiment>>>()?;
-    let files = rendered(&experiments);
     for (path, text) in &files {
         let path = root().join(path);
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    println!("{} files written to {FOLDER}", files.len());
+    println!("{} files written", files.len());
     Ok(())
+}
+
+/// Every JSON file of a folder by its name.
+fn read<T>(folder: &str, parse: fn(&str) -> Result<T>) -> Result<BTreeMap<String, T>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(root().join(folder)).with_context(|| folder.to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let context = || path.display().to_string();
+            let text = fs::read_to_string(&path).with_context(context)?;
+            found.insert(name_of(&path), parse(&text).with_context(context)?);
+        }
+    }
+    Ok(found)
 }
 
 fn name_of(path: &Path) -> String {
@@ -84,6 +99,33 @@ pub(crate) fn results_are_what_their_json_says(files: &[SourceFile]) -> Vec<Comp
         }
     }
     complaints.extend(expected.keys().map(|path| format!("{path}: missing; run ./x results")));
+    complaints
+}
+
+/// A rule of `./x tidy`.
+pub(crate) fn screens_are_what_their_json_says(files: &[SourceFile]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    let mut screens = BTreeMap::new();
+    for file in files.iter().filter(|file| file.path().starts_with("docs/screens/")) {
+        match Screen::parse(file.text()) {
+            Ok(screen) => {
+                screens.insert(name_of(Path::new(file.path())), screen);
+            }
+            Err(error) => complaints.push(format!("{}: {error:#}", file.path())),
+        }
+    }
+    for file in files {
+        let path = file.path();
+        let is_document =
+            path.starts_with("docs/") && path.ends_with(".md") && path.matches('/').count() == 1;
+        match screens::filled(file.text(), &screens) {
+            _ if !is_document => {}
+            Ok(text) if text == file.text() => {}
+            Ok(_) => complaints
+                .push(format!("{path}: a screen is not what its JSON says; run ./x results")),
+            Err(error) => complaints.push(format!("{path}: {error:#}")),
+        }
+    }
     complaints
 }
 

@@ -51,7 +51,7 @@ pub(crate) type Complaint = String;
 type Rule = fn(&[SourceFile]) -> Vec<Complaint>;
 
 /// Every rule, in the order of ARCHITECTURE.md.
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     crates::the_core_is_pure,
     crates::edges_are_the_design_s,
     crates::manifests_have_licence_and_lints,
@@ -68,6 +68,7 @@ const RULES: [Rule; 16] = [
     prose::sentences_are_short,
     prose::documents_name_no_commit,
     crate::results::results_are_what_their_json_says,
+    crate::results::screens_are_what_their_json_says,
 ];
 
 /// `./x tidy`: prints every complaint.

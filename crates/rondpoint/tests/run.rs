@@ -1,5 +1,5 @@
-//! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on the machine that
-//! runs the tests.
+//! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on the
+//! machine that runs the tests.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -29,7 +29,7 @@ pub(super) struct Crowd {
 pub(super) fn sweep(cpus: &[usize], words: &[AtomicU64], time: Duration) -> Result<Vec<Crowd>> {
     let mut crowds: Vec<Crowd> = Vec::new();
     for threads in 1..=cpus.len() {
-        // The first thread that is ready says when, for all: making threads takes longer than a window may
+        // The first ready thread says when, for all: making threads takes longer than a window may
         // be late.
         let window = OnceLock::new();
         let work = |part: &[AtomicU64]| {

@@ -1,5 +1,5 @@
-//! What each key of the calibration file means, where it comes from and which policy uses it: the file
-//! says it above the key, and docs/calibration.md in a table that a test compares with this one.
+//! What each key of the calibration file means, where it comes from and which policy uses it. The
+//! file says it above the key, docs/calibration.md in a table that a test compares with this one.
 
 use std::collections::BTreeSet;
 
