@@ -22,6 +22,7 @@
 
 pub mod c_interface;
 mod copying;
+mod cpu;
 mod generations;
 #[cfg(test)]
 mod generations_under_load;

@@ -179,14 +179,6 @@ fn check(result: impl Into<i64>) -> io::Result<()> {
     if result.into() == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The kernel's number of the CPU that the caller runs on. From glibc 2.35 on it is read from
-/// memory that the kernel keeps current (rseq); else by the vDSO's getcpu. 0 where neither works.
-#[must_use]
-pub(crate) fn current_cpu() -> usize {
-    // SAFETY: no memory of ours is involved.
-    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -235,18 +227,5 @@ mod tests {
     fn more_memory_than_addresses_is_refused() {
         let refused = Blank::new(usize::MAX).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ENOMEM));
-    }
-
-    #[test]
-    fn the_current_cpu_is_the_one_that_a_thread_is_held_on() {
-        use rondpoint_linux::syscall::affinity;
-        for cpu in affinity::get(0).unwrap().iter() {
-            std::thread::spawn(move || {
-                affinity::set(0, &std::iter::once(cpu).collect()).unwrap();
-                assert_eq!(current_cpu(), cpu);
-            })
-            .join()
-            .unwrap();
-        }
     }
 }

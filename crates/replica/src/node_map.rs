@@ -155,6 +155,11 @@ impl NodeMap {
         self.nearest.get(cpu).map_or(0, |&place| usize::from(place))
     }
 
+    /// The place of each CPU, by the kernel's number.
+    pub(crate) fn nearest(&self) -> &[u16] {
+        &self.nearest
+    }
+
     /// One more than the largest CPU that has a place.
     pub(crate) fn cpus(&self) -> usize {
         self.nearest.len()
@@ -223,7 +228,7 @@ mod tests {
     #[test]
     fn this_machine_has_a_place_for_the_cpu_of_this_thread() {
         let map = NodeMap::discover().unwrap();
-        let cpu = crate::mapping::current_cpu() as u32;
+        let cpu = crate::cpu::current() as u32;
         let place = &map.places()[map.place_of_cpu(cpu as usize)];
         assert!(place.cpus.contains(&cpu), "{map:?}");
     }

@@ -6,7 +6,7 @@ use std::{fmt, io};
 use rondpoint_linux::Root;
 
 use crate::copying::{self, Copy, Placement};
-use crate::mapping::current_cpu;
+use crate::cpu;
 use crate::refusal::Amount;
 use crate::{NodeMap, Refusal, Source, room};
 
@@ -33,14 +33,15 @@ impl Default for Options {
 
 /// Read-only data, with a copy on each memory node where that is possible.
 #[derive(Debug)]
-pub struct Replica<'a> {
-    held: Held<'a>,
-    map: Arc<NodeMap>,
-}
+pub struct Replica<'a>(Held<'a>);
 
 #[derive(Debug)]
 enum Held<'a> {
-    Copies(Box<[Copy]>),
+    Copies {
+        copies: Box<[Copy]>,
+        /// The copy of each CPU, by the kernel's number.
+        nearest: Box<[u16]>,
+    },
     Original(Source<'a>, Refusal),
 }
 
@@ -58,7 +59,7 @@ impl<'a> Replica<'a> {
     /// copies that count for the budget.
     pub(crate) fn with_map(
         source: Source<'a>,
-        map: &Arc<NodeMap>,
+        map: &NodeMap,
         refusal: Option<Refusal>,
         earlier: u64,
         options: &Options,
@@ -68,10 +69,10 @@ impl<'a> Replica<'a> {
             None => copies(&source, map, earlier, options),
         };
         let held = match copies {
-            Ok(copies) => Held::Copies(copies.into()),
+            Ok(copies) => Held::Copies { copies: copies.into(), nearest: map.nearest().into() },
             Err(refusal) => Held::Original(source, refusal),
         };
-        Self { held, map: Arc::clone(map) }
+        Self(held)
     }
 
     /// The copy that is nearest to the calling thread. Any copy is correct: a thread that moves to
@@ -79,8 +80,11 @@ impl<'a> Replica<'a> {
     #[inline]
     #[must_use]
     pub fn nearest(&self) -> &[u8] {
-        match &self.held {
-            Held::Copies(copies) => copies[self.map.place_of_cpu(current_cpu())].bytes(),
+        match &self.0 {
+            Held::Copies { copies, nearest } => {
+                let copy = nearest.get(cpu::current()).map_or(0, |&copy| usize::from(copy));
+                copies[copy].bytes()
+            }
             Held::Original(source, _) => source.bytes(),
         }
     }
@@ -88,8 +92,8 @@ impl<'a> Replica<'a> {
     /// The copy of one place of the map.
     #[inline]
     pub(crate) fn at(&self, place: usize) -> &[u8] {
-        match &self.held {
-            Held::Copies(copies) => copies[place].bytes(),
+        match &self.0 {
+            Held::Copies { copies, .. } => copies[place].bytes(),
             Held::Original(source, _) => source.bytes(),
         }
     }
@@ -97,8 +101,8 @@ impl<'a> Replica<'a> {
     /// The copies, in the order of the map's places; empty where readers get the original.
     #[must_use]
     pub fn copies(&self) -> &[Copy] {
-        match &self.held {
-            Held::Copies(copies) => copies,
+        match &self.0 {
+            Held::Copies { copies, .. } => copies,
             Held::Original(..) => &[],
         }
     }
@@ -106,8 +110,8 @@ impl<'a> Replica<'a> {
     /// Why there are no copies.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
-        match &self.held {
-            Held::Copies(_) => None,
+        match &self.0 {
+            Held::Copies { .. } => None,
             Held::Original(_, refusal) => Some(refusal),
         }
     }
@@ -122,9 +126,9 @@ impl<'a> Replica<'a> {
 /// A line for people.
 impl fmt::Display for Replica<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let copies = match &self.held {
+        let copies = match &self.0 {
             Held::Original(_, refusal) => return write!(formatter, "no copies: {refusal}"),
-            Held::Copies(copies) => copies,
+            Held::Copies { copies, .. } => copies,
         };
         let bytes = copies.first().map_or(0, |copy| copy.bytes().len() as u64);
         write!(formatter, "{} copies of {}:", copies.len(), Amount(bytes))?;
@@ -142,6 +146,7 @@ impl fmt::Display for Replica<'_> {
 
 /// The map that the options name, or this machine's; one place where that cannot be read.
 pub(crate) fn map(options: &Options) -> (Arc<NodeMap>, Option<Refusal>) {
+    cpu::prepare();
     match options.node_map.clone().map_or_else(NodeMap::discover, Ok) {
         Ok(map) => (Arc::new(map), None),
         Err(error) => (Arc::new(NodeMap::one_place()), Some(error.into())),

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 
+use crate::cpu;
 use crate::generations::{Generations, Pinned, SLOTS};
-use crate::mapping::current_cpu;
 use crate::replica::map;
 use crate::{NodeMap, Options, Replica, Source};
 
@@ -124,7 +124,7 @@ impl Versions {
     #[must_use]
     pub fn pin(&self) -> Pin<'_> {
         let Shared { generations, map, .. } = &*self.shared;
-        let cpu = current_cpu();
+        let cpu = cpu::current();
         Pin { version: generations.pin(cpu % map.cpus()), place: map.place_of_cpu(cpu) }
     }
 
