@@ -21,8 +21,11 @@ const MARK_END: &str = " -->";
 #[serde(deny_unknown_fields)]
 pub(super) struct Screen {
     format: u32,
-    kind: Kind,
-    machine: String,
+    /// Where it ran; `None` of a command that only reads files of this repository: a test of
+    /// `crates/rondpoint` runs it again.
+    kind: Option<Kind>,
+    machine: Option<String>,
+    commit: Option<String>,
     /// As it was typed.
     command: String,
     /// Line by line.
@@ -33,17 +36,21 @@ impl Screen {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let found: Self = serde_json::from_str(text)?;
         ensure!(found.format == FORMAT, "format {}, expected {FORMAT}", found.format);
+        let origin = [found.kind.is_some(), found.machine.is_some(), found.commit.is_some()];
+        ensure!(
+            origin == [true; 3] || origin == [false; 3],
+            "expected kind, machine and commit together"
+        );
         Ok(found)
     }
 
-    /// The block of code with the command, and where it ran.
+    /// The block of code with the command and its output, and below it where that was.
     fn block(&self) -> String {
         let Self { kind, machine, command, output, .. } = self;
-        format!(
-            "```text\n$ {command}                              # {machine}, {}\n{}\n```\n",
-            kind.name(),
-            output.join("\n")
-        )
+        let origin = kind
+            .zip(machine.as_ref())
+            .map_or(String::new(), |(kind, machine)| format!("# {}: {machine}\n", kind.name()));
+        format!("```text\n{origin}$ {command}\n{}\n```\n", output.join("\n"))
     }
 }
 
@@ -77,7 +84,7 @@ pub(super) fn filled(document: &str, screens: &BTreeMap<String, Screen>) -> Resu
 mod tests {
     use super::*;
 
-    const DATA: &str = r#"{"format": 1, "kind": "emulated", "machine": "m", "command": "rondpoint doctor",
+    const DATA: &str = r#"{"format": 1, "kind": "emulated", "machine": "m", "commit": "abcdef1", "command": "rondpoint doctor",
         "output": ["good", "bad"]}"#;
 
     #[test]
@@ -85,11 +92,11 @@ mod tests {
         let screens = BTreeMap::from([("x".to_string(), Screen::parse(DATA).unwrap())]);
         let document = "a\n<!-- screen: x -->\n```\nold\n```\nb\n```\nc\n```\n";
         let found = filled(document, &screens).unwrap();
-        assert!(
-            found.starts_with("a\n<!-- screen: x -->\n```text\n$ rondpoint doctor "),
-            "{found}"
-        );
-        assert!(found.ends_with("# m, emulated\ngood\nbad\n```\nb\n```\nc\n```\n"), "{found}");
+        let head = "a\n<!-- screen: x -->\n```text\n# emulated: m\n$ rondpoint doctor\n";
+        assert_eq!(found, format!("{head}good\nbad\n```\nb\n```\nc\n```\n"));
+        let less = DATA.replace("\"machine\": \"m\", ", "");
+        let error = Screen::parse(&less).unwrap_err().to_string();
+        assert!(error.contains("expected kind, machine and commit together"), "{error}");
         assert_eq!(filled(&found, &screens).unwrap(), found, "again the same");
         for (document, expected) in [
             ("<!-- screen: y -->\n```\n```\n", "no docs/screens/y.json"),
