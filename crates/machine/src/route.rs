@@ -8,8 +8,25 @@ use crate::machine::{Link, Route};
 
 const UNREACHED: usize = usize::MAX;
 
+/// Links, and those that lead into each node.
+struct Graph<'a> {
+    links: &'a [Link],
+    into: Vec<Vec<usize>>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(nodes: usize, links: &'a [Link]) -> Self {
+        let mut into = vec![Vec::new(); nodes];
+        for (index, link) in links.iter().enumerate() {
+            into[link.to].push(index);
+        }
+        Self { links, into }
+    }
+}
+
 /// Routes of all pairs, `[accessing][holding]`; an entry is `None` where no link leads there.
 pub(crate) fn derive(nodes: usize, links: &[Link]) -> Vec<Vec<Option<Route>>> {
+    let graph = Graph::new(nodes, links);
     let hops: Vec<Vec<usize>> =
         (0..nodes).map(|holding| hops_from(holding, nodes, links)).collect();
     let mut routes = vec![vec![None; nodes]; nodes];
@@ -18,7 +35,7 @@ pub(crate) fn derive(nodes: usize, links: &[Link]) -> Vec<Vec<Option<Route>>> {
         for accessing in 0..nodes {
             for holding in 0..nodes {
                 if hops[holding][accessing] == distance {
-                    let way = best_way(accessing, &hops[holding], links, &uses);
+                    let way = best_way(accessing, &hops[holding], &graph, &uses);
                     way.iter().for_each(|&link| uses[link] += 1);
                     routes[accessing][holding] = Some(Route { links: way, limit_mb_s: None });
                 }
@@ -58,15 +75,16 @@ fn hops_from(start: usize, nodes: usize, links: &[Link]) -> Vec<usize> {
 }
 
 /// The best of the shortest ways to `target`, as links in the data's direction.
-fn best_way(target: usize, hops: &[usize], links: &[Link], uses: &[usize]) -> Vec<usize> {
-    let widths = widest(hops, links);
+fn best_way(target: usize, hops: &[usize], graph: &Graph<'_>, uses: &[usize]) -> Vec<usize> {
+    let links = graph.links;
+    let widths = widest(hops, graph);
     let wide =
         |link: usize| links[link].bandwidth_mb_s.min(widths[links[link].from]) >= widths[target];
-    let least = least_use(hops, links, uses, &wide);
+    let least = least_use(hops, graph, uses, &wide);
     let mut way = Vec::new();
     let mut node = target;
     while hops[node] > 0 {
-        let best = last_steps(node, hops, links).filter(|&link| wide(link)).min_by_key(|&link| {
+        let best = last_steps(node, hops, graph).filter(|&link| wide(link)).min_by_key(|&link| {
             (uses[link].saturating_add(least[links[link].from]), links[link].from)
         });
         let link = best.expect("a node at a distance has a link from one nearer by");
@@ -81,33 +99,34 @@ fn best_way(target: usize, hops: &[usize], links: &[Link], uses: &[usize]) -> Ve
 fn last_steps<'a>(
     node: usize,
     hops: &'a [usize],
-    links: &'a [Link],
+    graph: &'a Graph<'_>,
 ) -> impl Iterator<Item = usize> + 'a {
-    (0..links.len()).filter(move |&link| {
-        let Link { from, to, .. } = links[link];
-        to == node && hops[from] != UNREACHED && hops[from] + 1 == hops[node]
+    graph.into[node].iter().copied().filter(move |&link| {
+        let from = graph.links[link].from;
+        hops[from] != UNREACHED && hops[from] + 1 == hops[node]
     })
 }
 
 /// Bandwidth of the widest shortest way to each node.
-fn widest(hops: &[usize], links: &[Link]) -> Vec<f64> {
+fn widest(hops: &[usize], graph: &Graph<'_>) -> Vec<f64> {
     by_distance(hops, f64::INFINITY, |node, known| {
-        let ways = last_steps(node, hops, links);
-        ways.map(|link| links[link].bandwidth_mb_s.min(known[links[link].from])).fold(0.0, f64::max)
+        let ways = last_steps(node, hops, graph);
+        let width = |link: &Link| link.bandwidth_mb_s.min(known[link.from]);
+        ways.map(|link| width(&graph.links[link])).fold(0.0, f64::max)
     })
 }
 
 /// Least sum of uses over the shortest ways to each node whose links are all `wide`.
 fn least_use(
     hops: &[usize],
-    links: &[Link],
+    graph: &Graph<'_>,
     uses: &[usize],
     wide: &impl Fn(usize) -> bool,
 ) -> Vec<usize> {
     by_distance(hops, 0usize, |node, known| {
-        last_steps(node, hops, links)
+        last_steps(node, hops, graph)
             .filter(|&link| wide(link))
-            .map(|link| known[links[link].from].saturating_add(uses[link]))
+            .map(|link| known[graph.links[link].from].saturating_add(uses[link]))
             .min()
             .unwrap_or(UNREACHED)
     })
