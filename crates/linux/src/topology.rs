@@ -69,7 +69,7 @@ pub struct Firmware {
 /// The lists of CPUs and nodes, a node's memory or distances are malformed, the list of online CPUs
 /// is missing, or no machine can be as described. Other files are passed over with a note.
 pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
-    let mut reader = Reader { root, notes: Vec::new() };
+    let mut reader = Reader::new(root);
     let identity = identity(root)?;
     let nodes = nodes::read(&mut reader)?;
     let isolated = isolated_cpus(&reader)?;

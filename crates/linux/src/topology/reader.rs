@@ -1,5 +1,7 @@
 //! Files beneath `/sys`: some must be right, others may be passed over with a note.
 
+use std::collections::BTreeSet;
+
 use crate::LinuxError;
 use crate::parse::{ParseError, cpulist};
 use crate::root::{self, Root};
@@ -10,9 +12,15 @@ use super::Note;
 pub(super) struct Reader<'a> {
     pub(super) root: &'a Root,
     pub(super) notes: Vec<Note>,
+    /// Paths that have a note.
+    unreadable: BTreeSet<String>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(super) fn new(root: &'a Root) -> Self {
+        Self { root, notes: Vec::new(), unreadable: BTreeSet::new() }
+    }
+
     /// What a file says; `None` where it is absent.
     ///
     /// # Errors
@@ -49,7 +57,9 @@ impl Reader<'_> {
             Err(LinuxError::Io { source, .. }) => source.to_string(),
             Err(other) => other.to_string(),
         };
-        self.notes.push(Note::Unreadable { path: path.to_string(), problem });
+        if self.unreadable.insert(path.to_string()) {
+            self.notes.push(Note::Unreadable { path: path.to_string(), problem });
+        }
         None
     }
 
