@@ -1,4 +1,4 @@
-//! `./x demo`: builds the lab's parts where something changed, then becomes `rondpoint-lab demo`.
+//! `./x demo`: the lab's demonstration in one command. It is the lab's; this builds and hands over.
 
 use anyhow::Result;
 
@@ -13,8 +13,27 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
+/// Shown before the first build, which leaves the time to read it.
+const INTRODUCTION: &str = "\
+Rondpoint's demonstration: programs on an emulated machine with four memory nodes.
+
+What you will see: Linux puts a page on the node of the thread that first touches it. Where one
+  thread prepares the data of all, all later accesses go to one memory controller: a jam. Rondpoint
+  sees that while the program runs, and moves pages. Its rivals: interleave spreads all pages from
+  the start, autonuma is the kernel's own balancing, numad a daemon.
+How to read it: speed is relative to first touch, so 2.00 is twice as fast. The first number is the
+  whole run, with the time that a placement needs to act. The second is the last third of the work.
+  relief is the time from the start of the jam to Rondpoint's first action that stayed.
+  The last lines say which placement is fastest, whichever that is.
+All figures are emulated: they are the claim of a model, and no measurement of real hardware.
+";
+
 /// Sets up and builds what is missing, then becomes `rondpoint-lab demo`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let own = arguments.arguments.iter().map(String::as_str);
-    lab::become_runner(&["demo"].into_iter().chain(own).collect::<Vec<_>>())
+    let words: Vec<&str> = ["demo"].into_iter().chain(own).collect();
+    if !lab::asks_for_help(&words) {
+        eprintln!("{INTRODUCTION}");
+    }
+    lab::become_runner(&words)
 }

@@ -58,7 +58,7 @@ pub(crate) fn become_runner(arguments: &[&str]) -> Result<()> {
 
 /// Whether the lab's command or one of its subcommands is asked for help. Behind the subcommand's
 /// own options a program may follow, with a `--help` of its own.
-fn asks_for_help(arguments: &[&str]) -> bool {
+pub(crate) fn asks_for_help(arguments: &[&str]) -> bool {
     let is_help = |word: &&str| matches!(*word, "-h" | "--help" | "-V" | "--version");
     arguments.iter().take(2).any(is_help) || arguments.is_empty()
 }

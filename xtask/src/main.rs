@@ -40,7 +40,8 @@ enum Command {
     Test(test::Arguments),
     /// Build the lab's parts and run the lab's command: ./x lab --help shows what it can do
     Lab(lab::Arguments),
-    /// Four programs under five placements on an emulated machine, in about five minutes
+    /// Four programs under five placements on an emulated machine, in about three minutes after the
+    /// build; with --quick one under three, in one
     Demo(demo::Arguments),
     /// Build rondpoint as one static file for each architecture, into target/dist
     Dist(dist::Arguments),

@@ -1,9 +1,11 @@
-//! `rondpoint-lab demo`: four programs under five placements in five minutes, and what came of it.
+//! `rondpoint-lab demo`: programs under several placements, in minutes, and which placement is
+//! fastest.
 //!
-//! The machine is `carrefour-a` cut to one CPU a node, because the emulator's time goes into vCPUs;
-//! bandwidths shrink with the CPUs, so demand and capacity keep their ratio. Programs are as large
-//! as the time allows: a run must last several times as long as Rondpoint takes to act.
+//! The machine is `carrefour-a` cut to one CPU a node, because the emulator's time goes into vCPUs.
+//! Bandwidths shrink with the CPUs, so demand and capacity keep their ratio.
 
+mod closing;
+mod programs;
 mod render;
 
 use std::collections::BTreeMap;
@@ -22,69 +24,28 @@ use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
 use crate::lab::{Lab, cut_machine};
 use crate::program;
+use crate::progress::rough;
 use crate::result::RunResult;
+use closing::Closing;
+use programs::{FULL, Program, QUICK, Selection};
 
 /// The machine, before it is cut.
 const MACHINE: &str = "carrefour-a";
 const CPUS_PER_NODE: u32 = 1;
 /// Host time after which a run is given up; on a free core it takes half a minute at most.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Core seconds of the host for one seed; only announced. Measured on 2026-11-21: 455 on two cores
-/// of an AMD EPYC (family 25, model 17), all 20 runs one after the other.
-const CORE_SECONDS: f64 = 455.0;
-
+/// Core seconds of the host for one run, for the forecast: 20 runs took 179 s, two at a time, on
+/// two cores of an AMD EPYC (family 25, model 17).
+const CORE_SECONDS: f64 = 18.0;
 /// QEMU's own memory beside the guest's: translated code, the model.
 const QEMU_BYTES: u64 = 700 << 20;
-
-/// What the rows are compared with comes first.
-const CONFIGURATIONS: [Configuration; 5] = [
-    Configuration::FirstTouch,
-    Configuration::Interleave,
-    Configuration::AutoNuma,
-    Configuration::Numad,
-    Configuration::Rondpoint,
-];
-
-/// A program of the demonstration.
-struct Program {
-    /// As in the table.
-    title: &'static str,
-    /// What it is there for.
-    about: &'static str,
-    /// Subcommand of our workloads and its arguments.
-    arguments: &'static str,
-}
-
-/// Small pages: what moves is what the policy chose, not half a megabyte beside it. Sizes are
-/// several times the caches (0.9 MB a node); rounds are what the time allows. Threads are pinned:
-/// Carrefour takes their placement as given, and one that the kernel happens to move decides more
-/// than any policy (one run of bucket sort beside an idle numad had 0.81 of its speed).
-const PROGRAMS: [Program; 4] = [
-    Program {
-        title: "k-means",
-        about: "all threads share one array that the main thread has touched first",
-        arguments: "kmeans --rotate --pin --no-huge-pages --size 8M --iterations 96",
-    },
-    Program {
-        title: "stencil",
-        about: "each thread has a part of its own, but one thread has initialised them all",
-        arguments: "stencil --pin --no-huge-pages --size 8M --iterations 110",
-    },
-    Program {
-        title: "well placed",
-        about: "each thread has initialised its own part: there is nothing to improve",
-        arguments: "wellplaced --pin --no-huge-pages --size 8M --iterations 150",
-    },
-    Program {
-        title: "bucket sort",
-        about: "local work, and between its phases bursts of traffic from all to all",
-        arguments: "bucketsort --pin --no-huge-pages --size 8M --iterations 17",
-    },
-];
 
 /// What `demo` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
+    /// One program under three placements: one minute instead of three
+    #[arg(long)]
+    quick: bool,
     #[command(flatten)]
     series: Series,
 }
@@ -105,6 +66,7 @@ struct Report {
     means: Vec<Mean>,
     /// Programs that failed or found their own result wrong.
     failures: Vec<String>,
+    closing: Closing,
 }
 
 /// One program under all placements.
@@ -128,16 +90,21 @@ struct Mean {
 
 /// Runs everything and prints it; exit status 1 where a program failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let selection = if arguments.quick { QUICK } else { FULL };
     let machine = cut_machine(MACHINE, CPUS_PER_NODE)?;
     let lab = Lab::open()?;
-    announce(arguments, &machine);
+    announce(&selection, &arguments.series, &machine);
     let started = Instant::now();
     let mut guest = configuration::base(&lab.installed, &lab.built)?;
     let program = program::bring(&lab.built.workloads, &mut guest)?;
-    let commands = PROGRAMS.map(|of| {
-        let arguments = of.arguments.split(' ').map(str::to_owned);
-        std::iter::once(program.clone()).chain(arguments).collect::<Vec<String>>()
-    });
+    let commands: Vec<Vec<String>> = selection
+        .programs
+        .iter()
+        .map(|of| {
+            let arguments = of.arguments.split(' ').map(str::to_owned);
+            std::iter::once(program.clone()).chain(arguments).collect()
+        })
+        .collect();
     let batch = Batch {
         lab: &lab,
         machine: &machine,
@@ -146,9 +113,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         keep: None,
         alone: true,
     };
-    let tasks = tasks(&guest, &commands, arguments.series.seeds);
+    let tasks = tasks(&selection, &guest, &commands, arguments.series.seeds);
     let results = batch.all(&tasks, arguments.series.jobs)?;
-    let report = report(&machine, arguments.series.seeds, &commands, &tasks, results);
+    let report = report(&selection, &machine, arguments.series.seeds, &tasks, results);
     if arguments.series.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -157,35 +124,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
 }
 
-/// What will be run and how long that takes, before it is.
-fn announce(arguments: &Arguments, machine: &Machine) {
-    let runs = PROGRAMS.len() as u64 * CONFIGURATIONS.len() as u64 * arguments.series.seeds;
-    let seconds = CORE_SECONDS * arguments.series.seeds as f64 / arguments.series.jobs as f64;
+/// Says what will be run and how long that takes, before it is.
+fn announce(selection: &Selection, series: &Series, machine: &Machine) {
+    let runs = selection.runs() * series.seeds;
+    // The last runs may leave some of the machines idle.
+    let rounds = runs.div_ceil(series.jobs as u64);
     let memory: u64 = machine.nodes.iter().map(|node| node.memory_bytes).sum();
     eprintln!(
-        "{} programs under {} placements on an emulated machine of {} nodes ({MACHINE}, cut to {} \
-         CPUs): {runs} runs,\n{} at a time, about {:.0} minutes, {:.1} GB of memory. Runs that are in \
-         the cache are not made again.",
-        PROGRAMS.len(),
-        CONFIGURATIONS.len(),
+        "{runs} runs on an emulated machine of {} nodes ({MACHINE}, cut to {} CPUs), {} at a time:\n\
+         about {} and {:.1} GB of memory. Runs that are in the cache are not made again.",
         machine.nodes.len(),
         machine.cpu_count(),
-        arguments.series.jobs,
-        (seconds / 60.0).ceil().max(1.0),
-        arguments.series.jobs as f64 * (memory + QEMU_BYTES) as f64 / 1e9,
+        series.jobs,
+        rough(rounds as f64 * CORE_SECONDS),
+        series.jobs as f64 * (memory + QEMU_BYTES) as f64 / 1e9,
     );
 }
 
 /// Every program under every placement, seed by seed.
-fn tasks<'a>(guest: &'a Initramfs, commands: &'a [Vec<String>], seeds: u64) -> Vec<Task<'a>> {
+fn tasks<'a>(
+    selection: &Selection,
+    guest: &'a Initramfs,
+    commands: &'a [Vec<String>],
+    seeds: u64,
+) -> Vec<Task<'a>> {
     let mut tasks = Vec::new();
     for seed in 1..=seeds {
-        for (program, command) in PROGRAMS.iter().zip(commands) {
-            tasks.extend(CONFIGURATIONS.map(|configuration| Task {
+        for (program, command) in selection.programs.iter().zip(commands) {
+            tasks.extend(selection.configurations.iter().map(|configuration| Task {
                 title: Some(program.title),
                 guest,
                 command,
-                configuration,
+                configuration: *configuration,
                 seed,
             }));
         }
@@ -195,9 +165,9 @@ fn tasks<'a>(guest: &'a Initramfs, commands: &'a [Vec<String>], seeds: u64) -> V
 
 /// `results` are in the order of `tasks`.
 fn report(
+    selection: &Selection,
     machine: &Machine,
     seeds: u64,
-    commands: &[Vec<String>],
     tasks: &[Task<'_>],
     results: Vec<RunResult>,
 ) -> Report {
@@ -211,30 +181,38 @@ fn report(
         let first_touch: Vec<RunResult> = of(Configuration::FirstTouch);
         ConfigurationReport::new(configuration, of(configuration), &first_touch)
     };
-    let programs = PROGRAMS.iter().zip(commands).map(|(program, command)| ProgramReport {
-        title: program.title,
-        about: program.about,
-        command: [WORKLOADS.to_owned()].into_iter().chain(command[1..].to_vec()).collect(),
-        configurations: CONFIGURATIONS.map(|one| compare(program.title, one)).to_vec(),
-    });
-    let programs: Vec<ProgramReport> = programs.collect();
+    let program = |program: &Program| {
+        let arguments = program.arguments.split(' ').map(str::to_owned);
+        let reports = selection.configurations.iter().map(|one| compare(program.title, *one));
+        ProgramReport {
+            title: program.title,
+            about: program.about,
+            command: std::iter::once(WORKLOADS.to_owned()).chain(arguments).collect(),
+            configurations: reports.collect(),
+        }
+    };
+    let programs: Vec<ProgramReport> = selection.programs.iter().map(program).collect();
+    let names = selection.configurations.iter().enumerate();
+    let means: Vec<Mean> = names.map(|(index, one)| mean(&programs, index, one.name())).collect();
+    let failures = failures(&programs);
     Report {
-        format: 2,
+        format: 3,
         origin: "emulated",
         machine: machine.name.clone(),
         nodes: machine.nodes.len(),
         cpus: machine.cpu_count(),
         slow_motion: machine.lab.slow_motion,
         seeds,
-        means: (0..CONFIGURATIONS.len()).map(|index| mean(&programs, index)).collect(),
-        failures: failures(&programs),
+        closing: Closing::of(&programs, &means, failures.len()),
+        means,
+        failures,
         programs,
     }
 }
 
 /// The mean of the configuration at `index` over the programs. A rival that did not act on one is
 /// left out there: it would stand for first touch.
-fn mean(programs: &[ProgramReport], index: usize) -> Mean {
+fn mean(programs: &[ProgramReport], index: usize, configuration: String) -> Mean {
     let acted: Vec<&ConfigurationReport> = programs
         .iter()
         .map(|program| &program.configurations[index])
@@ -251,7 +229,7 @@ fn mean(programs: &[ProgramReport], index: usize) -> Mean {
         Speed::of(means?.into_iter())
     };
     Mean {
-        configuration: CONFIGURATIONS[index].name(),
+        configuration,
         speed: of(|one| Some(one.speed)),
         last_third: of(|one| one.last_third),
         programs: acted.len(),
@@ -291,8 +269,8 @@ mod tests {
     pub(super) fn sample(seeds: u64) -> Report {
         let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
         let guest = Initramfs::new();
-        let commands = PROGRAMS.map(|of| of.arguments.split(' ').map(str::to_owned).collect());
-        let tasks = tasks(&guest, &commands, seeds);
+        let commands = vec![Vec::new(); FULL.programs.len()];
+        let tasks = tasks(&FULL, &guest, &commands, seeds);
         let result = |(index, task): (usize, &Task<'_>)| {
             // With the second seed Rondpoint is half as fast.
             let seconds = [2.0, 1.0, 2.0, 2.0, 0.5][index % 5];
@@ -310,11 +288,11 @@ mod tests {
             }
         };
         let results = tasks.iter().enumerate().map(result).collect();
-        report(&machine, seeds, &commands, &tasks, results)
+        report(&FULL, &machine, seeds, &tasks, results)
     }
 
     #[test]
-    fn means_leave_out_who_did_not_act() {
+    fn means_leave_out_idle_placements() {
         let report = sample(1);
         let mean = |index: usize| {
             (report.means[index].speed.map(|speed| speed.median), report.means[index].programs)
@@ -352,10 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_have_the_flags_that_they_are_given() {
-        for program in PROGRAMS {
-            assert!(program.arguments.contains("--no-huge-pages"), "{}", program.arguments);
-        }
+    fn a_geometric_mean_takes_factors() {
         assert_eq!(geometric_mean(&[]), None);
         let mean = geometric_mean(&[1.0, 4.0]).expect("two values");
         assert!((mean - 2.0).abs() < 1e-12);

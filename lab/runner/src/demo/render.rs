@@ -1,4 +1,5 @@
-//! The demonstration for people: a table for each program, the means, and where to go from here.
+//! The demonstration for people: a table for each program, the means, which placement is fastest,
+//! and where to go from here.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -34,6 +35,10 @@ pub(super) fn report(report: &Report, took: Duration) -> String {
     for failure in &report.failures {
         let _ = writeln!(text, "FAILED: {failure}");
     }
+    let _ = writeln!(text, "\nIn short (emulated, first touch = 1):");
+    for sentence in &report.closing.sentences {
+        text.push_str(&wrapped(sentence));
+    }
     let _ = writeln!(text, "\nTook {:.0} s.\n{NEXT}", took.as_secs_f64());
     text
 }
@@ -46,9 +51,10 @@ fn table(program: &ProgramReport, ranges: bool) -> String {
     let mut text = format!("\n{}: {}\n", program.title, program.about);
     let _ = writeln!(
         text,
-        "  {:<12} {:>width$} {:>6} {:>10} {:>8} {:>18}",
+        "  {:<12} {:>width$} {:>8} {:>6} {:>10} {:>8} {:>18}",
         "placement",
         "speed | end",
+        "relief s",
         "LAR %",
         "imbalance",
         "latency",
@@ -81,9 +87,10 @@ fn row(configuration: &ConfigurationReport, ranges: bool) -> String {
     let runs = &configuration.runs;
     let [balanced, by_rondpoint, _] = pages_cells(runs);
     format!(
-        "  {:<12} {} {:>6} {:>10} {:>8} {:>10} | {:>5}\n",
+        "  {:<12} {} {:>8} {:>6} {:>10} {:>8} {:>10} | {:>5}\n",
         configuration.name,
         speeds(configuration.speed, configuration.last_third, ranges),
+        cell(runs, 2, |run| run.relief_s),
         cell(runs, 0, |run| run.local_percent),
         cell(runs, 0, |run| run.controller_imbalance_percent),
         cell(runs, 0, |run| run.latency_cycles),
@@ -92,7 +99,7 @@ fn row(configuration: &ConfigurationReport, ranges: bool) -> String {
     )
 }
 
-/// What numbers cannot say of a row: that a rival did not act, what Rondpoint saw and did.
+/// The words for a row: that a rival did not act, or what Rondpoint saw and did.
 fn sentence(configuration: &ConfigurationReport) -> Option<String> {
     let report = configuration.runs.first().and_then(|run| run.rondpoint.as_ref());
     let summary = report.map(|report| {
@@ -136,9 +143,10 @@ fn means(means: &[Mean], programs: usize, ranges: bool) -> String {
 }
 
 const LEGEND: &str = "
-speed: first touch = 1, more is faster, of the whole run | of the last third of its work. LAR: local accesses.
-imbalance: of the memory controllers, percent. latency: cycles per read from DRAM. moved: pages, by the kernel's
-balancing | by Rondpoint. With several seeds all are medians, those of speed with their range.
+speed: first touch = 1, more is faster, of the whole run | of the last third of its work. relief: seconds from the
+start of the jam to Rondpoint's first action that stayed. LAR: local accesses. imbalance: of the memory controllers,
+percent. latency: cycles per read from DRAM. moved: pages, by the kernel's balancing | by Rondpoint. With several
+seeds all are medians, those of speed with their range.
 ";
 
 #[cfg(test)]
@@ -147,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_says_who_did_not_act_and_what_to_do_next() {
+    fn the_report_names_idle_rivals_the_fastest_and_the_next_step() {
         let text = report(&sample(1), Duration::from_secs(7));
         assert!(text.contains("stencil: each thread has a part of its own"), "{text}");
         assert!(text.contains("  numad moved nothing: it did not act (it leaves"), "{text}");
@@ -156,6 +164,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  rondpoint        4.00 | 4.00\n"), "{text}");
+        let closing =
+            "  Over the whole run rondpoint is fastest (4.00); interleave follows (2.00).\n";
+        assert!(text.contains(closing), "{text}");
         assert!(text.trim_end().ends_with("on a server with several nodes"), "{text}");
         assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
     }
