@@ -56,8 +56,8 @@ pub(crate) fn become_runner(arguments: &[&str]) -> Result<()> {
     Err(error).with_context(|| format!("{}: cannot run", program.display()))
 }
 
-/// Whether the lab's command or one of its subcommands is asked for help. Behind the subcommand's
-/// own options a program may follow, with a `--help` of its own.
+/// Whether the user asks the lab's command or a subcommand for help. Further words may belong to a
+/// program, which has a `--help` of its own.
 pub(crate) fn asks_for_help(arguments: &[&str]) -> bool {
     let is_help = |word: &&str| matches!(*word, "-h" | "--help" | "-V" | "--version");
     arguments.iter().take(2).any(is_help) || arguments.is_empty()
@@ -69,13 +69,13 @@ pub(crate) fn test() -> Result<Tally> {
     runner(&["physics"])
 }
 
-/// What Rondpoint promises, each tried in the guest; printed and told in the same way.
+/// Rondpoint's promises, each tried in the guest and printed in the same way.
 pub(crate) fn live() -> Result<Tally> {
     runner(&["live"])
 }
 
-/// What `rondpoint calibrate` finds in the guest, on the machine that takes least time; the others
-/// by hand.
+/// `rondpoint calibrate` in the guest, on the machine that takes least time. The other machines are
+/// tried by hand.
 pub(crate) fn calibration() -> Result<Tally> {
     runner(&["calibration", "nmass-2"])
 }
@@ -121,8 +121,8 @@ pub(crate) fn target_folder() -> PathBuf {
     asked.unwrap_or_else(|| root().join("target"))
 }
 
-/// Builds every part, where something changed, after the setup where that has not been made.
-/// Returns the folder that holds the parts.
+/// Builds every part in which something changed. Sets the lab up first where that is still to be
+/// done. Returns the folder that holds the parts.
 pub(crate) fn build() -> Result<PathBuf> {
     let target = target_folder();
     let cache = cache_folder(|name| env::var(name).ok())?;

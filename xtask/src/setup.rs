@@ -61,7 +61,7 @@ const UNPACK_BYTES_PER_S: f64 = 10e6;
 /// Download speed for the forecast where apt reports none.
 const UNKNOWN_BYTES_PER_S: f64 = 5e6;
 
-/// What is set up in `cache`, after the whole of `./x setup` where that is still to be done.
+/// The contents of `cache`. Sets it up first where that is still to be done.
 pub(crate) fn provide(cache: &Path) -> Result<Installed> {
     if !cache.join(installed::FILE_NAME).exists() {
         eprintln!("no setup in {} yet: fetching the lab's parts, once", cache.display());
@@ -75,7 +75,7 @@ pub(crate) fn event_lists() -> Result<PathBuf> {
     witness::provide(&installed::cache_folder(|name| std::env::var(name).ok())?)
 }
 
-/// The whole of `./x setup`.
+/// All of `./x setup`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let cache = installed::cache_folder(|name| std::env::var(name).ok())?;
     if arguments.record_tested {

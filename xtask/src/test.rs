@@ -37,10 +37,10 @@ impl Tally {
     }
 }
 
-/// A stage: what is said when it begins, and what it does.
+/// A stage: its name and its checks.
 type Stage = (&'static str, fn() -> Result<Tally>);
 
-/// What is only built for `./x dist` is linted and tested too.
+/// Code that only `./x dist` builds is linted and tested too.
 const FEATURES: [&str; 2] = ["--features", "rondpoint/manual"];
 
 /// The stages that need nothing but this repository and cargo.
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// One cargo command as one check; its output goes to the terminal.
+/// One cargo command as one check, under a bar.
 fn cargo(arguments: &[&str]) -> Result<Tally> {
     let title = format!("cargo {}", arguments[0]);
     Ok(Tally::one(cargo::build(&title, cargo::command().args(arguments))?))
@@ -116,7 +116,7 @@ fn event_tables() -> Result<Tally> {
     Ok(Tally::one(status.success()))
 }
 
-/// Unit, integration and documentation tests of all crates: shows what fails, counts all.
+/// Unit, integration and documentation tests of all crates: shows failures, counts all.
 fn workspace_tests() -> Result<Tally> {
     let arguments = [&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat();
     // Shows the progress of the build. The command below counts its errors.
@@ -149,7 +149,7 @@ fn counts(line: &str) -> Option<Tally> {
     Some(Tally { passed: number("passed")?, failed: number("failed")? })
 }
 
-/// A line of `cargo test` that says nothing when all goes well.
+/// Whether a line of `cargo test` is the same for every test that passes.
 fn is_routine(line: &str) -> bool {
     line.trim().is_empty()
         || (line.starts_with("test ") && line.ends_with(" ... ok"))

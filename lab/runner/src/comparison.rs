@@ -19,7 +19,7 @@ pub(crate) struct ConfigurationReport {
     pub(crate) last_third_in: Option<WorkUnit>,
     /// Both speeds seed by seed, of the seeds that first touch has run with too.
     pub(crate) by_seed: Vec<SeedSpeed>,
-    /// Where a manager did nothing: in words, else `None`.
+    /// A sentence where a manager did nothing, else `None`.
     pub(crate) idle: Option<String>,
     pub(crate) runs: Vec<RunResult>,
 }
@@ -81,10 +81,10 @@ impl ConfigurationReport {
 /// numad leaves processes with less resident memory alone, MiB (`MEMORY_THRESHOLD` in numad.c).
 const NUMAD_LEAST_MIB: f64 = 300.0;
 
-/// In words, when a manager of pages did nothing in all or some of the runs.
+/// In words, where a manager of pages did nothing in some or all of the runs.
 fn idle(configuration: Configuration, runs: &[RunResult]) -> Option<String> {
     let acted = |run: &&RunResult| match configuration {
-        // Taking mappings away to see who comes costs time, also where no page moves for it.
+        // Unmapping pages to catch the next access costs time, also where no page moves.
         Configuration::AutoNuma => run.pages_watched > 0,
         Configuration::Numad => run.pages_moved > 0,
         Configuration::InterleaveLate(_) => run.spread.is_some(),

@@ -1,26 +1,25 @@
-//! How fast a run is in its last third.
+//! Speed in the last third of the work.
 //!
-//! Whoever moves pages at run time first has to watch, so the whole run says how long that took and
-//! the last third says what it brought. The third is one of the *work*, not of the time: so every
-//! placement is timed over the same piece of work, also where rounds differ from each other.
+//! A manager that moves pages at run time first has to watch. The whole run shows what that costs,
+//! the last third what it brings. The third is one of the *work*, not of the time, so all
+//! placements are timed over the same work.
 //!
-//! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: when each round
-//! ended, seconds from the first one's start. Short rounds may be told in steps: a line
-//! `rounds_each=4` says that each end stands for four of them. Other programs are taken at their
-//! instructions, those of all vCPUs. Instructions are no progress (a thread that spins retires them
-//! too, and so does a manager beside the program), so such a figure says so.
+//! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: the end of each
+//! round, in seconds from the start of the first. A line `rounds_each=4` says that each end stands
+//! for four rounds. For other programs work is the instructions of all vCPUs, and the report says
+//! so: a spinning thread and a manager retire instructions too.
 
 use rondpoint_lab_init::Measurement;
 use serde::{Deserialize, Serialize};
 
 /// Fewer rounds than this have no last third worth the name.
 const FEWEST_ROUNDS: usize = 3;
-/// How the line of round ends begins.
+/// Head of the line of round ends.
 const ROUND_ENDS: &str = "round_ends_s=";
-/// How the line begins that says how many rounds each of these ends stands for; without it, one.
+/// Head of the line with the rounds for each of these ends; without that line it is one.
 const ROUNDS_EACH: &str = "rounds_each=";
 
-/// What work is counted in.
+/// The unit of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WorkUnit {

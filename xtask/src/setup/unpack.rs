@@ -89,7 +89,7 @@ pub(crate) fn check_digests(group: &Group, archives: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Clears set-user and set-group bits: nothing in the cache may run as anybody else.
+/// Clears set-user and set-group bits: programs in the cache run as their caller.
 fn drop_privileged_bits(folder: &Path) -> Result<()> {
     for path in files(folder)? {
         let mode = fs::symlink_metadata(&path)?.permissions().mode();
