@@ -6,11 +6,17 @@
 use std::env;
 use std::io::{BufReader, IsTerminal as _, Read};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use crate::progress::{Progress, Unit};
 use crate::tidy::root;
+
+/// Pause between two looks at the clock while cargo is silent.
+const TICK: Duration = Duration::from_secs(1);
 
 /// First words of cargo's lines about its own work. Other lines are diagnostics.
 const ROUTINE: [&str; 14] = [
@@ -50,8 +56,18 @@ pub(crate) fn build(title: &str, command: &mut Command) -> Result<bool> {
     let mut child = command.stderr(Stdio::piped()).spawn().context("cargo: cannot run")?;
     let output = child.stderr.take().expect("was piped");
     let mut progress = Progress::new(title, Unit::Pieces("crates"), 0);
-    for line in Lines(BufReader::new(output)) {
-        let line = line.context("cargo: cannot read what it says")?;
+    let (sender, lines) = mpsc::channel();
+    // Ends with cargo's output.
+    thread::spawn(move || Lines(BufReader::new(output)).try_for_each(|line| sender.send(line)));
+    loop {
+        let line = match lines.recv_timeout(TICK) {
+            Ok(line) => line.context("cargo: cannot read its output")?,
+            Err(RecvTimeoutError::Timeout) => {
+                progress.tick();
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         match read(&line) {
             Said::Progress(done, total) => progress.at(done, total),
             Said::Routine => {}
