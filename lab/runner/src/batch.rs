@@ -1,6 +1,7 @@
 //! Many runs, side by side: each a boot of its own, from the cache of results where it is there.
 
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,9 +23,26 @@ use crate::whole::whole;
 /// Pause between two looks at the clock while runs are being emulated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Machines that are emulated side by side unless told: one for each core, as each needs one.
+/// Memory that an emulated machine may take, bytes: the guest's, mostly 1 to 2 GB, and QEMU's own.
+const MACHINE_BYTES: u64 = 2_500_000_000;
+
+/// Machines that are emulated side by side unless told: each needs a core, and room in memory.
 pub(crate) fn default_jobs() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8))
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    jobs(cores, available_bytes(&meminfo).unwrap_or(u64::MAX))
+}
+
+fn jobs(cores: usize, available_bytes: u64) -> usize {
+    let room = usize::try_from(available_bytes / MACHINE_BYTES).unwrap_or(usize::MAX);
+    cores.min(room).clamp(1, 8)
+}
+
+/// What `/proc/meminfo` says can be had without swapping.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// What every command takes that compares runs.
@@ -187,4 +205,24 @@ fn line(task: &Task<'_>, (done, total): (u64, u64), took: Duration, cached: bool
     let how =
         if cached { "from the cache".to_owned() } else { format!("{:.0} s", took.as_secs_f64()) };
     format!("[{done}/{total}] {}: {how}", task.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_side_by_side_need_cores_and_memory() {
+        assert_eq!(jobs(2, 24_000_000_000), 2);
+        assert_eq!(jobs(16, 64_000_000_000), 8);
+        assert_eq!(jobs(16, 11_000_000_000), 4);
+        assert_eq!(jobs(4, 1_000_000_000), 1);
+    }
+
+    #[test]
+    fn available_memory_is_read_in_bytes() {
+        let meminfo = "MemTotal:       24628184 kB\nMemAvailable:    9876543 kB\nBuffers: 1 kB\n";
+        assert_eq!(available_bytes(meminfo), Some(9_876_543 * 1024));
+        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
+    }
 }
