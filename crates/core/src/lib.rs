@@ -19,6 +19,7 @@ extern crate std;
 
 pub mod accounts;
 pub mod controller;
+pub mod cost;
 pub mod guard;
 pub mod host;
 pub mod index_set;

@@ -118,6 +118,8 @@ pub struct App {
     pub read_percent: Option<f64>,
     /// Mean latency of its DRAM accesses in cycles, from samples.
     pub latency_cycles: Option<f64>,
+    /// Accesses that this latency is the mean of.
+    pub latency_accesses: f64,
     /// Page faults per second.
     pub faults_per_s: Option<f64>,
     /// CPU time per wall time in percent; 400 = four CPUs busy.
@@ -218,6 +220,7 @@ impl App {
             cache_traffic: None,
             read_percent: None,
             latency_cycles: None,
+            latency_accesses: 0.0,
             faults_per_s: None,
             cpu_percent: 0.0,
             cpu_time: Nanos(0),

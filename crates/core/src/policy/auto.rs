@@ -16,6 +16,7 @@
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | `nearer` |
 //! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
+//! | threads that would change places do so only if samples prove that both together win more than that costs | `exchange` |
 //! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
 //! | who was brought together and exchanges as much as before is left by phase C, for longer each time | `gathered` |
 //! | where there are samples, pages that two threads touched say who exchanges data with whom, before phase C; SAM leaves those together | `paired` |
@@ -42,6 +43,7 @@
 //! as well.
 
 mod claims;
+mod exchange;
 mod flags;
 mod gathered;
 mod held;
@@ -56,6 +58,7 @@ mod rates;
 pub use held::Held;
 
 use self::claims::{claims, memory_moves, unreplicate};
+use self::exchange::take_worthless;
 use self::flags::Flags;
 use self::gathered::{Gathered, by_counters};
 use self::nearer::no_nearer;
@@ -196,20 +199,22 @@ impl Auto {
             let app = model.app(flagged.pid?)?;
             asymsched.chooses_nodes_of(app, model, topology).then_some(Held::NodesAreChosen)
         };
-        let (proposals, withheld) = sam.propose_unless(model, topology, |flagged: &Flagged| {
-            let held = || match flagged.phase {
-                Phase::Coherence => gathered.in_vain(flagged.pid?),
-                Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
-                Phase::Bandwidth => stays(flagged),
-            };
-            let sampled = || {
-                let pid = flagged.pid?;
-                paired.samples_first(pid).or_else(|| paired.together(pid, flagged.tid))
-            };
-            let take_turns = || home.crowded(flagged.pid?).map(Held::TakeTurns);
-            let steady = flags.not_steady(flagged.tid, flagged.phase);
-            steady.or_else(take_turns).or_else(sampled).or_else(held)
-        });
+        let (mut proposals, mut withheld) =
+            sam.propose_unless(model, topology, |flagged: &Flagged| {
+                let held = || match flagged.phase {
+                    Phase::Coherence => gathered.in_vain(flagged.pid?),
+                    Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
+                    Phase::Bandwidth => stays(flagged),
+                };
+                let sampled = || {
+                    let pid = flagged.pid?;
+                    paired.samples_first(pid).or_else(|| paired.together(pid, flagged.tid))
+                };
+                let take_turns = || home.crowded(flagged.pid?).map(Held::TakeTurns);
+                let steady = flags.not_steady(flagged.tid, flagged.phase);
+                steady.or_else(take_turns).or_else(sampled).or_else(held)
+            });
+        withheld.extend(take_worthless(model, &mut proposals));
         let is_judging = gathered.is_judging() || paired.is_judging();
         let is_calm =
             !is_judging && proposals.is_empty() && withheld.iter().all(|(_, held)| held.lasts());

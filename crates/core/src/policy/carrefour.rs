@@ -234,10 +234,7 @@ impl Carrefour {
                 let cpu_percent = app.cpu_percent;
                 (rates.accurate, SamplingCause::Busy { cpu_percent, above: MIN_CPU_PERCENT })
             }
-            (Ok(gates), None) => {
-                let (per_us, above) = (gates.per_us, gates.per_us_limit);
-                (rates.accurate, SamplingCause::Enabled { per_us, above })
-            }
+            (Ok(gates), None) => (rates.accurate, gates.cause()),
         }
     }
 

@@ -54,6 +54,33 @@ fn a_parallel_phase_after_seconds_of_serial_work_is_acted_on_within_three_tenths
     }
 }
 
+/// Each thread works between its misses, so that there are few, and waits long for each, because
+/// one controller serves all. A machine whose controllers are said to be four times as wide would
+/// take the traffic for nothing.
+#[test]
+fn a_program_that_asks_for_little_and_waits_long_is_helped() {
+    let look_ups = Phase { work: 60.0, private: false, ..PARALLEL };
+    let phases = [SERIAL.until(1_500), look_ups.until(8_000)];
+    let world = manage(World::on("node:4 core:2 gbs:12 mhz:2000", 4_000, &phases, true));
+    let acted = acted_after(&world, 1_500).expect("it acts");
+    assert!(acted <= Nanos::from_millis(500), "{acted}");
+    assert!(world.shares().iter().all(|share| *share > 0.15), "{:?}", world.shares());
+}
+
+/// The same threads with little to fetch: nobody waits for another.
+#[test]
+fn a_program_that_waits_for_nobody_is_left_alone() {
+    let phases = [Phase { work: 20_000.0, private: false, ..PARALLEL }.until(6_000)];
+    let world = manage(World::new(4_000, &phases, true));
+    assert_eq!(acted_after(&world, 0), None);
+}
+
+#[test]
+fn one_thread_beside_its_memory_is_left_alone() {
+    let world = manage(World::new(4_000, &[SERIAL.until(6_000)], true));
+    assert!(world.plans.iter().all(|(_, plan)| !plan.acts()));
+}
+
 #[test]
 fn a_steady_program_is_looked_at_seldom() {
     let world = manage(World::new(4_000, &[SERIAL.until(20_000)], true));

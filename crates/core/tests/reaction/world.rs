@@ -84,8 +84,13 @@ struct Counts {
 impl World {
     /// `pages` pages on node 0; the program ends with its last phase.
     pub(crate) fn new(pages: usize, phases: &[Phase], glances: bool) -> Self {
+        Self::on("node:4 core:2 gbs:3 mhz:2000", pages, phases, glances)
+    }
+
+    /// The same on a machine that says this of itself.
+    pub(crate) fn on(machine: &str, pages: usize, phases: &[Phase], glances: bool) -> Self {
         Self {
-            topology: synthetic::parse("node:4 core:2 gbs:3 mhz:2000").expect("a machine"),
+            topology: synthetic::parse(machine).expect("a machine"),
             homes: vec![0; pages],
             plans: Vec::new(),
             looks: 0,

@@ -62,6 +62,7 @@ pub(super) fn finish_traffic(
         let (cycles, count) =
             counted_latency(current, previous, app.pid).unwrap_or(sums.latency[index]);
         app.latency_cycles = (count > 0.0).then(|| cycles / count);
+        app.latency_accesses = count;
         latency = (latency.0 + cycles, latency.1 + count);
         if app.traffic.is_some() {
             continue;

@@ -1,5 +1,6 @@
 //! The rules by which one policy gives way to another, with the numbers that led to it.
 
+use crate::cost::Price;
 use crate::policy::home::Crowded;
 use crate::units::Nanos;
 use core::fmt;
@@ -94,6 +95,13 @@ pub enum Held {
         /// Needed.
         needed: u64,
     },
+    /// The threads that would change places win less than that costs, as far as samples prove it.
+    Worthless {
+        /// Won, as a share of one CPU's time.
+        price: Price,
+        /// What it costs, the same.
+        cost: f64,
+    },
     /// Its memory follows its threads to other nodes.
     MemoryMoves,
     /// Its nodes change in this step: what was sampled says where the pages should have gone
@@ -167,6 +175,13 @@ impl fmt::Display for Held {
             Self::ThreadsMoved { epochs, needed } => {
                 write!(f, "its threads rested for {epochs} of {needed} epochs")
             }
+            Self::Worthless { price, cost } => write!(
+                f,
+                "would win {:.1} % of a CPU, at least {:.1} %; moving costs {:.1} %",
+                100.0 * price.likely,
+                100.0 * price.least,
+                100.0 * cost
+            ),
             Self::MemoryMoves => write!(f, "its memory is following its threads"),
             Self::NodesChange => write!(f, "its nodes change in this step"),
         }

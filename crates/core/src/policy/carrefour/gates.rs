@@ -3,6 +3,7 @@
 
 use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
 use super::reason::SamplingCause;
+use crate::cost::{Price, WORTH_MOVING, lost_to_latency};
 use crate::model::{App, Model, TrafficSource};
 use crate::reference::CARREFOUR_A;
 use crate::topology::Topology;
@@ -63,6 +64,8 @@ pub struct Gates {
     pub per_us: f64,
     /// The limit on this machine.
     pub per_us_limit: f64,
+    /// What the application loses to the latency of memory, where that is asked.
+    pub lost: Option<Price>,
     /// Local access ratio of the application.
     pub local_percent: Option<f64>,
     /// Imbalance of the machine's controllers.
@@ -95,7 +98,7 @@ impl Gates {
         let total = machine.total_per_us();
         let (per_us, above) = match preset.traffic.scope {
             TrafficScope::Application => (own.total_per_us(), limit),
-            TrafficScope::ApplicationOfSeveral => {
+            TrafficScope::ApplicationOfSeveral | TrafficScope::Priced => {
                 let is_busy = total > limit && app.cpu_percent >= MIN_CPU_PERCENT;
                 let share = if is_busy { share_of_cpus(app, topology) } else { 1.0 };
                 (own.total_per_us(), limit * share)
@@ -103,6 +106,8 @@ impl Gates {
             TrafficScope::Machine => (total, limit),
             TrafficScope::MachinePerNode => (total / topology.controllers().len() as f64, limit),
         };
+        let is_priced = preset.traffic.scope == TrafficScope::Priced;
+        let lost = lost_to_latency(model, topology, app).filter(|_| is_priced);
         if app.traffic_source == TrafficSource::HintFaults {
             // Faults tell proportions only. The paper's evaluation leaves out CPU use below 33 %,
             // and so does this gate.
@@ -111,7 +116,10 @@ impl Gates {
                 return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
             }
         } else if !exceeds(per_us, above, preset.traffic.inclusive) {
-            return Err(SamplingCause::LittleTraffic { per_us, above });
+            let price = lost.ok_or(SamplingCause::LittleTraffic { per_us, above })?;
+            if price.least <= WORTH_MOVING {
+                return Err(SamplingCause::LittleLost { price, above: WORTH_MOVING });
+            }
         }
         if let (Some(below), Some(ipc)) = (preset.ipc_below, lowest_ipc(model, app))
             && ipc >= below
@@ -143,6 +151,7 @@ impl Gates {
         Ok(Self {
             per_us,
             per_us_limit,
+            lost,
             local_percent,
             imbalance_percent,
             imbalance_limit: preset.interleave_above_imbalance,
@@ -150,6 +159,17 @@ impl Gates {
             free_percent,
             mechanisms,
         })
+    }
+}
+
+impl Gates {
+    /// Why the application is not left alone.
+    pub(super) fn cause(&self) -> SamplingCause {
+        let (per_us, above) = (self.per_us, self.per_us_limit);
+        match self.lost {
+            Some(price) if per_us <= above => SamplingCause::Loses { price, above: WORTH_MOVING },
+            _ => SamplingCause::Enabled { per_us, above },
+        }
     }
 }
 

@@ -66,6 +66,12 @@ pub enum TrafficScope {
     /// application uses (ours). Of two programs that share a machine each has half of its traffic,
     /// and neither is above the limit when together they jam it.
     ApplicationOfSeveral,
+    /// As [`Self::ApplicationOfSeveral`], and an application with less traffic than that too if it
+    /// is sure to lose more than [`WORTH_MOVING`] of its time to the latency of memory (ours). Of
+    /// what is asked for the gate says nothing then.
+    ///
+    /// [`WORTH_MOVING`]: crate::cost::WORTH_MOVING
+    Priced,
     /// The machine's.
     Machine,
     /// The machine's per node.
@@ -393,7 +399,7 @@ pub const STEADY: Preset = Preset {
     name: "steady",
     quiet_period: Nanos::from_secs(2),
     sample_memory: Nanos::from_secs(1),
-    traffic: TrafficGate { scope: TrafficScope::ApplicationOfSeveral, ..FINAL.traffic },
+    traffic: TrafficGate { scope: TrafficScope::Priced, ..FINAL.traffic },
     interleave_until_imbalance: Some(10.0),
     pages: PageRules {
         draw: Draw::Excess,

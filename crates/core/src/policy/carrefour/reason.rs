@@ -1,6 +1,7 @@
 //! Why Carrefour proposes something, with the numbers that led to it.
 
 use super::tenure::InVain;
+use crate::cost::Price;
 use crate::model::Deviation;
 use alloc::vec::Vec;
 use core::fmt;
@@ -98,6 +99,20 @@ pub enum SamplingCause {
         /// CPU time in percent.
         cpu_percent: f64,
         /// Limit.
+        above: f64,
+    },
+    /// It loses too much of its time to the latency of memory.
+    Loses {
+        /// Share of its CPU time.
+        price: Price,
+        /// The least from which on pages move for it.
+        above: f64,
+    },
+    /// It loses too little of its time to the latency of memory for pages to move.
+    LittleLost {
+        /// Share of its CPU time.
+        price: Price,
+        /// The least from which on they would.
         above: f64,
     },
     /// Its CPU use or its traffic changed all at once.
@@ -222,6 +237,20 @@ impl fmt::Display for SamplingCause {
             Self::Idle { cpu_percent, above } => {
                 write!(f, "{cpu_percent:.0} % CPU, limit {above:.0} %")
             }
+            Self::Loses { price, above } => write!(
+                f,
+                "loses {:.1} % of its time to the latency of memory, at least {:.1} %; moving pages costs {:.1} %",
+                100.0 * price.likely,
+                100.0 * price.least,
+                100.0 * above
+            ),
+            Self::LittleLost { price, above } => write!(
+                f,
+                "would win {:.1} % of its time, at least {:.1} %; moving pages costs {:.1} %",
+                100.0 * price.likely,
+                100.0 * price.least,
+                100.0 * above
+            ),
             Self::Changed => write!(f, "it does something else now"),
             Self::TrafficUnknown => write!(f, "traffic unknown"),
             Self::HighIpc { ipc, below } => {

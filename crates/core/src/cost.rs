@@ -1,0 +1,137 @@
+//! What placement costs a program, in shares of its CPU time: one currency for proposals that have
+//! nothing else in common.
+//!
+//! A thread that waits for memory waits for so many misses at once as its core can have under way.
+//! How many these are need not be known: what it waits for all of them is counted, and of that the
+//! part that an access takes longer than on an idle machine with all data local is lost to
+//! placement: to distance, to a queue at a controller, or to one on a link. A program that asks for
+//! little and waits long for each answer loses as much as one that asks for much.
+//!
+//! A price is an interval. An action is worth its price where the lower bound of what it wins is
+//! above what it costs.
+
+use crate::model::{App, Model, Thread};
+use crate::topology::Topology;
+
+/// Latency of a local access on an idle machine in nanoseconds, where nobody measured it: 87 on
+/// Carrefour's machine A (200 cycles at 2.3 GHz) and 60 to 100 on later ones [ALGORITHMS 6]. At the
+/// upper end, so that an idle machine is not taken for a jam.
+pub const IDLE_LOCAL_NS: f64 = 100.0;
+/// What another node adds to a local access, as a share of it, where nobody measured it: at most
+/// 0.3 on Carrefour's machine A, 0.8 on N-MASS's [ALGORITHMS 6].
+pub const REMOTE_EXTRA: f64 = 0.3;
+/// Share of its CPU time that a program must be sure to lose before pages are moved for it (our
+/// choice): a trial tells one percent from noise, and samples for the pages cost another.
+pub const WORTH_MOVING: f64 = 0.02;
+/// Clock where it is not known.
+const CLOCK_HZ: f64 = 2e9;
+/// Standard errors from the mean to the end of an interval: 95 % of a normal distribution.
+const STANDARD_ERRORS: f64 = 2.0;
+
+/// A share of CPU time: the likely value and what it is at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Price {
+    /// Expected.
+    pub likely: f64,
+    /// Lower end of the interval.
+    pub least: f64,
+}
+
+/// Cycles of a local access on an idle machine.
+#[must_use]
+pub fn idle_local_cycles(topology: &Topology) -> f64 {
+    IDLE_LOCAL_NS * topology.clock_hz().unwrap_or(CLOCK_HZ) / 1e9
+}
+
+/// Share of its CPU time that an application loses because its accesses to memory take longer than
+/// local ones on an idle machine; `None` where stalls or latency are not known.
+#[must_use]
+pub fn lost_to_latency(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
+    let latency = app.latency_cycles?;
+    let stalled = stalled_share(model.threads_of(app))?;
+    let idle = idle_local_cycles(topology);
+    let of = |latency: f64| stalled * (1.0 - idle / latency).clamp(0.0, 1.0);
+    // Latencies of single accesses vary about as much as their mean is.
+    let error = STANDARD_ERRORS / libm::sqrt(app.latency_accesses.max(1.0));
+    Some(Price { likely: of(latency), least: of(latency * (1.0 - error).max(0.0)) })
+}
+
+/// Share of the cycles in which threads wait for memory, each weighted by its CPU time.
+fn stalled_share(threads: &[Thread]) -> Option<f64> {
+    let known = threads.iter().filter_map(|one| Some((one.cpu_share, one.rates.stall_share?)));
+    let (ran, stalled) =
+        known.fold((0.0, 0.0), |(ran, sum), (share, stalled)| (ran + share, sum + share * stalled));
+    (ran > 0.0).then(|| stalled / ran)
+}
+
+/// Share of one CPU's time that a thread wins on another node while its pages stay; negative where
+/// it loses. `None` where samples do not tell where its data is.
+#[must_use]
+pub fn won_by_moving(thread: &Thread, from: usize, to: usize) -> Option<Price> {
+    let accesses = thread.accesses_by_node.as_ref()?;
+    let all: u32 = accesses.iter().sum();
+    if all == 0 {
+        return None;
+    }
+    let share = |node: usize| f64::from(accesses[node]) / f64::from(all);
+    let nearer = share(to) - share(from);
+    let spread = (share(to) + share(from) - nearer * nearer).max(0.0);
+    let error = STANDARD_ERRORS * libm::sqrt(spread / f64::from(all));
+    let worth = thread.cpu_share
+        * thread.rates.stall_share.unwrap_or(1.0)
+        * (REMOTE_EXTRA / (1.0 + REMOTE_EXTRA));
+    Some(Price { likely: worth * nearer, least: worth * (nearer - error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::topology::synthetic;
+    use crate::units::{Pid, Tid};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    /// A thread that waits for this share of its time, at this latency over so many accesses.
+    fn lost(stalled: f64, latency_cycles: f64, accesses: f64) -> Price {
+        let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
+        let mut model = Model::empty(2);
+        let mut thread = Thread::new(Tid(1), 0, 0, CpuSet::first(4));
+        (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(stalled));
+        model.threads = vec![thread];
+        let mut app = App::new(Pid(1), 0..1);
+        (app.latency_cycles, app.latency_accesses) = (Some(latency_cycles), accesses);
+        lost_to_latency(&model, &topology, &app).expect("known")
+    }
+
+    #[test]
+    fn what_an_idle_machine_would_take_is_not_lost() {
+        assert_eq!(lost(0.9, 200.0, 1e6).likely, 0.0);
+        assert_eq!(lost(0.9, 150.0, 1e6).likely, 0.0);
+        assert!((lost(0.8, 800.0, 1e6).likely - 0.6).abs() < 1e-9, "three fourths of the wait");
+    }
+
+    #[test]
+    fn few_accesses_prove_little_and_more_of_the_same_prove_more() {
+        let least: Vec<f64> =
+            [1.0, 4.0, 16.0, 100.0, 1e4].map(|accesses| lost(0.8, 800.0, accesses).least).into();
+        assert_eq!(least[..2], [0.0, 0.0]);
+        assert!(least.windows(2).all(|pair| pair[0] <= pair[1]), "{least:?}");
+        assert!(least[4] > 0.58 && least[4] < 0.6);
+    }
+
+    #[test]
+    fn a_thread_wins_what_is_nearer_less_what_is_farther() {
+        let mut thread = Thread::new(Tid(1), 0, 0, CpuSet::first(4));
+        (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(0.5));
+        assert_eq!(won_by_moving(&thread, 0, 1), None, "nobody knows");
+        thread.accesses_by_node = Some([10, 90].into());
+        let (there, back) = (won_by_moving(&thread, 0, 1), won_by_moving(&thread, 1, 0));
+        let (there, back) = (there.expect("known"), back.expect("known"));
+        assert!(there.least > 0.0 && there.likely > there.least);
+        assert!((there.likely + back.likely).abs() < 1e-12, "what one way wins the other loses");
+        thread.accesses_by_node = Some([50, 50].into());
+        assert!(won_by_moving(&thread, 0, 1).expect("known").least < 0.0);
+    }
+}
