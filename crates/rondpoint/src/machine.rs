@@ -24,9 +24,8 @@ pub(crate) struct Known {
     pub(crate) notes: Vec<String>,
 }
 
-/// The machine as found, with links and bandwidths of a machine file (the one that is named, else
-/// the system's where there is one), and in place of them what `rondpoint calibrate` has measured,
-/// where it has.
+/// The machine as found, with links and bandwidths of a machine file: the named one, else the
+/// system's if there is one. Measurements of `rondpoint calibrate` replace them.
 pub(crate) fn discover(root: &Root, named: Option<&Path>) -> Result<Known> {
     let system = |path| Some(PathBuf::from(path)).filter(|path| path.exists());
     let written = named.map(PathBuf::from).or_else(|| system(SYSTEM_FILE));

@@ -190,7 +190,7 @@ impl Interval {
         if app.is_some_and(|app| app.traffic_source == TrafficSource::HintFaults) {
             program.count_faults();
         }
-        // Where the machine is not counted the model's traffic is the program's once more.
+        // If the machine is not counted, the model's traffic is the program's again.
         let machine = model.traffic.as_ref().filter(|_| look.observation.node_traffic.is_some());
         let cpu_s = cpu_seconds(&look.readings).zip(cpu_seconds(&previous.readings));
         let cpu_s = cpu_s.map(|(now, before)| now - before);

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::period::{Counting, Period};
 
-/// Steps described in words; what is beyond is only counted.
+/// Steps that are described in words; later ones are only counted.
 const DESCRIBED_STEPS: usize = 200;
 /// Bytes of a base page, in which pages are counted.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -35,7 +35,7 @@ pub(super) struct Diary {
     pub(super) since: Period,
     pub(super) refused: BTreeMap<String, u64>,
     pub(super) steps: Vec<StepLine>,
-    /// The policy and its reason that last left a process alone or set its sampling.
+    /// The policy that last set a sampling rate, and its reason.
     pub(super) last_reason: Option<(&'static str, String)>,
     /// The most that a manager that only watches wanted in one step.
     pub(super) wanted: Wanted,
@@ -68,7 +68,7 @@ pub(super) struct StepLine {
     /// It sets the sampling rate and moves nothing.
     #[serde(skip)]
     pub(super) is_sampling: bool,
-    /// The process and the CPUs, where a thread was given CPUs: like ones are told together.
+    /// The process and its new CPUs, for grouping threads that got the same.
     #[serde(skip)]
     pub(super) mask: Option<(Pid, String)>,
 }
@@ -101,8 +101,8 @@ impl Diary {
         (self.confidence.1 > 0).then(|| self.confidence.0 / self.confidence.1 as f64)
     }
 
-    /// The rung that fed most windows. Those of which there were only statistics do not count where
-    /// there were others: hint faults come in bursts, and samples may be off.
+    /// The sensor that fed most windows. Windows of mere statistics count only if there are no
+    /// others: hint faults come in bursts, and samples may be off.
     pub(super) fn rung(&self) -> Option<Rung> {
         let of = |rung: &Rung| (*rung != Rung::Statistics, self.rungs[rung]);
         self.rungs.keys().max_by_key(|rung| of(rung)).copied()

@@ -346,8 +346,8 @@ impl Rates {
         self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains(&pid)));
     }
 
-    /// Before anybody has asked, addresses are sampled at the full rate: a policy that sees nothing
-    /// asks for nothing.
+    /// The rate that the policies want. Before the first request addresses are sampled at the full
+    /// rate: a policy that sees nothing asks for nothing.
     fn wanted(&self) -> Rate {
         let rate = |sampling: &Sampling| match sampling {
             Sampling::Off => Rate::Off,

@@ -1,8 +1,7 @@
 //! A file that the user named for us to write: a report, a record.
 //!
-//! That it can be written is known before the program is touched; what an older file holds is lost
-//! only when the program runs. New files are for their owner alone: they hold command lines and
-//! addresses.
+//! It is opened before the program is touched. An older file keeps its content until the program
+//! runs. New files are for their owner alone: they hold command lines and addresses.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -3,12 +3,12 @@
 use rondpoint_core::model::Traffic;
 use rondpoint_core::{Matrix, Model, Nanos, Tid};
 
-/// A window is left out of the mean where the instructions of more than this share of its CPU time
-/// are not known (our choice: a helper that comes and goes takes less).
+/// Share of a window's CPU time without counted instructions above which the mean leaves the window
+/// out (our choice: a short-lived helper takes less).
 const UNCOUNTED: f64 = 0.05;
 
-/// Whose instructions a window brings. A thread is counted from its second look to its last: what
-/// it did before and after is not known, while the window's time is.
+/// The threads that a window counts. A thread is counted from its second look to its last, so a
+/// window in which threads begin or end has more time than counted instructions.
 #[derive(Default)]
 pub(super) struct Counting {
     /// The threads of the last window and their share of a CPU.
@@ -16,7 +16,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Whether nearly all that ran in this window, the next one, was counted in it.
+    /// Whether nearly all threads that ran in `window` were counted in it; windows come in order.
     pub(super) fn is_whole(&mut self, window: &Model) -> bool {
         let mut now: Vec<(Tid, f64)> =
             window.threads.iter().map(|thread| (thread.tid, thread.cpu_share)).collect();
@@ -45,7 +45,7 @@ pub(super) struct Period {
 }
 
 impl Period {
-    /// Adds a window, its instructions only where they are those of the whole window.
+    /// Adds a window. Its instructions count only if they are those of the whole window.
     pub(super) fn add(&mut self, window: &Model, is_counted: bool) {
         let seconds = window.elapsed.seconds();
         self.seconds += seconds;
