@@ -7,6 +7,7 @@ mod bench;
 mod cargo;
 mod demo;
 mod dist;
+mod fresh_clone;
 mod lab;
 #[path = "../../lab/runner/src/progress.rs"]
 #[cfg_attr(not(test), expect(dead_code, reason = "only the runner appends a forecast to a line"))]

@@ -14,7 +14,7 @@ mod plan;
 mod probe;
 mod record;
 mod sources;
-mod system;
+pub(crate) mod system;
 mod tested;
 mod unpack;
 mod witness;

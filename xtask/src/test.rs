@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{cargo, dist, lab, replay, setup};
+use crate::{cargo, dist, fresh_clone, lab, replay, setup};
 
 /// What `./x test` takes.
 #[derive(clap::Args)]
@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Leave out the lab: no setup, no emulated machine (the closing line says so)
     #[arg(long)]
     no_lab: bool,
+    /// Run only the stages with TEXT in their names (the closing line says so)
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
 }
 
 /// Counts of checks. A test is one; so is a stage that has no tests inside.
@@ -55,8 +58,9 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that fetch packages or emulate machines.
-const LAB_STAGES: [Stage; 8] = [
+const LAB_STAGES: [Stage; 9] = [
     ("event tables against the kernel's own lists", event_tables),
+    ("the README's first command, in a fresh clone", fresh_clone::test),
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
@@ -73,6 +77,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut stages = STAGES.to_vec();
     if !arguments.no_lab {
         stages.extend(LAB_STAGES);
+    }
+    if let Some(text) = &arguments.only {
+        stages.retain(|(name, _)| name.contains(text));
+        if stages.is_empty() {
+            bail!("--only {text}: no stage has that in its name");
+        }
     }
     let mut total = Tally::default();
     for (index, (name, stage)) in stages.iter().enumerate() {
@@ -93,6 +103,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.no_lab {
         println!("without the lab, as asked");
+    }
+    if let Some(text) = &arguments.only {
+        println!("only the stages with \"{text}\" in their names, as asked");
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     if total.failed > 0 {
