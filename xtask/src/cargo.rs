@@ -55,7 +55,7 @@ pub(crate) fn build(title: &str, command: &mut Command) -> Result<bool> {
     ]);
     let mut child = command.stderr(Stdio::piped()).spawn().context("cargo: cannot run")?;
     let output = child.stderr.take().expect("was piped");
-    let mut progress = Progress::new(title, Unit::Pieces("crates"), 0);
+    let mut progress = Progress::new(title, Unit::Pieces("crates"), 0).growing();
     let (sender, lines) = mpsc::channel();
     // Ends with cargo's output.
     thread::spawn(move || Lines(BufReader::new(output)).try_for_each(|line| sender.send(line)));

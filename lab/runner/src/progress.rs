@@ -45,6 +45,8 @@ pub(crate) struct Progress {
     advanced: Duration,
     shown: Instant,
     bar: bool,
+    /// Time goes with this power of the share that is done.
+    power: i32,
 }
 
 impl Progress {
@@ -61,7 +63,15 @@ impl Progress {
             advanced: Duration::ZERO,
             shown: now,
             bar: draws && std::io::stderr().is_terminal(),
+            power: 1,
         }
+    }
+
+    /// The same step with pieces that grow: the last ones take most of the time, as the last crates
+    /// of a build do. With the fourth power, forecasts of our builds were right within a factor of
+    /// two.
+    pub(crate) fn growing(self) -> Self {
+        Self { power: 4, ..self }
     }
 
     /// The same step as lines only, for one of several that share the terminal.
@@ -125,7 +135,8 @@ impl Progress {
 
     fn forecast_at(&self, elapsed: Duration) -> Option<String> {
         let waited = elapsed.saturating_sub(self.advanced).as_secs_f64();
-        let seconds = seconds_left(self.done, self.total, self.advanced)? - waited;
+        let share = (self.done as f64 / self.total as f64).powi(self.power);
+        let seconds = seconds_left(share, self.advanced)? - waited;
         // A piece that takes longer than the forecast proves the forecast wrong.
         (seconds > 0.0).then(|| format!("about {} left", rough(seconds)))
     }
@@ -179,10 +190,10 @@ fn amount(unit: Unit, done: u64, total: Option<u64>) -> String {
     format!("{}{of} {name}", scaled(done))
 }
 
-/// Seconds that the rest takes at the mean speed so far. `None` where it is too early to say.
-fn seconds_left(done: u64, total: u64, elapsed: Duration) -> Option<f64> {
-    let share = done as f64 / total as f64;
-    let known = total > 0 && elapsed >= FORECAST_AFTER && share >= FORECAST_SHARE;
+/// Seconds that the rest takes where `elapsed` went into a share of the work. `None` where it is
+/// too early to say, and without a share.
+fn seconds_left(share: f64, elapsed: Duration) -> Option<f64> {
+    let known = share.is_finite() && share >= FORECAST_SHARE && elapsed >= FORECAST_AFTER;
     known.then(|| (elapsed.as_secs_f64() * (1.0 - share) / share).max(0.0))
 }
 
@@ -227,6 +238,14 @@ mod tests {
         check(crates(7, 0), 60, "fetching: 7 crates, 60 s so far");
         check(crates(0, 0), 60, "fetching: 60 s so far");
         assert_eq!(crates(1, 100).forecast(), None);
+    }
+
+    #[test]
+    fn growing_pieces_leave_most_of_the_time_to_the_last() {
+        let crates = |done| step(false, Unit::Pieces("crates"), done, 100).growing();
+        check(crates(40), 60, "fetching: 40 of 100 crates, 60 s so far");
+        check(crates(50), 60, "fetching: 50 of 100 crates, about 15 min left");
+        check(crates(90), 60, "fetching: 90 of 100 crates, about 31 s left");
     }
 
     #[test]
