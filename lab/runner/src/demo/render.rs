@@ -51,7 +51,7 @@ fn table(program: &ProgramReport, ranges: bool) -> String {
     let mut text = format!("\n{}: {}\n", program.title, program.about);
     let _ = writeln!(
         text,
-        "  {:<12} {:>width$} {:>8} {:>6} {:>10} {:>8} {:>18}",
+        "  {:<12} {:>width$} {:>9} {:>6} {:>10} {:>8} {:>18}",
         "placement",
         "speed | end",
         "relief s",
@@ -87,7 +87,7 @@ fn row(configuration: &ConfigurationReport, ranges: bool) -> String {
     let runs = &configuration.runs;
     let [balanced, by_rondpoint, _] = pages_cells(runs);
     format!(
-        "  {:<12} {} {:>8} {:>6} {:>10} {:>8} {:>10} | {:>5}\n",
+        "  {:<12} {} {:>9} {:>6} {:>10} {:>8} {:>10} | {:>5}\n",
         configuration.name,
         speeds(configuration.speed, configuration.last_third, ranges),
         cell(runs, 2, |run| run.relief_s),
