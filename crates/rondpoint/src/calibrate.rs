@@ -8,7 +8,7 @@
 //! place of the papers' programs where it is given.
 
 mod bench;
-mod chase;
+pub(crate) mod chase;
 mod contention;
 mod counts;
 mod file;
@@ -19,7 +19,7 @@ mod penalty;
 mod program;
 mod report;
 mod sampling;
-mod stream;
+pub(crate) mod stream;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

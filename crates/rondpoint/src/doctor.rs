@@ -1,19 +1,30 @@
 //! `rondpoint doctor`: what this machine can sense and do, what is missing, and the command that
 //! would fix it. Tries the smallest real thing each time; changes nothing.
+//!
+//! `--check` runs loads of which every counter's answer is known, and names those that lie.
+
+mod controllers;
+mod judge;
+mod known_load;
+mod metrics;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use rondpoint_core::Topology;
 use rondpoint_linux::observe::kernel::{self, Balancing};
 use rondpoint_linux::perf::event::advice;
 use rondpoint_linux::perf::generation::{Available, Generation};
-use rondpoint_linux::perf::pmu::Pmus;
+use rondpoint_linux::perf::pmu::{Event, Pmus};
+use rondpoint_linux::perf::whole;
 use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{LinuxError, Root, root};
 use serde::Serialize;
 
+use self::judge::Finding;
+use self::metrics::{State, Told};
 use crate::terminal;
 
 const SCHEMA: u32 = 1;
@@ -25,14 +36,24 @@ const OWN_FAILURE: u8 = 2;
 #[command(after_help = "\
 Examples:
   rondpoint doctor
+  sudo rondpoint doctor --check    # do the counters tell the truth? takes a second, best when idle
   sudo rondpoint doctor --json     # as root sees the machine, for programs
 
 Exit status: 0 when Rondpoint can see where a program's memory accesses go on this machine and move
-its threads and pages; 1 when it cannot, 2 when it could not find out.")]
+its threads and pages; 1 when it cannot, or when --check finds a counter that lies; 2 when it could
+not find out.")]
 pub(crate) struct Arguments {
     /// One JSON object
     #[arg(long)]
     json: bool,
+
+    /// Name each metric: measured, derived from others, or missing and what that costs
+    #[arg(long)]
+    metrics: bool,
+
+    /// Read known memory for a second and compare what every counter says with it
+    #[arg(long)]
+    check: bool,
 }
 
 /// How a check went.
@@ -66,11 +87,14 @@ struct Report {
     can_act: bool,
     fit: bool,
     checks: Vec<Check>,
+    metrics: Vec<Told>,
+    /// Counters that lie, where `--check` looked.
+    lies: Vec<Finding>,
 }
 
 /// Runs the command.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
-    let report = match examine(&Root::live()) {
+    let report = match examine(&Root::live(), arguments.check) {
         Ok(report) => report,
         Err(error) => {
             terminal::fail("doctor", &error);
@@ -79,16 +103,16 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     };
     let shown = match arguments.json {
         true => terminal::print_json(&report),
-        false => terminal::print(&text(&report)),
+        false => terminal::print(&text(&report, arguments.metrics)),
     };
     if let Err(error) = shown {
         terminal::fail("doctor", &error);
         return ExitCode::from(OWN_FAILURE);
     }
-    ExitCode::from(if report.fit { 0 } else { UNFIT })
+    ExitCode::from(if report.fit && report.lies.is_empty() { 0 } else { UNFIT })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &Report, metrics: bool) -> String {
     let mut text = String::new();
     for check in &report.checks {
         let mark = match check.verdict {
@@ -103,6 +127,7 @@ fn text(report: &Report) -> String {
             let _ = writeln!(text, "{:27} {label} {fix}", "");
         }
     }
+    put_metrics(&mut text, &report.metrics, metrics);
     let can = if report.can_act { "can" } else { "cannot" };
     let fit = if report.fit { "fit for Rondpoint" } else { "nothing for Rondpoint to do as it is" };
     let rung = match report.rung {
@@ -115,7 +140,30 @@ fn text(report: &Report) -> String {
     text
 }
 
-fn examine(root: &Root) -> Result<Report> {
+/// One line for all metrics, or one for each.
+fn put_metrics(text: &mut String, metrics: &[Told], each: bool) {
+    let count = |state| metrics.iter().filter(|told| told.state == state).count();
+    let [measured, derived, missing] = [State::Measured, State::Derived, State::Missing].map(count);
+    let more = if each { "" } else { "; --metrics names them" };
+    let _ =
+        writeln!(text, "metrics: {measured} measured, {derived} derived, {missing} missing{more}");
+    for told in metrics.iter().filter(|_| each) {
+        let state = match told.state {
+            State::Measured => "measured",
+            State::Derived => "derived",
+            State::Missing => "missing",
+        };
+        let from = told.from.as_ref().map(|from| match told.state {
+            State::Derived => format!("from {from}"),
+            _ => from.clone(),
+        });
+        let words: Vec<&str> =
+            [&from, &told.cost].into_iter().flatten().map(String::as_str).collect();
+        let _ = writeln!(text, "{state:<8} {:<18} {}", told.name, words.join("; "));
+    }
+}
+
+fn examine(root: &Root, check: bool) -> Result<Report> {
     let found = topology::discover(root)?;
     let (pmus, _) = Pmus::discover(root)?;
     let topology = &found.topology;
@@ -123,19 +171,48 @@ fn examine(root: &Root) -> Result<Report> {
         topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
     let available = Generation::choose(&pmus, &found.identity).resolve(&pmus, &nodes);
     let paranoid = kernel::paranoid_level(root);
-    let checks = vec![
+    let mut checks = vec![
         nodes_check(&found),
         counters_check(&available, paranoid),
         samples_check(&available, paranoid),
         faults_check(paranoid),
-        machine_check(&available, paranoid),
+        machine_check(&available, topology, paranoid),
         balancing_check(root),
         bandwidth_monitoring_check(root),
         pages_check(root)?,
         threads_check(root)?,
         rivals_check(root)?,
     ];
-    Ok(conclude(checks, nodes.len()))
+    let refusal = |event: &Event| probe::event(event).err().map(|error| error.to_string());
+    let metrics = metrics::told(&available, topology, refusal);
+    let lies = match check {
+        true => known_load_check(&found, &available, &mut checks)?,
+        false => Vec::new(),
+    };
+    Ok(Report { metrics, lies, ..conclude(checks, nodes.len()) })
+}
+
+/// Runs the known loads; a check for what agrees and one for each lie.
+fn known_load_check(
+    machine: &Discovered,
+    available: &Available,
+    checks: &mut Vec<Check>,
+) -> Result<Vec<Finding>> {
+    const NAME: &str = "known load";
+    let checked = known_load::check(machine, available)?;
+    let lies = |metric: &&String| checked.findings.iter().any(|lie| lie.metric == **metric);
+    let agree: Vec<&str> =
+        checked.metrics.iter().filter(|metric| !lies(metric)).map(String::as_str).collect();
+    let loads = checked.loads;
+    checks.push(if checked.metrics.is_empty() {
+        missing(NAME, "no counter or sampler works here, so there is nothing to compare", None)
+    } else if agree.is_empty() {
+        limited(NAME, format!("no counter agrees with {loads} loads"), None)
+    } else {
+        good(NAME, format!("{} agree with {loads} loads", agree.join(", ")))
+    });
+    checks.extend(checked.findings.iter().map(|lie| limited(NAME, lie.sentence.clone(), None)));
+    Ok(checked.findings)
 }
 
 /// The best rung that works, and whether anything can be done with it.
@@ -154,7 +231,8 @@ fn conclude(checks: Vec<Check>, memory_nodes: usize) -> Report {
     };
     let can_act = works(PAGES) && works(THREADS);
     let fit = memory_nodes > 1 && can_act && rung != "statistics";
-    Report { schema: SCHEMA, rung, can_act, fit, checks }
+    let (metrics, lies) = (Vec::new(), Vec::new());
+    Report { schema: SCHEMA, rung, can_act, fit, checks, metrics, lies }
 }
 
 const COUNTERS: &str = "counters";
@@ -257,18 +335,18 @@ fn faults_check(paranoid: Option<i64>) -> Check {
     }
 }
 
-fn machine_check(available: &Available, paranoid: Option<i64>) -> Check {
+fn machine_check(available: &Available, topology: &Topology, paranoid: Option<i64>) -> Check {
     const NAME: &str = "whole machine";
     if let Err(error) = probe::whole_cpu() {
         return missing(NAME, advice(error.errno(), paranoid), perf_fix(&error));
     }
-    match available.dram_to_node.len() {
+    match whole::traffic(available, topology).len() {
         0 => limited(
             NAME,
             "CPUs may be watched; no unit here counts requests from node to node",
             None,
         ),
-        count => good(NAME, format!("requests from node to node are counted, to {count} nodes")),
+        count => good(NAME, format!("requests from node to node are counted, by {count} events")),
     }
 }
 

@@ -184,7 +184,7 @@ impl UncoreMetric {
 
     /// Its name in the tables.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::DramToNode => "dram_to_node",
             Self::Link => "link",

@@ -10,7 +10,7 @@ const CHUNK: usize = 64;
 
 /// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the address
 /// of the next line's first word, as in a linked list.
-pub(super) fn lay(words: &[AtomicU64], seed: u64) {
+pub(crate) fn lay(words: &[AtomicU64], seed: u64) {
     let lines = words.len() / WORDS_PER_LINE;
     let mut order: Vec<u32> = (0..lines as u32).collect();
     let mut state = seed | 1;
@@ -29,7 +29,7 @@ pub(super) fn lay(words: &[AtomicU64], seed: u64) {
 }
 
 /// Nanoseconds a load, by the calling thread, over a cycle that was laid.
-pub(super) fn latency_ns(words: &[AtomicU64], time: Duration) -> f64 {
+pub(crate) fn latency_ns(words: &[AtomicU64], time: Duration) -> f64 {
     let base = words.as_ptr() as u64;
     let mut at = base;
     let mut loads = 0;

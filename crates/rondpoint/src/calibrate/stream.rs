@@ -17,7 +17,7 @@ const CHUNK_LINES: usize = 256;
 const WARM_UP: u32 = 4;
 
 /// Bytes per second that threads on these CPUs (the kernel's numbers) draw together.
-pub(super) fn bandwidth(cpus: &[usize], words: &[AtomicU64], time: Duration) -> Result<f64> {
+pub(crate) fn bandwidth(cpus: &[usize], words: &[AtomicU64], time: Duration) -> Result<f64> {
     let rates = together(cpus, words, |part| read(part, time) * LINE_BYTES)?;
     Ok(rates.into_iter().sum())
 }
@@ -54,7 +54,7 @@ pub(super) fn together<T: Send>(
 }
 
 /// Keeps the calling thread on a CPU.
-pub(super) fn pin(cpu: usize) -> Result<()> {
+pub(crate) fn pin(cpu: usize) -> Result<()> {
     affinity::set(0, &CpuSet::from_iter([cpu])).with_context(|| format!("running on CPU {cpu}"))
 }
 

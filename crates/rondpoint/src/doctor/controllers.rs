@@ -1,0 +1,116 @@
+//! The units of memory controllers, each read by itself: the observer needs only traffic and links.
+
+use anyhow::Result;
+use rondpoint_core::observation::Counter;
+use rondpoint_core::{Nanos, Topology};
+use rondpoint_linux::perf::event::OpenEvent;
+use rondpoint_linux::perf::generation::{Available, UncoreCount, UncoreMetric};
+use rondpoint_linux::perf::whole;
+use rondpoint_linux::syscall::perf::Target;
+
+/// The open units, all of one metric.
+pub(super) struct Controllers {
+    metric: Option<UncoreMetric>,
+    open: Vec<Unit>,
+}
+
+struct Unit {
+    name: String,
+    node: usize,
+    scale: (u32, u32),
+    event: OpenEvent,
+}
+
+/// What a unit counted since it was opened.
+pub(super) struct UnitCount {
+    /// The unit's name in sysfs.
+    pub(super) name: String,
+    /// The node that it counts for, by the topology.
+    pub(super) node: usize,
+    /// Bytes read from DRAM, or read and written where that cannot be told apart.
+    pub(super) bytes: Counter,
+}
+
+impl Controllers {
+    /// Opens the reads of every controller, else the reads and writes; what the kernel refuses is
+    /// left out, all of it where it refuses all.
+    pub(super) fn open(available: &Available, topology: &Topology) -> Self {
+        for metric in [UncoreMetric::ControllerReads, UncoreMetric::ControllerBytes] {
+            let counts = available.uncore.iter().filter(|count| count.metric == metric);
+            let open: Vec<Unit> = counts.flat_map(|count| units(count, topology)).collect();
+            if !open.is_empty() {
+                return Self { metric: Some(metric), open };
+            }
+        }
+        Self { metric: None, open: Vec::new() }
+    }
+
+    /// What is counted; `None` where nothing is.
+    pub(super) fn metric(&self) -> Option<UncoreMetric> {
+        self.metric
+    }
+
+    pub(super) fn read(&self) -> Result<Vec<UnitCount>> {
+        let mut counts: Vec<UnitCount> = Vec::new();
+        for unit in &self.open {
+            let count = unit.event.read(1)?.first().copied().unwrap_or_default();
+            let (times, through) = unit.scale;
+            let scaled = u128::from(count.value) * u128::from(times) / u128::from(through.max(1));
+            let bytes = Counter {
+                value: u64::try_from(scaled).unwrap_or(u64::MAX),
+                enabled: Nanos(count.enabled_ns),
+                running: Nanos(count.running_ns),
+            };
+            counts.push(UnitCount { name: unit.name.clone(), node: unit.node, bytes });
+        }
+        Ok(counts)
+    }
+}
+
+/// A count opened on each CPU that its unit names.
+fn units(count: &UncoreCount, topology: &Topology) -> Vec<Unit> {
+    let mut units = Vec::new();
+    let Some(scale) = count.bytes else { return units };
+    for (cpu, node) in whole::asked(&count.event, topology) {
+        let target = Target { task: -1, cpu: cpu as i32 };
+        let Ok(event) = OpenEvent::open(&count.event.name, &count.event.attr, target, None) else {
+            continue;
+        };
+        if event.enable().is_ok() {
+            units.push(Unit { name: count.unit.clone(), node, scale, event });
+        }
+    }
+    units
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::topology::synthetic;
+    use rondpoint_linux::perf::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE};
+    use rondpoint_linux::perf::pmu::Event;
+
+    use super::*;
+
+    #[test]
+    fn units_are_opened_once_for_each_node_and_refusals_leave_none() {
+        let machine = synthetic::parse("node:1 core:1").expect("a machine");
+        let attr = |kind| Attr::counting(kind, SW_DUMMY);
+        let count = |kind, bytes| UncoreCount {
+            metric: UncoreMetric::ControllerBytes,
+            unit: "unit_0".to_string(),
+            event: Event { name: "x".to_string(), attr: attr(kind), cpus: Some(vec![0, 99]) },
+            bytes,
+        };
+        let open = |count| {
+            let available = Available { uncore: vec![count], ..Available::default() };
+            Controllers::open(&available, &machine)
+        };
+        assert_eq!(open(count(9_999, Some((64, 1)))).metric(), None);
+        assert_eq!(open(count(TYPE_SOFTWARE, None)).metric(), None, "requests are no bytes");
+        // Without the right to watch a whole CPU there is no unit at all.
+        let controllers = open(count(TYPE_SOFTWARE, Some((64, 1))));
+        for unit in controllers.read().expect("can be read") {
+            assert_eq!((unit.name.as_str(), unit.node, unit.bytes.value), ("unit_0", 0, 0));
+        }
+    }
+}
