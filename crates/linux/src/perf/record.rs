@@ -98,7 +98,8 @@ pub enum Mode {
     Other,
 }
 
-const KIND_LOST: u32 = 1;
+// Numbers of `enum perf_event_type`, include/uapi/linux/perf_event.h; 1 is MMAP.
+const KIND_LOST: u32 = 2;
 const KIND_COMM: u32 = 3;
 const KIND_EXIT: u32 = 4;
 const KIND_THROTTLE: u32 = 5;
@@ -280,7 +281,7 @@ mod tests {
         );
         check(
             &record(KIND_LOST, 0, &[0; 8]),
-            &["a perf record of kind 1 is too short for its kind"],
+            &["a perf record of kind 2 is too short for its kind"],
         );
         check(
             &record(KIND_COMM, 0, &[1; 16]),
