@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Write down the packages that are set up as those that ./x test passed with
     #[arg(long)]
     record_tested: bool,
-    /// Fetch the kernel's own event lists, which ./x test compares the event tables with
+    /// Fetch the kernel's own event lists and SPE decoder, which ./x test compares ours with
     #[arg(long)]
     witness: bool,
 }
@@ -70,8 +70,8 @@ pub(crate) fn provide(cache: &Path) -> Result<Installed> {
     Ok(Installed::load(cache)?)
 }
 
-/// The folder with the kernel's own event lists, fetched where it is not there yet.
-pub(crate) fn event_lists() -> Result<PathBuf> {
+/// What is kept of the kernel's sources, fetched where it is not there yet.
+pub(crate) fn kernel_sources() -> Result<witness::Sources> {
     witness::provide(&installed::cache_folder(|name| std::env::var(name).ok())?)
 }
 
@@ -82,7 +82,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return tested::record(&Installed::load(&cache)?);
     }
     if arguments.witness {
-        eprintln!("the kernel's event lists are in {}", witness::provide(&cache)?.display());
+        let lists = witness::provide(&cache)?.lists();
+        eprintln!("the kernel's event lists are in {}", lists.display());
         return Ok(());
     }
     let may_be_done = !arguments.refresh && !arguments.dry_run;

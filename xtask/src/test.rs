@@ -3,12 +3,14 @@
 //! A stage that fails does not keep the later ones from running; one that cannot run counts as
 //! failed, so that nothing is skipped silently.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::tidy::root;
 use crate::{cargo, dist, fresh_clone, lab, replay, setup};
 
 /// What `./x test` takes.
@@ -58,8 +60,9 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that fetch packages or emulate machines.
-const LAB_STAGES: [Stage; 9] = [
+const LAB_STAGES: [Stage; 10] = [
     ("event tables against the kernel's own lists", event_tables),
+    ("SPE packets against the kernel's own decoder", spe_packets),
     ("the README's first command, in a fresh clone", fresh_clone::test),
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
@@ -122,11 +125,31 @@ fn cargo(arguments: &[&str]) -> Result<Tally> {
 
 /// Every line of the product's event tables; the program prints what differs, and the counts.
 fn event_tables() -> Result<Tally> {
-    let lists = setup::event_lists()?;
+    let lists = setup::kernel_sources()?.lists();
     let mut command = cargo::command();
     command.args(["run", "--quiet", "--package", "rondpoint-linux", "--example", "witness", "--"]);
     let status = command.arg(&lists).status().context("cargo: cannot run")?;
     Ok(Tally::one(status.success()))
+}
+
+/// Packets that both decoders read in a stage.
+const SPE_PACKETS: &str = "1000000";
+
+/// Generated packets through both decoders; the program prints where they differ, and the counts.
+fn spe_packets() -> Result<Tally> {
+    let sources = setup::kernel_sources()?;
+    let folder = lab::target_folder().join("witness");
+    fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    let program = folder.join("spe_decoder");
+    let driver = root().join("crates/linux/examples/spe_witness/driver.c");
+    let compiled = sources.compile_decoder(&driver, &program).status().context("cc: cannot run")?;
+    if !compiled.success() {
+        bail!("{}: cannot compile", driver.display());
+    }
+    let mut command = cargo::command();
+    let what = ["run", "--quiet", "--package", "rondpoint-linux", "--example", "spe_witness", "--"];
+    let status = command.args(what).arg(&program).arg(SPE_PACKETS).status();
+    Ok(Tally::one(status.context("cargo: cannot run")?.success()))
 }
 
 /// Unit, integration and documentation tests of all crates: shows failures, counts all.

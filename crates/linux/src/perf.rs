@@ -14,6 +14,7 @@
 //! | [`count`] | the bytes that reading a count returns |
 //! | [`ring`] | the memory that the kernel writes records into |
 //! | [`record`], [`sample`] | the bytes of a record |
+//! | [`spe`] | the packets of Arm's Statistical Profiling Extension |
 //! | [`data_source`] | where a sampled access was served from |
 
 pub mod attr;
@@ -28,5 +29,6 @@ pub mod processors;
 pub mod record;
 pub mod ring;
 pub mod sample;
+pub mod spe;
 pub mod spec;
 pub mod whole;

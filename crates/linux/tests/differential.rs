@@ -1,8 +1,8 @@
 //! Samples and records as an independent decoder reads them: linux-perf-event-reader.
 //!
-//! That decoder leaves out READ, CGROUP and WEIGHT_STRUCT, and has AUX before the page sizes, where
-//! `perf_output_sample` (kernel/events/core.c) writes it last. Samples with these fields are left to
-//! the unit tests. `PROPTEST_CASES=100000` makes sixteen times as many samples.
+//! That decoder leaves out READ, CGROUP and WEIGHT_STRUCT. It has AUX before the page sizes, where
+//! `perf_output_sample` (kernel/events/core.c) writes it last. Samples with these fields are left
+//! to the unit tests. `PROPTEST_CASES=100000` makes sixteen times as many samples.
 
 use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, EventRecord, RawData, RawEventRecord, ReadFormat,

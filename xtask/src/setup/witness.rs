@@ -1,8 +1,8 @@
 //! `./x setup --witness`: the kernel's own event lists, which the product's event tables are
-//! compared with.
+//! compared with, and its decoder of SPE packets.
 //!
-//! They come with Debian's package of the kernel's sources, 150 MB. Of these only the lists stay in
-//! the cache, 25 MB. Nothing but `./x test` needs them, so the lab's setup does not fetch them.
+//! They come with Debian's package of the kernel's sources, 150 MB, of which 27 MB stay in the
+//! cache. Nothing but `./x test` needs them, so the lab's setup does not fetch them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,47 @@ use super::{LISTS_BYTES, check_space, lock, megabytes, private_root, system, unp
 /// The lists in the sources, and in the tree that is kept.
 const LISTS: &str = "tools/perf/pmu-events/arch";
 
-/// Unpacked size of the lists, rounded up.
+/// The decoder of SPE packets.
+const DECODER: &str = "tools/perf/util/arm-spe-decoder";
+
+/// The headers that the decoder includes.
+const HEADERS: [&str; 2] = ["tools/include", "tools/arch/x86/include"];
+
+/// Unpacked size of it all, rounded up.
 const UNPACKED_BYTES: u64 = 30_000_000;
 
 /// The group's name, and how its tree's name begins.
 const NAME: &str = "witness";
 
-/// The folder with the lists, fetched where it is not there yet.
-pub(crate) fn provide(cache: &Path) -> Result<PathBuf> {
+/// What is kept of the kernel's sources.
+pub(crate) struct Sources {
+    tree: PathBuf,
+}
+
+impl Sources {
+    /// The folder with the event lists.
+    pub(crate) fn lists(&self) -> PathBuf {
+        self.tree.join(LISTS)
+    }
+
+    /// The command that compiles `driver` with the decoder of SPE packets into `program`.
+    pub(crate) fn compile_decoder(&self, driver: &Path, program: &Path) -> Command {
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-o"]).arg(program).arg(driver);
+        command.arg(self.tree.join(DECODER).join("arm-spe-pkt-decoder.c"));
+        for folder in [DECODER, HEADERS[0], "tools/include/uapi", HEADERS[1]] {
+            command.arg("-I").arg(self.tree.join(folder));
+        }
+        command
+    }
+}
+
+/// What is kept of the sources, fetched where it is not there yet.
+pub(crate) fn provide(cache: &Path) -> Result<Sources> {
     system::check_cache(cache)?;
     let _lock = lock(cache)?;
-    if let Some(lists) = found(cache)? {
-        return Ok(lists);
+    if let Some(tree) = found(cache)? {
+        return Ok(Sources { tree });
     }
     system::check()?;
     if system::find_program("xz").is_none() {
@@ -55,27 +84,26 @@ pub(crate) fn provide(cache: &Path) -> Result<PathBuf> {
         apt.fetch(&[download])?;
     }
     unpack::check_digests(&group, &apt.archives())?;
-    let tree = keep_lists(download, &archive, &cache.join(group.folder()))?;
+    let tree = keep(download, &archive, &cache.join(group.folder()))?;
     fs::remove_file(&archive).with_context(|| format!("{}: cannot remove", archive.display()))?;
-    Ok(tree.join(LISTS))
+    Ok(Sources { tree })
 }
 
-/// The lists of an earlier call.
+/// The tree of an earlier call.
 fn found(cache: &Path) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(cache).with_context(|| format!("{}: cannot list", cache.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_tree = name.starts_with("witness-") && !name.ends_with(".partial");
-        let lists = path.join(LISTS);
-        if is_tree && lists.is_dir() {
-            return Ok(Some(lists));
+        if is_tree && path.join(LISTS).is_dir() && path.join(DECODER).is_dir() {
+            return Ok(Some(path));
         }
     }
     Ok(None)
 }
 
-/// Unpacks the lists out of the archive of sources in the package into `tree`: all or nothing.
-fn keep_lists(download: &Download, package: &Path, tree: &Path) -> Result<PathBuf> {
+/// Unpacks what is kept out of the archive of sources in the package into `tree`: all or nothing.
+fn keep(download: &Download, package: &Path, tree: &Path) -> Result<PathBuf> {
     let partial = tree.with_extension("partial");
     if partial.exists() {
         fs::remove_dir_all(&partial)
@@ -83,7 +111,7 @@ fn keep_lists(download: &Download, package: &Path, tree: &Path) -> Result<PathBu
     }
     fs::create_dir_all(&partial)
         .with_context(|| format!("{}: cannot create", partial.display()))?;
-    eprintln!("unpacking the kernel's event lists (a quarter of a minute)");
+    eprintln!("unpacking what is kept of it (a quarter of a minute)");
     let sources = format!("./usr/src/{}.tar.xz", download.name);
     let mut files =
         piped("dpkg-deb", Stdio::null(), |command| command.arg("--fsys-tarfile").arg(package))?;
@@ -94,7 +122,7 @@ fn keep_lists(download: &Download, package: &Path, tree: &Path) -> Result<PathBu
     let output = archive.stdout.take().context("tar: has no output")?;
     let status = Command::new("tar")
         .args(["--extract", "--xz", "--strip-components=1", "--wildcards"])
-        .arg(format!("*/{LISTS}/*"))
+        .args([LISTS, DECODER, HEADERS[0], HEADERS[1]].map(|folder| format!("*/{folder}/*")))
         .current_dir(&partial)
         .stdin(output)
         .status()
@@ -125,11 +153,15 @@ mod tests {
     #[test]
     fn only_a_whole_tree_is_taken() {
         let cache = tempfile::tempdir().expect("a folder");
-        let lists = |name: &str| cache.path().join(name).join(LISTS);
-        fs::create_dir_all(lists("witness-1.partial")).expect("made");
-        fs::create_dir_all(cache.path().join("witness-2")).expect("made");
+        let make = |name: &str, folder: &str| {
+            fs::create_dir_all(cache.path().join(name).join(folder)).expect("made");
+        };
+        make("witness-1.partial", LISTS);
+        make("witness-1.partial", DECODER);
+        make("witness-2", LISTS);
         assert_eq!(found(cache.path()).expect("listed"), None);
-        fs::create_dir_all(lists("witness-3")).expect("made");
-        assert_eq!(found(cache.path()).expect("listed"), Some(lists("witness-3")));
+        make("witness-2", DECODER);
+        let whole = cache.path().join("witness-2");
+        assert_eq!(found(cache.path()).expect("listed"), Some(whole));
     }
 }

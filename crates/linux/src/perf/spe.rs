@@ -1,0 +1,445 @@
+//! The bytes that Arm's Statistical Profiling Extension writes into its auxiliary buffer.
+//!
+//! A sampled operation is a run of packets that ends with a timestamp or an end packet (Arm
+//! Architecture Reference Manual, DDI 0487, chapter D17). Numbers are little-endian on every
+//! processor. A packet that is cut or unknown is an error, never a guess: what follows it cannot be
+//! told apart.
+
+use super::data_source::ServedBy;
+
+/// What is wrong with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SpeError {
+    /// A header that no packet has.
+    #[error("an SPE packet at byte {at} begins with {header:#04x}, which no packet does")]
+    UnknownPacket {
+        /// Where in the buffer.
+        at: usize,
+        /// The first byte.
+        header: u8,
+    },
+    /// The buffer ends inside a packet.
+    #[error("an SPE packet at byte {at} is cut")]
+    CutPacket {
+        /// Where in the buffer.
+        at: usize,
+    },
+}
+
+/// One packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packet {
+    /// Filling; alignment too.
+    Padding,
+    /// The end of an operation that has no timestamp.
+    End,
+    /// The end of an operation, and when it was: ticks of the generic timer.
+    Timestamp(u64),
+    /// An address.
+    Address {
+        /// What it is of: 0 instruction, 1 branch target, 2 data (virtual), 3 data (physical).
+        index: u8,
+        /// The address with its tag, level and security bits.
+        payload: u64,
+    },
+    /// A latency, cycles.
+    Counter {
+        /// Which: 0 total, 1 issue, 2 translation.
+        index: u8,
+        /// Cycles.
+        payload: u64,
+    },
+    /// The context that the operation ran in.
+    Context {
+        /// The exception level it belongs to.
+        index: u8,
+        /// CONTEXTIDR: the thread, where the kernel writes it.
+        payload: u64,
+    },
+    /// The kind of operation.
+    Operation {
+        /// 0 other, 1 load, store or atomic, 2 branch.
+        class: u8,
+        /// Its details; bit 0 of a load or store tells a store.
+        payload: u64,
+    },
+    /// What happened to it, a bit each.
+    Events {
+        /// How many bytes of bits there are: what is beyond them is not told.
+        bytes: u8,
+        /// The bits.
+        payload: u64,
+    },
+    /// Where its data came from, by the processor's own numbers.
+    DataSource(u64),
+}
+
+/// The packets of a buffer.
+pub struct Packets<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    failed: bool,
+}
+
+impl<'a> Packets<'a> {
+    /// Iterates over `bytes`, which begin where the buffer does or at a multiple of 64 KiB:
+    /// alignment packets count from there.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, failed: false }
+    }
+
+    /// Reads one packet and its length.
+    fn packet(&self) -> Result<(Packet, usize), SpeError> {
+        let at = self.at;
+        let rest = &self.bytes[at..];
+        let first = rest[0];
+        match first {
+            0x00 => return Ok((Packet::Padding, 1)),
+            0x01 => return Ok((Packet::End, 1)),
+            _ => {}
+        }
+        // An extended header: a second byte, which has the form of a short one.
+        let is_extended = first & 0xfc == 0x20;
+        let (header, prefix) = match (is_extended, rest.get(1)) {
+            (false, _) => (first, 0),
+            (true, Some(&second)) => (second, 1),
+            (true, None) => return Err(SpeError::CutPacket { at }),
+        };
+        if is_extended && header == 0x00 {
+            return self.alignment(first);
+        }
+        let short = header & 7;
+        let index = if is_extended { (first & 3) << 3 | short } else { short };
+        let kind = kind_of(header, is_extended);
+        let kind = kind.ok_or(SpeError::UnknownPacket { at, header: first })?;
+        let length = 1usize << (header >> 4 & 3);
+        let start = 1 + prefix;
+        let payload = rest.get(start..start + length).ok_or(SpeError::CutPacket { at })?;
+        let payload =
+            payload.iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+        let packet = match kind {
+            Kind::Timestamp => Packet::Timestamp(payload),
+            Kind::Address => Packet::Address { index, payload },
+            Kind::Counter => Packet::Counter { index, payload },
+            Kind::Context => Packet::Context { index: header & 3, payload },
+            Kind::Operation => Packet::Operation { class: header & 3, payload },
+            Kind::Events => Packet::Events { bytes: length as u8, payload },
+            Kind::DataSource => Packet::DataSource(payload),
+        };
+        Ok((packet, start + length))
+    }
+
+    /// Skips to the next multiple of the alignment, a power of two.
+    fn alignment(&self, first: u8) -> Result<(Packet, usize), SpeError> {
+        let alignment = 1usize << ((first & 0xf) + 1);
+        let length = alignment - self.at % alignment;
+        match self.bytes.len() - self.at < length {
+            true => Err(SpeError::CutPacket { at: self.at }),
+            false => Ok((Packet::Padding, length)),
+        }
+    }
+}
+
+enum Kind {
+    Timestamp,
+    Address,
+    Counter,
+    Context,
+    Operation,
+    Events,
+    DataSource,
+}
+
+/// Only addresses and counters have an extended form.
+fn kind_of(header: u8, is_extended: bool) -> Option<Kind> {
+    Some(match header {
+        header if header & 0xf8 == 0xb0 => Kind::Address,
+        header if header & 0xf8 == 0x98 => Kind::Counter,
+        _ if is_extended => return None,
+        0x71 => Kind::Timestamp,
+        header if header & 0xcf == 0x42 => Kind::Events,
+        header if header & 0xcf == 0x43 => Kind::DataSource,
+        header if header & 0xfc == 0x64 => Kind::Context,
+        header if header & 0xfc == 0x48 => Kind::Operation,
+        _ => return None,
+    })
+}
+
+impl Iterator for Packets<'_> {
+    type Item = Result<Packet, SpeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || self.at >= self.bytes.len() {
+            return None;
+        }
+        let taken = self.packet();
+        match taken {
+            Ok((_, length)) => self.at += length,
+            Err(_) => self.failed = true,
+        }
+        Some(taken.map(|(packet, _)| packet))
+    }
+}
+
+/// One sampled operation. What its packets do not tell is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Operation {
+    /// Address of the instruction.
+    pub ip: Option<u64>,
+    /// Virtual address of its data.
+    pub address: Option<u64>,
+    /// Physical address of its data.
+    pub physical: Option<u64>,
+    /// It is a load, a store or an atomic.
+    pub is_memory: bool,
+    /// It writes.
+    pub is_store: bool,
+    /// Cycles from dispatch to completion.
+    pub latency_cycles: Option<u64>,
+    /// Bits of [`event`].
+    pub events: u64,
+    /// Where its data came from, by the processor's own numbers.
+    pub source: Option<u64>,
+    /// CONTEXTIDR: the thread, where the kernel writes it.
+    pub context: Option<u64>,
+    /// Ticks of the generic timer.
+    pub timestamp: Option<u64>,
+}
+
+/// Bits of an events packet.
+pub mod event {
+    /// It retired.
+    pub const RETIRED: u64 = 1 << 1;
+    /// The first level had to be refilled.
+    pub const L1_REFILL: u64 = 1 << 3;
+    /// It reached the last level.
+    pub const LLC_ACCESS: u64 = 1 << 8;
+    /// The last level missed it.
+    pub const LLC_MISS: u64 = 1 << 9;
+    /// Another socket answered.
+    pub const REMOTE_ACCESS: u64 = 1 << 10;
+}
+
+/// The operations of a buffer. An operation that the end of the buffer cuts is dropped.
+pub struct Operations<'a> {
+    packets: Packets<'a>,
+}
+
+impl<'a> Operations<'a> {
+    /// Iterates over the operations of `bytes`, as [`Packets::new`].
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { packets: Packets::new(bytes) }
+    }
+}
+
+impl Iterator for Operations<'_> {
+    type Item = Result<Operation, SpeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut operation = Operation::default();
+        loop {
+            match self.packets.next()? {
+                Err(error) => return Some(Err(error)),
+                Ok(Packet::End) => return Some(Ok(operation)),
+                Ok(Packet::Timestamp(ticks)) => {
+                    operation.timestamp = Some(ticks);
+                    return Some(Ok(operation));
+                }
+                Ok(packet) => operation.add(packet),
+            }
+        }
+    }
+}
+
+impl Operation {
+    fn add(&mut self, packet: Packet) {
+        match packet {
+            Packet::Address { index: 0, payload } => self.ip = Some(instruction(payload)),
+            Packet::Address { index: 2, payload } => self.address = Some(virtual_data(payload)),
+            Packet::Address { index: 3, payload } => self.physical = Some(payload & LOW_56),
+            Packet::Counter { index: 0, payload } => self.latency_cycles = Some(payload),
+            Packet::Context { payload, .. } => self.context = Some(payload),
+            Packet::Operation { class: 1, payload } => {
+                self.is_memory = true;
+                self.is_store = payload & 1 == 1;
+            }
+            Packet::Events { payload, .. } => self.events = payload,
+            Packet::DataSource(source) => self.source = Some(source),
+            _ => {}
+        }
+    }
+
+    /// Where its data came from on a Neoverse N1, N2, V1 or V2, which number alike (Technical
+    /// Reference Manuals, "Data source packet"). `None` where it is no access to memory.
+    #[must_use]
+    pub fn served_by_neoverse(&self) -> Option<ServedBy> {
+        const L1: u64 = 0x0;
+        const L2: u64 = 0x8;
+        const PEER_CORE: u64 = 0x9;
+        const LOCAL_CLUSTER: u64 = 0xa;
+        const SYSTEM_CACHE: u64 = 0xb;
+        const PEER_CLUSTER: u64 = 0xc;
+        const REMOTE: u64 = 0xd;
+        const DRAM: u64 = 0xe;
+        let has = |bit: u64| self.events & bit != 0;
+        let by_events = || match () {
+            () if has(event::REMOTE_ACCESS) => ServedBy::RemoteUnknown,
+            () if !has(event::L1_REFILL) => ServedBy::FirstLevel,
+            () => ServedBy::Unknown,
+        };
+        self.is_memory.then(|| match self.source {
+            Some(L1) => ServedBy::FirstLevel,
+            Some(L2) => ServedBy::Private,
+            // No packet tells in which state the other cache had the line.
+            Some(PEER_CORE | LOCAL_CLUSTER | PEER_CLUSTER) => {
+                ServedBy::LocalCache { modified: false }
+            }
+            Some(SYSTEM_CACHE) => ServedBy::LastLevel,
+            Some(REMOTE) => ServedBy::RemoteUnknown,
+            Some(DRAM) => ServedBy::LocalDram,
+            // Stores have no source.
+            Some(_) | None => by_events(),
+        })
+    }
+}
+
+/// Bits of an address; above them are tags and states.
+const LOW_56: u64 = (1 << 56) - 1;
+
+/// The highest byte tells level and security state; kernel addresses have all ones above bit 55.
+fn instruction(payload: u64) -> u64 {
+    extended(payload & LOW_56)
+}
+
+/// The highest byte may be a tag.
+fn virtual_data(payload: u64) -> u64 {
+    extended(payload & LOW_56)
+}
+
+/// An address whose bit 55 is set belongs to the upper half.
+fn extended(address: u64) -> u64 {
+    if address >> 55 & 1 == 1 { address | !LOW_56 } else { address }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packets(bytes: &[u8]) -> Vec<Result<Packet, SpeError>> {
+        Packets::new(bytes).collect()
+    }
+
+    #[test]
+    fn every_packet_is_read() {
+        let bytes = [
+            &[0xb0, 1, 2, 3, 4, 5, 6, 7, 0xc0][..], // instruction
+            &[0x65, 9, 0, 0, 0],                    // context of level 1
+            &[0x49, 0x01],                          // a store
+            &[0x52, 0x0a, 0x06],                    // two bytes of events
+            &[0x99, 0x2c, 0x01],                    // issue latency 300
+            &[0x21, 0x98, 0x07, 0x00],              // counter 8 in the extended form
+            &[0x43, 0x0e],                          // DRAM
+            &[0x71, 1, 0, 0, 0, 0, 0, 0, 0x80],
+            &[0x00, 0x01],
+        ]
+        .concat();
+        let expected = [
+            Packet::Address { index: 0, payload: 0xc007_0605_0403_0201 },
+            Packet::Context { index: 1, payload: 9 },
+            Packet::Operation { class: 1, payload: 1 },
+            Packet::Events { bytes: 2, payload: 0x060a },
+            Packet::Counter { index: 1, payload: 300 },
+            Packet::Counter { index: 8, payload: 7 },
+            Packet::DataSource(0xe),
+            Packet::Timestamp(0x8000_0000_0000_0001),
+            Packet::Padding,
+            Packet::End,
+        ];
+        assert_eq!(packets(&bytes), expected.map(Ok));
+    }
+
+    #[test]
+    fn an_alignment_skips_to_its_multiple() {
+        let mut bytes = vec![0x00, 0x23, 0x00];
+        bytes.resize(16, 0xff);
+        bytes.push(0x01);
+        let skipped = [Packet::Padding, Packet::Padding, Packet::End];
+        assert_eq!(packets(&bytes), skipped.map(Ok), "16 bytes from the buffer's begin");
+        assert_eq!(packets(&bytes[..9])[1], Err(SpeError::CutPacket { at: 1 }));
+    }
+
+    #[test]
+    fn a_cut_or_unknown_packet_ends_the_buffer() {
+        assert_eq!(packets(&[0x43]), [Err(SpeError::CutPacket { at: 0 })]);
+        assert_eq!(packets(&[0x20]), [Err(SpeError::CutPacket { at: 0 })]);
+        let unknown = SpeError::UnknownPacket { at: 1, header: 0xff };
+        assert_eq!(packets(&[0x01, 0xff, 0x01]), [Ok(Packet::End), Err(unknown)]);
+        let text = "an SPE packet at byte 1 begins with 0xff, which no packet does";
+        assert_eq!(unknown.to_string(), text);
+    }
+
+    /// A load of one line, as an N1 writes it.
+    fn load(source: u8, events: u16) -> Vec<u8> {
+        let [low, high] = events.to_le_bytes();
+        let mut bytes = vec![0xb0, 0, 0x10, 0x40, 0, 0, 0, 0, 0x80];
+        bytes.extend([0x49, 0x00, 0x52, low, high]);
+        bytes.extend([0x98, 0x5e, 0x01]);
+        bytes.extend([0xb2, 0, 0x20, 0, 0, 0, 0, 0x80, 0xff]);
+        bytes.extend([0xb3, 0, 0x30, 0, 0, 0x80, 0, 0, 0x80]);
+        bytes.extend([0x43, source, 0x71, 5, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn an_operation_is_what_stands_before_its_timestamp() {
+        let bytes = [load(0xe, 0x0302), load(0xd, 0x0702), vec![0x43, 0x08]].concat();
+        let found: Vec<_> = Operations::new(&bytes).collect();
+        let [Ok(first), Ok(second)] = found[..] else { panic!("two whole operations: {found:?}") };
+        assert_eq!((first.ip, first.address), (Some(0x40_1000), Some(0xff80_0000_0000_2000)));
+        assert_eq!((first.physical, first.latency_cycles), (Some(0x80_0000_3000), Some(350)));
+        assert_eq!((first.is_memory, first.is_store, first.timestamp), (true, false, Some(5)));
+        assert_eq!(first.served_by_neoverse(), Some(ServedBy::LocalDram));
+        assert_eq!(second.served_by_neoverse(), Some(ServedBy::RemoteUnknown));
+    }
+
+    #[test]
+    fn sources_of_neoverse_are_told_apart() {
+        let served = |source: u8| {
+            let bytes = load(source, event::L1_REFILL as u16);
+            let operation = Operations::new(&bytes).next().unwrap().unwrap();
+            operation.served_by_neoverse().unwrap()
+        };
+        let peer = ServedBy::LocalCache { modified: false };
+        let sources = [0x0, 0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe, 0x7].map(served);
+        let expected = [
+            ServedBy::FirstLevel,
+            ServedBy::Private,
+            peer,
+            peer,
+            ServedBy::LastLevel,
+            peer,
+            ServedBy::RemoteUnknown,
+            ServedBy::LocalDram,
+            ServedBy::Unknown,
+        ];
+        assert_eq!(sources, expected);
+        assert_eq!(Operation::default().served_by_neoverse(), None);
+        let store =
+            Operation { is_memory: true, events: event::REMOTE_ACCESS, ..Default::default() };
+        assert_eq!(store.served_by_neoverse(), Some(ServedBy::RemoteUnknown));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_packets_or_an_error(bytes: Vec<u8>) {
+            let found = packets(&bytes);
+            let failures = found.iter().filter(|packet| packet.is_err()).count();
+            prop_assert!(failures <= 1 && found.len() <= bytes.len());
+            prop_assert!(failures == 0 || found.last().unwrap().is_err());
+            prop_assert!(Operations::new(&bytes).count() <= bytes.len());
+        }
+    }
+}
