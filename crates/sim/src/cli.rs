@@ -10,8 +10,10 @@ use serde::Serialize;
 
 use crate::catalogue;
 use crate::contender::Contender;
+use crate::fleet;
 use crate::parallel;
 use crate::report::{Comparison, Row};
+use crate::reproduce;
 use crate::run::{record, run};
 use crate::sensors::{PMUS, Pmu};
 use crate::swarm::{self, Case, Ranges, Report};
@@ -25,10 +27,10 @@ const MOST_RUNS: u64 = 10_000;
 #[command(name = "rondpoint simulate", bin_name = "rondpoint simulate")]
 struct Arguments {
     /// Machine: a name, a file, or a line like "nodes=4 cpus=8 memory=16G"
-    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case"])]
+    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet"])]
     machine: Option<String>,
     /// Programs: a name or a file; several joined by + run side by side
-    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case"])]
+    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet"])]
     workload: Option<String>,
     /// What places them: first-touch, interleave, interleave-late, autonuma, numad, oracle, or a
     /// policy NAME[:PRESET], several at once joined by +
@@ -56,6 +58,22 @@ struct Arguments {
     /// Run one case of the swarm, and shrink it if it breaks a rule
     #[arg(long, value_name = "SEED", conflicts_with_all = ["machine", "workload", "policy", "runs"])]
     case: Option<u64>,
+    /// Print a paper's numbers beside simulated ones: carrefour, nmass, asymsched, sam
+    #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case"])]
+    reproduce: Option<String>,
+    /// Draws of what no source fixes, for --reproduce
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    draws: u64,
+    /// Fit parameters on a paper's baselines and print them as TOML: carrefour
+    #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case", "reproduce"])]
+    fit: Option<String>,
+    /// Simulate a fleet: machines and workloads drawn from a distribution, and what share of the
+    /// hosts would gain how much
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case", "reproduce", "fit"])]
+    fleet: Option<PathBuf>,
+    /// Where each host's result goes at once; a fleet that was interrupted goes on from there
+    #[arg(long, value_name = "FILE", requires = "fleet")]
+    results: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -86,6 +104,23 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<(String, bool)> {
     if let Some(cases) = arguments.swarm {
         return swarm(arguments.seed, cases, arguments.json);
+    }
+    if let Some(path) = &arguments.fleet {
+        let progress = Progress::new(2);
+        let show = |done, hosts| progress.show_of(done, hosts);
+        let report = fleet::simulate(path, arguments.results.as_deref(), arguments.seed, show)?;
+        progress.clear();
+        return Ok((shown(arguments.json, &report, fleet::Report::text)?, true));
+    }
+    if let Some(paper) = &arguments.reproduce {
+        let report = reproduce::reproduce(paper, arguments.draws)?;
+        return Ok((shown(arguments.json, &report, reproduce::Report::text)?, true));
+    }
+    if let Some(paper) = &arguments.fit {
+        return match paper.as_str() {
+            "carrefour" => Ok((reproduce::carrefour::fit(), true)),
+            _ => bail!("--fit {paper}: expected carrefour"),
+        };
     }
     if let Some(seed) = arguments.case {
         return one_case(seed, arguments.record.as_deref(), arguments.json);
@@ -211,8 +246,12 @@ impl Progress {
     }
 
     pub(crate) fn show(&self, done: usize) {
+        self.show_of(done, self.jobs);
+    }
+
+    fn show_of(&self, done: usize, all: usize) {
         if self.shows {
-            eprint!("\r{done} of {} runs", self.jobs);
+            eprint!("\r{done} of {all} runs");
         }
     }
 

@@ -24,7 +24,7 @@ use rondpoint_core::{CpuSet, Matrix, NodeSet, Pid, Random, Tid, Topology};
 use rondpoint_machine::Machine;
 use std::collections::BTreeMap;
 
-use crate::workload::{Program, Waits};
+use crate::workload::{Program, Used, Waits};
 pub(crate) use act::Tally;
 pub(crate) use counts::ThreadCounts;
 pub(crate) use memory::Moved;
@@ -116,7 +116,7 @@ impl Process {
     /// The group that a thread uses of a region.
     pub(crate) fn group_of(&self, region: usize, number: usize, rotate: usize) -> usize {
         let parts = &self.groups[region];
-        let next = usize::from(self.program.regions[region].used == crate::workload::Used::Next);
+        let next = usize::from(self.program.regions[region].used == Used::Next);
         parts[(number + rotate + next) % parts.len()]
     }
 
@@ -175,7 +175,7 @@ impl Plant {
 
     /// Lets one epoch pass.
     pub(crate) fn advance(&mut self) -> Epoch {
-        self.start_programs();
+        self.start();
         self.set_active();
         self.balance();
         let running = self.needs();
@@ -229,6 +229,31 @@ impl Plant {
                 self.threads[thread].active = false;
             }
             self.end_programs();
+        }
+    }
+
+    /// Puts the threads of a process onto CPUs and its pages onto nodes, before it runs and at no
+    /// cost: pages of one thread with it, shared ones in turn over `nodes`. Pinned threads stay.
+    pub(crate) fn arrange(&mut self, process: usize, cpus: &[usize], nodes: &[usize], pin: bool) {
+        self.start();
+        for (number, thread) in self.processes[process].threads.clone().enumerate() {
+            let cpu = cpus[number % cpus.len()];
+            self.threads[thread].cpu = cpu;
+            if pin {
+                self.threads[thread].mask = [cpu].into_iter().collect();
+            }
+        }
+        for (region, parts) in self.processes[process].groups.clone().into_iter().enumerate() {
+            let own = self.processes[process].program.regions[region].used == Used::Own;
+            for (part, group) in parts.into_iter().enumerate() {
+                let near = self.near(process, part);
+                let own = own && nodes.contains(&near);
+                for page in 0..self.groups[group].homes.len() {
+                    let to = if own { near } else { nodes[page % nodes.len()] };
+                    // Where there is no room a page stays.
+                    let _ = self.move_page(group, page, to);
+                }
+            }
         }
     }
 

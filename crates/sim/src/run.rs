@@ -97,20 +97,16 @@ fn limit(scene: &Scene) -> Nanos {
 }
 
 fn unmanaged(scene: &Scene, place: FirstPlace, rival: Rival) -> Outcome {
-    let mut world = World::new(scene, place, rival);
+    finish(World::new(scene, place, rival), scene)
+}
+
+/// Lets a world run to its end.
+pub(crate) fn finish(mut world: World, scene: &Scene) -> Outcome {
     let limit = limit(scene);
     while !world.plant.is_over() && world.plant.now() < limit {
         world.pass();
     }
     Outcome::of(&world.plant)
-}
-
-/// The controller of a run: as `rondpoint run` makes it.
-fn controller(scene: &Scene, choices: &[PolicyChoice]) -> Result<Controller, TraceError> {
-    let policies: Result<Vec<Box<dyn Policy>>, TraceError> =
-        choices.iter().map(PolicyChoice::make).collect();
-    let settings = Settings { seed: scene.seed, guard: GuardSettings::acting() };
-    Ok(Controller::new(scene.machine.topology(), policies?, settings))
 }
 
 /// Runs a scene under policies and writes a trace of it.
@@ -157,11 +153,35 @@ fn managed(
     choices: &[PolicyChoice],
     witness: &mut impl Witness,
 ) -> Result<Outcome, TraceError> {
-    let mut controller = controller(scene, choices)?;
+    let policies: Result<Vec<Box<dyn Policy>>, TraceError> =
+        choices.iter().map(PolicyChoice::make).collect();
+    Ok(with_policies(scene, policies?, GuardSettings::acting(), witness))
+}
+
+/// Runs a scene under policies, as `rondpoint run` does.
+pub(crate) fn with_policies(
+    scene: &Scene,
+    policies: Vec<Box<dyn Policy>>,
+    guard: GuardSettings,
+    witness: &mut impl Witness,
+) -> Outcome {
     // Without a PMU the manager lives on the hint faults of the kernel's balancing.
     let rival = if scene.pmu == Pmu::None { balancing() } else { Rival::Nothing };
     let world = World::new(scene, FirstPlace::Touch, rival);
+    manage(world, scene, policies, guard, witness)
+}
+
+/// Lets a world run to its end under policies.
+pub(crate) fn manage(
+    world: World,
+    scene: &Scene,
+    policies: Vec<Box<dyn Policy>>,
+    guard: GuardSettings,
+    witness: &mut impl Witness,
+) -> Outcome {
+    let settings = Settings { seed: scene.seed, guard };
+    let mut controller = Controller::new(scene.machine.topology(), policies, settings);
     let mut host = SimHost::new(world, controller.full_sampling(), limit(scene));
     let Ok(()) = host::run(&mut host, &mut controller, witness);
-    Ok(Outcome::of(&host.world.plant))
+    Outcome::of(&host.world.plant)
 }

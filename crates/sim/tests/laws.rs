@@ -35,3 +35,29 @@ fn a_jammed_controller_is_relieved_by_every_placement_that_should() {
         assert!(speed.is_some_and(|speed| speed > 1.5), "{word}: {speed:?}");
     }
 }
+
+/// What placement alone cannot explain: the manager's samples, its first seconds, a run's luck.
+const NOISE: f64 = 0.03;
+
+#[test]
+fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
+    let families = [
+        "partitioned",
+        "phase-change",
+        "private",
+        "producer-consumer",
+        "read-shared",
+        "serial-then-parallel",
+        "sharing-pairs",
+        "write-shared",
+    ];
+    for family in families {
+        for seed in [1, 2] {
+            let scene = scene(SMALL, family, seed);
+            let first_touch = run(&scene, &contender("first-touch")).unwrap();
+            let auto = run(&scene, &contender("auto")).unwrap();
+            let speed = auto.speed_against(&first_touch).expect("both ended");
+            assert!(speed > 1.0 - NOISE, "{family}, seed {seed}: {speed:.3} of first touch");
+        }
+    }
+}

@@ -145,7 +145,7 @@ impl Plant {
     }
 
     /// Starts programs whose time has come: threads are placed, then pages touched.
-    pub(super) fn start_programs(&mut self) {
+    pub(crate) fn start(&mut self) {
         for index in 0..self.processes.len() {
             let process = &self.processes[index];
             let due = Nanos((process.program.start_s * 1e9) as u64) <= self.now;

@@ -11,6 +11,40 @@ const MEMORY_OPERATIONS: f64 = 0.35;
 /// Of the misses, lines that the prefetcher brings in time: their loads hit the first level.
 const PREFETCHED: f64 = 0.3;
 
+/// What the samples of one thread in one epoch are drawn from.
+struct Drawn<'a> {
+    of: &'a Running,
+    /// Share of the sampled operations that are accesses to the program's data.
+    kept: f64,
+    /// Weights of DRAM, the last-level cache, caches near and far, and the first level.
+    kinds: [f64; 5],
+    /// Group and share of each region.
+    groups: Vec<usize>,
+    shares: Vec<f64>,
+}
+
+impl<'a> Drawn<'a> {
+    fn new(plant: &Plant, of: &'a Running, rate: Rate, pmu: Pmu) -> Self {
+        let thread = &plant.threads[of.thread];
+        let process = &plant.processes[of.process];
+        let rotate = process.phase(thread.done).rotate;
+        let regions = 0..process.program.regions.len();
+        let demand = of.misses * (1.0 - PREFETCHED);
+        let far: f64 = of.far.iter().map(|(_, lines)| lines).sum();
+        let hits = (of.accesses - of.misses).max(0.0);
+        let first = (MEMORY_OPERATIONS - demand - hits - of.near - far).max(0.0);
+        let first = if pmu == Pmu::Pebs { 0.0 } else { first };
+        Self {
+            of,
+            // A loop that waits reads one line, which it has.
+            kept: MEMORY_OPERATIONS * rate.working(),
+            kinds: [demand, hits, of.near, far, first],
+            groups: regions.map(|region| process.group_of(region, thread.number, rotate)).collect(),
+            shares: process.program.regions.iter().map(|region| region.share).collect(),
+        }
+    }
+}
+
 impl Sensors {
     /// Samples one epoch and charges the programs for it.
     pub(super) fn sample(&mut self, plant: &mut Plant, epoch: &Epoch) {
@@ -20,44 +54,28 @@ impl Sensors {
         for (of, rate) in epoch.running.iter().zip(&epoch.rates) {
             let cycles = of.busy_ns / plant.machine.cycle_ns();
             let taken = (cycles / period as f64 + self.random.unit()).floor();
-            for _ in 0..taken as u64 {
-                if let Some(sample) = self.one(plant, of, *rate, &latencies) {
-                    self.samples.push(sample);
-                }
+            let source = Drawn::new(plant, of, *rate, self.pmu);
+            let kept = (taken * source.kept + self.random.unit()).floor();
+            for _ in 0..kept as u64 {
+                let sample = self.one(plant, &source, &latencies);
+                self.samples.extend(sample);
             }
             plant.threads[of.thread].debt_ns += taken * cost;
         }
     }
 
-    /// One sampled operation; `None` where it is no access to memory, or not one of the program's
-    /// data.
+    /// One sampled access; `None` where the thread has no data.
     fn one(
         &mut self,
         plant: &Plant,
-        of: &Running,
-        rate: Rate,
+        source: &Drawn<'_>,
         latencies: &Matrix<f64>,
     ) -> Option<AddressSample> {
-        // What waits in a loop reads one line that it has.
-        if self.random.unit() > MEMORY_OPERATIONS * rate.working() {
-            return None;
-        }
-        let demand = of.misses * (1.0 - PREFETCHED);
-        let far: f64 = of.far.iter().map(|(_, lines)| lines).sum();
-        let hits = (of.accesses - of.misses).max(0.0);
-        let first = (MEMORY_OPERATIONS - demand - hits - of.near - far).max(0.0);
-        let first = if self.pmu == Pmu::Pebs { 0.0 } else { first };
-        let kinds = [demand, hits, of.near, far, first];
-        let kind = self.random.weighted(&kinds)?;
-        let thread = &plant.threads[of.thread];
-        let process = &plant.processes[of.process];
-        let shares: Vec<f64> = process.program.regions.iter().map(|region| region.share).collect();
-        let region = self.random.weighted(&shares)?;
-        let rotate = process.phase(thread.done).rotate;
-        let group = process.group_of(region, thread.number, rotate);
+        let kind = self.random.weighted(&source.kinds)?;
+        let group = source.groups[self.random.weighted(&source.shares)?];
         let page = self.random.below(plant.groups[group].homes.len());
         let offset = self.random.below(64) as u64 * 64;
-        let mut sample = page_sample(plant, (of.thread, group, page), offset);
+        let mut sample = page_sample(plant, (source.of.thread, group, page), offset);
         sample.store = self.random.unit() < plant.groups[group].writes;
         sample.source = match kind {
             0 => Source::Dram,
@@ -70,7 +88,8 @@ impl Sensors {
             // Stores are sampled when they retire, before their line is there.
             sample.source = Source::Unknown;
         } else if sample.source == Source::Dram {
-            let mean = latencies[(of.node, usize::from(sample.node))] / plant.machine.cycle_ns();
+            let holding = usize::from(sample.node);
+            let mean = latencies[(source.of.node, holding)] / plant.machine.cycle_ns();
             sample.latency_cycles = (mean * (0.6 + 0.8 * self.random.unit())) as u32;
         }
         Some(sample)

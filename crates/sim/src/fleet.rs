@@ -1,0 +1,330 @@
+//! A fleet: many independent machines drawn from a distribution, and what share of them would gain
+//! how much.
+//!
+//! Each host is a pair of runs, first touch and a policy. Results go to a file line by line; a
+//! fleet that was interrupted goes on from there.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_core::Random;
+use rondpoint_input::Budget;
+use rondpoint_machine::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue;
+use crate::contender::Contender;
+use crate::parallel;
+use crate::run::run;
+use crate::sensors::Pmu;
+use crate::workload::Workload;
+use crate::world::Scene;
+
+/// Hosts of a fleet at most.
+const MOST_HOSTS: u64 = 1_000_000;
+/// Longest file that is read, bytes: a million lines of results.
+const FILE_BYTES: u64 = 256 << 20;
+/// Speeds at which the classes of the report begin.
+const CLASSES: [(f64, &str); 6] = [
+    (0.0, "slower by more than 5 %"),
+    (0.95, "slower by 2 to 5 %"),
+    (0.98, "within 2 %"),
+    (1.02, "faster by 2 to 10 %"),
+    (1.10, "faster by 10 to 50 %"),
+    (1.50, "faster by more than 50 %"),
+];
+
+/// A fleet's file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fleet {
+    name: String,
+    hosts: u64,
+    policy: String,
+    machines: Vec<MachineChoice>,
+    workloads: Vec<WorkloadChoice>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineChoice {
+    machine: String,
+    weight: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadChoice {
+    workload: String,
+    weight: f64,
+    /// Factor on the accesses of all its programs, between two bounds.
+    #[serde(default = "as_written")]
+    demand: [f64; 2],
+}
+
+fn as_written() -> [f64; 2] {
+    [1.0, 1.0]
+}
+
+/// One host, as in the file of results.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Host {
+    host: u64,
+    machine: String,
+    workload: String,
+    demand: f64,
+    /// Against first touch; absent where a process was given up.
+    speed: Option<f64>,
+}
+
+/// What the fleet would gain.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    kind: &'static str,
+    fleet: String,
+    policy: String,
+    hosts: usize,
+    /// Share of the hosts by class, from the slowest.
+    classes: Vec<(&'static str, f64)>,
+    /// Geometric mean of the speeds.
+    mean: f64,
+    worst: f64,
+    best: f64,
+}
+
+/// Simulates a fleet; results that `results` holds already are taken from there.
+///
+/// # Errors
+/// A file cannot be read, written or understood.
+pub(crate) fn simulate(
+    path: &Path,
+    results: Option<&Path>,
+    seed: u64,
+    progress: impl Fn(usize, usize) + Sync,
+) -> Result<Report> {
+    let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))
+        .with_context(|| format!("{}", path.display()))?;
+    let fleet: Fleet =
+        toml::from_str(&text).with_context(|| format!("{}: no fleet", path.display()))?;
+    let parts = Parts::of(&fleet).with_context(|| format!("{}", path.display()))?;
+    let mut done = results.map_or(Ok(BTreeMap::new()), read_results)?;
+    done.retain(|host, _| *host < fleet.hosts);
+    let left: Vec<u64> = (0..fleet.hosts).filter(|host| !done.contains_key(host)).collect();
+    let file = match results {
+        None => None,
+        Some(path) => {
+            let opened = OpenOptions::new().create(true).append(true).open(path);
+            Some(Mutex::new(opened.with_context(|| format!("{}", path.display()))?))
+        }
+    };
+    let before = done.len();
+    let hosts = parallel::map(
+        &left,
+        |host| -> Result<Host> {
+            let result = parts.host(*host, seed)?;
+            if let Some(file) = &file {
+                let line = serde_json::to_string(&result)? + "\n";
+                let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                file.write_all(line.as_bytes())?;
+            }
+            Ok(result)
+        },
+        |over| progress(before + over, fleet.hosts as usize),
+    );
+    for host in hosts {
+        let host = host?;
+        done.insert(host.host, host);
+    }
+    Ok(Report::of(&fleet, done.values()))
+}
+
+/// The lines of a file of results; none where there is no file. A last line that was cut off is
+/// done again.
+fn read_results(path: &Path) -> Result<BTreeMap<u64, Host>> {
+    if !path.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))
+        .with_context(|| format!("{}", path.display()))?;
+    let mut hosts = BTreeMap::new();
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        match serde_json::from_str::<Host>(line) {
+            Ok(host) => hosts.insert(host.host, host),
+            Err(error) => {
+                bail!("{}:{}: no result of a host: {error}", path.display(), number + 1)
+            }
+        };
+    }
+    Ok(hosts)
+}
+
+/// What hosts are drawn from.
+struct Parts {
+    machines: Vec<Machine>,
+    workloads: Vec<(Workload, [f64; 2])>,
+    machine_weights: Vec<f64>,
+    workload_weights: Vec<f64>,
+    contender: Contender,
+}
+
+impl Parts {
+    fn of(fleet: &Fleet) -> Result<Self> {
+        if !(1..=MOST_HOSTS).contains(&fleet.hosts) {
+            bail!("hosts: expected 1 to {MOST_HOSTS}, got {}", fleet.hosts);
+        }
+        let machines: Result<_> =
+            fleet.machines.iter().map(|one| catalogue::machine(&one.machine)).collect();
+        let workload = |one: &WorkloadChoice| {
+            let [low, high] = one.demand;
+            if !(0.0..=20.0).contains(&low) || !(low..=20.0).contains(&high) {
+                bail!("demand of {}: expected two ascending factors, 0 to 20", one.workload);
+            }
+            Ok((catalogue::workload(&one.workload)?, one.demand))
+        };
+        let workloads: Result<_> = fleet.workloads.iter().map(workload).collect();
+        let contender = fleet.policy.parse();
+        let contender = contender.map_err(|error| anyhow::anyhow!("policy: {error}"))?;
+        let parts = Self {
+            machines: machines?,
+            workloads: workloads?,
+            machine_weights: fleet.machines.iter().map(|one| one.weight).collect(),
+            workload_weights: fleet.workloads.iter().map(|one| one.weight).collect(),
+            contender,
+        };
+        for (name, weights) in
+            [("machines", &parts.machine_weights), ("workloads", &parts.workload_weights)]
+        {
+            let valid = weights.iter().all(|weight| (0.0..=1e6).contains(weight));
+            if !valid || weights.iter().sum::<f64>() <= 0.0 {
+                bail!("{name}: expected weights from 0 on, and one above it");
+            }
+        }
+        Ok(parts)
+    }
+
+    fn host(&self, host: u64, seed: u64) -> Result<Host> {
+        let mut random = Random::new(Random::new(seed).next_u64() ^ host);
+        let machine = random.weighted(&self.machine_weights).context("no machine")?;
+        let workload = random.weighted(&self.workload_weights).context("no workload")?;
+        let machine = &self.machines[machine];
+        let (workload, [low, high]) = &self.workloads[workload];
+        let demand = low + (high - low) * random.unit();
+        let mut programs = workload.clone();
+        programs.programs.iter_mut().for_each(|one| one.accesses_per_kilo *= demand);
+        let scene = Scene {
+            machine: machine.clone(),
+            workload: programs,
+            pmu: Pmu::of(machine),
+            replication: false,
+            truth: None,
+            seed: random.next_u64(),
+        };
+        let base = run(&scene, &Contender::FirstTouch)?;
+        let speed = run(&scene, &self.contender)?.speed_against(&base);
+        let (machine, workload) = (machine.name.clone(), workload.name.clone());
+        Ok(Host { host, machine, workload, demand, speed })
+    }
+}
+
+impl Report {
+    fn of<'a>(fleet: &Fleet, hosts: impl Iterator<Item = &'a Host>) -> Self {
+        let speeds: Vec<f64> = hosts.filter_map(|host| host.speed).collect();
+        let count = speeds.len().max(1) as f64;
+        let ends = CLASSES.iter().skip(1).map(|(from, _)| *from).chain([f64::INFINITY]);
+        let classes = CLASSES.iter().zip(ends).map(|((from, name), end)| {
+            let inside = speeds.iter().filter(|speed| (*from..end).contains(*speed)).count();
+            (*name, inside as f64 / count)
+        });
+        Self {
+            kind: "simulated",
+            fleet: fleet.name.clone(),
+            policy: fleet.policy.clone(),
+            hosts: speeds.len(),
+            classes: classes.collect(),
+            mean: (speeds.iter().map(|speed| speed.ln()).sum::<f64>() / count).exp(),
+            worst: speeds.iter().copied().fold(f64::INFINITY, f64::min),
+            best: speeds.iter().copied().fold(0.0, f64::max),
+        }
+    }
+
+    /// The report for people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {} hosts under {} against first touch (simulated)\n\n",
+            self.fleet, self.hosts, self.policy
+        );
+        for (name, share) in &self.classes {
+            let bar = "#".repeat((share * 40.0).round() as usize);
+            text += &format!("{name:<26} {:>6.1} %  {bar}\n", 100.0 * share);
+        }
+        text += &format!(
+            "\nmean {:.3} (geometric), worst {:.3}, best {:.2}\n",
+            self.mean, self.worst, self.best
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLEET: &str = r#"
+        name = "two"
+        hosts = 6
+        policy = "interleave"
+        [[machines]]
+        machine = "nodes=2 cpus=2 memory=1G"
+        weight = 1
+        [[workloads]]
+        workload = "producer-consumer"
+        weight = 1
+        demand = [0.2, 0.4]
+    "#;
+
+    #[test]
+    fn an_interrupted_fleet_goes_on_and_ends_as_if_it_had_not_been() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fleet, results) = (folder.path().join("fleet.toml"), folder.path().join("results"));
+        std::fs::write(&fleet, FLEET).unwrap();
+        let whole = simulate(&fleet, Some(&results), 1, |_, _| {}).unwrap();
+        assert_eq!(whole.hosts, 6);
+        let lines = std::fs::read_to_string(&results).unwrap();
+        let some: String = lines.split_inclusive('\n').take(2).collect();
+        std::fs::write(&results, some).unwrap();
+        let again = simulate(&fleet, Some(&results), 1, |_, _| {}).unwrap();
+        assert_eq!(again, whole);
+        assert_eq!(std::fs::read_to_string(&results).unwrap().lines().count(), 6);
+    }
+
+    #[test]
+    fn shares_of_the_classes_are_a_whole() {
+        let fleet: Fleet = toml::from_str(FLEET).unwrap();
+        let host = |speed| Host {
+            host: 0,
+            machine: String::new(),
+            workload: String::new(),
+            demand: 1.0,
+            speed: Some(speed),
+        };
+        let hosts: Vec<Host> = [0.5, 0.96, 1.0, 1.02, 1.2, 9.0].map(host).into();
+        let report = Report::of(&fleet, hosts.iter());
+        assert!(report.classes.iter().all(|(_, share)| (share - 1.0 / 6.0).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_bad_fleet_is_refused_with_its_field() {
+        let refused = |text: &str| {
+            let fleet: Fleet = toml::from_str(text).unwrap();
+            Parts::of(&fleet).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(refused(&FLEET.replace("hosts = 6", "hosts = 0")).starts_with("hosts: expected"));
+        assert!(refused(&FLEET.replace("[0.2, 0.4]", "[0.4, 0.2]")).starts_with("demand of"));
+        assert!(refused(&FLEET.replace("weight = 1", "weight = 0")).starts_with("machines: "));
+    }
+}

@@ -1,0 +1,250 @@
+//! Published against simulated, cell by cell.
+//!
+//! A baseline is a number on which a parameter was fitted, or that no policy of ours is in. A
+//! prediction is everything else; no fit ever looks at one. Inputs that no source fixes are drawn,
+//! and a prediction is an interval over the draws.
+
+mod asymsched;
+pub(crate) mod carrefour;
+mod nmass;
+mod sam;
+
+use anyhow::{Result, bail};
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::{IndexSet, Nanos};
+use serde::Serialize;
+
+use crate::report::median;
+
+/// What can be reproduced.
+pub(crate) const PAPERS: [&str; 4] = ["carrefour", "nmass", "asymsched", "sam"];
+
+/// What a published number is to the simulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Use {
+    /// Fitted on, or without a policy.
+    Baseline,
+    /// Never looked at by a fit.
+    Prediction,
+}
+
+/// One published number and its simulation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Cell {
+    pub(crate) table: &'static str,
+    pub(crate) row: String,
+    pub(crate) column: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) kind: Use,
+    pub(crate) published: f64,
+    /// The median of the draws.
+    pub(crate) simulated: f64,
+    /// The least and the most of the draws.
+    pub(crate) interval: (f64, f64),
+}
+
+/// How well predicted gains agree with the published ones.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Score {
+    pub(crate) cells: usize,
+    /// Cells outside the dead band of 5 points in either column whose signs agree.
+    pub(crate) signs_right: usize,
+    pub(crate) signs: usize,
+    /// Median of the absolute errors, points.
+    pub(crate) median_error: f64,
+    /// Spearman's rank correlation.
+    pub(crate) rank_correlation: f64,
+    /// Cells whose published value is inside the interval.
+    pub(crate) inside: usize,
+}
+
+/// A paper's numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) paper: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) draws: u64,
+    pub(crate) cells: Vec<Cell>,
+    /// Over the predicted gains.
+    pub(crate) score: Option<Score>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Simulates a paper's tables.
+///
+/// # Errors
+/// There is no such paper.
+pub(crate) fn reproduce(paper: &str, draws: u64) -> Result<Report> {
+    match paper {
+        "carrefour" => Ok(carrefour::report(draws)),
+        "asymsched" => Ok(asymsched::report(draws)),
+        "nmass" => Ok(nmass::report(draws)),
+        "sam" => Ok(sam::report(draws)),
+        _ => bail!("--reproduce {paper}: expected one of {}", PAPERS.join(", ")),
+    }
+}
+
+/// A guard that holds nothing back: the published systems had none.
+fn no_guard() -> GuardSettings {
+    GuardSettings {
+        act: true,
+        min_confidence: 0.0,
+        bytes_per_s_per_node: 1 << 40,
+        calls_per_s: 1 << 20,
+        samples_per_s_per_cpu: 1 << 20,
+        page_residence: Nanos(0),
+        thread_residence: Nanos(0),
+        window: Nanos::from_secs(30),
+        max_moves_per_window: u32::MAX,
+        mover_share: 1.0,
+        mover_allowance: Nanos::from_secs(1 << 20),
+        reserve_share: 0.0,
+        freeze: true,
+        opted_out: IndexSet::new(),
+        back_off: Nanos(0),
+        max_failures: u32::MAX,
+    }
+}
+
+/// A cell from the draws of one number.
+fn cell(
+    (table, row, column): (&'static str, &str, &'static str),
+    (kind, unit): (Use, &'static str),
+    published: f64,
+    draws: &[f64],
+) -> Cell {
+    let least = draws.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = draws.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Cell {
+        table,
+        row: row.to_string(),
+        column,
+        unit,
+        kind,
+        published,
+        simulated: median(draws.to_vec()).unwrap_or(0.0),
+        interval: (least, most),
+    }
+}
+
+/// Where a rising function comes nearest to a value.
+fn bisect([mut low, mut high]: [f64; 2], wanted: f64, of: impl Fn(f64) -> f64) -> f64 {
+    for _ in 0..9 {
+        let middle = low.midpoint(high);
+        if of(middle) < wanted { low = middle } else { high = middle }
+    }
+    low.midpoint(high)
+}
+
+/// The score of predicted gains in percent; `None` without any.
+fn score(cells: &[Cell]) -> Option<Score> {
+    const DEAD: f64 = 5.0;
+    let predicted = cells.iter().filter(|cell| cell.kind == Use::Prediction && cell.unit == "%");
+    let pairs: Vec<&Cell> = predicted.collect();
+    let errors = pairs.iter().map(|cell| (cell.simulated - cell.published).abs()).collect();
+    let clear = |cell: &&&Cell| cell.published.abs() > DEAD || cell.simulated.abs() > DEAD;
+    let sign = |value: f64| if value.abs() <= DEAD { 0 } else { value.signum() as i32 };
+    let same = |cell: &&&Cell| sign(cell.published) == sign(cell.simulated);
+    let inside =
+        |cell: &&&Cell| cell.interval.0 <= cell.published && cell.published <= cell.interval.1;
+    let published: Vec<f64> = pairs.iter().map(|cell| cell.published).collect();
+    let simulated: Vec<f64> = pairs.iter().map(|cell| cell.simulated).collect();
+    Some(Score {
+        cells: pairs.len(),
+        signs: pairs.iter().filter(clear).count(),
+        signs_right: pairs.iter().filter(clear).filter(same).count(),
+        median_error: median(errors)?,
+        rank_correlation: spearman(&published, &simulated),
+        inside: pairs.iter().filter(inside).count(),
+    })
+}
+
+/// Spearman's rank correlation; equal values share their mean rank.
+fn spearman(a: &[f64], b: &[f64]) -> f64 {
+    let (a, b) = (ranks(a), ranks(b));
+    let mean = (a.len() as f64 - 1.0) / 2.0;
+    let product = |x: &[f64], y: &[f64]| -> f64 {
+        x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum()
+    };
+    let scale = (product(&a, &a) * product(&b, &b)).sqrt();
+    if scale > 0.0 { product(&a, &b) / scale } else { 0.0 }
+}
+
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: &f64| values.iter().filter(|other| *other < value).count() as f64;
+    let equal = |value: &f64| values.iter().filter(|other| *other == value).count() as f64;
+    values.iter().map(|value| below(value) + (equal(value) - 1.0) / 2.0).collect()
+}
+
+impl Report {
+    fn new(paper: &'static str, draws: u64, cells: Vec<Cell>, notes: Vec<String>) -> Self {
+        let score = score(&cells);
+        Self { paper, kind: "simulated", draws, cells, score, notes }
+    }
+
+    /// The report for people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{}: published and simulated, {} draws\n", self.paper, self.draws);
+        let mut table = "";
+        for cell in &self.cells {
+            if cell.table != table {
+                table = cell.table;
+                text += &format!(
+                    "\n{table}\n{:<22} {:<22} {:>9} {:>9} {:>17} {:>8}\n",
+                    "", "", "published", "simulated", "interval", "error"
+                );
+            }
+            let fine = cell.unit == "x" || (cell.unit.is_empty() && cell.published.abs() < 3.0);
+            let digits = if fine { 2 } else { usize::from(cell.unit == "GB/s") };
+            let (low, high) = cell.interval;
+            text += &format!(
+                "{:<22} {:<22} {:>9.digits$} {:>9.digits$} {:>17} {:>+8.digits$} {}{}\n",
+                cell.row,
+                cell.column,
+                cell.published,
+                cell.simulated,
+                format!("{low:.digits$} to {high:.digits$}"),
+                cell.simulated - cell.published,
+                cell.unit,
+                if cell.kind == Use::Baseline { "  (baseline)" } else { "" },
+            );
+        }
+        if let Some(score) = &self.score {
+            text += &format!(
+                "\n{} predicted gains: sign right {} of {}, median error {:.0} points, rank \
+                 correlation {:.2}, inside the interval {}\n",
+                score.cells,
+                score.signs_right,
+                score.signs,
+                score.median_error,
+                score.rank_correlation,
+                score.inside
+            );
+        }
+        self.notes.iter().for_each(|note| text += &format!("{note}\n"));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_correlate_whatever_the_scale_and_ties_share_a_rank() {
+        assert!((spearman(&[1.0, 2.0, 3.0], &[10.0, 40.0, 90.0]) - 1.0).abs() < 1e-12);
+        assert!((spearman(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]) + 1.0).abs() < 1e-12);
+        assert_eq!(ranks(&[5.0, 1.0, 5.0]), [1.5, 0.0, 1.5]);
+    }
+
+    #[test]
+    fn a_sign_counts_only_outside_the_dead_band() {
+        let one = |published, simulated| {
+            cell(("t", "r", "c"), (Use::Prediction, "%"), published, &[simulated])
+        };
+        let score = score(&[one(2.0, -3.0), one(40.0, 20.0), one(-10.0, 30.0)]).unwrap();
+        assert_eq!((score.cells, score.signs, score.signs_right), (3, 2, 1));
+        assert_eq!(score.median_error, 20.0);
+    }
+}

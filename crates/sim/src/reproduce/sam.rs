@@ -1,0 +1,119 @@
+//! SAM on two sockets: means and extremes over programs that the paper does not describe.
+//!
+//! Every input is drawn: half of the programs share little, as PARSEC's do, half share much, as
+//! ALS, SGD and SVD do.
+
+use rondpoint_core::Random;
+use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::policy::{Policy, by_name};
+use rondpoint_machine::Machine;
+
+use super::{Report, Use, cell};
+use crate::catalogue;
+use crate::contender::Contender;
+use crate::parallel;
+use crate::run;
+use crate::sensors::Pmu;
+use crate::workload::{Program, Region, Touched, Used, Waits, Workload};
+use crate::world::Scene;
+
+/// Programs alone, and mixes of two.
+const PROGRAMS: usize = 12;
+
+fn program(number: usize, threads: u32, random: &mut Random) -> Program {
+    let mut between = |low: f64, high: f64| low + (high - low) * random.unit();
+    let shares = number.is_multiple_of(2);
+    let transfers = if shares { between(1.0, 5.0) } else { between(0.0, 0.3) };
+    Program {
+        name: format!("{}{number}", if shares { "sharing" } else { "quiet" }),
+        threads,
+        instances: 1,
+        start_s: 0.0,
+        seconds: 12.0,
+        waits: Waits::Never,
+        cycles_per_instruction: between(0.6, 1.2),
+        accesses_per_kilo: between(1.0, 20.0),
+        outstanding: between(2.0, 5.0),
+        transfers_per_kilo: transfers,
+        sharers: 0,
+        burst: 0.1,
+        regions: vec![Region {
+            mib: between(8.0, 32.0),
+            touched: Touched::Own,
+            used: Used::Own,
+            share: 1.0,
+            writes: 0.3,
+            reuse: between(0.2, 0.8),
+        }],
+        phases: Vec::new(),
+    }
+}
+
+/// Speed of SAM over Linux.
+fn speed(machine: &Machine, programs: Vec<Program>, seed: u64) -> f64 {
+    let workload = Workload { name: "sam".into(), title: "sam".into(), programs };
+    let scene = Scene {
+        machine: machine.clone(),
+        workload,
+        pmu: Pmu::Pebs,
+        replication: false,
+        truth: None,
+        seed,
+    };
+    let base = run::run(&scene, &Contender::FirstTouch).expect("no policy takes part");
+    let policy: Box<dyn Policy> =
+        by_name("sam").and_then(|policy| (policy.make)(None)).expect("sam is built in");
+    let managed = run::with_policies(&scene, vec![policy], GuardSettings::acting(), &mut ());
+    managed.speed_against(&base).unwrap_or(0.0)
+}
+
+fn alone(machine: &Machine, number: usize, seed: u64) -> f64 {
+    let mut random = Random::new(seed.wrapping_mul(1000) + number as u64);
+    // From a few threads to one for each physical core.
+    let threads = 4 + 4 * random.below(5) as u32;
+    speed(machine, vec![program(number, threads, &mut random)], seed)
+}
+
+fn mixed(machine: &Machine, number: usize, seed: u64) -> f64 {
+    let mut random = Random::new(seed.wrapping_mul(1000) + 500 + number as u64);
+    let one = program(2 * number, 10, &mut random);
+    let other = program(number, 10, &mut random);
+    speed(machine, vec![one, other], seed)
+}
+
+/// Means and extremes.
+pub(super) fn report(draws: u64) -> Report {
+    let machine = catalogue::machine("sam-2").expect("the paper's machine comes along");
+    let jobs: Vec<(u64, usize, bool)> = [false, true]
+        .into_iter()
+        .flat_map(|mix| {
+            (1..=draws).flat_map(move |seed| (0..PROGRAMS).map(move |one| (seed, one, mix)))
+        })
+        .collect();
+    let speeds = parallel::map(
+        &jobs,
+        |(seed, number, mix)| match mix {
+            true => mixed(&machine, *number, *seed),
+            false => alone(&machine, *number, *seed),
+        },
+        |_| {},
+    );
+    let (single, mixes) = speeds.split_at(speeds.len() / 2);
+    let mut cells = Vec::new();
+    let printed = [("Standalone programs", [1.21, 0.99, 1.72]), ("Mixes", [1.16, 1.02, 1.36])];
+    for ((table, printed), speeds) in printed.into_iter().zip([single, mixes]) {
+        type Statistic = fn(&[f64]) -> f64;
+        let statistics: [(&str, Statistic); 3] = [
+            ("mean", |all| all.iter().sum::<f64>() / all.len() as f64),
+            ("worst", |all| all.iter().copied().fold(f64::INFINITY, f64::min)),
+            ("best", |all| all.iter().copied().fold(0.0, f64::max)),
+        ];
+        for ((row, statistic), published) in statistics.into_iter().zip(printed) {
+            let values: Vec<f64> = speeds.chunks(PROGRAMS).map(statistic).collect();
+            let names = (table, row, "speed over Linux");
+            cells.push(cell(names, (Use::Prediction, "x"), published, &values));
+        }
+    }
+    let note = "every program is drawn: the paper describes none. Twelve standalone, twelve mixes";
+    Report::new("sam", draws, cells, vec![note.to_string()])
+}
