@@ -51,7 +51,7 @@ pub(crate) type Complaint = String;
 type Rule = fn(&[SourceFile]) -> Vec<Complaint>;
 
 /// Every rule, in the order of ARCHITECTURE.md.
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     crates::the_core_is_pure,
     crates::edges_are_the_design_s,
     crates::manifests_have_licence_and_lints,
@@ -67,6 +67,7 @@ const RULES: [Rule; 17] = [
     text::tests_are_neither_ignored_nor_named_test,
     prose::sentences_are_short,
     prose::documents_name_no_commit,
+    prose::links_lead_somewhere,
     crate::results::results_are_what_their_json_says,
     crate::results::screens_are_what_their_json_says,
 ];

@@ -1,4 +1,4 @@
-//! Rules about documents: short sentences, no commit hashes.
+//! Rules about documents: short sentences, no commit hashes, links that lead somewhere.
 
 use super::{Complaint, SourceFile};
 
@@ -47,6 +47,46 @@ pub(super) fn documents_name_no_commit(files: &[SourceFile]) -> Vec<Complaint> {
         }
     }
     complaints
+}
+
+/// A relative link names a file or a folder of the repository.
+pub(super) fn links_lead_somewhere(files: &[SourceFile]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|file| file.extension() == "md") {
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (number, line) in file.lines() {
+            for target in links(line) {
+                let path = resolved(folder, target);
+                let inside = format!("{path}/");
+                let is_there =
+                    files.iter().any(|other| other.path == path || other.path.starts_with(&inside));
+                if !is_there {
+                    complaints.push(format!("{}:{number}: {target}: no such file", file.path));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// The targets of a line's links within the repository, without the place on the page.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let targets = targets.map(|(target, _)| target.split('#').next().unwrap_or_default());
+    targets.filter(|target| !target.is_empty() && !target.contains("://"))
+}
+
+/// A path from a folder, with its `..` worked off.
+fn resolved(folder: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
 }
 
 /// Digits and letters of a hexadecimal number, both of them.
@@ -157,6 +197,20 @@ mod tests {
         }
         assert!(complaints("docs/results/a.md", &long).is_empty());
         assert!(complaints("lab/README.md", &long).is_empty());
+    }
+
+    #[test]
+    fn links_to_files_and_folders_are_followed_from_their_page() {
+        let page = "[a](b.md) [c](../README.md#top) [d](sub/) [e](https://x.y/z) [f](#here)\n";
+        let files = [
+            SourceFile::new("docs/a.md", page),
+            SourceFile::new("docs/b.md", "[gone](c.md)\n"),
+            SourceFile::new("docs/sub/x.json", ""),
+            SourceFile::new("README.md", "![picture](docs/none.svg)\n"),
+        ];
+        let expected =
+            ["docs/b.md:1: c.md: no such file", "README.md:1: docs/none.svg: no such file"];
+        assert_eq!(links_lead_somewhere(&files), expected);
     }
 
     #[test]
