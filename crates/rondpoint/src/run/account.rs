@@ -6,7 +6,7 @@ use rondpoint_core::accounts::{Account, Accounts};
 use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;
 use rondpoint_core::model::Rung;
-use rondpoint_core::plan::{Action, Outcome, PageCounts, Refusal, StepResult};
+use rondpoint_core::plan::{Action, Outcome, PageCounts, Reason, Refusal, StepResult};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{Model, Nanos, Pid};
 use serde::Serialize;
@@ -39,6 +39,8 @@ pub(super) struct Diary {
     pub(super) last_reason: Option<(&'static str, String)>,
     /// The most that a manager that only watches wanted in one step.
     pub(super) wanted: Wanted,
+    /// Pages that went back because a check found their move worse; moved pages include them.
+    pub(super) pages_back: u64,
     pub(super) rungs: BTreeMap<Rung, u64>,
     /// Looks at the program, and samples that they brought.
     pub(super) looks: u64,
@@ -141,6 +143,11 @@ impl Diary {
     fn describe(&mut self, step: &Step, outcomes: &[Outcome], at: f64) {
         for (index, proposal) in step.plan.steps.iter().enumerate() {
             let outcome = outcomes.iter().find(|outcome| outcome.step == index);
+            if let (Reason::Undo(_), Some(StepResult::Pages(counts))) =
+                (&proposal.reason, outcome.map(|outcome| &outcome.result))
+            {
+                self.pages_back += counts.moved;
+            }
             let outcome = outcome.map_or_else(String::new, |outcome| told(&outcome.result));
             let is_sampling = matches!(proposal.action, Action::SetSampling { .. });
             if is_sampling {

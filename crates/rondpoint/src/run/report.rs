@@ -46,6 +46,8 @@ pub(super) struct Report {
     last_action_s: Option<f64>,
     /// Base pages that were moved.
     pages_moved: u64,
+    /// How many of them went back because a check found their move worse.
+    pages_back: u64,
     /// Base pages that the kernel's automatic NUMA balancing moved meanwhile, on the whole machine.
     pages_moved_by_kernel: u64,
     threads: ThreadMoves,
@@ -181,6 +183,7 @@ impl Report {
             first_kept_action_s: diary.first_kept_action_s(),
             last_action_s: diary.last_action_s,
             pages_moved: total.moved(),
+            pages_back: diary.pages_back,
             pages_moved_by_kernel: facts.pages_moved_by_kernel,
             threads: facts.threads,
             before,

@@ -203,7 +203,22 @@ impl Evidence<'_> {
             true => format!("from {first:.1} s to {last:.1} s"),
             false => format!("at {first:.1} s"),
         };
-        (!parts.is_empty()).then(|| format!("{}; {when}.", parts.join("; ")))
+        (!parts.is_empty()).then(|| format!("{}; {when}{}.", parts.join("; "), self.back()))
+    }
+
+    /// What of it went back.
+    fn back(&self) -> String {
+        let pages = self.diary.pages_back;
+        let moved = [(pages, "page"), (self.threads.undone, "thread")];
+        let parts: Vec<String> = moved
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, one)| many(*count, one))
+            .collect();
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("; {} of it went back after a check", parts.join(" and ")),
+        }
     }
 
     fn nothing_moved(&self) -> String {
@@ -440,6 +455,9 @@ mod tests {
             "512 pages (2048.0 KiB) spread over the nodes; from 1.0 s to 1.5 s."
         );
         assert_eq!(answers.why, ["carrefour: imbalance 173 %", "sam: shares data"]);
+        case.diary.pages_back = 100;
+        let moved = case.answers().moved;
+        assert!(moved.ends_with("to 1.5 s; 100 pages of it went back after a check."), "{moved}");
         assert_eq!(answers.cost, "0.02 s of CPU to manage (0.5 % of one CPU); 0.25 s to move.");
     }
 
