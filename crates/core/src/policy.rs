@@ -11,6 +11,7 @@ pub mod nmass;
 pub mod observe;
 pub mod sam;
 pub mod sharing;
+pub mod shuffle;
 pub mod views;
 
 use self::views::Views;
@@ -137,6 +138,7 @@ pub const POLICIES: &[Registered] = &[
     sharing::REGISTERED,
     home::REGISTERED,
     auto::REGISTERED,
+    shuffle::REGISTERED,
 ];
 
 /// The built-in policy of this name.
