@@ -1,0 +1,89 @@
+//! A program worth managing: threads that compute and fault, one that chose its own mask, a child.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rondpoint_core::CpuSet;
+use rondpoint_linux::syscall::{affinity, process};
+
+/// Fresh memory of each round: above malloc's threshold, so that each round faults it in anew.
+const ROUND_BYTES: usize = 1 << 20;
+
+/// Runs until it is killed. `ready` then names its process and its child.
+pub(crate) fn main(ready: &Path) {
+    let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep runs");
+    let one: CpuSet = affinity::get(0).expect("a mask").iter().take(1).collect();
+    let bound = std::thread::spawn(move || {
+        affinity::set(0, &one).expect("a CPU of ours");
+        loop {
+            std::thread::park();
+        }
+    });
+    for _ in 0..2 {
+        std::thread::spawn(|| {
+            loop {
+                std::hint::black_box(vec![1_u8; ROUND_BYTES]);
+            }
+        });
+    }
+    let unfinished = ready.with_extension("new");
+    std::fs::write(&unfinished, format!("{} {}", std::process::id(), child.id())).expect("written");
+    std::fs::rename(unfinished, ready).expect("renamed");
+    let _ = child.wait();
+    bound.join().expect("it parks for ever");
+}
+
+/// That program, from outside; it is killed when this is dropped.
+pub(crate) struct Worker {
+    ready: PathBuf,
+}
+
+impl Worker {
+    pub(crate) fn named_in(ready: PathBuf) -> Self {
+        Self { ready }
+    }
+
+    /// Whether it runs with all its threads.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.exists()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let text = std::fs::read_to_string(&self.ready).unwrap_or_default();
+        text.split(' ').filter_map(|word| word.parse().ok()).collect()
+    }
+
+    /// The masks of all its threads and of its child's.
+    pub(crate) fn masks(&self) -> BTreeMap<u32, CpuSet> {
+        let threads = self.processes().into_iter().flat_map(|pid| {
+            let names = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+            names.filter_map(|name| name.ok()?.file_name().to_str()?.parse().ok())
+        });
+        threads.map(|tid: u32| (tid, affinity::get(tid as i32).expect("it runs"))).collect()
+    }
+
+    /// Waits until it has computed so long: it goes on without its manager.
+    pub(crate) fn goes_on(&self) -> bool {
+        let ticks = || {
+            let pid = self.processes()[0];
+            let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+            fields.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum::<u64>()
+        };
+        let (before, deadline) = (ticks(), Instant::now() + Duration::from_secs(20));
+        while ticks() == before && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        ticks() > before
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            let _ = process::kill(pid as i32, 9);
+        }
+    }
+}
