@@ -20,6 +20,8 @@ pub mod parse;
 pub mod perf;
 pub mod privileges;
 pub mod probe;
+pub mod replicas;
+pub mod room;
 pub mod root;
 #[cfg(test)]
 mod sleeper;

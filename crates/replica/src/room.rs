@@ -1,10 +1,8 @@
 //! Whether copies fit: the caller's budget, the free memory of each node, the cgroup's limit.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use rondpoint_linux::parse::meminfo;
-use rondpoint_linux::{LinuxError, Root, root};
+use rondpoint_linux::{Root, room};
 
 use crate::{NodeMap, Options, Refusal};
 
@@ -30,64 +28,16 @@ pub(crate) fn check(
         *by_node.entry(place.node).or_insert(0u64) += length;
     }
     for (node, needed) in by_node {
-        let free = node_room(root, node)?;
+        let room = room::of_node(root, node)?;
+        let free = room.free_bytes.saturating_sub(room.total_bytes / RESERVE);
         if needed > free {
             return Err(Refusal::NodeFull { node, needed, free });
         }
     }
-    match cgroup_room(root)? {
+    match room::of_cgroup(root)? {
         Some(free) if needed > free => Err(Refusal::CgroupFull { needed, free }),
         _ => Ok(()),
     }
-}
-
-/// What copies may take of a node: free memory and page cache without the reserve. A kernel without
-/// NUMA describes no node; its one node then has all that is available.
-fn node_room(root: &Root, node: u32) -> Result<u64, LinuxError> {
-    let path = root.in_sys(format!("devices/system/node/node{node}/meminfo"));
-    let Some(bytes) = root::read_optional(&path)? else {
-        let path = root.in_proc("meminfo");
-        let text = root::read_required(&path)?;
-        let text = String::from_utf8_lossy(&text);
-        let kib = |name: &str| number(text.lines().find_map(|line| line.strip_prefix(name))?);
-        let available = kib("MemAvailable:").unwrap_or(0).saturating_mul(1024);
-        let total = kib("MemTotal:").unwrap_or(0).saturating_mul(1024);
-        return Ok(available.saturating_sub(total / RESERVE));
-    };
-    let memory = meminfo::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
-    Ok(memory.room_bytes().saturating_sub(memory.total_bytes / RESERVE))
-}
-
-/// What the tightest memory limit of this process's cgroup (version 2) and those above it leaves;
-/// `None` without a limit. The cgroup's cold file pages give way.
-fn cgroup_room(root: &Root) -> Result<Option<u64>, LinuxError> {
-    let Some(bytes) = root::read_optional(&root.in_proc("self/cgroup"))? else { return Ok(None) };
-    let text = String::from_utf8_lossy(&bytes);
-    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
-        return Ok(None);
-    };
-    let mount = root.in_sys("fs/cgroup");
-    let mut tightest: Option<u64> = None;
-    for group in Path::new(path).ancestors() {
-        let read = |file: &str| -> Result<Option<String>, LinuxError> {
-            let bytes = root::read_optional(&mount.join(group).join(file))?;
-            Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
-        };
-        // `max` is no number: no limit.
-        let Some(limit) = read("memory.max")?.as_deref().and_then(number) else { continue };
-        let used = read("memory.current")?.as_deref().and_then(number).unwrap_or(0);
-        let statistics = read("memory.stat")?.unwrap_or_default();
-        let mut lines = statistics.lines();
-        let cold = lines.find_map(|line| number(line.strip_prefix("inactive_file ")?)).unwrap_or(0);
-        let left = limit.saturating_sub(used.saturating_sub(cold));
-        tightest = Some(tightest.map_or(left, |other| other.min(left)));
-    }
-    Ok(tightest)
-}
-
-/// The first word, where it is a number.
-fn number(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -177,15 +127,5 @@ mod tests {
             refusal(&root, 26, &Options::default()),
             "the cgroup's memory limit leaves 50 MiB and copies need 52 MiB"
         );
-    }
-
-    #[test]
-    fn a_kernel_without_numa_has_what_is_available() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::captured(directory.path());
-        fs::create_dir_all(&root.proc).unwrap();
-        let text = "MemTotal: 1048576 kB\nMemAvailable: 524288 kB\n";
-        fs::write(root.in_proc("meminfo"), text).unwrap();
-        assert_eq!(node_room(&root, 0).unwrap(), (512 - 64) * MIB);
     }
 }

@@ -8,6 +8,7 @@ mod host;
 mod moves;
 mod output;
 mod period;
+mod replicate;
 mod report;
 
 use std::ffi::OsString;
@@ -35,6 +36,7 @@ use self::account::Diary;
 use self::host::LiveHost;
 use self::moves::ThreadMoves;
 use self::output::Output;
+use self::replicate::Replication;
 use self::report::{Facts, Report};
 use crate::machine::Known;
 use crate::observe::Sensor;
@@ -115,6 +117,11 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     management: Management,
 
+    /// Give each process the copy of these read-only files that lies on its node; with --dry-run
+    /// say whether that would pay
+    #[arg(long, value_name = "PATH[,PATH]", value_delimiter = ',')]
+    replicate: Vec<PathBuf>,
+
     /// The program to run and its arguments
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
@@ -193,7 +200,10 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         verbose: false,
         quiet: false,
     };
-    conclude("record", start("rondpoint record", &RunArguments { management, command }))
+    conclude(
+        "record",
+        start("rondpoint record", &RunArguments { management, replicate: Vec::new(), command }),
+    )
 }
 
 /// `rondpoint run`.
@@ -305,7 +315,20 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
     let caller = session::caller()?;
     let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
-    let mut prepared = Session::prepare(&arguments.command, caller.as_ref(), machine, settings)?;
+    let replication = Replication::prepare(&replicate::Request {
+        paths: &arguments.replicate,
+        command: &arguments.command,
+        machine: &machine,
+        caller: caller.as_ref(),
+        dry_run: arguments.management.dry_run,
+    })?;
+    let mut prepared = Session::prepare(
+        &arguments.command,
+        caller.as_ref(),
+        replication.environment(),
+        machine,
+        settings,
+    )?;
     let ready = match get_ready(preparation, prepared.session()) {
         Ok(ready) => ready,
         Err(error) => {
@@ -323,6 +346,10 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
         }
     };
     let managed = manage(ready, &arguments.management, session)?;
+    let found = replication.finish();
+    if !arguments.management.quiet {
+        terminal::say(&found);
+    }
     let Some(end) = managed.end else { bail!("the program went on without us") };
     Ok(session::status(end))
 }

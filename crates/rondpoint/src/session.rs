@@ -170,12 +170,13 @@ impl Session {
     pub(crate) fn prepare(
         command: &[OsString],
         user: Option<&User>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
         machine: Discovered,
         settings: &Settings,
     ) -> Result<Prepared> {
         let (mask, arriving) = receive_signals()?;
-        let waiting = launch::prepare(command, std::env::vars_os(), &mask, user)
-            .context("starting the program")?;
+        let waiting =
+            launch::prepare(command, environment, &mask, user).context("starting the program")?;
         // After the fork: the program keeps the limits and the scheduling that it was given.
         raise_limit();
         give_way();

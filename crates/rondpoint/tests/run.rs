@@ -258,3 +258,26 @@ fn under_sudo_a_program_never_runs_as_root_by_mistake() {
     let found = run(&[("SUDO_UID", "1234567"), ("SUDO_GID", "1234567")]);
     assert_eq!(String::from_utf8_lossy(&found.stdout), "1234567\n", "{}", errors(&found));
 }
+
+#[test]
+fn a_file_that_cannot_be_replicated_is_named_and_the_program_does_not_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().display().to_string();
+    let found = output(&["run", "--replicate", &path, "--", "sh", "-c", "echo out"]);
+    assert_eq!((found.status.code(), &found.stdout[..]), (Some(125), &b""[..]));
+    let text = errors(&found);
+    assert!(text.contains("--replicate") && text.contains(&path), "{text}");
+}
+
+/// On one node there is nothing to gain; this test's own copy of the program has no library.
+#[test]
+fn without_copies_the_program_runs_and_the_report_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("data");
+    std::fs::write(&path, "data\n").expect("room for a file");
+    let path = path.to_str().expect("text");
+    let found = output(&["run", "--replicate", path, "--", "cat", path]);
+    assert_eq!((found.status.code(), &found.stdout[..]), (Some(0), &b"data\n"[..]));
+    let text = errors(&found);
+    assert!(text.contains("replicate: no copies: ") || text.contains("2 copies of"), "{text}");
+}

@@ -5,8 +5,10 @@ use super::{Complaint, SourceFile};
 /// Files and folders that may hold `unsafe`: system calls, QEMU's plugin interface, PID 1, the one
 /// module of the workloads that makes system calls, and of the replicas: memory that is mapped and
 /// handed out as slices (`mapping`, `source`), versions that threads share without a lock
-/// (`generations`), the C library's memory of each thread (`cpu`), and the C interface.
-const UNSAFE_ROOMS: [&str; 9] = [
+/// (`generations`), the C library's memory of each thread (`cpu`), and the C interface; and the
+/// functions of the C library that the preloaded library replaces.
+const UNSAFE_ROOMS: [&str; 10] = [
+    "crates/interpose/src/hooks.rs",
     "crates/linux/src/syscall",
     "crates/replica/src/c_interface",
     "crates/replica/src/cpu.rs",

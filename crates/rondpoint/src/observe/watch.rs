@@ -46,7 +46,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         return Watch { arguments, session, output, seen, notes }.finish().map(|_| 0);
     }
     let caller = session::caller()?;
-    let mut prepared = Session::prepare(&arguments.command, caller.as_ref(), machine, &settings)?;
+    let mut prepared = Session::prepare(
+        &arguments.command,
+        caller.as_ref(),
+        std::env::vars_os(),
+        machine,
+        &settings,
+    )?;
     let seen = match Seen::first(prepared.session(), arguments) {
         Ok(seen) => seen,
         Err(error) => {

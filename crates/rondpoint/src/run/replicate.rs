@@ -1,0 +1,210 @@
+//! `rondpoint run --replicate`: every process of the program reads the copy of a file that lies on
+//! its node.
+//!
+//! The copies are files in memory, filled by threads on each node. A preloaded library opens them
+//! in place of the original, and logs what it opened. Where that cannot work the program runs
+//! without copies, and the report says why.
+
+mod copies;
+mod outlook;
+mod program;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rondpoint_linux::replicas::{LIBRARY, TABLE_VARIABLE};
+use rondpoint_linux::syscall::process::User;
+use rondpoint_linux::topology::Discovered;
+
+use self::copies::{Copies, Mode, Original};
+use self::outlook::Outlook;
+
+/// What was done for `--replicate`, until the program has ended.
+pub(super) struct Replication {
+    copies: Option<Copies>,
+    originals: Vec<Original>,
+    /// What the library that is preloaded is called, where it is.
+    preload: Option<PathBuf>,
+    outlook: Option<Outlook>,
+    /// Why there are no copies, and what else there is to say.
+    notes: Vec<String>,
+}
+
+/// What a run offers.
+pub(super) struct Request<'a> {
+    pub(super) paths: &'a [PathBuf],
+    pub(super) command: &'a [OsString],
+    pub(super) machine: &'a Discovered,
+    pub(super) caller: Option<&'a User>,
+    pub(super) dry_run: bool,
+}
+
+impl Replication {
+    /// Makes the copies. Without paths there is nothing to do.
+    ///
+    /// # Errors
+    /// A path that is not a regular file with something in it.
+    pub(super) fn prepare(request: &Request<'_>) -> Result<Self> {
+        let originals = request.paths.iter().map(|path| Original::open(path));
+        let originals = originals.collect::<Result<Vec<_>>>().context("--replicate")?;
+        let mut replication =
+            Self { copies: None, originals, preload: None, outlook: None, notes: Vec::new() };
+        if !request.paths.is_empty() {
+            match replication.make(request) {
+                Ok(copies) => replication.copies = Some(copies),
+                Err(reason) => replication.notes.push(format!("no copies: {reason:#}")),
+            }
+        }
+        Ok(replication)
+    }
+
+    fn make(&mut self, request: &Request<'_>) -> Result<Copies> {
+        let places = copies::places(&request.machine.topology)?;
+        let preload = library()?;
+        program::may_preload(request.command)?;
+        let bytes = self.originals.iter().map(|original| original.length).sum();
+        let fits = copies::fit(&places, bytes);
+        let mode = if request.dry_run { Mode::Watch } else { Mode::Exchange };
+        if request.dry_run {
+            let fill_bytes_per_s = copies::measure(&places, &self.originals[0])?;
+            let caches = request.machine.caches.iter();
+            let cache_bytes = caches.map(|cache| cache.bytes).max().unwrap_or(0);
+            let refusal = fits.err().map(|refusal| refusal.to_string());
+            self.outlook = Some(Outlook { fill_bytes_per_s, cache_bytes, refusal });
+        } else {
+            fits?;
+        }
+        let copies = Copies::make(&places, &self.originals, mode, request.caller)?;
+        self.preload = Some(preload);
+        Ok(copies)
+    }
+
+    /// The program's environment: this one's, and what the library needs.
+    pub(super) fn environment(&self) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<_> = std::env::vars_os().collect();
+        if let (Some(copies), Some(preload)) = (&self.copies, &self.preload) {
+            let mut libraries = preload.clone().into_os_string();
+            if let Some((_, before)) = environment.iter().find(|(name, _)| name == "LD_PRELOAD") {
+                libraries.push(":");
+                libraries.push(before);
+            }
+            environment.retain(|(name, _)| name != "LD_PRELOAD" && name != TABLE_VARIABLE);
+            environment.push(("LD_PRELOAD".into(), libraries));
+            environment.push((TABLE_VARIABLE.into(), copies.table().into()));
+        }
+        environment
+    }
+
+    /// What is to be said once the program has ended. The copies are freed.
+    pub(super) fn finish(mut self) -> String {
+        let mut text = String::new();
+        for note in &self.notes {
+            let _ = writeln!(text, "replicate: {note}");
+        }
+        let Some(copies) = self.copies.take() else { return text };
+        let opened = Opened::read(&copies.log());
+        for (position, original) in self.originals.iter().enumerate() {
+            let opens = opened.by_file.get(&position);
+            let none = BTreeMap::new();
+            let by_node = opens.unwrap_or(&none);
+            let line = match &self.outlook {
+                Some(outlook) => outlook.say(original.length, copies.nodes(), by_node, &opened),
+                None => said(original.length, copies.nodes(), by_node),
+            };
+            let _ = writeln!(text, "replicate: {}: {line}", original.path.display());
+        }
+        if let Some(process) = opened.roaming.first() {
+            let others = match opened.roaming.len() {
+                1 => String::new(),
+                count => format!(" and {} others", count - 1),
+            };
+            let _ = writeln!(
+                text,
+                "replicate: process {process}{others} may run on several nodes: all its threads \
+                 read the copy of the node on which it opened the file. Bind each process to a \
+                 node, or give each thread its copy with the library rondpoint-replica"
+            );
+        }
+        text
+    }
+}
+
+/// One line about a file that has copies.
+fn said(length: u64, nodes: &[u32], by_node: &BTreeMap<u32, u64>) -> String {
+    let mib = length.div_ceil(1 << 20);
+    let copies = format!("{} copies of {mib} MiB", nodes.len());
+    if by_node.is_empty() {
+        return format!(
+            "{copies}; no process opened it. Programs that are linked statically or run with other \
+             privileges (setuid) load no library"
+        );
+    }
+    let counts: Vec<String> =
+        by_node.iter().map(|(node, opens)| format!("node {node}: {opens}")).collect();
+    format!("{copies}; opened on {}", counts.join(", "))
+}
+
+/// What the library logged.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Opened {
+    /// Opens by position of the file, then by node.
+    by_file: BTreeMap<usize, BTreeMap<u32, u64>>,
+    /// Processes that may run on several nodes, each once.
+    roaming: Vec<u32>,
+}
+
+impl Opened {
+    /// Lines that make no sense are left out: the program can write to the log.
+    fn read(log: &str) -> Self {
+        let mut opened = Self::default();
+        for line in log.lines() {
+            let numbers: Vec<u32> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+            let [process, file, node, may_leave] = numbers[..] else { continue };
+            *opened.by_file.entry(file as usize).or_default().entry(node).or_insert(0) += 1;
+            if may_leave == 1 && !opened.roaming.contains(&process) {
+                opened.roaming.push(process);
+            }
+        }
+        opened
+    }
+}
+
+/// The library, beside this program or where packages put it.
+fn library() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program's own path")?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(LIBRARY), folder.join("../lib/rondpoint").join(LIBRARY)];
+    let Some(found) = places.iter().find(|path| path.is_file()) else {
+        bail!("{LIBRARY} is neither in {} nor in ../lib/rondpoint", folder.display());
+    };
+    let found = found.canonicalize().with_context(|| found.display().to_string())?;
+    if found.to_string_lossy().contains([':', ' ']) {
+        bail!("{}: the dynamic linker takes no path with a colon or a space", found.display());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_counted_and_nonsense_left_out() {
+        let opened = Opened::read("7 0 1 0\n7 0 1 0\nx\n9 0 0 1\n9 1 0 1\n1 2\n");
+        let expected: BTreeMap<usize, BTreeMap<u32, u64>> =
+            [(0, [(0, 1), (1, 2)].into()), (1, [(0, 1)].into())].into();
+        assert_eq!((opened.by_file, opened.roaming), (expected, vec![9]));
+    }
+
+    #[test]
+    fn a_file_that_nothing_opened_is_said() {
+        assert_eq!(
+            said(5 << 20, &[0, 3], &[(3, 2), (0, 1)].into()),
+            "2 copies of 5 MiB; opened on node 0: 1, node 3: 2"
+        );
+        assert!(said(1, &[0, 1], &BTreeMap::new()).contains("no process opened it"));
+    }
+}

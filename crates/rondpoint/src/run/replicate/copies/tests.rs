@@ -1,0 +1,191 @@
+//! Copies on whatever machine this is: one node's memory, seen as two nodes by a synthetic machine.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use rondpoint_core::topology::synthetic;
+use tempfile::TempDir;
+
+use super::*;
+
+/// CPU 0 is node 0's and CPU 1 node 1's. Needs two CPUs.
+fn two_places() -> Vec<Place> {
+    places(&synthetic::parse("node:2 core:1").unwrap()).unwrap()
+}
+
+fn original(folder: &TempDir, bytes: usize) -> Original {
+    let path = folder.path().join("data");
+    let data: Vec<u8> = (0..bytes).map(|number| (number % 253) as u8).collect();
+    fs::write(&path, data).unwrap();
+    Original::open(&path).unwrap()
+}
+
+#[test]
+fn a_machine_of_one_node_gets_no_copies() {
+    let error = places(&synthetic::parse("core:2").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("one memory node"), "{error}");
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, words) in [
+        (folder.path().join("absent"), "No such file"),
+        (folder.path().to_owned(), "expected a regular file"),
+    ] {
+        let error = format!("{:#}", Original::open(&path).unwrap_err());
+        assert!(error.contains(words), "{error}");
+    }
+    fs::write(folder.path().join("empty"), "").unwrap();
+    assert!(Original::open(&folder.path().join("empty")).is_err());
+}
+
+#[test]
+fn each_node_s_copy_has_the_bytes_and_goes_with_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    // Two parts, the second of which is cut.
+    let original = original(&folder, CHUNK + 4_321);
+    let copies = Copies::make(&two_places(), &[original], Mode::Exchange, None).unwrap();
+    let text = fs::read_to_string(copies.table()).unwrap();
+    let table = Table::parse(&text).expect("a table of ours");
+    assert_eq!(table.files.len(), 1);
+    let expected = fs::read(folder.path().join("data")).unwrap();
+    for copy in &table.files[0].copies {
+        assert!(fs::read(&copy.path).unwrap() == expected, "{}", copy.path.display());
+        assert_eq!(copy.path.metadata().unwrap().mode() & 0o222, 0);
+    }
+    assert_eq!(table.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [0, 1]);
+    let place = copies.folder.clone();
+    drop(copies);
+    assert!(!place.exists());
+}
+
+#[test]
+fn a_private_file_s_copies_are_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = original(&folder, 10);
+    original.file.set_permissions(Permissions::from_mode(0o640)).unwrap();
+    let copies = Copies::make(&two_places(), &[original], Mode::Exchange, None).unwrap();
+    let table = Table::parse(&fs::read_to_string(copies.table()).unwrap()).unwrap();
+    let mode = table.files[0].copies[0].path.metadata().unwrap().mode();
+    assert_eq!(mode & 0o777, 0o400);
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_and_a_living_one_s_stays() {
+    let parent = tempfile::tempdir().unwrap();
+    let living = Copies::in_new_folder(parent.path(), vec![]).unwrap();
+    let dead = parent.path().join(format!("{PREFIX}1-0"));
+    fs::create_dir(&dead).unwrap();
+    File::create(dead.join("lock")).unwrap().write_all(b"x").unwrap();
+    let other = parent.path().join("somebody-else-s");
+    fs::create_dir(&other).unwrap();
+    remove_left_over(parent.path());
+    assert_eq!((living.folder.exists(), dead.exists(), other.exists()), (true, false, true));
+}
+
+/// The library as cargo built it for these tests, in the folder of this test's own program.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().join(table::LIBRARY)
+}
+
+/// Runs a shell on one CPU, with the library preloaded.
+fn shell_on(cpu: usize, copies: &Copies, script: &str) -> String {
+    let mut shell = Command::new("sh");
+    shell.env("LD_PRELOAD", library()).env(table::TABLE_VARIABLE, copies.table());
+    shell.args(["-c", script]);
+    // A child inherits its parent thread's CPUs.
+    let output = thread::spawn(move || {
+        affinity::set(0, &std::iter::once(cpu).collect()).unwrap();
+        shell.output().unwrap()
+    });
+    let output = output.join().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{script}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn processes_read_the_copy_of_their_node_and_write_to_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = original(&folder, 50_000);
+    let path = data.path.display().to_string();
+    let copies = Copies::make(&two_places(), &[data], Mode::Exchange, None).unwrap();
+    let shown = format!("exec 5<{path}; readlink /proc/$$/fd/5; cat {path} | cksum");
+    let original_sum = shell_on(0, &copies, &format!("exec 5<>{path}; cksum <&5"));
+    for (cpu, name) in [(0, "0-0"), (1, "0-1")] {
+        let copy = copies.folder.join(name).display().to_string();
+        assert_eq!(shell_on(cpu, &copies, &shown), format!("{copy}\n{original_sum}"));
+    }
+    // Written to: not replaced, and no longer what was copied.
+    assert_eq!(
+        shell_on(1, &copies, &format!("echo more >>{path}; exec 5<{path}; readlink /proc/$$/fd/5")),
+        format!("{path}\n")
+    );
+    let log = copies.log();
+    let nodes: Vec<&str> =
+        log.lines().filter_map(|line| line.split_once(' ')).map(|l| l.1).collect();
+    assert!(nodes.contains(&"0 0 0") && nodes.contains(&"0 1 0"), "{log}");
+    assert!(nodes.iter().all(|line| ["0 0 0", "0 1 0"].contains(line)), "{log}");
+}
+
+#[test]
+fn streams_and_descriptors_of_other_processes_lead_to_the_copy_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = original(&folder, 50_000);
+    let path = data.path.display().to_string();
+    let copies = Copies::make(&two_places(), &[data], Mode::Exchange, None).unwrap();
+    // cksum reads by fopen.
+    shell_on(1, &copies, &format!("cksum {path}"));
+    assert!(copies.log().ends_with(" 0 1 0\n"), "{}", copies.log());
+    // A descriptor that was opened without the library, and one of the other node's copy.
+    let map = folder.path().join("map.py");
+    let code = "import mmap\nm = mmap.mmap(5, 0, prot=mmap.PROT_READ)\n\
+        maps = [line.split() for line in open('/proc/self/maps') if 'replicas' in line]\n\
+        print(maps[0][5], m[49999])\n";
+    fs::write(&map, code).unwrap();
+    let expected = format!("{} {}\n", copies.folder.join("0-1").display(), 49_999 % 253);
+    for opened_with in ["LD_PRELOAD=", "x="] {
+        let script = format!(
+            "P=$LD_PRELOAD {opened_with} exec env sh -c \
+             'exec 5<{path}; LD_PRELOAD=$P exec taskset -c 1 python3 {}'",
+            map.display()
+        );
+        assert_eq!(shell_on(0, &copies, &script), expected);
+    }
+}
+
+#[test]
+fn watching_logs_and_exchanges_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = original(&folder, 100);
+    let path = data.path.display().to_string();
+    let copies = Copies::make(&two_places(), &[data], Mode::Watch, None).unwrap();
+    let script = format!("exec 5<{path}; readlink /proc/$$/fd/5");
+    assert_eq!(shell_on(1, &copies, &script), format!("{path}\n"));
+    assert!(copies.log().ends_with(" 0 1 0\n"), "{}", copies.log());
+}
+
+#[test]
+fn copies_that_have_gone_leave_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = original(&folder, 100);
+    let path = data.path.display().to_string();
+    let copies = Copies::make(&two_places(), &[data], Mode::Exchange, None).unwrap();
+    fs::remove_file(copies.folder.join("0-0")).unwrap();
+    // Not what was copied, though its name is.
+    fs::remove_file(copies.folder.join("0-1")).unwrap();
+    fs::write(copies.folder.join("0-1"), "other").unwrap();
+    for cpu in [0, 1] {
+        let script = format!("exec 5<{path}; readlink /proc/$$/fd/5");
+        assert_eq!(shell_on(cpu, &copies, &script), format!("{path}\n"));
+    }
+}
+
+#[test]
+fn copying_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let speed = measure(&two_places(), &original(&folder, 1 << 20)).unwrap();
+    assert!(speed > 1e6 && speed.is_finite(), "{speed} bytes per second");
+}

@@ -1,0 +1,93 @@
+//! `--dry-run`: whether copies would pay, from what the program opened and what copies cost.
+
+use std::collections::BTreeMap;
+
+use super::Opened;
+
+/// What is known before the program runs.
+#[derive(Debug)]
+pub(super) struct Outlook {
+    /// Speed of filling all copies together.
+    pub(super) fill_bytes_per_s: f64,
+    /// Last-level cache, bytes; 0 where unknown.
+    pub(super) cache_bytes: u64,
+    /// Why the copies do not fit.
+    pub(super) refusal: Option<String>,
+}
+
+impl Outlook {
+    /// One line about a file of `length` bytes.
+    pub(super) fn say(
+        &self,
+        length: u64,
+        nodes: &[u32],
+        by_node: &BTreeMap<u32, u64>,
+        opened: &Opened,
+    ) -> String {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let count = nodes.len();
+        let price = format!(
+            "{count} copies would take {} MiB and {:.1} s to make",
+            mib(length) * count as u64,
+            length as f64 * count as f64 / self.fill_bytes_per_s
+        );
+        let verdict = match by_node.iter().next() {
+            None => "no process opened it by a function that can be replaced".to_owned(),
+            _ if self.refusal.is_some() => {
+                format!("copies do not fit: {}", self.refusal.as_deref().unwrap_or_default())
+            }
+            _ if length <= self.cache_bytes => format!(
+                "it fits the last-level cache ({} MiB), so copies would change little",
+                mib(self.cache_bytes)
+            ),
+            Some((node, _)) if by_node.len() == 1 && opened.roaming.is_empty() => format!(
+                "only processes on node {node} opened it: one copy there is enough \
+                 (numactl --membind={node})"
+            ),
+            _ if by_node.len() == 1 => "processes that may run on several nodes opened it: bind \
+                 them to one node, or give each thread its copy with the library rondpoint-replica"
+                .to_owned(),
+            _ => format!(
+                "processes on {} nodes opened it: copies would make their reads of it local. \
+                 Where all of them fit one node, binding them there does the same without copies",
+                by_node.len()
+            ),
+        };
+        format!(
+            "{price}; {verdict}. Not measured: how long the program waits for this file's memory"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn check(length: u64, by_node: &[(u32, u64)], roaming: &[u32], refusal: bool, words: &str) {
+        let refusal = refusal.then(|| "node 1 has 1 MiB".to_owned());
+        let outlook =
+            Outlook { fill_bytes_per_s: 100.0 * MIB as f64, cache_bytes: 32 * MIB, refusal };
+        let opened = Opened { roaming: roaming.to_vec(), ..Opened::default() };
+        let by_node = by_node.iter().copied().collect();
+        let line = outlook.say(length, &[0, 1], &by_node, &opened);
+        assert!(line.contains(words), "{line}");
+    }
+
+    #[test]
+    fn the_price_is_memory_and_time() {
+        check(500 * MIB, &[(0, 1)], &[], false, "2 copies would take 1000 MiB and 10.0 s");
+    }
+
+    #[test]
+    fn each_case_has_its_advice() {
+        let big = 500 * MIB;
+        check(big, &[], &[], false, "no process opened it");
+        check(big, &[(0, 1), (1, 1)], &[], true, "do not fit: node 1 has 1 MiB");
+        check(20 * MIB, &[(0, 1), (1, 1)], &[], false, "fits the last-level cache (32 MiB)");
+        check(big, &[(1, 3)], &[], false, "numactl --membind=1");
+        check(big, &[(1, 3)], &[7], false, "the library rondpoint-replica");
+        check(big, &[(0, 1), (1, 1)], &[], false, "processes on 2 nodes");
+    }
+}
