@@ -10,6 +10,7 @@ mod output;
 mod period;
 mod replicate;
 mod report;
+mod witnesses;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,10 +19,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use rondpoint_core::Pid;
-use rondpoint_core::controller::{Controller, Input, Step};
+use rondpoint_core::controller::Controller;
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::host::{Witness, run as run_loop};
-use rondpoint_core::plan::Outcome;
+use rondpoint_core::host::run as run_loop;
 use rondpoint_linux::claim::Claim;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::sampler::Kind;
@@ -38,6 +38,7 @@ use self::moves::ThreadMoves;
 use self::output::Output;
 use self::replicate::Replication;
 use self::report::{Facts, Report};
+use self::witnesses::Witnesses;
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
@@ -476,30 +477,6 @@ fn write_report(mut file: Output, summary: &Report) -> Result<()> {
 fn balanced(session: &Session) -> u64 {
     let counters = session.observer.kernel_statistics().unwrap_or_default();
     counters.get("numa_pages_migrated").copied().unwrap_or(0)
-}
-
-/// All witnesses of the loop.
-struct Witnesses {
-    diary: Diary,
-    moves: ThreadMoves,
-    recorder: Option<Recorder<Output>>,
-}
-
-impl Witness for Witnesses {
-    fn input(&mut self, input: &Input) {
-        self.diary.input(input);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.input(input);
-        }
-    }
-
-    fn step(&mut self, step: &Step, outcomes: &[Outcome]) {
-        self.diary.step(step, outcomes);
-        self.moves.step(step, outcomes);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.step(step, outcomes);
-        }
-    }
 }
 
 #[cfg(test)]
