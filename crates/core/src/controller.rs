@@ -9,6 +9,7 @@ mod slot;
 use self::kept::Kept;
 use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
+use crate::cost::predicted;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
 use crate::limits::TRIAL_WINDOW;
@@ -354,7 +355,9 @@ impl Controller {
         self.plans += 1;
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);
-        self.trials.begin(&plan);
+        let acts = plan.acts();
+        let predicted = acts.then(|| predicted(window, &self.topology, &plan.steps));
+        self.trials.begin(&plan, &predicted.unwrap_or_default());
         self.note_sampling(&plan);
         // What was refused is for reports only.
         self.last_plan = Plan {

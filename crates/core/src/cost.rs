@@ -10,6 +10,10 @@
 //! A price is an interval. An action is worth its price where the lower bound of what it wins is
 //! above what it costs.
 
+mod predict;
+mod queue;
+
+pub use self::predict::predicted;
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 

@@ -43,6 +43,18 @@ pub struct Judged {
     pub verdict: Verdict,
     /// Before and after.
     pub comparison: Comparison,
+    /// Relative change of speed that the cost model predicted, 0.1 = 10 % faster; `None` where it
+    /// prices what was done in no way.
+    pub predicted: Option<f64>,
+}
+
+impl Judged {
+    /// What the prediction is compared with: the program's own count of work, or instructions where
+    /// it tells none.
+    #[must_use]
+    pub fn speed(&self) -> Option<Change> {
+        self.comparison.progress.or(self.comparison.instructions)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +69,8 @@ struct Trial {
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
+    /// What all of its plans together were predicted to bring.
+    predicted: Option<f64>,
     /// Since when windows are left out because its policy is still under way.
     waiting_since: Option<Nanos>,
 }
@@ -115,8 +129,9 @@ impl Trials {
         judged
     }
 
-    /// An admitted plan opens trials or joins those that run.
-    pub fn begin(&mut self, plan: &Plan) {
+    /// An admitted plan opens trials or joins those that run; `predicted` is what it is to bring to
+    /// each process.
+    pub fn begin(&mut self, plan: &Plan, predicted: &BTreeMap<Pid, f64>) {
         let together = Together::of(plan);
         for step in &plan.steps {
             if matches!(step.reason, Reason::Undo(_))
@@ -136,10 +151,16 @@ impl Trials {
                 before: last_phase(core::mem::take(history)),
                 after: Vec::new(),
                 quiet: 0,
+                predicted: Some(0.0),
                 waiting_since: None,
             });
             if trial.plans.last() != Some(&plan.number) {
                 trial.plans.push(plan.number);
+                let more = predicted.get(&pid);
+                trial.predicted = trial
+                    .predicted
+                    .zip(more)
+                    .map(|(so_far, more)| (1.0 + so_far) * (1.0 + more) - 1.0);
             }
             let kind = step.action.kind();
             if kind == Kind::Affinity {
@@ -269,6 +290,7 @@ impl Trial {
             kinds: self.kinds.iter().copied().collect(),
             verdict: comparison.verdict(moved_threads),
             comparison,
+            predicted: self.predicted,
         }
     }
 

@@ -2,11 +2,12 @@
 
 mod world;
 
-use rondpoint_core::controller::{Controller, Settings};
+use rondpoint_core::controller::{Controller, Settings, Step};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::host::run;
+use rondpoint_core::host::{Witness, run};
 use rondpoint_core::policy::by_name;
-use rondpoint_core::{Action, Nanos, Plan};
+use rondpoint_core::trial::Judged;
+use rondpoint_core::{Action, Nanos, Outcome, Plan};
 use world::{Phase, World};
 
 /// All threads on memory that one of them touched, most of the time waiting for it.
@@ -20,12 +21,26 @@ impl Phase {
     }
 }
 
-fn manage(mut world: World) -> World {
+/// Keeps the verdicts.
+struct Verdicts(Vec<Judged>);
+
+impl Witness for Verdicts {
+    fn step(&mut self, step: &Step, _: &[Outcome]) {
+        self.0.extend(step.judged.iter().cloned());
+    }
+}
+
+fn manage(world: World) -> World {
+    watched(world).0
+}
+
+fn watched(mut world: World) -> (World, Vec<Judged>) {
     let policy = (by_name("auto").expect("built in").make)(None).expect("the default");
     let settings = Settings { seed: 3, guard: GuardSettings::acting() };
     let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
-    match run(&mut world, &mut controller, &mut ()) {
-        Ok(()) => world,
+    let mut verdicts = Verdicts(Vec::new());
+    match run(&mut world, &mut controller, &mut verdicts) {
+        Ok(()) => (world, verdicts.0),
     }
 }
 /// When pages first moved after this time.
@@ -98,4 +113,21 @@ fn a_program_that_goes_back_and_forth_is_let_be_in_the_end() {
     let phases: Vec<Phase> = (0..60).map(phase).collect();
     let world = manage(World::new(4_000, &phases, true));
     assert!(world.looks < 200, "{} looks in 30 s", world.looks);
+}
+
+/// The queues of this world are not those of the cost model, and yet what is predicted to win more
+/// wins more.
+#[test]
+fn what_is_predicted_to_win_more_wins_more() {
+    let mut found = Vec::new();
+    for (work, private) in [(60.0, true), (60.0, false), (300.0, true), (300.0, false)] {
+        let jam = Phase { work, private, ..PARALLEL };
+        let (_, judged) = watched(World::new(4_000, &[jam.until(4_000)], true));
+        let both = |one: &Judged| Some((one.predicted?, one.speed()?.change));
+        found.extend(judged.iter().filter_map(both));
+    }
+    assert_eq!(found.len(), 4, "{found:?}");
+    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    assert!(found[0].0 > 0.05, "{found:?}");
+    assert!(found.windows(2).all(|pair| pair[0].1 < pair[1].1), "{found:?}");
 }

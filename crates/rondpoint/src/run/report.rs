@@ -105,6 +105,11 @@ struct TrialLine {
     /// What was compared.
     measures: Vec<&'static str>,
     plans: Vec<u64>,
+    /// Relative change of speed that the cost model predicted; `None` where it prices nothing of
+    /// what was done.
+    predicted: Option<f64>,
+    /// Relative change of speed that was measured.
+    measured: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -242,6 +247,8 @@ fn trial(at_s: f64, judged: &Judged) -> TrialLine {
         noise: judged.comparison.combined.map(|combined| combined.noise),
         measures: measures(&judged.comparison),
         plans: judged.plans.clone(),
+        predicted: judged.predicted,
+        measured: judged.speed().map(|speed| speed.change),
     }
 }
 

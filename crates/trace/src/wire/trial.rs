@@ -18,6 +18,8 @@ pub(crate) struct Judged {
     kinds: Vec<Kind>,
     pub(crate) verdict: Verdict,
     comparison: Comparison,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    predicted: Option<Float>,
 }
 
 /// What was done.
@@ -86,6 +88,7 @@ impl From<&trial::Judged> for Judged {
             kinds: judged.kinds.iter().copied().map(Into::into).collect(),
             verdict: judged.verdict.into(),
             comparison: (&judged.comparison).into(),
+            predicted: judged.predicted.map(Float),
         }
     }
 }

@@ -358,6 +358,7 @@ fn judged() -> Vec<Judged> {
         kinds: kinds.to_vec(),
         verdict,
         comparison,
+        predicted: None, // came later than this version of the format
     };
     let kinds = [Kind::Pages(Mechanism::Interleaving), Kind::Replication, Kind::Affinity];
     vec![

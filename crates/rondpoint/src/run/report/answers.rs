@@ -373,6 +373,8 @@ mod tests {
                 noise: Some(0.02),
                 measures: vec!["latency"],
                 plans: vec![1],
+                predicted: None,
+                measured: None,
             };
             self.trials = verdicts.iter().map(trial).collect();
             self

@@ -156,7 +156,15 @@ impl TrialLine {
             Verdict::Traded => "worse, but those moved with it gained more: kept",
             Verdict::Returned => "one that it changed places with goes back: undone with it",
         };
-        format!("check window: {verdict}{change}")
+        let predicted = match self.predicted.zip(self.measured) {
+            Some((predicted, measured)) => format!(
+                "; speed predicted {:+.0} %, measured {:+.0} %",
+                100.0 * predicted,
+                100.0 * measured
+            ),
+            None => String::new(),
+        };
+        format!("check window: {verdict}{change}{predicted}")
     }
 }
 

@@ -88,14 +88,16 @@ fn judged() -> impl Strategy<Value = Judged> {
         Verdict::Returned,
     ];
     let verdict = select(verdicts.to_vec());
-    (any::<u32>(), vec(any::<u64>(), 0..3), vec(kind, 0..3), verdict, comparison).prop_map(
-        |(pid, plans, kinds, verdict, comparison)| Judged {
+    let compared = (verdict, comparison, option::of(float()));
+    (any::<u32>(), vec(any::<u64>(), 0..3), vec(kind, 0..3), compared).prop_map(
+        |(pid, plans, kinds, (verdict, comparison, predicted))| Judged {
             pid: Pid(pid),
             policy: "sam",
             plans,
             kinds,
             verdict,
             comparison,
+            predicted,
         },
     )
 }
