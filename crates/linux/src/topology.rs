@@ -66,7 +66,7 @@ pub struct Firmware {
 /// Reads the machine beneath `root`.
 ///
 /// # Errors
-/// The lists of CPUs and nodes, a node's memory or distances are malformed, the list of online CPUs
+/// The lists of CPUs and nodes, or a node's memory are malformed, the list of online CPUs
 /// is missing, or no machine can be as described. Other files are passed over with a note.
 pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
     let mut reader = Reader::new(root);

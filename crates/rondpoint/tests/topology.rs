@@ -30,7 +30,7 @@ fn two_sockets() -> tempfile::TempDir {
     };
     put(
         "proc/cpuinfo",
-        "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nmodel name : EPYC\ncpu MHz : 2400.0",
+        "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nmodel name : EPYC\ncpu MHz : 2400.0\nflags : fpu tsc",
     );
     put("sys/devices/system/cpu/online", "0-7");
     put("sys/devices/system/cpu/isolated", "7");
@@ -160,8 +160,8 @@ fn a_tree_that_is_no_machine_is_refused_with_the_file() {
     let unwritable = ["--write-machine", "/no/such/place/x"];
     refuse(topology(two_sockets().path(), &unwritable), "writing /no/such/place/x: No such file");
     let machine = two_sockets();
-    fs::write(machine.path().join("sys/devices/system/node/node1/distance"), "ten\n").unwrap();
-    refuse(topology(machine.path(), &[]), "node1/distance: line 1: expected decimal numbers");
+    fs::write(machine.path().join("sys/devices/system/node/node1/meminfo"), "ten\n").unwrap();
+    refuse(topology(machine.path(), &[]), "node1/meminfo: line 1: expected Node N MemTotal");
     refuse(rondpoint(&["topology", "--json", "--write-machine", "-"]), "cannot be used with");
 }
 

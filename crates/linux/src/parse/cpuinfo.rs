@@ -19,8 +19,9 @@ pub struct CpuIdentity {
     pub name: String,
     /// `cpu MHz`, kHz, where it is told.
     pub clock_khz: Option<u64>,
-    /// The CPU counts its cycles (`aperfmperf`), so `cpu MHz` is the clock of the last moments.
-    pub clock_is_measured: bool,
+    /// `cpu MHz` is the clock that Linux found at boot: the CPU's `flags` are told, and it does not
+    /// count its cycles (`aperfmperf`).
+    pub clock_is_of_boot: bool,
 }
 
 impl CpuIdentity {
@@ -80,7 +81,7 @@ impl Scan {
             // `cpu` is what POWER calls it.
             b"model name" | b"cpu" if found.name.is_empty() => found.name = text(),
             b"cpu MHz" => found.clock_khz = found.clock_khz.or_else(|| khz(value)),
-            b"flags" => found.clock_is_measured |= words(value).any(|word| word == b"aperfmperf"),
+            b"flags" => found.clock_is_of_boot = !words(value).any(|word| word == b"aperfmperf"),
             _ => {}
         }
         false
@@ -145,7 +146,7 @@ mod tests {
         let found = parse(text).unwrap();
         assert_eq!((found.name.as_str(), found.vendor.as_str()), ("CPU \u{fffd} X", "A\u{fffd}"));
         assert_eq!((found.clock_khz, found.model), (None, None));
-        assert!(found.clock_is_measured);
+        assert!(!found.clock_is_of_boot && parse(b"flags : fpu\n").unwrap().clock_is_of_boot);
     }
 
     #[test]

@@ -12,13 +12,17 @@ const PLAUSIBLE_KHZ: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
 /// Cycles per second; `None` with a note where only a changing clock is told.
 pub(super) fn nominal_hz(reader: &mut Reader<'_>, cpu: u32, identity: &CpuIdentity) -> Option<f64> {
     let folder = format!("devices/system/cpu/cpu{cpu}");
-    let khz = of_driver(reader, &folder).or(identity.clock_of_name_khz().filter(is_plausible));
-    let khz = khz.or_else(|| of_table(reader, &folder));
+    // A CPU's `cpufreq` is a link, which copies of sysfs may lack.
+    let policy = format!("devices/system/cpu/cpufreq/policy{cpu}");
+    let own = format!("{folder}/cpufreq");
+    let governor = if reader.root.in_sys(&own).exists() { own } else { policy };
+    let khz = of_driver(reader, &folder, &governor)
+        .or(identity.clock_of_name_khz().filter(is_plausible))
+        .or_else(|| of_table(reader, &governor));
     let now = identity.clock_khz.filter(is_plausible);
     // Without a governor and counters of cycles, Linux prints the clock that it found at boot
     // (`show_cpuinfo`, arch/x86/kernel/cpu/proc.c).
-    let is_steady =
-        !reader.root.in_sys(format!("{folder}/cpufreq")).exists() && !identity.clock_is_measured;
+    let is_steady = !reader.root.in_sys(&governor).exists() && identity.clock_is_of_boot;
     let khz = khz.or(now.filter(|_| is_steady));
     if let (None, Some(now)) = (khz, now) {
         reader.notes.push(Note::NoNominalClock { mhz: now / 1000 });
@@ -31,20 +35,20 @@ fn is_plausible(khz: &u64) -> bool {
 }
 
 /// `base_frequency` of intel_pstate, `nominal_freq` of ACPI CPPC, `cpuinfo_nominal_freq` of POWER.
-fn of_driver(reader: &mut Reader<'_>, folder: &str) -> Option<u64> {
-    const FILES: [(&str, u64); 3] = [
-        ("cpufreq/base_frequency", 1),
-        ("acpi_cppc/nominal_freq", 1000),
-        ("cpufreq/cpuinfo_nominal_freq", 1),
+fn of_driver(reader: &mut Reader<'_>, folder: &str, governor: &str) -> Option<u64> {
+    let files = [
+        (format!("{governor}/base_frequency"), 1),
+        (format!("{folder}/acpi_cppc/nominal_freq"), 1000),
+        (format!("{governor}/cpuinfo_nominal_freq"), 1),
     ];
-    FILES.iter().find_map(|(file, to_khz)| {
-        let number = reader.told(&format!("{folder}/{file}"), fields::single_number)?;
+    files.iter().find_map(|(file, to_khz)| {
+        let number = reader.told(file, fields::single_number)?;
         Some(number.saturating_mul(*to_khz)).filter(is_plausible)
     })
 }
 
 /// The fastest of the clocks without boost that acpi-cpufreq and cpufreq-dt list.
-fn of_table(reader: &mut Reader<'_>, folder: &str) -> Option<u64> {
-    let file = format!("{folder}/cpufreq/scaling_available_frequencies");
+fn of_table(reader: &mut Reader<'_>, governor: &str) -> Option<u64> {
+    let file = format!("{governor}/scaling_available_frequencies");
     reader.told(&file, fields::number_row)?.into_iter().filter(is_plausible).max()
 }

@@ -30,7 +30,7 @@ pub(super) fn read(
     let mut told: Vec<Vec<Option<u64>>> = Vec::new();
     for node in found {
         let path = format!("devices/system/node/node{}/distance", node.kernel_id);
-        let row = reader.parsed(&path, fields::number_row)?;
+        let row = reader.told(&path, fields::number_row);
         let row = row.and_then(|row| by_node(&row, &orders, node.kernel_id, found));
         if row.is_none() {
             missing.push(node.kernel_id);
@@ -38,7 +38,10 @@ pub(super) fn read(
         told.push(row.unwrap_or_else(|| vec![None; count]));
     }
     let valid = |a: usize, b: usize| {
-        let distance = told[a][b].filter(|distance| (LOCAL.into()..=LARGEST).contains(distance));
+        // A node that is not 10 from itself has a broken row.
+        let row = &told[a];
+        let told = row[b].filter(|_| row[a] == Some(LOCAL.into()));
+        let distance = told.filter(|distance| (LOCAL.into()..=LARGEST).contains(distance));
         distance.and_then(|distance| u32::try_from(distance).ok())
     };
     for (a, node) in found.iter().enumerate().filter(|(a, _)| told[*a].iter().any(Option::is_some))
@@ -72,7 +75,8 @@ fn column_orders(reader: &mut Reader<'_>) -> Result<Vec<Vec<u32>>, LinuxError> {
 }
 
 /// A row in the order of the nodes that were found; `None` where no order fits. Any order but the
-/// kernel's own is believed only where the node's distance to itself is right.
+/// kernel's own is believed only where the node's distance to itself is right. The last order tried
+/// is a column for each number.
 fn by_node(
     row: &[u64],
     orders: &[Vec<u32>],
@@ -87,6 +91,7 @@ fn by_node(
         let is_local = column(order, own) == Some(LOCAL.into());
         order.len() == row.len() && (*index == 0 || is_local)
     };
-    let (_, order) = orders.iter().enumerate().find(fits)?;
+    let numbers: Vec<u32> = (0u32..).take(row.len()).collect();
+    let (_, order) = orders.iter().chain([&numbers]).enumerate().find(fits)?;
     Some(found.iter().map(|node| column(order, node.kernel_id)).collect())
 }

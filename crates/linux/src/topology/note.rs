@@ -104,54 +104,62 @@ impl fmt::Display for Note {
             list if list.is_empty() => "none".to_string(),
             list => list,
         };
+        let named = |kind: &str, numbers: &[u32]| match numbers {
+            [one] => format!("{kind} {one}"),
+            several => format!("{kind}s {}", list(several)),
+        };
+        let (cpus_named, nodes_named) = (|cpus| named("CPU", cpus), |nodes| named("node", nodes));
         match self {
             Self::OnlineDiffers { listed, counted } => write!(
                 f,
-                "the list of online CPUs has {}, nodes and CPU folders show {} (a container?). \
+                "the list of online CPUs is {}, nodes and CPU folders show {} (a container?). \
                  Rondpoint counts {1}.",
                 list(listed),
                 list(counted)
             ),
-            Self::InSeveralNodes { cpus, have_links } => write!(
-                f,
-                "several nodes list CPUs {}. Each counts on the {}.",
-                list(cpus),
-                if *have_links { "node that its own folder names" } else { "lowest of them" }
-            ),
+            Self::InSeveralNodes { cpus, have_links } => {
+                let rule = match have_links {
+                    true => "The node that a CPU's own folder names counts.",
+                    false => "The lowest of these nodes counts.",
+                };
+                write!(f, "several nodes list {}. {rule}", cpus_named(cpus))
+            }
             Self::LinkDiffers { cpus } => write!(
                 f,
-                "CPUs {}: the folder names another node than the node's list. The folder counts.",
-                list(cpus)
+                "{}: the folder names another node than the node's list. The folder counts.",
+                cpus_named(cpus)
             ),
             Self::OfNoNode { cpus, node } => {
-                write!(f, "no online node lists CPUs {}. They count on node {node}.", list(cpus))
+                write!(f, "no online node lists {}. Node {node} is assumed.", cpus_named(cpus))
             }
             Self::NodesDiffer { listed, counted } => write!(
                 f,
-                "none of the online nodes {} has a folder. Rondpoint counts nodes {}.",
+                "the list of online nodes is {}, and none of them has a folder. Rondpoint counts {}.",
                 list(listed),
-                list(counted)
+                nodes_named(counted)
             ),
             Self::MemoryOfMachine => {
                 write!(f, "no node tells its memory. All of the machine's counts.")
             }
             Self::DistanceRows { nodes } => write!(
                 f,
-                "nodes {} have no usable distances. The opposite direction counts, else 20.",
-                list(nodes)
+                "{}: no usable distances. The opposite direction counts, else 20.",
+                nodes_named(nodes)
             ),
             Self::DistanceValues { nodes } => write!(
                 f,
-                "distances of nodes {} break ACPI's rules. A node is 10 from itself. Elsewhere the \
-                 opposite direction counts, else 20.",
-                list(nodes)
+                "{}: distances break ACPI's rules. A node is 10 from itself. Elsewhere the opposite \
+                 direction counts, else 20.",
+                nodes_named(nodes)
             ),
             Self::NoPackage { cpus } => {
-                write!(f, "CPUs {} do not tell their package. They count as one.", list(cpus))
+                write!(f, "no package is told for {}. One package is assumed.", cpus_named(cpus))
             }
-            Self::NotOfOwnCore { cpus } => {
-                write!(f, "CPUs {} are not in their own core's list. Each is a core.", list(cpus))
-            }
+            Self::NotOfOwnCore { cpus } => write!(
+                f,
+                "{}: missing from the list of the own core. A core for each CPU is assumed.",
+                cpus_named(cpus)
+            ),
             Self::NoNominalClock { mhz } => {
                 write!(f, "the nominal clock is unknown. {mhz} MHz is the clock of one moment.")
             }
