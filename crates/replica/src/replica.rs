@@ -283,6 +283,23 @@ mod tests {
         assert_eq!(replica.nearest(), data);
     }
 
+    /// The policy is refused, so threads on the place's CPUs touch the copy first. It comes to lie
+    /// on their node, which the place does not name.
+    #[test]
+    fn a_copy_that_came_to_lie_elsewhere_is_refused() {
+        let cpu = affinity::get(0).unwrap().iter().next().unwrap() as u32;
+        let place = |node, cpu| Place { node, cpus: vec![cpu] };
+        let places = vec![place(900, cpu), place(0, cpu + 1)];
+        let options = Options { node_map: NodeMap::by_hand(places).ok(), ..two_places() };
+        let replica = Replica::new(vec![3; 100_000], &options);
+        let refusal = replica.refusal().unwrap();
+        let Refusal::Misplaced { node: 900, misplaced, sampled } = refusal else {
+            panic!("{refusal}");
+        };
+        assert_eq!((misplaced, *sampled > 20), (sampled, true));
+        assert_eq!(replica.nearest()[99_999], 3);
+    }
+
     #[test]
     fn owned_data_is_freed_once_it_is_copied() {
         let data = Arc::new([1; 64]);

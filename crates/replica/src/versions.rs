@@ -125,7 +125,9 @@ impl Versions {
     pub fn pin(&self) -> Pin<'_> {
         let Shared { generations, map, .. } = &*self.shared;
         let cpu = cpu::current();
-        Pin { version: generations.pin(cpu % map.cpus()), place: map.place_of_cpu(cpu) }
+        // A CPU that the map does not know shares the first lane.
+        let lane = if cpu < map.cpus() { cpu } else { 0 };
+        Pin { version: generations.pin(lane), place: map.place_of_cpu(cpu) }
     }
 
     /// Makes this data the newest version and returns its generation. Takes the time of copying it
