@@ -319,6 +319,7 @@ fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
     }
     match problem {
         Some(error) => missing(SAMPLES, advice(error.errno(), paranoid), perf_fix(&error)),
+        None if available.buffer.is_some() => missing(SAMPLES, metrics::BUFFER_UNREAD, None),
         None => missing(SAMPLES, "this processor's table has none that this machine knows", None),
     }
 }

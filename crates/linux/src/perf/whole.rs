@@ -4,6 +4,8 @@
 //! apart, not which other. With two nodes that is all there is to tell; with more, only a unit that
 //! counts by target does.
 
+use std::collections::BTreeMap;
+
 use rondpoint_core::Topology;
 
 use super::generation::{Available, LinkEnds, UncoreCount, UncoreMetric};
@@ -11,6 +13,14 @@ use super::pmu::Event;
 
 /// Bytes of a request: a cache line.
 const LINE: u32 = 64;
+
+/// Units of a node that are asked where it has more. Caching agents take lines by a hash of the
+/// address, so each of `n` sees one line in `n`; to ask all 120 of a Granite Rapids would cost a
+/// thousand descriptors and milliseconds for each look.
+const MOST_UNITS: usize = 8;
+
+/// Accessing and holding node.
+pub type Cell = (usize, usize);
 
 /// An event on one CPU, and what it adds to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +37,7 @@ pub struct Part<T> {
 
 /// DRAM requests of the whole machine by `(accessing, holding)`: all cells, or no parts.
 #[must_use]
-pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<(usize, usize)>> {
+pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     let mut parts = Vec::new();
     for (kernel_node, event) in &available.dram_to_node {
         let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
@@ -83,13 +93,13 @@ fn sent(available: &Available, topology: &Topology, node: usize, link: usize) ->
 }
 
 /// What the last-level caches of a node missed, answered by its own memory or the other's.
-fn by_requester(available: &Available, topology: &Topology) -> Vec<Part<(usize, usize)>> {
+fn by_requester(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     let kinds = [(UncoreMetric::MissesLocal, true), (UncoreMetric::MissesRemote, false)];
     of_two(available, topology, &kinds, |node, other| (node, other))
 }
 
 /// What reached a node's memory, from its own CPUs or the other's.
-fn by_home(available: &Available, topology: &Topology) -> Vec<Part<(usize, usize)>> {
+fn by_home(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     let kinds = [
         (UncoreMetric::HomeReadsLocal, true),
         (UncoreMetric::HomeReadsRemote, false),
@@ -104,29 +114,45 @@ fn of_two(
     available: &Available,
     topology: &Topology,
     kinds: &[(UncoreMetric, bool)],
-    cell: fn(usize, usize) -> (usize, usize),
-) -> Vec<Part<(usize, usize)>> {
+    cell: fn(usize, usize) -> Cell,
+) -> Vec<Part<Cell>> {
     let mut parts = Vec::new();
     if topology.node_count() != 2 {
         return parts;
     }
     for &(metric, own) in kinds {
-        let before = parts.len();
+        let mut by_event: BTreeMap<(&str, u32), Vec<Part<Cell>>> = BTreeMap::new();
         for (count, cpu, node) in counts(available, topology, metric) {
             let what = cell(node, if own { node } else { 1 - node });
             let scale = count.bytes.map_or((1, 1), |(bytes, counts)| (bytes, counts * LINE));
-            parts.push(Part { what, cpu, event: count.event.clone(), scale });
+            let part = Part { what, cpu, event: count.event.clone(), scale };
+            by_event.entry((&count.event.name, cpu)).or_default().push(part);
         }
-        if parts.len() == before {
+        if by_event.is_empty() {
             return Vec::new();
         }
+        parts.extend(by_event.into_values().flat_map(some_units));
     }
     parts
 }
 
+/// The same event of many units: of at most [`MOST_UNITS`], evenly spread, standing for all.
+fn some_units<T: Copy>(units: Vec<Part<T>>) -> impl Iterator<Item = Part<T>> {
+    let all = units.len();
+    let asked = all.min(MOST_UNITS);
+    let share = move |(times, through): (u32, u32)| match all == asked {
+        true => (times, through),
+        false => (times * all as u32, through * asked as u32),
+    };
+    (0..asked).map(move |index| {
+        let part = &units[index * all / asked];
+        Part { scale: share(part.scale), event: part.event.clone(), ..*part }
+    })
+}
+
 /// Whether every cell of two nodes is counted: one unit for each socket says nothing about two
 /// nodes in a socket.
-fn is_whole(parts: &[Part<(usize, usize)>], topology: &Topology) -> bool {
+fn is_whole(parts: &[Part<Cell>], topology: &Topology) -> bool {
     let nodes = topology.node_count();
     let mut cells = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
     !parts.is_empty() && cells.all(|cell| parts.iter().any(|part| part.what == cell))

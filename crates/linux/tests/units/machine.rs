@@ -17,6 +17,11 @@ pub(crate) struct Machine {
 
 /// Writes the machine's units as sysfs has them, and finds out what can be counted there.
 pub(crate) fn machine(name: &str) -> Machine {
+    machine_as(name, None)
+}
+
+/// The same with another processor in its place.
+pub(crate) fn machine_as(name: &str, processor: Option<&str>) -> Machine {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/pmu");
     let text = fs::read_to_string(file.join(format!("{name}.txt"))).expect("a fixture");
     let tree = tempfile::tempdir().expect("a folder");
@@ -27,7 +32,7 @@ pub(crate) fn machine(name: &str) -> Machine {
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (path, content) = line.split_once(" = ").unwrap_or_else(|| panic!("{name}: {line}"));
         match path {
-            "cpuinfo" => identity = identity_of(content),
+            "cpuinfo" => identity = identity_of(processor.unwrap_or(content)),
             "nodes" => nodes = numbers(content),
             "cpus" => topology = Some(synthetic::parse(content).expect("a machine")),
             _ => {

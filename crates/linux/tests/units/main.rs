@@ -5,7 +5,7 @@
 
 mod machine;
 
-use machine::{Machine, machine, shown};
+use machine::{Machine, machine, machine_as, shown};
 use rondpoint_core::Topology;
 use rondpoint_core::topology::{Link, synthetic};
 use rondpoint_linux::perf::generation::{Metric, UncoreMetric};
@@ -67,7 +67,8 @@ fn ivy_bridge_has_an_extension_bit_in_the_events_of_its_links() {
     let remote = "2: uncore_ha_0 34:0x201 on 0,10 … uncore_ha_1 35:0x201 on 0,10";
     assert_eq!(uncore(&it, HomeReadsRemote), remote);
     assert!(uncore(&it, MissesLocal).starts_with("10: uncore_cbox_0 40:0x2a35 on 0,10"));
-    assert_eq!(cells(&it), [((0, 0), 10), ((0, 1), 10), ((1, 0), 10), ((1, 1), 10)]);
+    let eight = [((0, 0), 8), ((0, 1), 8), ((1, 0), 8), ((1, 1), 8)];
+    assert_eq!(cells(&it), eight, "eight caching agents stand for ten");
 }
 
 #[test]
@@ -119,7 +120,32 @@ fn sapphire_and_granite_rapids_and_sierra_forest_differ_where_they_should() {
     assert!(forest.available.absent.contains_key("remote_hitm"));
     let local = uncore(&forest, MissesLocal);
     assert!(local.starts_with("324: uncore_cha_0 100:0xc826fe00000135 on 0,144 "), "{local}");
-    assert_eq!(cells(&forest).len(), 4);
+    let parts = whole::traffic(&forest.available, &forest.topology);
+    assert_eq!(cells(&forest), [((0, 0), 24), ((0, 1), 24), ((1, 0), 24), ((1, 1), 24)]);
+    // Eight of 108 agents, each counting three kinds of request.
+    assert!(parts.iter().all(|part| part.scale == (108, 8)));
+}
+
+#[test]
+fn relatives_with_the_same_units_differ_in_their_codes() {
+    use UncoreMetric::*;
+    let haswell = machine_as("ivybridge-ep", Some("GenuineIntel 6 0x3f"));
+    assert_eq!(haswell.available.generation, "haswell-ep");
+    assert_eq!(core(&haswell, Metric::RemoteDram), "4:0x4d3");
+    assert_eq!(samples(&haswell), ["4:0x1cd,0x1e", "4:0x82d0"]);
+    let first = machine_as("amd-zen2", Some("AuthenticAMD 23 0x1"));
+    assert_eq!(first.available.generation, "amd-zen1");
+    assert_eq!(core(&first, Metric::LocalDram), "none");
+    let third = machine_as("amd-zen2", Some("AuthenticAMD 25 0x1"));
+    assert_eq!(core(&third, Metric::RemoteDram), "4:0x4044");
+    assert_eq!(core(&third, Metric::LocalForward), "4:0x444");
+    let sixth = machine_as("amd-zen4", Some("AuthenticAMD 26 0x50"));
+    assert_eq!(sixth.available.generation, "amd-zen6");
+    assert_eq!((uncore(&sixth, LinkOut), cells(&sixth)), ("none".to_string(), vec![]));
+    assert!(uncore(&sixth, ControllerReads).starts_with("23: amd_umc_0 20:0x10a on 0 "));
+    let second = machine_as("graviton3", Some("0x41 - 0xd49"));
+    assert_eq!(second.available.generation, "neoverse-n2");
+    assert_eq!(core(&second, Metric::LlcMisses), "8:0x37");
 }
 
 #[test]

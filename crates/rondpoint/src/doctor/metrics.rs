@@ -143,6 +143,9 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
     fn samples(&self) -> Told {
         match self.available.sample.first() {
             Some(event) => self.event(SAMPLES, event),
+            None if self.available.buffer.is_some() => {
+                Told { cost: Some(BUFFER_UNREAD.to_string()), ..derived(SAMPLES, "page faults") }
+            }
             None => Told {
                 cost: self.cost(SAMPLES).or_else(|| Some(NO_SAMPLES.to_string())),
                 ..derived(SAMPLES, "page faults")
@@ -179,6 +182,9 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
     }
 }
 
+/// Arm's sampler is there, and this program does not use it.
+pub(super) const BUFFER_UNREAD: &str =
+    "arm_spe is here, but Rondpoint does not read its buffer yet";
 const NO_TRAFFIC: &str = "programs that Rondpoint does not watch are left out, so a node may be \
     busier than it seems";
 const NO_LINKS: &str = "data from caches and devices takes links too and is left out";
@@ -267,5 +273,9 @@ mod tests {
         assert_eq!(state(&told, "remote_hitm").1, "no event; SAM is blind");
         assert_eq!(state(&told, "refills").1, "the table x has no event for it");
         assert_eq!(state(&told, "address_samples"), (State::Derived, "page faults".to_string()));
+        available.buffer = Some(event("arm_spe"));
+        let told = self::told(&available, &machine, |_| None);
+        let samples = told.iter().find(|told| told.name == "address_samples").expect("is listed");
+        assert_eq!(samples.cost.as_deref(), Some(BUFFER_UNREAD));
     }
 }
