@@ -36,12 +36,12 @@ const OWN_FAILURE: u8 = 2;
 #[command(after_help = "\
 Examples:
   rondpoint doctor
-  sudo rondpoint doctor --check    # do the counters tell the truth? takes a second, best when idle
+  sudo rondpoint doctor --check    # do the counters tell the truth? best when idle
   sudo rondpoint doctor --json     # as root sees the machine, for programs
 
-Exit status: 0 when Rondpoint can see where a program's memory accesses go on this machine and move
-its threads and pages; 1 when it cannot, or when --check finds a counter that lies; 2 when it could
-not find out.")]
+Exit status: 0 when Rondpoint can see where a program's memory accesses go on this machine
+and move its threads and pages; 1 when it cannot, or when --check finds a counter that lies;
+2 when it could not find out.")]
 pub(crate) struct Arguments {
     /// One JSON object
     #[arg(long)]
