@@ -191,3 +191,22 @@ fn after_a_pause_everybody_is_looked_at() {
         assert_eq!(shown(&found), format!("10[10@{cpu}]"));
     }
 }
+
+#[test]
+fn a_glance_tells_the_time_of_each_process_and_forgets_those_that_ended() {
+    let fixture = Fixture::new();
+    fixture.process(5, &[(5, 0), (6, 1)], "7");
+    fixture.process(7, &[(7, 2)], "");
+    let topology = synthetic::parse("node:1 core:3").unwrap();
+    let mut tasks = Tasks::new(fixture.root(), Pid(5), None);
+    assert_eq!(tasks.glance().unwrap(), BTreeMap::new(), "nobody is known yet");
+    tasks.observe(&topology, told(&[])).unwrap();
+    // Three ticks stand in the line of each.
+    let ran = Nanos(3 * 1_000_000_000 / ticks_per_second());
+    assert_eq!(tasks.glance().unwrap(), [(Pid(5), ran), (Pid(7), ran)].into());
+    fixture.ends(7);
+    fs::write(fixture.root().in_proc("5/stat"), line(5, 0).replace(" 2 1 0 0 20", " 7 5 0 0 20"))
+        .unwrap();
+    let times = tasks.glance().unwrap();
+    assert_eq!(times[&Pid(5)], Nanos(12 * 1_000_000_000 / ticks_per_second()));
+}
