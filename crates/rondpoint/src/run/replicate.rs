@@ -48,7 +48,7 @@ impl Replication {
     /// # Errors
     /// A path that is not a regular file with something in it.
     pub(super) fn prepare(request: &Request<'_>) -> Result<Self> {
-        let originals = request.paths.iter().map(|path| Original::open(path));
+        let originals = request.paths.iter().map(|path| Original::open(path, request.caller));
         let originals = originals.collect::<Result<Vec<_>>>().context("--replicate")?;
         let mut replication =
             Self { copies: None, originals, preload: None, outlook: None, notes: Vec::new() };

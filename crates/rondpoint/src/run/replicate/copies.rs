@@ -40,18 +40,48 @@ pub(super) struct Original {
 }
 
 impl Original {
+    /// Opens it for a program that runs as `reader`, for whom root does this under sudo.
+    ///
     /// # Errors
-    /// No regular file, or an empty one.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// No regular file, an empty one, or one that the reader might not be able to read itself.
+    pub(super) fn open(path: &Path, reader: Option<&User>) -> Result<Self> {
         let name = || path.display().to_string();
-        let file = OpenOptions::new().read(true).custom_flags(table::O_NONBLOCK).open(path);
-        let file = file.with_context(name)?;
+        // From here on no symbolic link can lead elsewhere.
+        let real = path.canonicalize().with_context(name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(table::O_NONBLOCK | table::O_NOFOLLOW)
+            .open(&real)
+            .with_context(name)?;
         let facts = file.metadata().with_context(name)?;
         if !facts.is_file() || facts.len() == 0 {
             bail!("{}: expected a regular file that is not empty", path.display());
         }
+        if let Some(reader) = reader
+            && facts.uid() != reader.user
+            && !is_public(&real, &facts)
+        {
+            bail!(
+                "{}: under sudo only files are copied that the caller owns, or that everybody may \
+                 read in folders where only root writes",
+                path.display()
+            );
+        }
         Ok(Self { path: path.to_owned(), length: facts.len(), file })
     }
+}
+
+/// Whether everybody may read the file by this path, which nobody but root can change.
+fn is_public(path: &Path, facts: &fs::Metadata) -> bool {
+    let is_safe = |folder: &Path| {
+        folder.symlink_metadata().is_ok_and(|facts| {
+            facts.is_dir()
+                && facts.uid() == 0
+                && facts.mode() & 0o001 != 0
+                && facts.mode() & 0o022 == 0
+        })
+    };
+    facts.mode() & 0o004 != 0 && path.ancestors().skip(1).all(is_safe)
 }
 
 /// A node that gets copies, and the CPUs that read them; numbers are the kernel's.
@@ -209,8 +239,8 @@ impl Copies {
         original: &Original,
         reader: Option<&User>,
     ) -> Result<Vec<table::Copy>> {
-        let is_public = original.file.metadata()?.mode() & 0o004 != 0;
-        let mode = if is_public { 0o444 } else { 0o400 };
+        let all_read = original.file.metadata()?.mode() & 0o004 != 0;
+        let mode = if all_read { 0o444 } else { 0o400 };
         let targets = places.iter().map(|place| {
             let (path, file) =
                 self.new_file(&format!("{position}-{}", place.node), mode, reader)?;

@@ -17,7 +17,7 @@ fn original(folder: &TempDir, bytes: usize) -> Original {
     let path = folder.path().join("data");
     let data: Vec<u8> = (0..bytes).map(|number| (number % 253) as u8).collect();
     fs::write(&path, data).unwrap();
-    Original::open(&path).unwrap()
+    Original::open(&path, None).unwrap()
 }
 
 #[test]
@@ -33,11 +33,34 @@ fn what_is_no_file_is_refused() {
         (folder.path().join("absent"), "No such file"),
         (folder.path().to_owned(), "expected a regular file"),
     ] {
-        let error = format!("{:#}", Original::open(&path).unwrap_err());
+        let error = format!("{:#}", Original::open(&path, None).unwrap_err());
         assert!(error.contains(words), "{error}");
     }
     fs::write(folder.path().join("empty"), "").unwrap();
-    assert!(Original::open(&folder.path().join("empty")).is_err());
+    assert!(Original::open(&folder.path().join("empty"), None).is_err());
+}
+
+/// A user that may start Rondpoint as root must not read files of others by it.
+#[test]
+fn under_sudo_nothing_is_copied_that_the_caller_might_not_read() {
+    let nobody = User { user: 65_534, group: 65_534, groups: vec![65_534] };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    fs::write(&path, "data").unwrap();
+    let open = |path: &Path, user: &User| Original::open(path, Some(user)).map(|_| ());
+    // Everybody may read the file, but not reach it; and others may put another in its place.
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    let error = open(&path, &nobody).unwrap_err().to_string();
+    assert!(error.contains("under sudo"), "{error}");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(open(&link, &nobody).is_err());
+    let owner = User { user: effective_user(), ..nobody.clone() };
+    assert!(open(&path, &owner).is_ok());
+    // Root's, in folders of root's.
+    assert!(open(Path::new("/etc/passwd"), &nobody).is_ok());
+    let private = Path::new("/etc/shadow").metadata();
+    assert!(private.is_err() || open(Path::new("/etc/shadow"), &nobody).is_err());
 }
 
 #[test]
