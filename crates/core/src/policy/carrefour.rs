@@ -178,7 +178,7 @@ impl Carrefour {
         state.note(Round {
             at: model.at,
             used: gates.mechanisms,
-            has_asked: false,
+            has_acted: false,
             local_percent,
             imbalance_percent,
         });
@@ -247,7 +247,6 @@ impl Carrefour {
     ) -> Option<Proposal> {
         let rates = &self.preset.sampling;
         let state = self.apps.get_mut(&app.pid)?;
-        state.last.iter_mut().for_each(|last| last.has_asked |= marks.moves() > 0);
         let (changes, needed) = match rates.min_share {
             Some(share) => {
                 let needed = libm::ceil(share * marks.sampled as f64) as u64;
@@ -451,6 +450,8 @@ impl Policy for Carrefour {
             let Some(state) = step.action.pid().and_then(|pid| self.apps.get_mut(&pid)) else {
                 continue;
             };
+            let is_of_pages = !matches!(step.action, Action::SetSampling { .. });
+            state.last.iter_mut().for_each(|last| last.has_acted |= is_of_pages);
             match (&step.action, &outcome.result) {
                 (Action::Replicate { .. }, StepResult::Unsupported) => {
                     self.replication_offered = false;

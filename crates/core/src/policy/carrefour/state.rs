@@ -46,8 +46,8 @@ pub struct AppState {
 pub(super) struct Round {
     pub(super) at: Nanos,
     pub(super) used: Mechanisms,
-    /// It found pages to move.
-    pub(super) has_asked: bool,
+    /// Pages were to be moved, and the guard let them.
+    pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
     pub(super) imbalance_percent: Option<f64>,
 }
@@ -95,7 +95,7 @@ impl AppState {
 
     /// Remembers a round. Rounds that come soon after another are one with it.
     pub(super) fn note(&mut self, round: Round) {
-        let begun = self.last.filter(|last| last.goes_on(round.at));
+        let begun = self.last.filter(|last| last.has_acted && last.goes_on(round.at));
         self.last = Some(match begun {
             Some(last) => Round { used: last.used.or(round.used), ..last },
             None => round,
@@ -105,7 +105,7 @@ impl AppState {
     /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by
     /// too much is harm even if the imbalance fell as well [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
-        let is_judged = |last: &Round| last.has_asked || !feedback.only_where_asked;
+        let is_judged = |last: &Round| last.has_acted || !feedback.only_where_asked;
         let last = self.last.filter(|last| last.used.any() && is_judged(last))?;
         if last.goes_on(at) {
             return None;
