@@ -93,9 +93,10 @@ impl Ranges {
         toml::from_str(TEXT).expect("swarm.toml is a part of the program, and a test reads it")
     }
 
-    /// The first twelve digits of the file's SHA-256.
+    /// The first twelve digits of the file's SHA-256, in groups of four.
     pub(crate) fn digest() -> String {
         let digest = Sha256::digest(TEXT.as_bytes());
-        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+        let group = |pair: &[u8]| format!("{:02x}{:02x}", pair[0], pair[1]);
+        digest[..6].chunks_exact(2).map(group).collect::<Vec<String>>().join("-")
     }
 }

@@ -33,7 +33,7 @@ fn a_seed_gives_the_same_case_and_the_same_plans() {
 #[test]
 fn the_ranges_can_be_read_and_have_a_digest() {
     let ranges = Ranges::frozen();
-    assert_eq!(Ranges::digest().len(), 12);
+    assert_eq!(Ranges::digest().len(), 14);
     for seed in 0..200 {
         let case = Case::draw(seed, &ranges);
         let scene = case.scene();
