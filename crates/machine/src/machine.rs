@@ -1,7 +1,7 @@
 //! The description itself: plain data in real units, and the lookups that everybody needs.
 //!
 //! CPUs are numbered node by node (node 0 has 0..c0, node 1 has c0..c0+c1, …) and cache domains
-//! likewise. Matrices are `[accessing node][holding node]`: the row is the one who reads.
+//! likewise. Matrices are `[accessing node][holding node]`: the row is the node that reads.
 
 use serde::Deserialize;
 

@@ -39,8 +39,8 @@ pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
     each(bytes, shared_of)
 }
 
-/// Every file and piece of shared memory that is mapped: whose pages others may have mapped too.
-/// Those of a private mapping are common as long as nobody has written to them.
+/// Every file and piece of shared memory that is mapped. Other processes may map the same pages.
+/// Pages of a private mapping are common until this process writes to them.
 ///
 /// # Errors
 /// As [`parse_shared`].

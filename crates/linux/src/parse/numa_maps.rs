@@ -36,9 +36,8 @@ pub struct Mapping {
 const LARGEST_BASE_PAGE: u64 = 64 << 10;
 
 impl Mapping {
-    /// Whether somebody chose where its memory comes from. `local` is what everybody gets who asked
-    /// for nothing else, and what `rondpoint run` asks for; `default` is nothing at all
-    /// (`mpol_to_str`, mm/mempolicy.c, Linux 6.12).
+    /// Whether the program chose where its memory comes from. `default` and `local` are no choice:
+    /// `rondpoint run` itself asks for `local` (`mpol_to_str`, mm/mempolicy.c, Linux 6.12).
     #[must_use]
     pub fn has_own_policy(&self) -> bool {
         !matches!(self.policy.as_str(), "default" | "local")
