@@ -121,10 +121,11 @@ impl Replication {
                 1 => String::new(),
                 count => format!(" and {} others", count - 1),
             };
+            let read = if self.outlook.is_some() { "would read" } else { "read" };
             let _ = writeln!(
                 text,
                 "replicate: process {process}{others} may run on several nodes: all its threads \
-                 read the copy of the node on which it opened the file. Bind each process to a \
+                 {read} the copy of the node on which it opened the file. Bind each process to a \
                  node, or give each thread its copy with the library rondpoint-replica"
             );
         }
