@@ -12,25 +12,36 @@ use crate::product::ProductReport;
 
 /// Lines per second below this share of the run's mean are no traffic to speak of.
 const LEAST_TRAFFIC: f64 = 0.25;
+/// A jam fills most of this time, ns. The start of a program crosses nodes for a moment only.
+const LASTING_NS: u64 = 100_000_000;
 /// A node draws lines in earnest from this share of all on. With one such node the program is in a
 /// serial part.
 const LEAST_SHARE: f64 = 0.1;
 
-/// Start of the first slice that jams, ns of guest time after the model was switched on. `None`
-/// where no slice jams.
+/// Start of the first jam, ns of guest time after the model was switched on: of a slice that jams,
+/// as most of the slices in [`LASTING_NS`] from its start do. `None` where there is none.
 pub(crate) fn jam_begin_ns(measurement: &Measurement, topology: &Topology) -> Option<u64> {
-    let lines: u64 = measurement.slices.iter().map(lines).sum();
+    let all: u64 = measurement.slices.iter().map(lines).sum();
     let elapsed_ns = measurement.end_ns.saturating_sub(measurement.begin_ns);
-    let mean = lines as f64 / elapsed_ns as f64;
+    let least = LEAST_TRAFFIC * all as f64 / elapsed_ns as f64;
     let mut begin_ns = measurement.begin_ns;
+    let mut told = Vec::new();
     for slice in &measurement.slices {
         let span_ns = slice.end_ns.saturating_sub(begin_ns);
-        if lines_per_ns(slice, span_ns) >= LEAST_TRAFFIC * mean && jams(slice, span_ns, topology) {
-            return Some(begin_ns - measurement.begin_ns);
-        }
+        let is_busy = lines(slice) as f64 >= least * span_ns as f64;
+        told.push((begin_ns, is_busy && jams(slice, span_ns, topology)));
         begin_ns = slice.end_ns;
     }
-    None
+    let lasts = |index: usize| {
+        let until = told[index].0 + LASTING_NS;
+        let window = told[index..].iter().take_while(|(begin_ns, _)| *begin_ns < until);
+        let (jammed, count) = window.fold((0, 0), |(jammed, count), (_, is_jammed)| {
+            (jammed + usize::from(*is_jammed), count + 1)
+        });
+        2 * jammed > count
+    };
+    let first = (0..told.len()).find(|index| told[*index].1 && lasts(*index))?;
+    Some(told[first].0 - measurement.begin_ns)
 }
 
 /// Guest seconds from a jam's start to Rondpoint's first action that no check window judged worse.
@@ -64,10 +75,6 @@ fn jams(slice: &Slice, span_ns: u64, topology: &Topology) -> bool {
 
 fn lines(slice: &Slice) -> u64 {
     slice.dram_lines.iter().flatten().sum()
-}
-
-fn lines_per_ns(slice: &Slice, span_ns: u64) -> f64 {
-    lines(slice) as f64 / span_ns as f64
 }
 
 #[cfg(test)]
@@ -105,6 +112,16 @@ mod tests {
         assert_eq!(jam_ms(&[LOCAL, REMOTE]), Some(10));
         assert_eq!(jam_ms(&[SERIAL, LOCAL, LOCAL]), None);
         assert_eq!(jam_ms(&[JAM]), Some(0));
+    }
+
+    #[test]
+    fn a_moment_is_no_jam() {
+        let start = [JAM, SERIAL, SERIAL, SERIAL, SERIAL, SERIAL, SERIAL, SERIAL, SERIAL, SERIAL];
+        assert_eq!(jam_ms(&[&start[..], &[JAM; 10]].concat()), Some(100));
+        assert_eq!(jam_ms(&[&start[..], &[LOCAL; 10]].concat()), None);
+        // Bursts jam, if they fill most of the time.
+        let bursts = [JAM, JAM, LOCAL, JAM, JAM, LOCAL, JAM, JAM, LOCAL, JAM];
+        assert_eq!(jam_ms(&[&start[..], &bursts[..]].concat()), Some(100));
     }
 
     #[test]
