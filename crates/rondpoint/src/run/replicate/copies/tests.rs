@@ -153,6 +153,31 @@ fn processes_read_the_copy_of_their_node_and_write_to_the_original() {
     assert!(nodes.iter().all(|line| ["0 0 0", "0 1 0"].contains(line)), "{log}");
 }
 
+/// A program that maps descriptor 5 and prints the path of the mapping and a byte of it.
+fn mapper(folder: &TempDir) -> PathBuf {
+    const SOURCE: &str = r#"
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        int main(void) {
+            unsigned char *m = mmap(NULL, 50000, PROT_READ, MAP_SHARED, 5, 0);
+            FILE *maps = fopen("/proc/self/maps", "r");
+            char line[4096];
+            while (m != MAP_FAILED && maps && fgets(line, sizeof line, maps))
+                if (strstr(line, "replicas")) {
+                    line[strcspn(line, "\n")] = 0;
+                    printf("%s %d\n", strchr(line, '/'), m[49999]);
+                    return 0;
+                }
+            return 1;
+        }"#;
+    let (source, program) = (folder.path().join("map.c"), folder.path().join("map"));
+    fs::write(&source, SOURCE).unwrap();
+    let built = Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap();
+    assert!(built.success());
+    program
+}
+
 #[test]
 fn streams_and_descriptors_of_other_processes_lead_to_the_copy_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,16 +188,12 @@ fn streams_and_descriptors_of_other_processes_lead_to_the_copy_too() {
     shell_on(1, &copies, &format!("cksum {path}"));
     assert!(copies.log().ends_with(" 0 1 0\n"), "{}", copies.log());
     // A descriptor that was opened without the library, and one of the other node's copy.
-    let map = folder.path().join("map.py");
-    let code = "import mmap\nm = mmap.mmap(5, 0, prot=mmap.PROT_READ)\n\
-        maps = [line.split() for line in open('/proc/self/maps') if 'replicas' in line]\n\
-        print(maps[0][5], m[49999])\n";
-    fs::write(&map, code).unwrap();
+    let map = mapper(&folder);
     let expected = format!("{} {}\n", copies.folder.join("0-1").display(), 49_999 % 253);
     for opened_with in ["LD_PRELOAD=", "x="] {
         let script = format!(
             "P=$LD_PRELOAD {opened_with} exec env sh -c \
-             'exec 5<{path}; LD_PRELOAD=$P exec taskset -c 1 python3 {}'",
+             'exec 5<{path}; LD_PRELOAD=$P exec taskset -c 1 {}'",
             map.display()
         );
         assert_eq!(shell_on(0, &copies, &script), expected);
