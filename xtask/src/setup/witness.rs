@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::apt::Download;
+use super::apt::{Download, PrivateRoot};
 use super::plan::{Group, KERNEL_SERIES};
 use super::{LISTS_BYTES, check_space, lock, megabytes, private_root, system, unpack};
 
@@ -60,9 +60,6 @@ pub(crate) fn provide(cache: &Path) -> Result<Sources> {
         return Ok(Sources { tree });
     }
     system::check()?;
-    if system::find_program("xz").is_none() {
-        bail!("xz is not on PATH; install xz-utils");
-    }
     check_space(LISTS_BYTES, cache)?;
     let apt = private_root(cache)?;
     apt.update()?;
@@ -84,7 +81,11 @@ pub(crate) fn provide(cache: &Path) -> Result<Sources> {
         apt.fetch(&[download])?;
     }
     unpack::check_digests(&group, &apt.archives())?;
-    let tree = keep(download, &archive, &cache.join(group.folder()))?;
+    let xz = match system::find_program("xz") {
+        Some(xz) => xz,
+        None => fetched_xz(&apt, cache)?,
+    };
+    let tree = keep(download, &archive, &xz, &cache.join(group.folder()))?;
     fs::remove_file(&archive).with_context(|| format!("{}: cannot remove", archive.display()))?;
     Ok(Sources { tree })
 }
@@ -102,8 +103,27 @@ fn found(cache: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// The program xz out of Debian's package, for machines without it. Its library is there: dpkg
+/// needs it.
+fn fetched_xz(apt: &PrivateRoot, cache: &Path) -> Result<PathBuf> {
+    let downloads = apt.alone(&["xz-utils".to_owned()])?;
+    let group = Group { name: "xz", downloads };
+    let [download] = &group.downloads[..] else {
+        bail!("xz-utils: expected one package, apt named {}", group.downloads.len());
+    };
+    apt.fetch(&[download])?;
+    unpack::check_digests(&group, &apt.archives())?;
+    let folder = cache.join(group.folder());
+    let archive = apt.archives().join(&download.file);
+    let status = Command::new("dpkg-deb").arg("--extract").arg(archive).arg(&folder).status();
+    if !status.context("dpkg-deb: cannot run")?.success() {
+        bail!("xz-utils: dpkg-deb cannot unpack it");
+    }
+    Ok(folder.join("usr/bin/xz"))
+}
+
 /// Unpacks what is kept out of the archive of sources in the package into `tree`: all or nothing.
-fn keep(download: &Download, package: &Path, tree: &Path) -> Result<PathBuf> {
+fn keep(download: &Download, package: &Path, xz: &Path, tree: &Path) -> Result<PathBuf> {
     let partial = tree.with_extension("partial");
     if partial.exists() {
         fs::remove_dir_all(&partial)
@@ -121,7 +141,8 @@ fn keep(download: &Download, package: &Path, tree: &Path) -> Result<PathBuf> {
     })?;
     let output = archive.stdout.take().context("tar: has no output")?;
     let status = Command::new("tar")
-        .args(["--extract", "--xz", "--strip-components=1", "--wildcards"])
+        .args(["--extract", "--strip-components=1", "--wildcards", "--use-compress-program"])
+        .arg(xz)
         .args([LISTS, DECODER, HEADERS[0], HEADERS[1]].map(|folder| format!("*/{folder}/*")))
         .current_dir(&partial)
         .stdin(output)
@@ -131,6 +152,10 @@ fn keep(download: &Download, package: &Path, tree: &Path) -> Result<PathBuf> {
     archive.wait().context("tar: cannot wait for it")?;
     if !status.success() || !partial.join(LISTS).is_dir() {
         bail!("{}: found no {LISTS} in {sources}", package.display());
+    }
+    // An earlier version kept less.
+    if tree.exists() {
+        fs::remove_dir_all(tree).with_context(|| format!("{}: cannot remove", tree.display()))?;
     }
     fs::rename(&partial, tree).with_context(|| format!("{}: cannot rename", partial.display()))?;
     Ok(tree.to_owned())
