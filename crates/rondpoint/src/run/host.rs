@@ -33,7 +33,7 @@ const CLOCK_HZ: f64 = 2e9;
 const OVER_BUDGET: f64 = 2.0;
 
 /// Glances take this part of the time at most (our choice).
-const GLANCES_AT_MOST: u32 = 1000;
+const GLANCES_AT_MOST: u32 = 10_000;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl LiveHost {
             if watch.is_disturbed_by(self.session.observer.glance()?) {
                 return Ok(Wait::Changed);
             }
-            // Many processes make a glance dear: it may take a thousandth of the time.
+            // Many processes make a glance dear: it may take a ten-thousandth of the time.
             between = between.max(began.elapsed() * GLANCES_AT_MOST);
             let until = (began + between).min(deadline);
             if self.session.wait(until)? == Turn::Over {

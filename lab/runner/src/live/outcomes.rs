@@ -32,9 +32,9 @@ echo 131072 > /proc/sys/vm/min_free_kbytes
 rondpoint run --quiet --report /tmp/reserved -- $kmeans > /dev/null
 report reserved /tmp/reserved
 
-# And one that leaves 7 MiB, which Rondpoint sees to be less than the fiftieth that it always leaves free.
+# And one that leaves 4 MiB, which Rondpoint sees to be less than the fiftieth that it always leaves free.
 echo 1024 > /proc/sys/vm/min_free_kbytes
-fill second 7168
+fill second 4096
 rondpoint run --quiet --report /tmp/full -- $kmeans > /dev/null
 report full /tmp/full
 "#;
