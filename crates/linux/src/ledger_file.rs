@@ -21,6 +21,7 @@ use crate::act::masks::Masks;
 use crate::freeze::Means;
 use crate::root::Root;
 use crate::syscall::guardian::Line;
+use crate::syscall::process::effective_user;
 
 mod entry;
 
@@ -248,7 +249,7 @@ fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
         Err(source) => return Err(failed(path, "open", source)),
     };
     let found = file.metadata().map_err(|source| failed(path, "look at", source))?;
-    let own = crate::syscall::process::effective_user();
+    let own = effective_user();
     if !found.is_file() || found.uid() != own || found.len() > LARGEST {
         let problem = format!("expected a ledger: a file of this user, of at most {LARGEST} bytes");
         return Err(LinuxError::Input { what: path.display().to_string(), problem });
@@ -299,23 +300,36 @@ fn parse(path: PathBuf, text: &str) -> Left {
     left
 }
 
-/// What decides where ledgers are.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Places<'a> {
-    /// `/run` belongs to this user: the machine's root, and not that of a user namespace.
-    pub owns_run: bool,
-    /// `$XDG_RUNTIME_DIR`.
-    pub runtime: Option<&'a Path>,
-    /// `$XDG_STATE_HOME`.
-    pub state: Option<&'a Path>,
-    /// `$HOME`.
-    pub home: Option<&'a Path>,
+/// Where this user's ledgers are: `/run/rondpoint` of root, the user's runtime folder, else the
+/// user's folder for state. Never a folder that others may write; `None` where the user has no
+/// other.
+#[must_use]
+pub fn own_folder() -> Option<PathBuf> {
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
+    let owner = fs::symlink_metadata("/run").map(|run| run.uid());
+    folder(&Places {
+        owns_run: effective_user() == 0 && owner.is_ok_and(|owner| owner == 0),
+        runtime: runtime.as_deref(),
+        state: state.as_deref(),
+        home: home.as_deref(),
+    })
 }
 
-/// Where ledgers are: `/run/rondpoint` of root, the user's runtime folder, else the user's folder
-/// for state. Never a folder that others may write; `None` where the user has no other.
-#[must_use]
-pub fn folder(places: &Places<'_>) -> Option<PathBuf> {
+/// What decides where ledgers are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Places<'a> {
+    /// `/run` belongs to this user: the machine's root, and not that of a user namespace.
+    owns_run: bool,
+    /// `$XDG_RUNTIME_DIR`.
+    runtime: Option<&'a Path>,
+    /// `$XDG_STATE_HOME`.
+    state: Option<&'a Path>,
+    /// `$HOME`.
+    home: Option<&'a Path>,
+}
+
+fn folder(places: &Places<'_>) -> Option<PathBuf> {
     let absolute = |path: Option<&Path>| path.filter(|path| path.is_absolute()).map(PathBuf::from);
     let state =
         || absolute(places.state).or_else(|| Some(absolute(places.home)?.join(".local/state")));
@@ -335,7 +349,7 @@ fn make_private(folder: &Path) -> Result<(), LinuxError> {
 
 fn check_private(folder: &Path) -> Result<(), LinuxError> {
     let found = fs::symlink_metadata(folder).map_err(|source| failed(folder, "look at", source))?;
-    let own = crate::syscall::process::effective_user();
+    let own = effective_user();
     if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
         let problem = "expected a folder of this user that nobody else may write".to_string();
         return Err(LinuxError::Input { what: folder.display().to_string(), problem });

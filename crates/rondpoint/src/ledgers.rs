@@ -1,7 +1,6 @@
 //! Ledgers that managers left behind when they were killed, and `rondpoint restore`, which works
 //! them off.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +14,6 @@ use rondpoint_linux::freeze;
 use rondpoint_linux::ledger_file::{self, Entry, Left, Legacy};
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::pages::Reach;
-use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, topology};
 use serde::Serialize;
 
@@ -61,17 +59,7 @@ pub(crate) struct Restored {
 /// # Errors
 /// The user has no folder that nobody else may write.
 pub(crate) fn folder() -> Result<PathBuf> {
-    let path = |name| std::env::var_os(name).map(PathBuf::from);
-    let (runtime, state) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"));
-    let home = path("HOME");
-    let owner = std::fs::symlink_metadata("/run").map(|run| run.uid());
-    let places = ledger_file::Places {
-        owns_run: effective_user() == 0 && owner.is_ok_and(|owner| owner == 0),
-        runtime: runtime.as_deref(),
-        state: state.as_deref(),
-        home: home.as_deref(),
-    };
-    ledger_file::folder(&places).context(
+    ledger_file::own_folder().context(
         "no place for the ledger: expected XDG_RUNTIME_DIR, XDG_STATE_HOME or HOME to be an \
          absolute path",
     )

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rondpoint_linux::ledger_file;
+
 /// A user and a group that own nothing.
 const NOBODY: u32 = 65_534;
 
@@ -27,25 +29,13 @@ fn errors(output: &Output) -> String {
 /// The ledgers of a manager with this process number.
 fn ledgers_of(manager: u32) -> Vec<PathBuf> {
     let own = format!("{manager}-");
-    let Ok(names) = std::fs::read_dir(ledger_folder()) else { return Vec::new() };
+    let folder = ledger_file::own_folder().expect("a place");
+    let Ok(names) = std::fs::read_dir(folder) else { return Vec::new() };
     let paths = names.map(|name| name.expect("may be listed").path());
     let is_own = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own))
     };
     paths.filter(is_own).collect()
-}
-
-/// Where this user's ledgers are, by the same rules as the product's.
-fn ledger_folder() -> PathBuf {
-    let path = |name| std::env::var_os(name).map(PathBuf::from);
-    let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
-    let places = rondpoint_linux::ledger_file::Places {
-        owns_run: rondpoint_linux::syscall::process::effective_user() == 0,
-        runtime: runtime.as_deref(),
-        state: state.as_deref(),
-        home: home.as_deref(),
-    };
-    rondpoint_linux::ledger_file::folder(&places).expect("a place")
 }
 
 #[test]

@@ -5,11 +5,32 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::libc;
-use rondpoint_linux::syscall::affinity;
+use rondpoint_core::CpuSet;
 
+use crate::harness::{Test, restore};
+use crate::ledgers;
 use crate::tracer::{Fate, trace};
 use crate::worker::Worker;
-use crate::{ledgers, restore};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("clauses::a_dry_run_changes_nothing", dry_run_changes_nothing),
+    (
+        "clauses::the_ledger_knows_each_mask_before_it_is_set",
+        the_ledger_knows_each_mask_before_it_is_set,
+    ),
+    (
+        "clauses::without_room_for_the_ledger_nothing_is_changed",
+        without_room_for_the_ledger_nothing_is_changed,
+    ),
+    (
+        "clauses::the_next_manager_puts_back_what_a_killed_one_left",
+        the_next_manager_puts_back_what_a_killed_one_left,
+    ),
+    (
+        "clauses::the_ordinary_end_puts_back_what_outlives_the_program",
+        the_ordinary_end_puts_back_what_outlives_the_program,
+    ),
+];
 
 /// Masks that a manager sets before a test has seen enough.
 const ENOUGH: usize = 6;
@@ -31,13 +52,13 @@ fn acts(call: i64) -> bool {
     [libc::SYS_sched_setaffinity, libc::SYS_move_pages, libc::SYS_migrate_pages].contains(&call)
 }
 
-pub(crate) fn dry_run_changes_nothing() {
+fn dry_run_changes_nothing(_: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let (command, worker) = managed(folder.path(), &["--dry-run"]);
     let (mut seen, mut acted) = (0, 0);
     trace(&command, |call| {
         seen += usize::from(worker.is_ready());
-        acted += usize::from(worker.is_ready() && acts(call));
+        acted += usize::from(worker.is_ready() && acts(call.number));
         if seen > DRY_CALLS { Fate::Kill } else { Fate::Pass }
     });
     restore();
@@ -50,14 +71,16 @@ fn ledger_text() -> String {
     paths.iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
 }
 
-pub(crate) fn the_ledger_knows_each_mask_before_it_is_set() {
+fn the_ledger_knows_each_mask_before_it_is_set(_: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let (command, worker) = managed(folder.path(), &[]);
     let (mut set, mut unknown) = (0, 0);
     trace(&command, |call| {
-        if worker.is_ready() && call == libc::SYS_sched_setaffinity {
+        if worker.is_ready() && call.number == libc::SYS_sched_setaffinity {
             set += 1;
-            unknown += usize::from(!ledger_text().contains("\"entry\":\"mask\""));
+            let tid = format!("\"tid\":{},", call.first);
+            let is_entry = |line: &str| line.contains("\"entry\":\"mask\"") && line.contains(&tid);
+            unknown += usize::from(!ledger_text().lines().any(is_entry));
         }
         if set == ENOUGH { Fate::Kill } else { Fate::Pass }
     });
@@ -65,18 +88,18 @@ pub(crate) fn the_ledger_knows_each_mask_before_it_is_set() {
     assert_eq!((set, unknown), (ENOUGH, 0));
 }
 
-pub(crate) fn without_room_for_the_ledger_nothing_is_changed() {
+fn without_room_for_the_ledger_nothing_is_changed(_: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let (command, worker) = managed(folder.path(), &[]);
     let (mut refused, mut acted, mut seen) = (0, 0, 0);
     trace(&command, |call| {
         let begun = worker.is_ready();
         seen += usize::from(begun);
-        acted += usize::from(begun && acts(call));
+        acted += usize::from(begun && acts(call.number));
         if seen > DRY_CALLS {
             return Fate::Kill;
         }
-        let is_write = [libc::SYS_write, libc::SYS_writev].contains(&call);
+        let is_write = [libc::SYS_write, libc::SYS_writev].contains(&call.number);
         refused += usize::from(begun && is_write);
         if begun && is_write { Fate::Fail(Errno::ENOSPC) } else { Fate::Pass }
     });
@@ -84,29 +107,26 @@ pub(crate) fn without_room_for_the_ledger_nothing_is_changed() {
     assert!(refused > 0 && acted == 0, "{refused} writes refused, {acted} changes");
 }
 
-pub(crate) fn the_next_manager_puts_back_what_a_killed_one_left() {
+fn the_next_manager_puts_back_what_a_killed_one_left(own: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let (command, worker) = managed(folder.path(), &[]);
     let mut set = 0;
     trace(&command, |call| {
-        set += usize::from(worker.is_ready() && call == libc::SYS_sched_setaffinity);
+        set += usize::from(worker.is_ready() && call.number == libc::SYS_sched_setaffinity);
         if set == ENOUGH { Fate::Kill } else { Fate::Pass }
     });
-    let own = affinity::get(0).expect("a mask");
-    let narrow = || worker.masks().values().filter(|mask| mask.len() < own.len()).count();
-    assert!(narrow() > 1, "the killed manager had narrowed a mask");
+    assert!(worker.narrow_threads(own) > 1, "the killed manager had narrowed a mask");
     let mut next = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
     let output = next.args(["run", "--quiet", "--", "true"]).output().expect("it starts");
     assert!(output.status.success());
-    assert_eq!(narrow(), 1, "only the bound thread has a mask of its own");
+    assert_eq!(worker.narrow_threads(own), 1, "only the bound thread has a mask of its own");
     assert_eq!(restore()["ledgers"], 0);
 }
 
-pub(crate) fn the_ordinary_end_puts_back_what_outlives_the_program() {
+fn the_ordinary_end_puts_back_what_outlives_the_program(own: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let ready = folder.path().join("ready");
     let worker = Worker::named_in(ready.clone());
-    let own = affinity::get(0).expect("a mask");
     let stop = folder.path().join("stop");
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
     command.args(["run", "--policy", "shuffle", "--quiet", "--", "sh", "-c"]);
@@ -114,14 +134,17 @@ pub(crate) fn the_ordinary_end_puts_back_what_outlives_the_program() {
     command.arg("sh").arg(std::env::current_exe().expect("this program")).arg(&ready).arg(&stop);
     let mut set = 0;
     let (ended, errors) = trace(&command, |call| {
-        set += usize::from(worker.is_ready() && call == libc::SYS_sched_setaffinity);
+        set += usize::from(worker.is_ready() && call.number == libc::SYS_sched_setaffinity);
         if set == ENOUGH && !stop.exists() {
             std::fs::write(&stop, "").expect("written");
         }
         Fate::Pass
     });
     assert!(set >= ENOUGH, "{ended:?} {errors}");
-    let narrow = worker.masks().values().filter(|mask| mask.len() < own.len()).count();
-    assert_eq!(narrow, 1, "only the bound thread has a mask of its own: {ended:?} {errors}");
+    assert_eq!(
+        worker.narrow_threads(own),
+        1,
+        "only the bound thread has a mask of its own: {ended:?} {errors}"
+    );
     assert_eq!(restore()["ledgers"], 0, "{ended:?} {errors}");
 }

@@ -6,10 +6,14 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
+use rondpoint_core::CpuSet;
 use rondpoint_core::random::Random;
 
-use crate::tracer::{Ended, Fate, trace};
-use crate::{restore, setting};
+use crate::harness::{Test, restore};
+use crate::setting;
+use crate::tracer::{Call, Ended, Fate, trace};
+
+pub(crate) const TESTS: &[Test] = &[("faults::a_program_outlives_every_refused_call", runs)];
 
 /// Status of the managed program.
 const OWN_STATUS: i32 = 7;
@@ -68,7 +72,7 @@ const USUAL_RUNS: u64 = 25;
 /// Share of calls that fail, by run: some runs fail at a single call, some at one in ten.
 const SHARES: [f64; 4] = [0.001, 0.005, 0.02, 0.1];
 
-pub(crate) fn runs() {
+fn runs(_: &CpuSet) {
     let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
     let (mut calls, mut failed, mut begun) = (0, 0, 0);
     for seed in first..first + runs {
@@ -99,8 +103,8 @@ fn run(seed: u64) -> (Ended, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
     command.args(["run", "--policy", "shuffle", "--report"]).arg(path("report"));
     command.args(["--", "sh", "-c", &program]);
-    let fate = |call| {
-        let spared = SPARED.contains(&call) || (late && !begun.exists());
+    let fate = |call: Call| {
+        let spared = SPARED.contains(&call.number) || (late && !begun.exists());
         match !spared && random.unit() < share {
             true => Fate::Fail(ERRORS[random.below(ERRORS.len())]),
             false => Fate::Pass,

@@ -5,11 +5,14 @@ use std::process::Command;
 use nix::libc;
 use rondpoint_core::CpuSet;
 use rondpoint_core::random::Random;
-use rondpoint_linux::syscall::affinity;
 
+use crate::harness::{Test, restore};
+use crate::setting;
 use crate::tracer::{Fate, trace};
 use crate::worker::Worker;
-use crate::{restore, setting};
+
+pub(crate) const TESTS: &[Test] =
+    &[("kills::a_manager_killed_at_any_call_leaves_nothing_behind", runs)];
 
 /// Runs in `./x test`. By hand: 1,000.
 const USUAL_RUNS: u64 = 12;
@@ -20,18 +23,17 @@ const CALLS_AFTER_A_MASK: usize = 400;
 /// Calls after the program's begin among which one is drawn.
 const CALLS_AFTER_THE_BEGIN: usize = 2_000;
 
-pub(crate) fn runs() {
+fn runs(own: &CpuSet) {
     let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
-    let narrowed = (first..first + runs).filter(|seed| run(*seed)).count();
+    let narrowed = (first..first + runs).filter(|seed| run(*seed, own)).count();
     println!("{runs} kills, {narrowed} of a manager that had narrowed a mask");
     assert!(narrowed > 0 || runs < USUAL_RUNS, "no manager had done anything");
 }
 
 /// One kill; whether a mask was narrow at that moment.
-fn run(seed: u64) -> bool {
+fn run(seed: u64, own: &CpuSet) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let worker = Worker::named_in(folder.path().join("ready"));
-    let own = affinity::get(0).expect("a mask");
     let mut random = Random::new(seed);
     let after_a_mask = random.below(3) > 0;
     let calls = if after_a_mask { CALLS_AFTER_A_MASK } else { CALLS_AFTER_THE_BEGIN };
@@ -42,19 +44,20 @@ fn run(seed: u64) -> bool {
     command.arg(std::env::current_exe().expect("this program"));
     command.arg("as-worker").arg(folder.path().join("ready"));
     let (ended, errors) = trace(&command, |call| {
-        has_set_masks |= call == libc::SYS_sched_setaffinity;
+        has_set_masks |= call.number == libc::SYS_sched_setaffinity;
         let counts = worker.is_ready() && (!after_a_mask || has_set_masks);
         seen += usize::from(counts);
         if seen > at { Fate::Kill } else { Fate::Pass }
     });
     let context = format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {ended:?}\n{errors}");
-    let narrow = |masks: &std::collections::BTreeMap<u32, CpuSet>| {
-        masks.values().filter(|mask| mask.len() < own.len()).count()
-    };
-    let narrowed = narrow(&worker.masks()) > 1;
+    let narrowed = worker.narrow_threads(own) > 1;
     restore();
     let after = worker.masks();
-    assert_eq!(narrow(&after), 1, "only the bound thread has a mask of its own: {context}");
+    assert_eq!(
+        worker.narrow_threads(own),
+        1,
+        "only the bound thread has a mask of its own: {context}"
+    );
     assert!(after.len() >= 5 && worker.goes_on(), "{after:?} {context}");
     assert_eq!(restore()["ledgers"], 0, "{context}");
     narrowed

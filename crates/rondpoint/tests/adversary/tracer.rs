@@ -17,6 +17,15 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+/// A system call that is about to begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    /// Its number.
+    pub(crate) number: i64,
+    /// Its first argument.
+    pub(crate) first: u64,
+}
+
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -55,8 +64,8 @@ struct Thread {
     fails_with: Option<Errno>,
 }
 
-/// Starts `command` and asks `fate` about every call of it, by its number.
-pub(crate) fn trace(command: &Command, mut fate: impl FnMut(i64) -> Fate) -> (Ended, String) {
+/// Starts `command` and asks `fate` about every call of it.
+pub(crate) fn trace(command: &Command, mut fate: impl FnMut(Call) -> Fate) -> (Ended, String) {
     // A file: the managed program may live on and hold a pipe open.
     let mut errors = tempfile::tempfile().expect("a file");
     let mut shell = waiting(command, errors.try_clone().expect("a descriptor"));
@@ -124,7 +133,7 @@ struct Tracer {
 
 impl Tracer {
     /// Whoever was killed meanwhile is told by the next wait.
-    fn go_on(&mut self, event: WaitStatus, fate: &mut impl FnMut(i64) -> Fate) {
+    fn go_on(&mut self, event: WaitStatus, fate: &mut impl FnMut(Call) -> Fate) {
         match event {
             WaitStatus::PtraceSyscall(pid) => self.at_call(pid, fate),
             WaitStatus::PtraceEvent(pid, _, libc::PTRACE_EVENT_EXEC) => self.at_exec(pid),
@@ -150,7 +159,7 @@ impl Tracer {
         }
     }
 
-    fn at_call(&mut self, pid: Pid, fate: &mut impl FnMut(i64) -> Fate) {
+    fn at_call(&mut self, pid: Pid, fate: &mut impl FnMut(Call) -> Fate) {
         let thread = self.threads.entry(pid).or_default();
         let Ok(mut registers) = ptrace::getregs(pid) else { return };
         // A child's first stop is at the end of the fork. A call that begins has no result yet.
@@ -158,7 +167,8 @@ impl Tracer {
         if thread.in_call && self.has_begun {
             self.calls += 1;
             let late = self.began_at.elapsed() > PATIENCE;
-            match if late { Fate::Kill } else { fate(registers.orig_rax as i64) } {
+            let call = Call { number: registers.orig_rax as i64, first: registers.rdi };
+            match if late { Fate::Kill } else { fate(call) } {
                 Fate::Pass => {}
                 Fate::Fail(error) => {
                     self.failed += 1;

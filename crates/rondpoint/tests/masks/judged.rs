@@ -15,7 +15,7 @@ use rondpoint_core::policy::Policy;
 use rondpoint_core::trial::Verdict;
 use rondpoint_core::{CpuSet, Matrix, Model, Nanos, Observation, Random, Topology};
 
-use crate::Test;
+use crate::harness::Test;
 use crate::stepping::Parts;
 use crate::target::{Target, mask};
 

@@ -1,11 +1,10 @@
 //! The manager is killed, and `rondpoint restore` puts back what it had changed.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 
 use rondpoint_core::CpuSet;
 
-use crate::Test;
+use crate::harness::{Test, restore};
 use crate::stepping::Manager;
 use crate::target::{Target, mask};
 
@@ -13,15 +12,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("killed::a_manager_killed_at_any_step_leaves_no_mask_behind", at_any_step),
     ("killed::a_thread_that_chose_another_mask_since_keeps_it", chosen_since),
 ];
-
-fn restore() -> serde_json::Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
-    let output = command.args(["restore", "--json"]).stdin(Stdio::null()).output();
-    let output = output.expect("it starts");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 /// A program with two threads of the mask of all and one that has bound itself, and a child.
 fn program(own: &CpuSet) -> (Target, u32) {

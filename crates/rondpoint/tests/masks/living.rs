@@ -6,7 +6,7 @@ use rondpoint_core::{CpuSet, Observation, Tid};
 use rondpoint_linux::ledger_file::Entry;
 use rondpoint_linux::syscall::affinity;
 
-use crate::Test;
+use crate::harness::Test;
 use crate::stepping::Parts;
 use crate::target::{Target, mask};
 

@@ -13,22 +13,9 @@ use rondpoint_core::{Nanos, Observation, Pid, Tid, Topology};
 use rondpoint_linux::act::Actor;
 use rondpoint_linux::ledger_file::{self, LedgerFile};
 use rondpoint_linux::observe::tasks::{Births, Tasks};
+use rondpoint_linux::syscall::affinity;
 use rondpoint_linux::syscall::time::since_boot_ns;
-use rondpoint_linux::syscall::{affinity, process};
 use rondpoint_linux::{Root, topology};
-
-/// Where this user's ledgers are: where `rondpoint restore` looks.
-pub(crate) fn ledgers() -> std::path::PathBuf {
-    let path = |name| std::env::var_os(name).map(std::path::PathBuf::from);
-    let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
-    let places = ledger_file::Places {
-        owns_run: process::effective_user() == 0,
-        runtime: runtime.as_deref(),
-        state: state.as_deref(),
-        home: home.as_deref(),
-    };
-    ledger_file::folder(&places).expect("a place")
-}
 
 /// What a manager has.
 pub(crate) struct Parts {
@@ -94,7 +81,7 @@ impl Parts {
 
 /// One plan after the other, for the threads that are there at the time.
 pub(crate) fn main(pid: u32) {
-    let mut parts = Parts::with_ledger(pid, &ledgers());
+    let mut parts = Parts::with_ledger(pid, &ledger_file::own_folder().expect("a place"));
     let cpus: Vec<usize> = affinity::get(0).expect("a mask").iter().collect();
     for round in 0..3 {
         let (observation, followed) = parts.look();
