@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
 use crate::{
-    calibrate, decide, doctor, external, ledgers, move_memory, observe, replay, run, terminal,
-    topology,
+    calibrate, control::commands as control, decide, doctor, external, ledgers, move_memory,
+    observe, replay, run, terminal, topology,
 };
 
 /// Exit status of bad usage or input.
@@ -54,6 +54,20 @@ enum Command {
     Run(run::RunArguments),
     /// Do the same for a program that runs already
     Attach(run::AttachArguments),
+    /// Show what the daemon sees, manages and has done
+    Status(control::StatusArguments),
+    /// Say where a process is and what the daemon decided about it
+    Explain(control::ExplainArguments),
+    /// Let the daemon change nothing until `resume`
+    Pause(control::PauseArguments),
+    /// Let the daemon act again after `pause`
+    Resume(control::ResumeArguments),
+    /// Let the daemon leave processes alone
+    Leave(control::LeaveArguments),
+    /// Let the daemon manage processes whatever their size
+    Manage(control::ManageArguments),
+    /// Let the daemon read its configuration anew
+    Reload(control::ReloadArguments),
     /// Move the memory of a running process from nodes to nodes
     Move(move_memory::Arguments),
     /// Put back what a killed manager left changed
@@ -108,6 +122,13 @@ pub(crate) fn main() -> ExitCode {
         Command::Attach(arguments) => run::attach(&arguments),
         Command::Record(arguments) => run::record(arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Status(arguments) => control::status(&arguments),
+        Command::Explain(arguments) => control::explain(&arguments),
+        Command::Pause(arguments) => control::pause(&arguments),
+        Command::Resume(arguments) => control::resume(&arguments),
+        Command::Leave(arguments) => control::leave(&arguments),
+        Command::Manage(arguments) => control::manage(&arguments),
+        Command::Reload(arguments) => control::reload(&arguments),
         Command::Move(arguments) => move_memory::main(&arguments),
         Command::Restore(arguments) => ledgers::main(&arguments),
         Command::Observe(arguments) => observe::main(arguments),

@@ -9,6 +9,7 @@
 
 mod calibrate;
 mod cli;
+mod control;
 mod decide;
 mod doctor;
 mod external;

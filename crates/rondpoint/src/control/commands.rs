@@ -1,0 +1,202 @@
+//! `rondpoint status`, `explain`, `pause`, `resume`, `leave`, `manage` and `reload`: each asks the
+//! daemon one thing.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::SOCKET;
+use super::client::Client;
+use super::protocol::{ExplainReply, NotesReply, PidRequest, PidsRequest, StatusReply, method};
+use super::text;
+use crate::{session, terminal};
+
+/// Where the daemon is asked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Where {
+    /// The daemon's control socket
+    #[arg(long, value_name = "FILE", default_value = SOCKET, hide_short_help = true)]
+    pub(crate) socket: PathBuf,
+}
+
+/// Show what the daemon sees, manages and has done
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint status            # the machine, and the caller's own processes
+  sudo rondpoint status       # all processes
+  rondpoint status --json
+
+Exit status: 0 good, 1 no daemon answers.")]
+pub(crate) struct StatusArguments {
+    /// Print JSON (docs/daemon.md)
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Say where a process's threads and memory are, and what the daemon decided about it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint explain 4711
+  rondpoint explain --json 4711
+
+Exit status: 0 good, 1 the daemon refuses or does not answer.")]
+pub(crate) struct ExplainArguments {
+    /// The process
+    #[arg(value_name = "PID", value_parser = session::process_number)]
+    pid: u32,
+
+    /// Print JSON (docs/daemon.md)
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Let the daemon change nothing until `resume`; threads get back the CPUs that they had
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint pause
+
+Exit status: 0 good, 1 the daemon refuses or does not answer.")]
+pub(crate) struct PauseArguments {
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Let the daemon act again after `pause`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint resume
+
+Exit status: 0 good, 1 the daemon refuses or does not answer.")]
+pub(crate) struct ResumeArguments {
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Let the daemon read its configuration anew, as SIGHUP does
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint reload
+
+Exit status: 0 good, 1 the daemon refuses or does not answer.")]
+pub(crate) struct ReloadArguments {
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Let the daemon leave processes and what they start alone
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint leave 4711
+
+Exit status: 0 good, 1 the daemon refuses or does not answer.")]
+pub(crate) struct LeaveArguments {
+    /// The processes
+    #[arg(value_name = "PID", value_parser = session::process_number, required = true)]
+    pids: Vec<u32>,
+
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Let the daemon manage processes whatever their size, with what they start
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo rondpoint manage 4711
+
+Exclusions of the configuration win.
+Exit status: 0 good, 1 the daemon refuses or does not answer.")]
+pub(crate) struct ManageArguments {
+    /// The processes
+    #[arg(value_name = "PID", value_parser = session::process_number, required = true)]
+    pids: Vec<u32>,
+
+    #[command(flatten)]
+    at: Where,
+}
+
+/// `rondpoint status`.
+pub(crate) fn status(arguments: &StatusArguments) -> ExitCode {
+    conclude("status", || {
+        let mut client = Client::connect(&arguments.at.socket)?;
+        let reply: StatusReply = client.call(method::STATUS, &nothing())?;
+        show(arguments.json, &reply.status, || text::status(&reply.status))
+    })
+}
+
+/// `rondpoint explain`.
+pub(crate) fn explain(arguments: &ExplainArguments) -> ExitCode {
+    conclude("explain", || {
+        let mut client = Client::connect(&arguments.at.socket)?;
+        let request = PidRequest { pid: arguments.pid };
+        let reply: ExplainReply = client.call(method::EXPLAIN, &request)?;
+        show(arguments.json, &reply, || text::explanation(&reply))
+    })
+}
+
+/// `rondpoint pause`.
+pub(crate) fn pause(arguments: &PauseArguments) -> ExitCode {
+    conclude("pause", || ask(&arguments.at, method::PAUSE, &nothing()))
+}
+
+/// `rondpoint resume`.
+pub(crate) fn resume(arguments: &ResumeArguments) -> ExitCode {
+    conclude("resume", || ask(&arguments.at, method::RESUME, &nothing()))
+}
+
+/// `rondpoint reload`.
+pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
+    conclude("reload", || ask(&arguments.at, method::RELOAD, &nothing()))
+}
+
+/// `rondpoint leave`.
+pub(crate) fn leave(arguments: &LeaveArguments) -> ExitCode {
+    let request = PidsRequest { pids: arguments.pids.clone() };
+    conclude("leave", || ask(&arguments.at, method::LEAVE, &request))
+}
+
+/// `rondpoint manage`.
+pub(crate) fn manage(arguments: &ManageArguments) -> ExitCode {
+    let request = PidsRequest { pids: arguments.pids.clone() };
+    conclude("manage", || ask(&arguments.at, method::MANAGE, &request))
+}
+
+fn nothing() -> Map<String, Value> {
+    Map::new()
+}
+
+/// Asks for something that has no answer but what is worth a line on stderr.
+fn ask(at: &Where, method: &str, parameters: &impl Serialize) -> Result<()> {
+    let reply: NotesReply = Client::connect(&at.socket)?.call(method, parameters)?;
+    reply.notes.iter().for_each(|note| terminal::say(&format!("rondpoint: {note}\n")));
+    Ok(())
+}
+
+fn show(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    if json { terminal::print_json(value) } else { terminal::print(&text()) }
+}
+
+fn conclude(command: &str, run: impl FnOnce() -> Result<()>) -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::fail(command, &error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The daemon's answers as text for people.
+
+use std::fmt::Write as _;
+
+use rondpoint_core::Bytes;
+
+use super::protocol::{
+    Decision, Event, ExplainReply, Mode, Node, Process, State, Status, Thread, Verdicts,
+};
+
+/// Processes and threads shown; JSON has the rest.
+const SHOWN: usize = 20;
+
+/// The state in some thirty lines.
+pub(super) fn status(status: &Status) -> String {
+    let mut text = String::new();
+    let does = match (status.mode, status.paused) {
+        (Mode::Observe, _) => "observes and changes nothing",
+        (Mode::Act, true) => "is paused and changes nothing",
+        (Mode::Act, false) => "acts",
+    };
+    let _ = writeln!(
+        text,
+        "rondpoint {} (process {}) {does}; policy {}; up {}; {:.1} % of a CPU, {}",
+        status.version,
+        status.pid,
+        status.policies.join(","),
+        duration(status.running_s),
+        100.0 * status.own.cpu_share,
+        Bytes(status.own.resident_bytes),
+    );
+    for note in status.sensor.notes.iter().chain(&status.problems) {
+        let _ = writeln!(text, "note: {note}");
+    }
+    for other in &status.others {
+        let _ = writeln!(text, "note: {}", other.what);
+    }
+    let _ = writeln!(text, "NUMA: {}", factor(status));
+    nodes(&mut text, &status.nodes);
+    processes(&mut text, &status.processes);
+    let totals = &status.totals;
+    let _ = writeln!(
+        text,
+        "done: {} steps for pages, {} for threads, {} for whole processes, {} moved; {} held back; {}",
+        totals.page_steps,
+        totals.thread_steps,
+        totals.bulk_steps,
+        Bytes(totals.moved_bytes),
+        totals.held,
+        verdicts(&totals.verdicts),
+    );
+    text
+}
+
+fn factor(status: &Status) -> String {
+    let factor = &status.factor;
+    if status.nodes.len() < 2 {
+        return "one memory node: placement is no factor here".to_string();
+    }
+    let mut parts = Vec::new();
+    match (factor.lost_share, factor.least_lost_share) {
+        (Some(likely), Some(least)) => parts.push(format!(
+            "the managed processes lose {:.1} % of their CPU time to placement (at least {:.1} %)",
+            100.0 * likely,
+            100.0 * least
+        )),
+        _ => parts.push("what placement costs is not sensed here".to_string()),
+    }
+    if let Some(local) = factor.local_share {
+        parts.push(format!("{:.0} % of accesses are local", 100.0 * local));
+    }
+    if let Some(imbalance) = factor.imbalance_percent {
+        parts.push(format!("imbalance of the controllers {imbalance:.0} %"));
+    }
+    parts.join("; ")
+}
+
+fn nodes(text: &mut String, nodes: &[Node]) {
+    let _ = writeln!(
+        text,
+        "{:>5} {:>5} {:>10} {:>10} {:>12}",
+        "node", "CPUs", "memory", "free", "load/s"
+    );
+    for node in nodes {
+        let _ = writeln!(
+            text,
+            "{:>5} {:>5} {:>10} {:>10} {:>12}",
+            node.node,
+            node.cpus,
+            Bytes(node.memory_bytes).to_string(),
+            known(node.free_bytes.map(|free| Bytes(free).to_string())),
+            known(node.load_bytes_per_s.map(|load| Bytes(load as u64).to_string())),
+        );
+    }
+}
+
+fn processes(text: &mut String, processes: &[Process]) {
+    if processes.is_empty() {
+        let _ = writeln!(text, "no process is managed, of those that you may see");
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "{:>8} {:<16} {:<8} {:>7} {:>7} {:>9} {:>6} {:>6}  why",
+        "pid", "name", "state", "threads", "CPU", "memory", "local", "lost"
+    );
+    let mut busiest: Vec<&Process> = processes.iter().collect();
+    let rank = |process: &Process| (process.state == State::Left, -process.cpu_percent);
+    busiest.sort_by(|a, b| {
+        let ((left_a, cpu_a), (left_b, cpu_b)) = (rank(a), rank(b));
+        left_a.cmp(&left_b).then(cpu_a.total_cmp(&cpu_b)).then(a.pid.cmp(&b.pid))
+    });
+    for process in busiest.iter().take(SHOWN) {
+        let _ = writeln!(
+            text,
+            "{:>8} {:<16} {:<8} {:>7} {:>6.0}% {:>9} {:>6} {:>6}  {}",
+            process.pid,
+            process.name,
+            state(process.state),
+            process.threads,
+            process.cpu_percent,
+            Bytes(process.resident_bytes).to_string(),
+            known(process.local_share.map(percent)),
+            known(process.lost_share.map(percent)),
+            process.why,
+        );
+    }
+    if busiest.len() > SHOWN {
+        let _ = writeln!(text, "{:>8} more: --json has all", busiest.len() - SHOWN);
+    }
+}
+
+/// One process in detail.
+pub(super) fn explanation(reply: &ExplainReply) -> String {
+    let process = &reply.process;
+    let mut text = format!(
+        "process {} ({}, user {}): {}, {}\n",
+        process.pid,
+        process.name,
+        process.user,
+        state(process.state),
+        process.why
+    );
+    if let Some(exempt) = &process.exempt {
+        let _ = writeln!(text, "not touched: {exempt}");
+    }
+    if let Some(cgroup) = &process.cgroup {
+        let _ = writeln!(text, "cgroup {cgroup}");
+    }
+    let memory = match &process.memory_bytes {
+        Some(nodes) => by_node(nodes.iter().map(|bytes| Bytes(*bytes).to_string())),
+        None => Bytes(process.resident_bytes).to_string(),
+    };
+    let _ = writeln!(text, "memory: {memory}");
+    let threads = by_node(process.threads_by_node.iter().map(u32::to_string));
+    let _ = writeln!(text, "threads: {threads}; {:.0} % CPU", process.cpu_percent);
+    if let (Some(likely), Some(least)) = (process.lost_share, process.least_lost_share) {
+        let _ = writeln!(
+            text,
+            "lost to placement: {:.1} % of its CPU time (at least {:.1} %)",
+            100.0 * likely,
+            100.0 * least
+        );
+    }
+    if let Some(local) = process.local_share {
+        let _ = writeln!(text, "local accesses: {}", percent(local));
+    }
+    put_threads(&mut text, &reply.threads);
+    let _ = writeln!(
+        text,
+        "moved: {}, {} threads; {}",
+        Bytes(process.moved_bytes),
+        process.moved_threads,
+        verdicts(&process.verdicts)
+    );
+    for decision in &reply.decisions {
+        let _ = writeln!(text, "{}", line(decision));
+    }
+    text
+}
+
+fn put_threads(text: &mut String, threads: &[Thread]) {
+    let mut busiest: Vec<&Thread> = threads.iter().collect();
+    busiest.sort_by(|a, b| b.cpu_percent.total_cmp(&a.cpu_percent).then(a.tid.cmp(&b.tid)));
+    for thread in busiest.iter().take(SHOWN) {
+        let accesses = thread.accesses_by_node.as_ref().map_or(String::new(), |counts| {
+            format!(", accesses to {}", by_node(counts.iter().map(u32::to_string)))
+        });
+        let exempt = thread.exempt.as_ref().map_or(String::new(), |why| format!(", {why}"));
+        let _ = writeln!(
+            text,
+            "  thread {} {}: CPU {} of node {}, {:.0} %{accesses}{exempt}",
+            thread.tid, thread.name, thread.cpu, thread.node, thread.cpu_percent
+        );
+    }
+    if busiest.len() > SHOWN {
+        let _ = writeln!(text, "  {} more threads: --json has all", busiest.len() - SHOWN);
+    }
+}
+
+/// A decision on one line.
+pub(crate) fn line(decision: &Decision) -> String {
+    let what = match decision.event {
+        Event::Step => "",
+        Event::Held => "held back: ",
+        Event::Judged => "judged: ",
+    };
+    let reason = match decision.reason.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", decision.reason),
+    };
+    format!(
+        "{:>9.1} s  {:<10} {what}{}{reason}: {}",
+        decision.at_s, decision.policy, decision.action, decision.detail
+    )
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Managed => "managed",
+        State::Watched => "watched",
+        State::Left => "left",
+    }
+}
+
+fn verdicts(found: &Verdicts) -> String {
+    format!(
+        "checks: {} better, {} worse and taken back, {} unclear, {} other",
+        found.better, found.worse, found.unclear, found.other
+    )
+}
+
+fn by_node(values: impl Iterator<Item = String>) -> String {
+    let list: Vec<String> =
+        values.enumerate().map(|(node, value)| format!("{value} on node {node}")).collect();
+    list.join(", ")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}
+
+fn known(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "-".to_string())
+}
+
+fn duration(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3_600 => format!("{} min", whole / 60),
+        3_600..172_800 => format!("{} h {} min", whole / 3_600, whole / 60 % 60),
+        _ => format!("{} days", whole / 86_400),
+    }
+}
