@@ -9,6 +9,7 @@ pub mod bulk;
 pub mod capture;
 pub mod claim;
 pub mod cpuset;
+pub mod devices;
 pub mod error;
 pub mod freeze;
 mod kept;

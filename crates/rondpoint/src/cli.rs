@@ -51,7 +51,7 @@ enum Command {
     /// Show the machine, or the memory traffic of a program; changes nothing
     Observe(observe::Arguments),
     /// Run a program and place its memory and threads where they are fastest
-    Run(run::RunArguments),
+    Run(Box<run::RunArguments>),
     /// Do the same for a program that runs already
     Attach(run::AttachArguments),
     /// Show what the daemon sees, manages and has done
@@ -118,8 +118,8 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match arguments.command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Attach(arguments) => run::attach(&arguments),
+        Command::Run(arguments) => run::run(*arguments),
+        Command::Attach(arguments) => run::attach(arguments),
         Command::Record(arguments) => run::record(arguments),
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Status(arguments) => control::status(&arguments),

@@ -18,7 +18,9 @@ mod machine;
 #[cfg(feature = "manual")]
 mod manual;
 mod move_memory;
+mod number_sets;
 mod observe;
+mod placement;
 mod policies;
 #[cfg(any(test, feature = "manual"))]
 mod reference;

@@ -22,6 +22,7 @@ use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
 use self::report::Report;
+use crate::number_sets::Range;
 use crate::{ledgers, session, terminal};
 
 /// Something was not moved.
@@ -182,11 +183,9 @@ fn move_frozen(
 /// Everything that can be said against it before anything is looked at in the process's memory.
 fn order(root: &Root, arguments: &Arguments) -> Result<Order> {
     let topology = topology::discover(root)?.topology;
-    let mut all: Vec<u32> =
-        topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
-    all.sort_unstable();
+    let all = Range::memory_nodes(&topology);
     let parse = |flag: &str, text: &str| {
-        nodes::parse(text, &all).map_err(|problem| anyhow::anyhow!("{flag}: {problem}"))
+        all.parse(text).map_err(|problem| anyhow::anyhow!("{flag}: {problem}"))
     };
     let (from, to) = (parse("--from", &arguments.from)?, parse("--to", &arguments.to)?);
     let ways = nodes::ways(&from, &to);

@@ -4,6 +4,8 @@
 //! stderr.
 
 mod account;
+mod arguments;
+mod by_hand;
 mod host;
 mod moves;
 mod output;
@@ -33,6 +35,9 @@ use rondpoint_linux::{Root, probe};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
 
 use self::account::Diary;
+use self::arguments::Management;
+pub(crate) use self::arguments::{AttachArguments, RecordArguments, RunArguments};
+use self::by_hand::ByHand;
 use self::host::LiveHost;
 use self::moves::ThreadMoves;
 use self::output::Output;
@@ -43,149 +48,6 @@ use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
 use crate::{ledgers, machine, observe, policies, terminal};
-
-/// All that are published, each for what it is good at, by the order and the conflict rules of
-/// ALGORITHMS 5.
-const DEFAULT_POLICY: &str = "auto";
-
-/// Flags that `run` and `attach` share.
-#[derive(Debug, clap::Args)]
-struct Management {
-    /// Policies in order of priority
-    ///
-    /// carrefour moves pages; sam, nmass, home and sharing move threads; asymsched moves whole
-    /// processes; auto does all of it but sharing; observe does nothing. NAME:PRESET chooses a
-    /// preset. Without one a policy is as published, and auto is as tuned by this project.
-    #[arg(
-        long,
-        value_name = "POLICY[,POLICY]",
-        value_delimiter = ',',
-        default_value = DEFAULT_POLICY
-    )]
-    policy: Vec<String>,
-
-    /// Decide, but change nothing
-    #[arg(long, short = 'n')]
-    dry_run: bool,
-
-    /// Use this sensor and no other (default: the best there is)
-    #[arg(long, value_enum)]
-    sensor: Option<Sensor>,
-
-    /// Seed of every random choice
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_short_help = true)]
-    seed: u64,
-
-    /// Machine file with this machine's links and bandwidths (default:
-    /// /etc/rondpoint/machine.toml); sysfs knows none
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    machine: Option<PathBuf>,
-
-    /// Write a report as JSON
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-
-    /// Record observations, plans and outcomes, for `rondpoint replay`
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-
-    /// Report in detail: windows, steps, checks, and what the guard held back
-    #[arg(long, short)]
-    verbose: bool,
-
-    /// No report on stderr
-    #[arg(long, short, conflicts_with = "verbose")]
-    quiet: bool,
-}
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  sudo rondpoint run -- ./app --its-own-flags
-  rondpoint run --dry-run --report what-it-would-do.json -- ./app
-  rondpoint run --sensor faults -- ./app        # as on a machine without counters";
-
-/// Of commands that run a program.
-const RUN_STATUS: &str = "
-
-Exit status: the program's own, 128+n where signal n killed it; 125 rondpoint failed, 126 the
-program cannot be run, 127 it is not found. Its input, output and signals pass through. Under sudo
-it runs as the user who called sudo.";
-
-/// Run a program and place its memory and threads where they are fastest
-#[derive(Debug, clap::Args)]
-#[command(after_help = RUN_EXAMPLES, after_long_help = [RUN_EXAMPLES, RUN_STATUS].concat())]
-pub(crate) struct RunArguments {
-    #[command(flatten)]
-    management: Management,
-
-    /// Give each process the copy of these read-only files that lies on its node; with --dry-run
-    /// say whether that would pay
-    #[arg(long, value_name = "PATH[,PATH]", value_delimiter = ',')]
-    replicate: Vec<PathBuf>,
-
-    /// The program to run and its arguments
-    #[arg(last = true, value_name = "CMD", required = true)]
-    command: Vec<OsString>,
-}
-
-const ATTACH_EXAMPLES: &str = "\
-Examples:
-  sudo rondpoint attach 4711
-  sudo rondpoint attach --dry-run --verbose 4711      # what would be done, in detail";
-
-const ATTACH_STATUS: &str = "
-
-Threads get back the CPUs that they had when it ends, by ^C too; pages stay where they are.
-Exit status: 0 good, 125 rondpoint failed.";
-
-/// Manage a program that runs already, and what it starts, until it ends or ^C
-#[derive(Debug, clap::Args)]
-#[command(after_help = ATTACH_EXAMPLES, after_long_help = [ATTACH_EXAMPLES, ATTACH_STATUS].concat())]
-pub(crate) struct AttachArguments {
-    #[command(flatten)]
-    management: Management,
-
-    /// Its process number
-    #[arg(value_name = "PID", value_parser = session::process_number)]
-    pid: u32,
-}
-
-const RECORD_EXAMPLES: &str = "\
-Examples:
-  rondpoint record -- ./app                  # writes rondpoint.trace
-  rondpoint replay rondpoint.trace
-  rondpoint run --record x.trace -- ./app    # a run in which something is done";
-
-/// Run a program, record what a policy sees and would do, and do nothing
-#[derive(Debug, clap::Args)]
-#[command(after_help = RECORD_EXAMPLES, after_long_help = [RECORD_EXAMPLES, RUN_STATUS].concat())]
-pub(crate) struct RecordArguments {
-    /// Where the record goes
-    #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
-    output: PathBuf,
-
-    /// Policies in order of priority; NAME:PRESET chooses a preset
-    #[arg(
-        long,
-        value_name = "POLICY[,POLICY]",
-        value_delimiter = ',',
-        default_value = DEFAULT_POLICY
-    )]
-    policy: Vec<String>,
-
-    /// Use this sensor and no other (default: the best there is)
-    #[arg(long, value_enum)]
-    sensor: Option<Sensor>,
-
-    /// Machine file with this machine's links and bandwidths (default:
-    /// /etc/rondpoint/machine.toml); sysfs knows none
-    #[arg(long, value_name = "FILE")]
-    machine: Option<PathBuf>,
-
-    /// The program to run and its arguments
-    #[arg(last = true, value_name = "CMD", required = true)]
-    command: Vec<OsString>,
-}
 
 /// `rondpoint record`: a run that changes nothing and is recorded.
 pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
@@ -201,19 +63,18 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         verbose: false,
         quiet: false,
     };
-    conclude(
-        "record",
-        start("rondpoint record", &RunArguments { management, replicate: Vec::new(), command }),
-    )
+    let by_hand = ByHand::default();
+    let arguments = RunArguments { management, by_hand, replicate: Vec::new(), command };
+    conclude("record", start("rondpoint record", arguments))
 }
 
 /// `rondpoint run`.
-pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
+pub(crate) fn run(arguments: RunArguments) -> ExitCode {
     conclude("run", start("rondpoint run", arguments))
 }
 
 /// `rondpoint attach`.
-pub(crate) fn attach(arguments: &AttachArguments) -> ExitCode {
+pub(crate) fn attach(arguments: AttachArguments) -> ExitCode {
     conclude("attach", join(arguments))
 }
 
@@ -312,10 +173,12 @@ fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Read
     Ok(Ready { preparation, recorder, ledger, claim, first })
 }
 
-fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
+fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
+    arguments.management.settle(arguments.by_hand.policy())?;
     let caller = session::caller()?;
     let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
+    let placement = arguments.by_hand.placement(&Root::live(), &machine.topology)?;
     let replication = Replication::prepare(&replicate::Request {
         paths: &arguments.replicate,
         command: &arguments.command,
@@ -326,6 +189,7 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
     let mut prepared = Session::prepare(
         &arguments.command,
         caller.as_ref(),
+        &placement,
         replication.environment(),
         machine,
         settings,
@@ -355,7 +219,8 @@ fn start(who: &str, arguments: &RunArguments) -> Result<u8> {
     Ok(session::status(end))
 }
 
-fn join(arguments: &AttachArguments) -> Result<u8> {
+fn join(mut arguments: AttachArguments) -> Result<u8> {
+    arguments.management.settle(None)?;
     let preparation = prepare(&arguments.management, &[], session::caller()?.as_ref())?;
     let pid = Pid(arguments.pid);
     session::process_of(&Root::live(), pid)?;

@@ -20,6 +20,7 @@ use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
+use crate::placement::Placement;
 use crate::terminal;
 
 // Numbers of signal(7), the same on x86-64 and arm64.
@@ -166,17 +167,19 @@ impl Session {
         Ok(Self { observer, arriving, subject, started_at: Instant::now() })
     }
 
-    /// Forks the program and opens every sensor on it before it runs.
+    /// Forks the program in its placement and opens every sensor on it before it runs.
     pub(crate) fn prepare(
         command: &[OsString],
         user: Option<&User>,
+        placement: &Placement,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         machine: Discovered,
         settings: &Settings,
     ) -> Result<Prepared> {
         let (mask, arriving) = receive_signals()?;
-        let waiting =
-            launch::prepare(command, environment, &mask, user).context("starting the program")?;
+        let environment: Vec<_> = environment.into_iter().collect();
+        let fork = || Ok(launch::prepare(command, environment, &mask, user)?);
+        let waiting = placement.around(fork).context("starting the program")?;
         // After the fork: the program keeps the limits and the scheduling that it was given.
         raise_limit();
         give_way();

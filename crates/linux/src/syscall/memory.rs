@@ -184,26 +184,39 @@ impl Anonymous {
 pub enum MemoryPolicy {
     /// The node that touches a page first.
     Local,
-    /// This node, or not at all.
-    Bind(u32),
+    /// These nodes, or not at all.
+    Bind(Vec<u32>),
     /// These nodes in turn.
     Interleave(Vec<u32>),
+    /// These nodes in turn, as often as the kernel's weight of each says (Linux 6.9).
+    WeightedInterleave(Vec<u32>),
+    /// This node while it has free memory, then the nearest.
+    Preferred(u32),
+    /// These nodes while they have free memory, then the nearest (Linux 5.15).
+    PreferredMany(Vec<u32>),
 }
 
 /// The modes of set_mempolicy(2), include/uapi/linux/mempolicy.h.
+const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
 const MPOL_INTERLEAVE: libc::c_int = 3;
 pub(super) const MPOL_LOCAL: libc::c_int = 4;
+const MPOL_PREFERRED_MANY: libc::c_int = 5;
+const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 
 /// From now on the calling thread's memory, and that of what it starts, comes from there.
 ///
 /// # Errors
-/// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
+/// EINVAL for a node that is not there or not allowed, or a policy that this kernel does not know;
+/// ENOSYS where the kernel knows no NUMA.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     let (mode, nodes): (_, &[u32]) = match policy {
         MemoryPolicy::Local => (MPOL_LOCAL, &[]),
-        MemoryPolicy::Bind(node) => (MPOL_BIND, std::slice::from_ref(node)),
+        MemoryPolicy::Bind(nodes) => (MPOL_BIND, nodes),
         MemoryPolicy::Interleave(nodes) => (MPOL_INTERLEAVE, nodes),
+        MemoryPolicy::WeightedInterleave(nodes) => (MPOL_WEIGHTED_INTERLEAVE, nodes),
+        MemoryPolicy::Preferred(node) => (MPOL_PREFERRED, std::slice::from_ref(node)),
+        MemoryPolicy::PreferredMany(nodes) => (MPOL_PREFERRED_MANY, nodes),
     };
     let (mask, bits) = node_mask(nodes);
     // SAFETY: the mask outlives the call, which reads `bits` - 1 bits of it.
@@ -264,9 +277,11 @@ mod tests {
         };
         // A kernel without NUMA knows no policies.
         if located(MemoryPolicy::Local).is_ok() {
-            assert_eq!(located(MemoryPolicy::Bind(0)).unwrap(), [Ok(0)]);
+            assert_eq!(located(MemoryPolicy::Bind(vec![0])).unwrap(), [Ok(0)]);
             assert_eq!(located(MemoryPolicy::Interleave(vec![0])).unwrap(), [Ok(0)]);
-            assert!(located(MemoryPolicy::Bind(1000)).is_err());
+            assert_eq!(located(MemoryPolicy::Preferred(0)).unwrap(), [Ok(0)]);
+            assert!(located(MemoryPolicy::Bind(vec![1000])).is_err());
+            assert!(located(MemoryPolicy::PreferredMany(vec![])).is_err());
         }
     }
 

@@ -13,22 +13,19 @@ use rondpoint_core::{CpuSet, Topology};
 use rondpoint_linux::launch;
 use rondpoint_linux::observe::counters::TreeCounters;
 use rondpoint_linux::observe::subject::{Start as Begin, Subject};
-use rondpoint_linux::syscall::affinity;
-use rondpoint_linux::syscall::memory::{MemoryPolicy, set_memory_policy};
+use rondpoint_linux::syscall::memory::MemoryPolicy;
 use rondpoint_linux::syscall::process::{self, End, Memory, User};
 use rondpoint_linux::syscall::signal::{Signals, block};
 
 use super::counts::{self, Events};
 use super::file::{Calibration, Origin, Program, Traffic};
+use crate::placement::Placement;
 
-/// Where a program runs and where its memory comes from.
+/// A placement and its name in messages.
 #[derive(Debug, Clone, PartialEq)]
-struct Placement {
-    /// As in messages.
+struct Trial {
     name: &'static str,
-    /// The kernel's numbers.
-    cpus: CpuSet,
-    memory: MemoryPolicy,
+    placement: Placement,
 }
 
 /// Runs the program under every placement.
@@ -71,7 +68,7 @@ pub(super) fn measure(
 }
 
 /// Local and remote on the CPUs of a node, first touch and interleaved on all.
-fn placements(found: &Calibration, topology: &Topology) -> Result<[Placement; 4]> {
+fn placements(found: &Calibration, topology: &Topology) -> Result<[Trial; 4]> {
     let Some([home, away]) = found.nearest(topology) else {
         bail!("this machine has one node with CPUs and memory: every placement is the same");
     };
@@ -80,13 +77,16 @@ fn placements(found: &Calibration, topology: &Topology) -> Result<[Placement; 4]
     let own: CpuSet = numbers(topology.cpus_of_node(home));
     let all: CpuSet = numbers(&topology.all_cpus());
     let nodes = topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
-    let bound = |node| MemoryPolicy::Bind(topology.kernel_node(node));
-    let placement = |name, cpus: &CpuSet, memory| Placement { name, cpus: cpus.clone(), memory };
+    let bound = |node| MemoryPolicy::Bind(vec![topology.kernel_node(node)]);
+    let trial = |name, cpus: &CpuSet, memory| Trial {
+        name,
+        placement: Placement { cpus: Some(cpus.clone()), memory: Some(memory) },
+    };
     Ok([
-        placement("local", &own, bound(home)),
-        placement("remote", &own, bound(away)),
-        placement("first touch", &all, MemoryPolicy::Local),
-        placement("interleaved", &all, MemoryPolicy::Interleave(nodes)),
+        trial("local", &own, bound(home)),
+        trial("remote", &own, bound(away)),
+        trial("first touch", &all, MemoryPolicy::Local),
+        trial("interleaved", &all, MemoryPolicy::Interleave(nodes)),
     ])
 }
 
@@ -100,20 +100,12 @@ impl Start<'_> {
     /// Runs it once; the seconds that it took and what was counted.
     fn under<T: Send>(
         &self,
-        placement: &Placement,
+        trial: &Trial,
         open: impl Fn(&Subject) -> Result<TreeCounters> + Send,
         read: impl Fn(&mut TreeCounters) -> Result<T> + Send,
     ) -> Result<(f64, T)> {
-        let context = || format!("{} ({})", self.command[0].display(), placement.name);
-        // In a thread of its own: masks and memory policies are a thread's.
-        let ran = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                placement.take()?;
-                self.run(open, read)
-            });
-            thread.join().expect("no thread panics")
-        });
-        ran.with_context(context)
+        let context = || format!("{} ({})", self.command[0].display(), trial.name);
+        trial.placement.around(|| self.run(open, read)).with_context(context)
     }
 
     fn run<T>(
@@ -143,17 +135,10 @@ impl Start<'_> {
     }
 }
 
-impl Placement {
-    /// The calling thread's from now on, and that of what it starts.
-    fn take(&self) -> Result<()> {
-        affinity::set(0, &self.cpus).context("choosing its CPUs")?;
-        set_memory_policy(&self.memory).context("choosing its memory")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rondpoint_core::topology::synthetic;
+    use rondpoint_linux::syscall::affinity;
 
     use super::*;
 
@@ -164,14 +149,15 @@ mod tests {
         found.latency_ns =
             vec![vec![50.0, 99.0, 98.0], vec![99.0, 50.0, 90.0], vec![98.0, 90.0, 50.0]];
         let placed = placements(&found, &topology).expect("three nodes");
-        let cpus: Vec<String> = placed.iter().map(|one| one.cpus.to_string()).collect();
+        let cpus: Vec<String> = placed
+            .iter()
+            .map(|one| one.placement.cpus.as_ref().expect("chosen").to_string())
+            .collect();
         assert_eq!(cpus, ["2-3", "2-3", "0-5", "0-5"], "of the nearest two");
-        let memory: Vec<&MemoryPolicy> = placed.iter().map(|one| &one.memory).collect();
+        let memory = placed.map(|one| one.placement.memory.expect("chosen"));
+        let bound = |node| MemoryPolicy::Bind(vec![node]);
         let interleaved = MemoryPolicy::Interleave(vec![0, 1, 2]);
-        assert_eq!(
-            memory,
-            [&MemoryPolicy::Bind(1), &MemoryPolicy::Bind(2), &MemoryPolicy::Local, &interleaved]
-        );
+        assert_eq!(memory, [bound(1), bound(2), MemoryPolicy::Local, interleaved]);
         let one = synthetic::parse("node:1 core:2").expect("a machine");
         let error = placements(&Calibration::of(&one, None), &one).expect_err("one node");
         assert!(error.to_string().contains("every placement is the same"), "{error}");
@@ -180,16 +166,16 @@ mod tests {
     #[test]
     fn a_program_that_fails_is_one_error_that_says_where() {
         let placement = Placement {
-            name: "local",
-            cpus: affinity::get(0).expect("a mask"),
-            memory: MemoryPolicy::Local,
+            cpus: Some(affinity::get(0).expect("a mask")),
+            memory: Some(MemoryPolicy::Local),
         };
+        let trial = Trial { name: "local", placement };
         let topology = synthetic::parse("node:1 core:1").expect("a machine");
         let run = |words: &[&str]| {
             let command: Vec<OsString> = words.iter().map(OsString::from).collect();
             let open = |subject: &Subject| Ok(TreeCounters::open(subject, &topology, &[], 1)?.0);
             let start = Start { command: &command, user: None };
-            let ran = start.under(&placement, open, |_| Ok(()));
+            let ran = start.under(&trial, open, |_| Ok(()));
             ran.map(|(seconds, ())| seconds).map_err(|error| format!("{error:#}"))
         };
         let before = affinity::get(0).expect("a mask");

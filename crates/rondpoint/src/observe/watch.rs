@@ -21,6 +21,7 @@ use super::machine;
 use super::render;
 use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
 use crate::machine::Known;
+use crate::placement::Placement;
 use crate::session::{self, Session, Turn};
 use crate::terminal;
 
@@ -49,6 +50,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let mut prepared = Session::prepare(
         &arguments.command,
         caller.as_ref(),
+        &Placement::default(),
         std::env::vars_os(),
         machine,
         &settings,

@@ -1,0 +1,178 @@
+//! The command lines of `run`, `attach` and `record`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use super::by_hand::ByHand;
+use crate::observe::Sensor;
+use crate::session;
+
+/// All that are published, each for what it is good at, by the order and the conflict rules of
+/// ALGORITHMS 5.
+const DEFAULT_POLICY: &str = "auto";
+/// The policy that watches and does nothing.
+const OBSERVE: &str = "observe";
+
+/// Flags that `run` and `attach` share.
+#[derive(Debug, clap::Args)]
+pub(super) struct Management {
+    /// Policies in order of priority
+    ///
+    /// carrefour moves pages; sam, nmass, home and sharing move threads; asymsched moves whole
+    /// processes; auto does all of it but sharing; observe does nothing. NAME:PRESET chooses a
+    /// preset. Without one a policy is as published, and auto is as tuned by this project.
+    /// [default: auto; observe where the placement is chosen by hand]
+    #[arg(long, value_name = "POLICY[,POLICY]", value_delimiter = ',')]
+    pub(super) policy: Vec<String>,
+
+    /// Decide, but change nothing
+    #[arg(long, short = 'n')]
+    pub(super) dry_run: bool,
+
+    /// Use this sensor and no other (default: the best there is)
+    #[arg(long, value_enum)]
+    pub(super) sensor: Option<Sensor>,
+
+    /// Seed of every random choice
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_short_help = true)]
+    pub(super) seed: u64,
+
+    /// Machine file with this machine's links and bandwidths (default:
+    /// /etc/rondpoint/machine.toml); sysfs knows none
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) machine: Option<PathBuf>,
+
+    /// Write a report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+
+    /// Record observations, plans and outcomes, for `rondpoint replay`
+    #[arg(long, value_name = "FILE")]
+    pub(super) record: Option<PathBuf>,
+
+    /// Report in detail: windows, steps, checks, and what the guard held back
+    #[arg(long, short)]
+    pub(super) verbose: bool,
+
+    /// No report on stderr
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+}
+
+impl Management {
+    /// Fills in the policy that was not named: the default, or for a placement by hand the one that
+    /// does nothing.
+    ///
+    /// # Errors
+    /// A policy was named beside `by_hand`, an option that places the program itself.
+    pub(super) fn settle(&mut self, by_hand: Option<&str>) -> Result<()> {
+        let acts = self.policy.iter().any(|word| word != OBSERVE);
+        match by_hand {
+            Some(option) if acts => bail!(
+                "{option} places the program for good, and --policy {} would place it otherwise; \
+                 expected one of the two, or --policy {OBSERVE}",
+                self.policy.join(",")
+            ),
+            Some(_) => self.policy = vec![OBSERVE.to_owned()],
+            None if self.policy.is_empty() => self.policy = vec![DEFAULT_POLICY.to_owned()],
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  sudo rondpoint run -- ./app --its-own-flags
+  rondpoint run --dry-run --report what-it-would-do.json -- ./app
+  rondpoint run --sensor faults -- ./app        # as on a machine without counters
+  rondpoint run --interleave all -- ./app       # place it as numactl does, and report
+  sudo rondpoint run --near gpu:0 -- ./app      # beside that GPU";
+
+/// Of commands that run a program.
+const RUN_STATUS: &str = "
+
+Exit status: the program's own, 128+n where signal n killed it; 125 rondpoint failed, 126 the
+program cannot be run, 127 it is not found. Its input, output and signals pass through. Under sudo
+it runs as the user who called sudo.";
+
+/// Run a program and place its memory and threads where they are fastest
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXAMPLES, after_long_help = [RUN_EXAMPLES, RUN_STATUS].concat())]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(super) management: Management,
+
+    #[command(flatten)]
+    pub(super) by_hand: ByHand,
+
+    /// Give each process the copy of these read-only files that lies on its node; with --dry-run
+    /// say whether that would pay
+    #[arg(long, value_name = "PATH[,PATH]", value_delimiter = ',')]
+    pub(super) replicate: Vec<PathBuf>,
+
+    /// The program to run and its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    pub(super) command: Vec<OsString>,
+}
+
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  sudo rondpoint attach 4711
+  sudo rondpoint attach --dry-run --verbose 4711      # what would be done, in detail";
+
+const ATTACH_STATUS: &str = "
+
+Threads get back the CPUs that they had when it ends, by ^C too; pages stay where they are.
+Exit status: 0 good, 125 rondpoint failed.";
+
+/// Manage a program that runs already, and what it starts, until it ends or ^C
+#[derive(Debug, clap::Args)]
+#[command(after_help = ATTACH_EXAMPLES, after_long_help = [ATTACH_EXAMPLES, ATTACH_STATUS].concat())]
+pub(crate) struct AttachArguments {
+    #[command(flatten)]
+    pub(super) management: Management,
+
+    /// Its process number
+    #[arg(value_name = "PID", value_parser = session::process_number)]
+    pub(super) pid: u32,
+}
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  rondpoint record -- ./app                  # writes rondpoint.trace
+  rondpoint replay rondpoint.trace
+  rondpoint run --record x.trace -- ./app    # a run in which something is done";
+
+/// Run a program, record what a policy sees and would do, and do nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = RECORD_EXAMPLES, after_long_help = [RECORD_EXAMPLES, RUN_STATUS].concat())]
+pub(crate) struct RecordArguments {
+    /// Where the record goes
+    #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
+    pub(super) output: PathBuf,
+
+    /// Policies in order of priority; NAME:PRESET chooses a preset
+    #[arg(
+        long,
+        value_name = "POLICY[,POLICY]",
+        value_delimiter = ',',
+        default_value = DEFAULT_POLICY
+    )]
+    pub(super) policy: Vec<String>,
+
+    /// Use this sensor and no other (default: the best there is)
+    #[arg(long, value_enum)]
+    pub(super) sensor: Option<Sensor>,
+
+    /// Machine file with this machine's links and bandwidths (default:
+    /// /etc/rondpoint/machine.toml); sysfs knows none
+    #[arg(long, value_name = "FILE")]
+    pub(super) machine: Option<PathBuf>,
+
+    /// The program to run and its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    pub(super) command: Vec<OsString>,
+}
