@@ -1,0 +1,55 @@
+//! Recordings, which users send: read, and replayed through every policy.
+
+use rondpoint_core::controller::Step;
+use rondpoint_core::host::{Witness, run};
+use rondpoint_core::plan::Outcome;
+use rondpoint_trace::{Outcomes, Reader, Replayed, Retaken};
+
+use crate::Target;
+
+/// A recording, read to its end.
+pub(crate) const READ: Target = Target { name: "trace", run: read, seeds };
+
+/// A recording, from which its policies decide anew.
+pub(crate) const REPLAY: Target = Target { name: "replay", run: replay, seeds };
+
+fn read(bytes: &[u8]) {
+    let Ok(mut reader) = Reader::new(bytes, "input.trace") else { return };
+    let mut failed = false;
+    for record in reader.by_ref() {
+        assert!(!failed, "nothing follows an error");
+        failed = record.is_err();
+    }
+    let _ = reader.truncated();
+}
+
+/// What was decided, step by step.
+#[derive(Default, PartialEq, Debug)]
+struct Decisions(Vec<Step>);
+
+impl Witness for Decisions {
+    fn step(&mut self, step: &Step, _: &[Outcome]) {
+        self.0.push(step.clone());
+    }
+}
+
+fn replay(bytes: &[u8]) {
+    let decide = |outcomes| {
+        let reader = Reader::new(bytes, "input.trace").ok()?;
+        let mut controller = reader.header().controller().ok()?;
+        let mut host = Replayed::new(reader, outcomes, |_: Retaken<'_>| {});
+        let mut decisions = Decisions::default();
+        let ended = run(&mut host, &mut controller, &mut decisions);
+        Some((decisions, ended.map_err(|error| error.to_string())))
+    };
+    assert_eq!(decide(Outcomes::Recorded), decide(Outcomes::Recorded), "the same, decided again");
+    let _ = decide(Outcomes::Refused);
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let files: [&[u8]; 2] = [
+        include_bytes!("../../../fixtures/traces/every-field.v1.trace"),
+        include_bytes!("../../../fixtures/traces/carrefour.trace"),
+    ];
+    files.map(<[u8]>::to_vec).to_vec()
+}

@@ -1,0 +1,63 @@
+//! Every target with mutated inputs, drawn from a seed: what `./x test` runs on any toolchain.
+//!
+//! `RONDPOINT_RUNS=N` makes N inputs for each target, `RONDPOINT_SEED=N` begins with another seed,
+//! `RONDPOINT_TARGET=NAME` takes one target. A failure prints the three that make it again.
+
+mod mutation;
+
+use std::panic::catch_unwind;
+
+use rondpoint_core::random::Random;
+use rondpoint_fuzz_inputs::{TARGETS, Target};
+
+use crate::mutation::mutate;
+
+/// Inputs for a target in `./x test`. By hand: a million.
+const USUAL_RUNS: u64 = 1_500;
+
+fn setting(name: &str, usual: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+}
+
+#[test]
+fn no_input_breaks_a_promise() {
+    let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
+    let only = std::env::var("RONDPOINT_TARGET").ok();
+    let chosen: Vec<Target> = TARGETS
+        .into_iter()
+        .filter(|target| only.as_ref().is_none_or(|name| name == target.name))
+        .collect();
+    assert!(!chosen.is_empty(), "RONDPOINT_TARGET: no such target");
+    for target in chosen {
+        let seeds = (target.seeds)();
+        for seed in &seeds {
+            (target.run)(seed);
+        }
+        for seed in first..first + runs {
+            let input = mutate(&seeds, &mut Random::new(seed));
+            let held = catch_unwind(|| (target.run)(&input));
+            assert!(
+                held.is_ok(),
+                "RONDPOINT_TARGET={} RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {:?}",
+                target.name,
+                String::from_utf8_lossy(&input)
+            );
+        }
+        println!("{}: {runs} inputs from seed {first}", target.name);
+    }
+}
+
+#[test]
+fn each_target_accepts_mutated_inputs_beside_refusing_them() {
+    // Mutations that every reader refuses would try nothing behind the first check.
+    let machines = rondpoint_fuzz_inputs::target("synthetic_machine");
+    let seeds = (machines.seeds)();
+    let texts = (1..200).map(|seed| mutate(&seeds, &mut Random::new(seed)));
+    let accepted = texts.filter(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        rondpoint_machine::Machine::synthetic(&text).is_ok()
+    });
+    let accepted = accepted.count();
+    assert!((20..180).contains(&accepted), "{accepted} of 199");
+}
