@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
 use crate::{
-    calibrate, control::commands as control, decide, doctor, external, ledgers, move_memory,
-    observe, replay, run, terminal, topology,
+    calibrate, control::commands as control, decide, doctor, explain, external, ledgers,
+    move_memory, observe, replay, run, terminal, topology,
 };
 
 /// Exit status of bad usage or input.
@@ -56,8 +56,6 @@ enum Command {
     Attach(run::AttachArguments),
     /// Show what the daemon sees, manages and has done
     Status(control::StatusArguments),
-    /// Say where a process is and what the daemon decided about it
-    Explain(control::ExplainArguments),
     /// Let the daemon change nothing until `resume`
     Pause(control::PauseArguments),
     /// Let the daemon act again after `pause`
@@ -80,6 +78,8 @@ enum Command {
     Record(run::RecordArguments),
     /// Decide a recorded run again and say what differs; changes nothing
     Replay(replay::Arguments),
+    /// Say why a recorded run, or a process that the daemon sees, is managed as it is
+    Explain(explain::Arguments),
     /// Say what a policy would do with a model from a file; changes nothing
     Decide(decide::Arguments),
     /// Run programs on an emulated machine (runs rondpoint-lab)
@@ -123,7 +123,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Record(arguments) => run::record(arguments),
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Status(arguments) => control::status(&arguments),
-        Command::Explain(arguments) => control::explain(&arguments),
+        Command::Explain(arguments) => explain::main(&arguments),
         Command::Pause(arguments) => control::pause(&arguments),
         Command::Resume(arguments) => control::resume(&arguments),
         Command::Leave(arguments) => control::leave(&arguments),

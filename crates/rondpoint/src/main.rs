@@ -12,6 +12,7 @@ mod cli;
 mod control;
 mod decide;
 mod doctor;
+mod explain;
 mod external;
 mod ledgers;
 mod machine;
@@ -27,6 +28,7 @@ mod reference;
 mod replay;
 mod run;
 mod session;
+mod story;
 mod terminal;
 mod topology;
 

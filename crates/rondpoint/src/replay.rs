@@ -99,7 +99,7 @@ fn replay(arguments: &Arguments) -> Result<Report, TraceError> {
 }
 
 /// Does the work; the error is what it said and where, if it panicked.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let said = Arc::new(Mutex::new(String::new()));
     let listener = Arc::clone(&said);
     let before = panic::take_hook();

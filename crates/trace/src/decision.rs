@@ -1,8 +1,10 @@
 //! What was decided, as the file has it, and how two decisions differ.
 
 mod difference;
+mod told;
 
 pub use difference::Difference;
+pub use told::{Told, Trial, Veto};
 
 use rondpoint_core::controller::Step;
 use rondpoint_core::plan;

@@ -30,7 +30,7 @@ mod replayed;
 mod wire;
 mod writer;
 
-pub use decision::{Decision, Difference, Extent};
+pub use decision::{Decision, Difference, Extent, Told, Trial, Veto};
 pub use error::TraceError;
 pub use header::{Header, PolicyChoice};
 pub use reader::{Reader, Record, Truncated};

@@ -40,27 +40,6 @@ pub(crate) struct StatusArguments {
     at: Where,
 }
 
-/// Say where a process's threads and memory are, and what the daemon decided about it
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  rondpoint explain 4711
-  rondpoint explain --json 4711
-
-Exit status: 0 good, 1 the daemon refuses or does not answer.")]
-pub(crate) struct ExplainArguments {
-    /// The process
-    #[arg(value_name = "PID", value_parser = session::process_number)]
-    pid: u32,
-
-    /// Print JSON (docs/daemon.md)
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    at: Where,
-}
-
 /// Let the daemon change nothing until `resume`; threads get back the CPUs that they had
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -139,13 +118,12 @@ pub(crate) fn status(arguments: &StatusArguments) -> ExitCode {
     })
 }
 
-/// `rondpoint explain`.
-pub(crate) fn explain(arguments: &ExplainArguments) -> ExitCode {
+/// `rondpoint explain` of a process that runs.
+pub(crate) fn explain(pid: u32, json: bool, at: &Where) -> ExitCode {
     conclude("explain", || {
-        let mut client = Client::connect(&arguments.at.socket)?;
-        let request = PidRequest { pid: arguments.pid };
-        let reply: ExplainReply = client.call(method::EXPLAIN, &request)?;
-        show(arguments.json, &reply, || text::explanation(&reply))
+        let mut client = Client::connect(&at.socket)?;
+        let reply: ExplainReply = client.call(method::EXPLAIN, &PidRequest { pid })?;
+        show(json, &reply, || text::explanation(&reply))
     })
 }
 

@@ -1,5 +1,6 @@
 //! Trials that ended.
 
+use rondpoint_core::Pid;
 use rondpoint_core::plan::Kind as CoreKind;
 use rondpoint_core::trial::{self, Verdict as CoreVerdict};
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::names;
 use super::number::Float;
 use super::plan::Mechanism;
+use crate::Trial;
 
 /// A trial that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,6 +91,25 @@ impl From<&trial::Judged> for Judged {
             verdict: judged.verdict.into(),
             comparison: (&judged.comparison).into(),
             predicted: judged.predicted.map(Float),
+        }
+    }
+}
+
+impl Judged {
+    /// The same in the core's types.
+    pub(crate) fn told(&self) -> Trial<'_> {
+        let change = |change: Option<Change>| {
+            change.map(|one| trial::Change { change: one.change.0, noise: one.noise.0 })
+        };
+        let Comparison { progress, instructions, combined, .. } = &self.comparison;
+        Trial {
+            pid: Pid(self.pid),
+            policy: &self.policy,
+            plans: &self.plans,
+            verdict: self.verdict.into(),
+            change: change(*combined),
+            speed: change(progress.or(*instructions)),
+            predicted: self.predicted.map(|predicted| predicted.0),
         }
     }
 }

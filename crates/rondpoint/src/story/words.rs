@@ -1,0 +1,188 @@
+//! The story in sentences: one for each action, veto and verdict, with its price where that is
+//! known.
+
+use rondpoint_core::trial;
+use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES};
+
+use super::{Deed, Done, Kind, Verdict};
+
+/// Routes that a sentence names; the rest is a number.
+const MOST_ROUTES: usize = 4;
+
+/// `+31 %`; below ten percent with one digit more.
+pub(crate) fn percent(change: f64) -> String {
+    let percent = 100.0 * change;
+    match percent.abs() < 9.95 {
+        true => format!("{percent:+.1} %"),
+        false => format!("{percent:+.0} %"),
+    }
+}
+
+/// `1,488`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 page`, `1,488 pages`.
+pub(crate) fn many(number: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+impl Deed {
+    /// What was wanted, with its price before and its outcome or veto behind.
+    pub(crate) fn sentence(&self) -> String {
+        match &self.veto {
+            None => {
+                let price = self.predicted.0.map_or(String::new(), |won| percent(won) + ": ");
+                let outcome = self.came_of_it.text(self);
+                let outcome = outcome.map_or(String::new(), |text| format!("; {text}"));
+                format!("{price}{}: {}{outcome}", self.what(), self.because)
+            }
+            Some(veto) => {
+                let price = self
+                    .predicted
+                    .0
+                    .map_or(String::new(), |won| format!("; predicted to bring {}", percent(won)));
+                format!("not done: {}: {}{price}", self.what(), veto.because)
+            }
+        }
+    }
+
+    /// What it does, without the process.
+    pub(crate) fn what(&self) -> String {
+        let pages = || format!("{} ({})", many(self.pages, "page"), Bytes(self.bytes));
+        match self.kind {
+            Kind::CoLocation => format!("{} to the node that uses them{}", pages(), self.ways()),
+            Kind::Interleaving => format!("{} spread over nodes{}", pages(), self.ways()),
+            Kind::Following => format!("{} after their threads{}", pages(), self.ways()),
+            Kind::Replication => format!("{} copied to each node", pages()),
+            Kind::EndOfReplication => format!("copies of {} taken back", pages()),
+            Kind::Threads => self.thread_moves(),
+            Kind::Memory => {
+                let frozen = if self.frozen { ", frozen meanwhile" } else { "" };
+                format!("{} of memory{}{frozen}", Bytes(self.bytes), self.ways())
+            }
+            Kind::Sampling => match self.sample_every {
+                None => "samples off".to_string(),
+                Some(cycles) => format!("a sample every {} cycles", grouped(cycles)),
+            },
+        }
+    }
+
+    /// ` 0→1, 0→2`, the widest way first.
+    fn ways(&self) -> String {
+        let mut routes = self.routes.clone();
+        routes.sort_by_key(|way| (std::cmp::Reverse(way.pages), way.from, way.to));
+        let shown = routes.iter().take(MOST_ROUTES);
+        let mut ways: Vec<String> = shown.map(|way| format!("{}→{}", way.from, way.to)).collect();
+        if routes.len() > MOST_ROUTES {
+            ways.push(format!("{} other ways", routes.len() - MOST_ROUTES));
+        }
+        if ways.is_empty() { String::new() } else { format!(" {}", ways.join(", ")) }
+    }
+
+    fn thread_moves(&self) -> String {
+        let place = |nodes: &str| match nodes.contains(['-', ',']) {
+            true => format!("to nodes {nodes}"),
+            false => format!("to node {nodes}"),
+        };
+        let one = |group: &super::decided::ThreadMove| match group.tids.as_slice() {
+            [tid] => format!("thread {tid} {}", place(&group.nodes)),
+            tids => format!("{} {}", many(tids.len() as u64, "thread"), place(&group.nodes)),
+        };
+        self.threads.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Done {
+    /// What the host did of a deed; `None` where the recording does not say.
+    pub(crate) fn text(&self, deed: &Deed) -> Option<String> {
+        if self.known == 0 {
+            return None;
+        }
+        let mut parts = Vec::new();
+        let moves_pages = !matches!(deed.kind, Kind::Threads | Kind::Sampling);
+        match (moves_pages, self.done) {
+            (_, 0) => {}
+            (true, _) => parts.push(format!("{} moved", Bytes(self.pages.moved * PAGE_BYTES))),
+            (false, done) if done < deed.actions => parts.push(format!("{done} done")),
+            (false, _) => parts.push("done".to_string()),
+        }
+        for (count, what) in [
+            (self.pages.busy, "busy"),
+            (self.pages.no_memory, "without room"),
+            (self.pages.failed, "failed"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{} {what}", many(count, "page")));
+            }
+        }
+        if self.gone > 0 {
+            parts.push(format!("{} had ended", self.gone));
+        }
+        if self.unsupported > 0 {
+            parts.push("not offered by this host".to_string());
+        }
+        if self.refused > 0 {
+            let errno = self.errno.map_or(String::new(), |errno| format!(" (errno {errno})"));
+            parts.push(format!("{} refused by the host{errno}", self.refused));
+        }
+        let time = |seconds: f64| Nanos((seconds * 1e9) as u64);
+        let in_time = if moves_pages && self.done > 0 {
+            format!(" in {}", time(self.spent_s))
+        } else {
+            String::new()
+        };
+        let frozen = match self.frozen_s > 0.0 {
+            true => format!(", it stood still for {}", time(self.frozen_s)),
+            false => String::new(),
+        };
+        Some(parts.join(", ") + &in_time + &frozen)
+    }
+}
+
+impl Verdict {
+    /// What came of a trial: verdict, measured, predicted.
+    pub(crate) fn sentence(&self) -> String {
+        let plans: Vec<String> = self.plans.iter().map(u64::to_string).collect();
+        let plans = match plans.as_slice() {
+            [one] => format!("plan {one}"),
+            many => format!("plans {}", many.join(", ")),
+        };
+        format!("{plans} of {}: {}", self.policy, self.judgement())
+    }
+
+    /// The same without plan and policy.
+    pub(crate) fn judgement(&self) -> String {
+        let measured = match (self.measured, self.noise) {
+            (Some(change), Some(noise)) => {
+                format!("measured {} ± {:.1} %", percent(change), 100.0 * noise)
+            }
+            _ => "nothing to compare".to_string(),
+        };
+        let predicted =
+            self.predicted.map_or(String::new(), |won| format!(", predicted {}", percent(won)));
+        format!("{}; {measured}{predicted}", self.word())
+    }
+
+    /// The verdict in a few words.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.verdict {
+            trial::Verdict::Better => "better",
+            trial::Verdict::Worse => "worse, taken back",
+            trial::Verdict::Unclear => "no clear change",
+            trial::Verdict::PhaseChange => "the program changed, no verdict",
+            trial::Verdict::NoWayBack => "worse, cannot be put back",
+            trial::Verdict::Traded => "worse, but others gained more",
+            trial::Verdict::Returned => "taken back with its partner",
+        }
+    }
+}
