@@ -18,11 +18,11 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::progress::{Progress, Unit};
-use crate::setup::installed::{Installed, cache_folder};
+use crate::setup::installed::{Installed, OwnKernel, cache_folder};
 use crate::test::Tally;
 use crate::tidy::root;
 use crate::watched::watched;
-use crate::{cargo, setup};
+use crate::{cargo, kernel, setup};
 
 /// The target that guest programs are built for. Naming it keeps static linking away from build
 /// scripts.
@@ -37,9 +37,13 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Builds, then becomes `rondpoint-lab`.
+/// Builds, then becomes `rondpoint-lab`. `./x lab kernel` is ours: only a repository can build one.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    become_runner(&arguments.arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    let words: Vec<&str> = arguments.arguments.iter().map(String::as_str).collect();
+    match words.split_first() {
+        Some((&"kernel", rest)) => kernel::run(rest),
+        _ => become_runner(&words),
+    }
 }
 
 /// Builds the parts, then replaces this process by `rondpoint-lab` with `arguments`; returns only
@@ -148,8 +152,16 @@ pub(crate) fn build() -> Result<PathBuf> {
         provide(&there.join(name), &parts.join(name))?;
     }
 
-    let driver = build_driver(&installed, &target.join("driver"))?;
+    let driver = build_driver(&installed, &installed.kernel.headers, &target.join("driver"))?;
     provide(&driver, &parts.join(built::DRIVER))?;
+    if let Some(own) = OwnKernel::load(&cache, kernel::NAME) {
+        let folder = target.join(format!("driver-{}", kernel::NAME));
+        let driver = build_driver(&installed, &own.kernel.headers, &folder)?;
+        let there = parts.join(kernel::NAME);
+        fs::create_dir_all(&there)
+            .with_context(|| format!("{}: cannot create", there.display()))?;
+        provide(&driver, &there.join(built::DRIVER))?;
+    }
     Ok(parts)
 }
 
@@ -175,8 +187,9 @@ fn cargo_build(
     Ok(())
 }
 
-/// Builds the module in a copy of its sources: kbuild writes beside them.
-fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
+/// Builds the module for the kernel with these headers in a copy of its sources: kbuild writes
+/// beside them.
+fn build_driver(installed: &Installed, headers: &Path, folder: &Path) -> Result<PathBuf> {
     let sources = root().join("lab/driver");
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot create", folder.display()))?;
     // A second ./x at the same time waits: kbuild takes its own unfinished files for another's.
@@ -199,7 +212,7 @@ fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
     let mut progress = Progress::new("building the guest's driver", Unit::Pieces("files"), 0);
     let mut make = Command::new("make");
     make.arg("-C")
-        .arg(&installed.kernel.headers)
+        .arg(headers)
         .arg(format!("M={}", folder.display()))
         .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "--no-print-directory", "modules"])
         .env_remove("MAKEFLAGS")
@@ -216,7 +229,7 @@ fn build_driver(installed: &Installed, folder: &Path) -> Result<PathBuf> {
 }
 
 /// Copies a file unless the same is there already, so that its time tells when it changed.
-fn provide(source: &Path, copy: &Path) -> Result<()> {
+pub(crate) fn provide(source: &Path, copy: &Path) -> Result<()> {
     let bytes = fs::read(source).with_context(|| format!("{}: cannot read", source.display()))?;
     if fs::read(copy).is_ok_and(|old| old == bytes) {
         return Ok(());

@@ -8,6 +8,7 @@ mod cargo;
 mod demo;
 mod dist;
 mod fresh_clone;
+mod kernel;
 mod lab;
 #[path = "../../lab/runner/src/progress.rs"]
 #[cfg_attr(not(test), expect(dead_code, reason = "only the runner appends a forecast to a line"))]

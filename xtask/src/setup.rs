@@ -7,11 +7,13 @@
 //! Everything that it says goes to standard error: other commands run it and print results.
 
 mod apt;
+mod archive;
 mod elf;
 #[path = "../../lab/runner/src/installed.rs"]
 pub(crate) mod installed;
+pub(crate) mod linux;
 mod plan;
-mod probe;
+pub(crate) mod probe;
 mod record;
 mod sources;
 pub(crate) mod system;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::tidy::root;
-use crate::{cargo, dist, fresh_clone, lab, replay, setup};
+use crate::{cargo, dist, fresh_clone, kernel, lab, replay, setup};
 
 /// What `./x test` takes.
 #[derive(clap::Args)]
@@ -60,13 +60,14 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that fetch packages or emulate machines.
-const LAB_STAGES: [Stage; 10] = [
+const LAB_STAGES: [Stage; 11] = [
     ("event tables against the kernel's own lists", event_tables),
     ("SPE packets against the kernel's own decoder", spe_packets),
     ("the README's first command, in a fresh clone", fresh_clone::test),
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
+    ("the kernel's patches: do they apply, and what does checkpatch say", kernel::check),
     ("build of the lab's parts", || lab::build().map(|_| Tally::one(true))),
     ("the PMU, from inside the guest", lab::check_pmu),
     ("rondpoint in the guest, recorded and replayed", replay::test),

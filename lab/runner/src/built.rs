@@ -40,15 +40,14 @@ pub(crate) struct Built {
 pub(crate) struct NotBuilt(pub(crate) PathBuf);
 
 impl Built {
-    /// The parts in `folder`: the one that the running `rondpoint-lab` lies in.
-    pub(crate) fn find(folder: &Path) -> Result<Self, NotBuilt> {
-        let part = |name: &str| {
-            let path = folder.join(name);
-            if path.is_file() { Ok(path) } else { Err(NotBuilt(path)) }
-        };
+    /// The parts in `folder`: the one that the running `rondpoint-lab` lies in. A kernel with a
+    /// name has a driver of its own.
+    pub(crate) fn find(folder: &Path, kernel: Option<&str>) -> Result<Self, NotBuilt> {
+        let there = |path: PathBuf| if path.is_file() { Ok(path) } else { Err(NotBuilt(path)) };
+        let part = |name: &str| there(folder.join(name));
         Ok(Self {
             plugin: part(PLUGIN)?,
-            driver: part(DRIVER)?,
+            driver: there(folder.join(kernel.unwrap_or_default()).join(DRIVER))?,
             init: part(INIT)?,
             workloads: part(WORKLOADS)?,
             product: part(PRODUCT)?,
@@ -63,7 +62,7 @@ mod tests {
     #[test]
     fn the_first_absent_part_is_named() {
         let message =
-            Built::find(Path::new("/nonexistent")).expect_err("nothing is there").to_string();
+            Built::find(Path::new("/nonexistent"), None).expect_err("nothing is there").to_string();
         assert_eq!(
             message,
             "/nonexistent/librondpoint_lab_plugin.so: not there; build the lab's parts with ./x lab"

@@ -83,6 +83,33 @@ pub(crate) struct Kernel {
     pub(crate) headers: PathBuf,
 }
 
+/// A kernel that was built here: the cache's `NAME.toml`, beside `setup.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OwnKernel {
+    /// Stands for all that it was built of; whoever builds it compares.
+    pub(crate) content: String,
+    /// The kernel, with absolute paths.
+    pub(crate) kernel: Kernel,
+}
+
+impl OwnKernel {
+    /// The kernel of that name; `None` where it has not been built, or not by this version.
+    pub(crate) fn load(cache: &Path, name: &str) -> Option<Self> {
+        let text = std::fs::read_to_string(Self::file(cache, name)).ok()?;
+        let own: Self = toml::from_str(&text).ok()?;
+        let kernel = &own.kernel;
+        let parts = [&kernel.image, &kernel.config, &kernel.modules, &kernel.headers];
+        let is_whole = parts.iter().all(|path| path.exists());
+        is_whole.then_some(own)
+    }
+
+    /// Where it is written down.
+    pub(crate) fn file(cache: &Path, name: &str) -> PathBuf {
+        cache.join(format!("{name}.toml"))
+    }
+}
+
 /// Programs for the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

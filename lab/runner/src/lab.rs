@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use rondpoint_machine::Machine;
 
 use crate::built::Built;
-use crate::installed::{Installed, cache_folder};
+use crate::installed::{Installed, OwnKernel, Package, cache_folder};
 
 /// Machine files that the lab brings along, so that a name is enough.
 const MACHINES: &[(&str, &str)] = &[
@@ -28,6 +28,26 @@ pub(crate) struct Start {
     seed: u64,
 }
 
+/// Which kernel the guest boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum KernelName {
+    /// Debian's, as it is.
+    #[default]
+    Stock,
+    /// With NUMA replication, built by ./x lab kernel.
+    Replication,
+}
+
+impl KernelName {
+    /// Its name in the cache and among the parts; none for Debian's.
+    fn own(self) -> Option<&'static str> {
+        match self {
+            Self::Stock => None,
+            Self::Replication => Some("replication"),
+        }
+    }
+}
+
 /// Everything that a run needs but the program.
 #[derive(Clone)]
 pub(crate) struct Lab {
@@ -42,10 +62,27 @@ pub(crate) struct Lab {
 impl Lab {
     /// Finds setup and parts; the error says which command provides what is missing.
     pub(crate) fn open() -> Result<Self> {
+        Self::open_with(KernelName::Stock)
+    }
+
+    /// The same with another kernel for the guest.
+    pub(crate) fn open_with(kernel: KernelName) -> Result<Self> {
         let cache = cache_folder(|name| env::var(name).ok())?;
-        let installed = Installed::load(&cache)?;
-        let folder = parts_folder()?;
-        let built = Built::find(&folder)?;
+        let mut installed = Installed::load(&cache)?;
+        if let Some(name) = kernel.own() {
+            let own = OwnKernel::load(&cache, name).with_context(|| {
+                format!("--kernel {name}: not built yet; ./x lab kernel builds it")
+            })?;
+            // Results of runs are kept by the packages that they came from; so is this kernel.
+            installed.packages.push(Package {
+                group: "kernel".to_owned(),
+                name: name.to_owned(),
+                version: own.kernel.release.clone(),
+                sha256: own.content,
+            });
+            installed.kernel = own.kernel;
+        }
+        let built = Built::find(&parts_folder()?, kernel.own())?;
         Ok(Self { installed, built, cache, seed: 1 })
     }
 

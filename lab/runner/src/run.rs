@@ -15,7 +15,7 @@ use crate::batch::{Batch, Series, Task};
 use crate::comparison::ConfigurationReport;
 use crate::configuration::{self, Configuration};
 use crate::initramfs::Initramfs;
-use crate::lab::{self, Lab};
+use crate::lab::{self, KernelName, Lab};
 use crate::program;
 use crate::render;
 use crate::result::RunResult;
@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     /// The machine to emulate: a file, or the name of one that the lab brings
     #[arg(long, value_name = "FILE", default_value = "carrefour-a")]
     machine: String,
+    /// The guest's kernel
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    kernel: KernelName,
     /// Placements to compare, separated by commas: first-touch, interleave,
     /// interleave-late[=SECONDS], autonuma, numad, rondpoint[=POLICY[:PRESET]], rondpoint-faults,
     /// oracle
@@ -97,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         add_file(&mut brought, file)?;
     }
     check_size(&brought, &machine)?;
-    let lab = Lab::open()?;
+    let lab = Lab::open_with(arguments.kernel)?;
     if let Some(folder) = &arguments.keep {
         fs::create_dir_all(folder)
             .with_context(|| format!("--keep {}: cannot create", folder.display()))?;

@@ -10,7 +10,7 @@ use rondpoint_lab_init::{JOB_PATH, Job};
 
 use crate::configuration;
 use crate::initramfs::Initramfs;
-use crate::lab::{self, Lab};
+use crate::lab::{self, KernelName, Lab};
 use crate::program;
 use crate::vm::Boot;
 
@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// The machine to emulate: a file, or the name of one that the lab brings
     #[arg(long, value_name = "FILE", default_value = "carrefour-a")]
     machine: String,
+    /// The guest's kernel
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    kernel: KernelName,
     /// Programs to bring along, with their libraries
     #[arg(long = "program", value_name = "PROGRAM")]
     programs: Vec<String>,
@@ -33,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     for program in &arguments.programs {
         program::bring(&program::find(program, &lab::parts_folder()?)?, &mut brought)?;
     }
-    let lab = Lab::open()?;
+    let lab = Lab::open_with(arguments.kernel)?;
     let mut guest = configuration::base(&lab.installed, &lab.built)?;
     guest.add_file(&lab.built.workloads, "/bin/rondpoint-workloads")?;
     configuration::add_product(&mut guest, &lab.built, &machine)?;

@@ -1,18 +1,18 @@
 //! `./x setup --witness`: the kernel's own event lists, which the product's event tables are
-//! compared with, and its decoder of SPE packets.
+//! compared with, its decoder of SPE packets, and the files that our series of patches changes.
 //!
-//! They come with Debian's package of the kernel's sources, 150 MB, of which 27 MB stay in the
-//! cache. Nothing but `./x test` needs them, so the lab's setup does not fetch them.
+//! They come with Debian's package of the kernel's sources, of which 33 MB stay in the cache.
+//! Nothing but `./x test` needs them, so the lab's setup does not fetch them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::apt::{Download, PrivateRoot};
-use super::plan::{Group, KERNEL_SERIES};
-use super::{LISTS_BYTES, check_space, lock, megabytes, private_root, system, unpack};
+use super::archive::Archive;
+use super::{lock, system};
+use crate::kernel::series::Series;
 
 /// The lists in the sources, and in the tree that is kept.
 const LISTS: &str = "tools/perf/pmu-events/arch";
@@ -24,7 +24,7 @@ const DECODER: &str = "tools/perf/util/arm-spe-decoder";
 const HEADERS: [&str; 2] = ["tools/include", "tools/arch/x86/include"];
 
 /// Unpacked size of it all, rounded up.
-const UNPACKED_BYTES: u64 = 30_000_000;
+const UNPACKED_BYTES: u64 = 40_000_000;
 
 /// The group's name, and how its tree's name begins.
 const NAME: &str = "witness";
@@ -35,6 +35,11 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
+    /// The folder with all of it, laid out as in the sources.
+    pub(crate) fn tree(&self) -> &Path {
+        &self.tree
+    }
+
     /// The folder with the event lists.
     pub(crate) fn lists(&self) -> PathBuf {
         self.tree.join(LISTS)
@@ -55,120 +60,52 @@ impl Sources {
 /// What is kept of the sources, fetched where it is not there yet.
 pub(crate) fn provide(cache: &Path) -> Result<Sources> {
     system::check_cache(cache)?;
+    let files = Series::load()?.needed_files();
     let _lock = lock(cache)?;
-    if let Some(tree) = found(cache)? {
+    if let Some(tree) = found(cache, &files)? {
         return Ok(Sources { tree });
     }
-    system::check()?;
-    check_space(LISTS_BYTES, cache)?;
-    let apt = private_root(cache)?;
-    apt.update()?;
-    let package = format!("linux-source-{KERNEL_SERIES}");
-    let downloads = apt.alone(std::slice::from_ref(&package)).with_context(|| {
-        format!("your apt sources carry no {package}; it comes with bookworm-security")
-    })?;
-    let group = Group { name: NAME, downloads };
-    let [download] = &group.downloads[..] else {
-        bail!("{package}: expected one package, apt named {}", group.downloads.len());
-    };
-    check_space(download.bytes + UNPACKED_BYTES, cache)?;
-    let archive = apt.archives().join(&download.file);
-    if !fs::metadata(&archive).is_ok_and(|file| file.len() == download.bytes) {
-        eprintln!(
-            "fetching {package}, {:.0} MB, for the kernel's event lists",
-            megabytes(download.bytes)
-        );
-        apt.fetch(&[download])?;
-    }
-    unpack::check_digests(&group, &apt.archives())?;
-    let xz = match system::find_program("xz") {
-        Some(xz) => xz,
-        None => fetched_xz(&apt, cache)?,
-    };
-    let tree = keep(download, &archive, &xz, &cache.join(group.folder()))?;
-    fs::remove_file(&archive).with_context(|| format!("{}: cannot remove", archive.display()))?;
+    let archive =
+        Archive::fetch(cache, NAME, UNPACKED_BYTES, "the kernel's event lists and patched files")?;
+    let tree = archive.tree(cache);
+    keep(&archive, &files, &tree)?;
+    archive.discard()?;
     Ok(Sources { tree })
 }
 
-/// The tree of an earlier call.
-fn found(cache: &Path) -> Result<Option<PathBuf>> {
+/// The tree of an earlier call, if it has all that is needed now.
+fn found(cache: &Path, files: &[String]) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(cache).with_context(|| format!("{}: cannot list", cache.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_tree = name.starts_with("witness-") && !name.ends_with(".partial");
-        if is_tree && path.join(LISTS).is_dir() && path.join(DECODER).is_dir() {
+        let is_whole = path.join(LISTS).is_dir() && path.join(DECODER).is_dir();
+        if is_tree && is_whole && files.iter().all(|file| path.join(file).is_file()) {
             return Ok(Some(path));
         }
     }
     Ok(None)
 }
 
-/// The program xz out of Debian's package, for machines without it. Its library is there: dpkg
-/// needs it.
-fn fetched_xz(apt: &PrivateRoot, cache: &Path) -> Result<PathBuf> {
-    let downloads = apt.alone(&["xz-utils".to_owned()])?;
-    let group = Group { name: "xz", downloads };
-    let [download] = &group.downloads[..] else {
-        bail!("xz-utils: expected one package, apt named {}", group.downloads.len());
-    };
-    apt.fetch(&[download])?;
-    unpack::check_digests(&group, &apt.archives())?;
-    let folder = cache.join(group.folder());
-    let archive = apt.archives().join(&download.file);
-    let status = Command::new("dpkg-deb").arg("--extract").arg(archive).arg(&folder).status();
-    if !status.context("dpkg-deb: cannot run")?.success() {
-        bail!("xz-utils: dpkg-deb cannot unpack it");
-    }
-    Ok(folder.join("usr/bin/xz"))
-}
-
-/// Unpacks what is kept out of the archive of sources in the package into `tree`: all or nothing.
-fn keep(download: &Download, package: &Path, xz: &Path, tree: &Path) -> Result<PathBuf> {
+/// Unpacks what is kept into `tree`: all or nothing.
+fn keep(archive: &Archive, files: &[String], tree: &Path) -> Result<()> {
     let partial = tree.with_extension("partial");
     if partial.exists() {
         fs::remove_dir_all(&partial)
             .with_context(|| format!("{}: cannot remove", partial.display()))?;
     }
-    fs::create_dir_all(&partial)
-        .with_context(|| format!("{}: cannot create", partial.display()))?;
     eprintln!("unpacking what is kept of it (a quarter of a minute)");
-    let sources = format!("./usr/src/{}.tar.xz", download.name);
-    let mut files =
-        piped("dpkg-deb", Stdio::null(), |command| command.arg("--fsys-tarfile").arg(package))?;
-    let output = files.stdout.take().context("dpkg-deb: has no output")?;
-    let mut archive = piped("tar", output.into(), |command| {
-        command.args(["--extract", "--to-stdout", &sources])
-    })?;
-    let output = archive.stdout.take().context("tar: has no output")?;
-    let status = Command::new("tar")
-        .args(["--extract", "--strip-components=1", "--wildcards", "--use-compress-program"])
-        .arg(xz)
-        .args([LISTS, DECODER, HEADERS[0], HEADERS[1]].map(|folder| format!("*/{folder}/*")))
-        .current_dir(&partial)
-        .stdin(output)
-        .status()
-        .context("tar: cannot run")?;
-    files.wait().context("dpkg-deb: cannot wait for it")?;
-    archive.wait().context("tar: cannot wait for it")?;
-    if !status.success() || !partial.join(LISTS).is_dir() {
-        bail!("{}: found no {LISTS} in {sources}", package.display());
+    let folders = [LISTS, DECODER, HEADERS[0], HEADERS[1]].map(|folder| format!("{folder}/*"));
+    let patterns: Vec<_> = folders.into_iter().chain(files.iter().cloned()).collect();
+    archive.unpack(&partial, &patterns)?;
+    if !partial.join(LISTS).is_dir() {
+        bail!("{}: found no {LISTS} in the sources", partial.display());
     }
     // An earlier version kept less.
     if tree.exists() {
         fs::remove_dir_all(tree).with_context(|| format!("{}: cannot remove", tree.display()))?;
     }
-    fs::rename(&partial, tree).with_context(|| format!("{}: cannot rename", partial.display()))?;
-    Ok(tree.to_owned())
-}
-
-fn piped(
-    program: &str,
-    input: Stdio,
-    arguments: impl Fn(&mut Command) -> &mut Command,
-) -> Result<std::process::Child> {
-    let mut command = Command::new(program);
-    arguments(&mut command).stdin(input).stdout(Stdio::piped());
-    command.spawn().with_context(|| format!("{program}: cannot run"))
+    fs::rename(&partial, tree).with_context(|| format!("{}: cannot rename", partial.display()))
 }
 
 #[cfg(test)]
@@ -184,9 +121,14 @@ mod tests {
         make("witness-1.partial", LISTS);
         make("witness-1.partial", DECODER);
         make("witness-2", LISTS);
-        assert_eq!(found(cache.path()).expect("listed"), None);
+        let files = ["mm/memory.c".to_owned()];
+        assert_eq!(found(cache.path(), &[]).expect("listed"), None);
         make("witness-2", DECODER);
         let whole = cache.path().join("witness-2");
-        assert_eq!(found(cache.path()).expect("listed"), Some(whole));
+        assert_eq!(found(cache.path(), &[]).expect("listed"), Some(whole.clone()));
+        assert_eq!(found(cache.path(), &files).expect("listed"), None);
+        make("witness-2", "mm");
+        fs::write(whole.join(&files[0]), "").expect("written");
+        assert_eq!(found(cache.path(), &files).expect("listed"), Some(whole));
     }
 }

@@ -1,0 +1,254 @@
+//! Builds the kernel, and writes down what it is as `replication.toml` in the cache.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::series::Series;
+use super::{NAME, folder, own_environment};
+use crate::lab::provide as copy;
+use crate::progress::{Progress, Unit};
+use crate::setup::installed::{Installed, Kernel, OwnKernel};
+use crate::setup::linux::{self, Tools};
+use crate::setup::probe;
+use crate::watched::watched;
+
+/// The compiler: the one that Debian's kernel of this release is built with.
+const COMPILER: &str = "x86_64-linux-gnu-gcc-12";
+
+/// Lines that make prints for a build from nothing; for the forecast only.
+const LINES: u64 = 1500;
+
+/// Names that would otherwise be this machine's and this moment's.
+const NAMES: [&str; 4] = [
+    "KBUILD_BUILD_TIMESTAMP=@0",
+    "KBUILD_BUILD_USER=rondpoint",
+    "KBUILD_BUILD_HOST=lab",
+    "KBUILD_BUILD_VERSION=1",
+];
+
+/// One tree in the cache, with `source`, `build` and `originals` of what the series changes.
+struct Tree<'a> {
+    folder: PathBuf,
+    installed: &'a Installed,
+    tools: Tools,
+    config: PathBuf,
+}
+
+/// The kernel of the present series and configuration, built where it is not there yet.
+pub(super) fn provide(cache: &Path, installed: &Installed, force: bool) -> Result<Kernel> {
+    if !force && let Some(kernel) = found(cache)? {
+        eprintln!("nothing to do: series and configuration are as built");
+        return Ok(kernel);
+    }
+    let series = Series::load()?;
+    let tree = Tree {
+        folder: linux::sources(cache)?,
+        installed,
+        tools: linux::tools(cache, &installed.host.libraries)?,
+        config: folder().join("config/lab.config"),
+    };
+    let path = tree.folder.join("lock");
+    let turn = File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
+    turn.lock().with_context(|| format!("{}: cannot lock", path.display()))?;
+    tree.install(&series)?;
+    tree.configure()?;
+    tree.compile()?;
+    let own = OwnKernel { content: digest(&series)?, kernel: tree.describe()? };
+    let path = OwnKernel::file(cache, NAME);
+    fs::write(&path, toml::to_string(&own)?)
+        .with_context(|| format!("{}: cannot write", path.display()))?;
+    Ok(own.kernel)
+}
+
+/// The kernel, where it has been built of the present series and configuration.
+pub(super) fn found(cache: &Path) -> Result<Option<Kernel>> {
+    let wanted = digest(&Series::load()?)?;
+    let built = OwnKernel::load(cache, NAME).filter(|own| own.content == wanted);
+    Ok(built.map(|own| own.kernel))
+}
+
+/// The patched sources that a kernel was built of.
+pub(super) fn source_of(kernel: &Kernel) -> PathBuf {
+    kernel.headers.with_file_name("source")
+}
+
+/// Stands for everything of ours that goes into the build.
+fn digest(series: &Series) -> Result<String> {
+    let path = folder().join("config/lab.config");
+    let config =
+        fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+    // FNV-1a, as in the names of the setup's trees.
+    let texts = series.texts().chain([config.as_str(), COMPILER]);
+    let hash = texts.flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Ok(format!("{hash:016x}"))
+}
+
+impl Tree<'_> {
+    fn source(&self) -> PathBuf {
+        self.folder.join("source")
+    }
+
+    fn build(&self) -> PathBuf {
+        self.folder.join("build")
+    }
+
+    /// Brings the sources to the state of the series. Files whose content stays keep their time, so
+    /// that make compiles nothing in vain.
+    fn install(&self, series: &Series) -> Result<()> {
+        let (source, originals) = (self.source(), self.folder.join("originals"));
+        for file in series.changed() {
+            let original = originals.join(file);
+            if !original.exists() {
+                make_parent(&original)?;
+                copy(&source.join(file), &original)?;
+            }
+        }
+        let patched = self.folder.join("patched");
+        if patched.exists() {
+            fs::remove_dir_all(&patched)
+                .with_context(|| format!("{}: cannot remove", patched.display()))?;
+        }
+        series.apply(
+            |file| originals.join(file),
+            &patched,
+            || {
+                let mut command = Command::new("patch");
+                self.tools.equip(&mut command, &own_environment(self.installed));
+                command
+            },
+        )?;
+        let touched = series.touched();
+        let list = self.folder.join("touched");
+        let earlier = fs::read_to_string(&list).unwrap_or_default();
+        let lines: Vec<&str> = touched.iter().copied().chain(earlier.lines()).collect();
+        fs::write(&list, lines.join("\n"))
+            .with_context(|| format!("{}: cannot write", list.display()))?;
+        for file in earlier.lines().filter(|file| !touched.contains(file)) {
+            let (original, there) = (originals.join(file), source.join(file));
+            if original.exists() {
+                copy(&original, &there)?;
+            } else if there.exists() {
+                fs::remove_file(&there)
+                    .with_context(|| format!("{}: cannot remove", there.display()))?;
+            }
+        }
+        for file in &touched {
+            make_parent(&source.join(file))?;
+            copy(&patched.join(file), &source.join(file))?;
+        }
+        Ok(())
+    }
+
+    fn make(&self) -> Command {
+        let mut command = Command::new("make");
+        self.tools.equip(&mut command, &own_environment(self.installed));
+        command.arg("-C").arg(self.source()).arg(format!("O={}", self.build().display()));
+        command.args(["ARCH=x86_64", &format!("LOCALVERSION=-{NAME}")]);
+        command.args([&format!("CC={COMPILER}"), &format!("HOSTCC={COMPILER}")]);
+        command.arg(format!("HOSTCFLAGS=-I{}", self.tools.headers().display()));
+        command.arg(format!("HOSTLDFLAGS=-L{}", self.tools.linked_libraries().display()));
+        command.args(NAMES);
+        command
+    }
+
+    /// Makes the configuration, and says which wish Kconfig refused.
+    fn configure(&self) -> Result<()> {
+        let build = self.build();
+        fs::create_dir_all(&build)
+            .with_context(|| format!("{}: cannot create", build.display()))?;
+        let mut make = self.make();
+        make.arg(format!("KCONFIG_ALLCONFIG={}", self.config.display())).arg("allnoconfig");
+        let output = make.output().context("make: cannot run")?;
+        if !output.status.success() {
+            bail!("cannot configure: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        let read = |path: &Path| {
+            fs::read_to_string(path).with_context(|| format!("{}: cannot read", path.display()))
+        };
+        let (wanted, got) = (read(&self.config)?, read(&build.join(".config"))?);
+        let refused = refused(&wanted, &got);
+        if !refused.is_empty() {
+            bail!(
+                "{}: not possible in these sources: {}",
+                self.config.display(),
+                refused.join(", ")
+            );
+        }
+        let lacking = probe::lacking(&got);
+        if !lacking.is_empty() {
+            bail!("{}: lacks {}", self.config.display(), lacking.join(", "));
+        }
+        Ok(())
+    }
+
+    fn compile(&self) -> Result<()> {
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let log = self.folder.join("make.log");
+        let errors = self.folder.join("make.errors");
+        let mut make = self.make();
+        make.args([&format!("-j{jobs}"), "bzImage", "modules"]);
+        // Make's own output goes to files: its lines are counted while it runs.
+        let words = std::iter::once(make.get_program()).chain(make.get_args());
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg("out=$0 err=$1; shift; exec \"$@\" >\"$out\" 2>\"$err\"");
+        shell.arg(&log).arg(&errors).args(words);
+        self.tools.equip(&mut shell, &own_environment(self.installed));
+        let mut progress = Progress::new("building the kernel", Unit::Pieces("steps"), LINES);
+        let count = || {
+            let bytes = fs::read(&log).unwrap_or_default();
+            bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+        };
+        let output = watched(&mut shell, || progress.at(count().min(LINES - 1), LINES))?;
+        let said = fs::read_to_string(&errors).unwrap_or_default();
+        if !output.status.success() {
+            bail!("cannot build the kernel:\n{}", said.trim_end());
+        }
+        progress.finish();
+        if !said.trim().is_empty() {
+            eprint!("{said}");
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> Result<Kernel> {
+        let build = self.build();
+        let path = build.join("include/config/kernel.release");
+        let release = fs::read_to_string(&path)
+            .with_context(|| format!("{}: cannot read", path.display()))?;
+        Ok(Kernel {
+            release: release.trim().to_owned(),
+            image: build.join("arch/x86/boot/bzImage"),
+            config: build.join(".config"),
+            modules: build.clone(),
+            headers: build,
+        })
+    }
+}
+
+/// Options that a configuration asks for and did not get.
+fn refused(wanted: &str, got: &str) -> Vec<String> {
+    let options = wanted.lines().filter(|line| line.starts_with("CONFIG_"));
+    options.filter(|option| !got.lines().any(|line| line == *option)).map(str::to_owned).collect()
+}
+
+fn make_parent(path: &Path) -> Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    fs::create_dir_all(parent).with_context(|| format!("{}: cannot create", parent.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_kconfig_refused_is_named() {
+        let wanted = "# a comment\nCONFIG_NUMA=y\nCONFIG_NR_CPUS=64\n";
+        let got = "CONFIG_NUMA=y\nCONFIG_NR_CPUS=512\n";
+        assert_eq!(refused(wanted, got), ["CONFIG_NR_CPUS=64"]);
+    }
+}
