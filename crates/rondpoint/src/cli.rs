@@ -9,7 +9,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::session::OWN_FAILURE;
 use crate::{
     calibrate, control::commands as control, decide, doctor, explain, external, ledgers,
-    move_memory, observe, replay, run, terminal, topology,
+    move_memory, observe, replay, report, run, terminal, topology,
 };
 
 /// Exit status of bad usage or input.
@@ -80,6 +80,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Say why a recorded run, or a process that the daemon sees, is managed as it is
     Explain(explain::Arguments),
+    /// Show a recorded run as a page for the browser
+    Report(report::Arguments),
     /// Say what a policy would do with a model from a file; changes nothing
     Decide(decide::Arguments),
     /// Run programs on an emulated machine (runs rondpoint-lab)
@@ -124,6 +126,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Status(arguments) => control::status(&arguments),
         Command::Explain(arguments) => explain::main(&arguments),
+        Command::Report(arguments) => report::main(&arguments),
         Command::Pause(arguments) => control::pause(&arguments),
         Command::Resume(arguments) => control::resume(&arguments),
         Command::Leave(arguments) => control::leave(&arguments),

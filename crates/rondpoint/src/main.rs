@@ -26,6 +26,7 @@ mod policies;
 #[cfg(any(test, feature = "manual"))]
 mod reference;
 mod replay;
+mod report;
 mod run;
 mod session;
 mod story;

@@ -8,7 +8,7 @@ mod arguments;
 mod by_hand;
 mod host;
 mod moves;
-mod output;
+pub(crate) mod output;
 mod period;
 mod replicate;
 mod report;

@@ -23,7 +23,7 @@ const PRIVATE: u32 = 0o600;
 /// An open file. Until [`Output::keep`] nothing is lost: a new file goes away with this value, and
 /// an older one keeps its content.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     path: PathBuf,
     file: File,
     state: State,
@@ -41,7 +41,7 @@ enum State {
 
 impl Output {
     /// Opens `path` for writing. A new file belongs to `owner`, the caller of sudo.
-    pub(super) fn open(path: &Path, owner: Option<&User>) -> Result<Self> {
+    pub(crate) fn open(path: &Path, owner: Option<&User>) -> Result<Self> {
         let context = || format!("writing {}", path.display());
         let mut options = OpenOptions::new();
         options.write(true).mode(PRIVATE);
@@ -62,12 +62,12 @@ impl Output {
     }
 
     /// As the user named it.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// From here on the file is ours: an older one is emptied, and what has waited is written.
-    pub(super) fn keep(&mut self) -> io::Result<()> {
+    pub(crate) fn keep(&mut self) -> io::Result<()> {
         if let State::Older(waiting) = std::mem::replace(&mut self.state, State::Kept) {
             // A pipe or a device has nothing to empty.
             if self.file.metadata()?.is_file() {
@@ -79,7 +79,7 @@ impl Output {
     }
 
     /// Whether both are one regular file, which the later writer would spoil for the earlier one.
-    pub(super) fn is_same_file(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         let Ok((a, b)) = self.file.metadata().and_then(|a| Ok((a, other.file.metadata()?))) else {
             return false;
         };

@@ -1,0 +1,236 @@
+//! `rondpoint report`: a recorded run as one page of HTML that needs nothing else: no script, no
+//! network, no other file. It reads one file and writes one.
+
+mod chart;
+mod decisions;
+mod html;
+mod machine;
+mod process;
+mod series;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use rondpoint_core::Nanos;
+use rondpoint_core::trial::Verdict;
+use rondpoint_core::units::{Bytes, PAGE_BYTES};
+use rondpoint_linux::privileges::{self, Needs};
+
+use self::chart::Mark;
+use self::html::Html;
+use self::series::{Slice, mean_between, over_time};
+use crate::run::output::Output;
+use crate::story::words::{many, percent};
+use crate::story::{self, Deed, Story};
+use crate::{session, terminal};
+
+/// Exit status of bad usage or input.
+const BAD_INPUT: u8 = 2;
+/// Marks of one chart at most; more would be a bar.
+const MOST_MARKS: usize = 200;
+
+/// Show a recorded run as a page for the browser
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint report run.trace -o report.html
+  rondpoint report run.trace --json > run.json     # all figures of the page
+
+The page is one file without scripts. It holds the command line of the run and is for its owner
+alone. Exit status: 0 good, 2 bad usage or file.")]
+pub(crate) struct Arguments {
+    /// What `rondpoint record` or `run --record` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where the page goes; root follows no link there
+    #[arg(long, short, value_name = "PAGE", required_unless_present = "json")]
+    output: Option<PathBuf>,
+    /// Print the figures as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+/// Runs the command; a bad file is said on standard error and ends with status 2.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    match report(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::fail("report", &error);
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+fn report(arguments: &Arguments) -> Result<()> {
+    // Under sudo the page belongs to the caller, as a recording does.
+    let output = arguments.output.as_deref();
+    let caller = session::caller()?;
+    let output = output.map(|path| Output::open(path, caller.as_ref())).transpose()?;
+    let _ = privileges::keep_only(&Needs::to_read(arguments.output.as_deref()));
+    let story = story::read(&arguments.file)?;
+    let Some(mut output) = output else { return print_json(&story) };
+    let page = page(&story, &arguments.file);
+    let context = || format!("writing {}", output_name(arguments));
+    output.write_all(page.as_bytes()).with_context(context)?;
+    output.keep().with_context(context)
+}
+
+fn output_name(arguments: &Arguments) -> String {
+    arguments.output.as_ref().map_or(String::new(), |path| path.display().to_string())
+}
+
+fn print_json(story: &Story) -> Result<()> {
+    let all = serde_json::json!({
+        "version": 1,
+        "written_by": story.header.written_by,
+        "command": story.header.command,
+        "seconds": story.seconds(),
+        "moments": story.moments,
+        "wanted": story.moments.iter().map(|moment| story.deeds_of(moment)).collect::<Vec<_>>(),
+        "judged": story.moments.iter().map(|moment| story.verdicts_of(moment)).collect::<Vec<_>>(),
+    });
+    terminal::print_json(&all)
+}
+
+/// The page.
+fn page(story: &Story, file: &Path) -> String {
+    let mut html = Html::default();
+    html.raw(concat!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n",
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; ",
+        "style-src 'unsafe-inline'\">\n<style>\n",
+        include_str!("report/style.css"),
+        "</style>\n"
+    ));
+    let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+    html.element("title", &[], format!("Rondpoint: {name}")).raw("</head><body>\n");
+    put_head(&mut html, story, &name);
+    put_tiles(&mut html, story);
+    machine::put(&mut html, story, &marks(story, None));
+    process::put(&mut html, story, |pid| marks(story, Some(pid)));
+    decisions::put(&mut html, story);
+    put_notes(&mut html, story);
+    html.raw("</body></html>\n");
+    html.into_text()
+}
+
+fn put_head(html: &mut Html, story: &Story, name: &str) {
+    let header = &story.header;
+    let command = match header.command.is_empty() {
+        true => name.to_string(),
+        false => header.command.join(" "),
+    };
+    html.element("h1", &[("class", &"file")], command);
+    let policies: Vec<String> = header.policies.iter().map(ToString::to_string).collect();
+    let mut facts = vec![
+        name.to_string(),
+        format!(
+            "{}, {}",
+            many(header.topology.node_count() as u64, "node"),
+            many(header.topology.cpu_count() as u64, "CPU")
+        ),
+        format!("policy {}", policies.join(", ")),
+        format!("{:.1} s in {}", story.seconds(), many(story.moments.len() as u64, "look")),
+        format!("recorded by {}", header.written_by),
+    ];
+    facts.extend(header.host.iter().map(|host| format!("on {host}")));
+    if !header.guard.act {
+        facts.push("nothing may be moved: it only recorded".to_string());
+    }
+    html.raw("<p class=\"muted file\">").text(facts.join(" · ")).raw("</p>\n");
+}
+
+/// The run in a few numbers: before the first action and after the last.
+fn put_tiles(html: &mut Html, story: &Story) {
+    html.raw("<div class=\"tiles\">\n");
+    let acts =
+        story.moments.iter().filter(|moment| story.deeds_of(moment).iter().any(Deed::is_tried));
+    let times: Vec<f64> = acts.map(|moment| moment.at_s).collect();
+    let (first, last) = (times.first().copied(), times.last().copied());
+    let change = |slices: &[Slice<f64>], unit: &str| {
+        let mean = |from_s, to_s| mean_between(slices, from_s, to_s);
+        let end = story.seconds();
+        match (first, last) {
+            (Some(first), Some(last)) => {
+                let (before, after) = (mean(0.0, first)?, mean(last, end)?);
+                Some(format!("{before:.0} → {after:.0}{unit}"))
+            }
+            _ => Some(format!("{:.0}{unit}", mean(0.0, end)?)),
+        }
+    };
+    let local = over_time(story, |known| known.local_percent);
+    let imbalance = over_time(story, |known| known.imbalance_percent);
+    let latency = over_time(story, |known| known.latency_cycles);
+    let moved: u64 = story.deeds.iter().map(|deed| deed.came_of_it.pages.moved).sum();
+    let spent: f64 = story.deeds.iter().map(|deed| deed.came_of_it.spent_s).sum();
+    let compared = story.verdicts.iter().filter(|one| one.verdict != Verdict::PhaseChange);
+    let best = compared.filter_map(|one| one.measured).max_by(f64::total_cmp);
+    for (value, what) in [
+        (change(&local, " %"), "local accesses"),
+        (change(&imbalance, " %"), "imbalance of the controllers"),
+        (change(&latency, ""), "cycles for an access to memory"),
+        (Some(Bytes(moved * PAGE_BYTES).to_string()), "moved"),
+        (Some(Nanos((spent * 1e9) as u64).to_string()), "spent on moving"),
+        (best.map(percent), "best measured trial"),
+    ] {
+        if let Some(value) = value {
+            html.raw("<div class=\"tile\">").element("b", &[], value).element("span", &[], what);
+            html.close("div");
+        }
+    }
+    html.close("div");
+    if first.is_some() {
+        html.raw("<p class=\"note\">Arrows: before the first action → after the last.</p>\n");
+    }
+}
+
+/// What was done and judged, for the time axes; of one process or of all.
+fn marks(story: &Story, pid: Option<u32>) -> Vec<Mark> {
+    let concerns = |other: Option<u32>| pid.is_none() || pid == other;
+    let mut marks = Vec::new();
+    for moment in &story.moments {
+        let deeds = story.deeds_of(moment).iter();
+        let titles: Vec<String> = deeds
+            .filter(|deed| deed.is_tried() && concerns(deed.pid))
+            .map(Deed::sentence)
+            .collect();
+        if !titles.is_empty() {
+            let title = format!("{:.3} s: {}", moment.at_s, titles.join("\n"));
+            marks.push(Mark { at_s: moment.at_s, class: "deed", title });
+        }
+        for verdict in story.verdicts_of(moment).iter().filter(|one| concerns(Some(one.pid))) {
+            let title = format!("{:.3} s: {}", moment.at_s, verdict.sentence());
+            marks.push(Mark { at_s: moment.at_s, class: decisions::class(verdict), title });
+        }
+    }
+    marks.truncate(MOST_MARKS);
+    marks
+}
+
+fn put_notes(html: &mut Html, story: &Story) {
+    let mut notes = story.header.notes.clone();
+    if let Some(problem) = &story.unknown_policy {
+        notes.push(format!("No price is known: this version cannot decide as it did: {problem}"));
+    }
+    if story.differing > 0 {
+        let looks = many(story.differing, "look");
+        notes.push(format!("{looks} decided otherwise by this version: no price is known there"));
+    }
+    if let Some(message) = &story.panicked {
+        notes.push(format!("The controller panicked on the next look: {message}"));
+    }
+    if let Some(end) = story.truncated {
+        notes.push(format!("Line {} is cut off: what came later was not recorded", end.line));
+    }
+    if notes.is_empty() {
+        return;
+    }
+    html.raw("<h2>Notes of the recording</h2>\n<ul>\n");
+    for note in notes {
+        html.element("li", &[], note);
+    }
+    html.raw("</ul>\n");
+}
