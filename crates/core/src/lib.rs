@@ -18,11 +18,13 @@ extern crate alloc;
 extern crate std;
 
 pub mod accounts;
+pub mod advice;
 pub mod controller;
 pub mod cost;
 pub mod guard;
 pub mod host;
 pub mod index_set;
+pub mod interleave;
 pub mod ledger;
 pub mod limits;
 pub mod matrix;

@@ -28,6 +28,7 @@ pub mod root;
 mod sleeper;
 pub mod syscall;
 pub mod topology;
+pub mod weights;
 
 pub use error::LinuxError;
 pub use root::Root;

@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
 use crate::{
-    calibrate, control::commands as control, decide, doctor, explain, external, ledgers,
-    move_memory, observe, replay, report, run, terminal, topology,
+    advise, calibrate, control::commands as control, decide, doctor, explain, external, ledgers,
+    move_memory, observe, replay, report, run, terminal, topology, weights,
 };
 
 /// Exit status of bad usage or input.
@@ -74,6 +74,10 @@ enum Command {
     Topology(topology::Arguments),
     /// Measure this machine's memory, so that decisions fit it
     Calibrate(calibrate::Arguments),
+    /// Say on which nodes a program should begin (as numad -w)
+    Advise(advise::Arguments),
+    /// Print or apply measured weights for weighted interleaving
+    Weights(weights::Arguments),
     /// Run a program, record what a policy sees and would do, and do nothing
     Record(run::RecordArguments),
     /// Decide a recorded run again and say what differs; changes nothing
@@ -112,8 +116,11 @@ fn command_line() -> clap::Command {
     })
 }
 
-/// Parses the command line and runs what it says.
+/// Parses the command line and runs what it says; under the name numad it answers as that does.
 pub(crate) fn main() -> ExitCode {
+    if advise::is_numad(std::env::args_os().next().as_deref()) {
+        return advise::numad().unwrap_or_else(|error| refuse(&error));
+    }
     let parsed = command_line().try_get_matches();
     let arguments = match parsed.and_then(|found| Arguments::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
@@ -138,6 +145,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Decide(arguments) => decide::main(&arguments),
         Command::Topology(arguments) => topology::main(&arguments),
         Command::Calibrate(arguments) => calibrate::main(&arguments),
+        Command::Advise(arguments) => advise::main(&arguments),
+        Command::Weights(arguments) => weights::main(&arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Simulate(rest) => external::SIMULATE.run(&rest.arguments),
         Command::Lab(rest) => external::LAB.run(&rest.arguments),

@@ -7,6 +7,7 @@
 // All output goes through `terminal`: these macros panic where the reader has gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod advise;
 mod calibrate;
 mod cli;
 mod control;
@@ -32,6 +33,7 @@ mod session;
 mod story;
 mod terminal;
 mod topology;
+mod weights;
 
 use std::process::ExitCode;
 

@@ -51,6 +51,12 @@ impl Range {
         Self::new("CPU", " for this process", cpus.filter(|one| allowed.has_cpu(*one)))
     }
 
+    /// Nodes that have CPUs.
+    pub(crate) fn cpu_nodes(topology: &Topology) -> Self {
+        let nodes = topology.compute_nodes();
+        Self::new("node", " with CPUs", nodes.iter().map(|node| topology.kernel_node(node)))
+    }
+
     fn new(noun: &'static str, quality: &'static str, numbers: impl Iterator<Item = u32>) -> Self {
         let mut all: Vec<u32> = numbers.collect();
         all.sort_unstable();
@@ -122,7 +128,7 @@ impl Allowance {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
-    fn has_node(&self, node: u32) -> bool {
+    pub(crate) fn has_node(&self, node: u32) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node))
     }
 

@@ -79,6 +79,24 @@ pub fn look(root: &Root, topology: &Topology) -> Result<MachineLook, LinuxError>
     Ok(MachineLook { at_ns: since_boot_ns(), nodes, processes: processes(root)?, vmstat })
 }
 
+/// Idle time and all time of each CPU of the topology so far, in seconds.
+///
+/// # Errors
+/// `/proc/stat` is malformed or may not be read.
+pub fn idle(root: &Root, topology: &Topology) -> Result<Vec<(f64, f64)>, LinuxError> {
+    let mut found = vec![(0.0, 0.0); topology.cpu_count()];
+    let path = root.in_proc("stat");
+    let bytes = root::read_required(&path)?;
+    let times = cpu_times::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
+    let seconds = |ticks: u64| ticks as f64 / ticks_per_second() as f64;
+    for (cpu, time) in times {
+        if let Some(cpu) = topology.cpu_of_kernel_id(cpu) {
+            found[cpu] = (seconds(time.idle), seconds(time.busy + time.idle));
+        }
+    }
+    Ok(found)
+}
+
 /// Threads of a process by the node of the CPU on which each ran last; zeros where it has gone.
 #[must_use]
 pub fn threads_by_node(root: &Root, topology: &Topology, pid: Pid) -> Vec<u32> {
