@@ -9,11 +9,14 @@
 mod apt;
 mod archive;
 mod elf;
+#[path = "../../lab/runner/src/fetched.rs"]
+mod fetched;
 #[path = "../../lab/runner/src/installed.rs"]
 pub(crate) mod installed;
 pub(crate) mod linux;
 mod plan;
 pub(crate) mod probe;
+pub(crate) mod programs;
 mod record;
 mod sources;
 pub(crate) mod system;
@@ -48,6 +51,9 @@ pub(crate) struct Arguments {
     /// Fetch the kernel's own event lists and SPE decoder, which ./x test compares ours with
     #[arg(long)]
     witness: bool,
+    /// Fetch the packages of the real programs in lab/programs, for ./x lab programs
+    #[arg(long)]
+    programs: bool,
 }
 
 /// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
@@ -86,6 +92,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.witness {
         let lists = witness::provide(&cache)?.lists();
         eprintln!("the kernel's event lists are in {}", lists.display());
+        return Ok(());
+    }
+    if arguments.programs {
+        programs::provide(&cache, &programs::all()?, arguments.refresh)?;
+        eprintln!("the packages of the suite's programs are in {}", cache.display());
         return Ok(());
     }
     let may_be_done = !arguments.refresh && !arguments.dry_run;

@@ -1,0 +1,206 @@
+//! `./x setup --programs`: the packages of the suite's programs, from Debian, one folder in the
+//! cache for each package.
+//!
+//! `lab/programs/NAME.toml` names a program's packages; apt adds what they depend on. Nothing is
+//! installed, and no maintainer script runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::apt::{Download, PrivateRoot};
+use super::fetched::{Asked, Closure, FILE_NAME, FOLDER, Fetched, Package};
+use super::installed::cache_folder;
+use super::plan::Group;
+use super::{LISTS_BYTES, UNPACKED_PER_PACKED, check_space, lock, megabytes, private_root};
+use super::{system, unpack};
+use crate::progress::{Progress, Unit};
+use crate::tidy::root;
+
+/// Where the programs' files are, from the repository's root.
+const DEFINITIONS: &str = "lab/programs";
+
+/// Dependencies that only serve an installation. A program that names one gets it.
+const FOR_INSTALLING: [&str; 24] = [
+    "adduser",
+    "ca-certificates",
+    "ca-certificates-java",
+    "debconf",
+    "dpkg",
+    "gcc-12-base",
+    "init-system-helpers",
+    "libpam-modules",
+    "libpam-modules-bin",
+    "libsemanage-common",
+    "libsemanage2",
+    "libsepol2",
+    "logsave",
+    "lsb-base",
+    "media-types",
+    "mount",
+    "passwd",
+    "perl-base",
+    "readline-common",
+    "sensible-utils",
+    "sysvinit-utils",
+    "tar",
+    "tzdata",
+    "ucf",
+];
+
+/// The folder of the programs' files.
+fn definitions() -> PathBuf {
+    root().join(DEFINITIONS)
+}
+
+/// Provides the programs that these words of a command line name, and all where they name none.
+/// Returns the folder of the programs' files.
+pub(crate) fn provide_named(words: &[&str]) -> Result<PathBuf> {
+    let folder = definitions();
+    let cache = cache_folder(|name| std::env::var(name).ok())?;
+    let file = |word: &&str| match word.strip_suffix(".toml") {
+        Some(_) => Some(PathBuf::from(word)),
+        None => Some(folder.join(format!("{word}.toml"))).filter(|path| path.is_file()),
+    };
+    let named: Vec<PathBuf> = words.iter().filter_map(file).collect();
+    let files = if named.is_empty() { all()? } else { named };
+    provide(&cache, &files, false)?;
+    Ok(folder)
+}
+
+/// The program's name and what it asks for, from its file.
+fn read(path: &Path) -> Result<(String, Asked)> {
+    let name = path.file_stem().and_then(|name| name.to_str()).context("a file without a name")?;
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("{}: no such program of the suite", path.display()))?;
+    let asked = toml::from_str(&text)
+        .map_err(|error| anyhow::anyhow!("{}: {}", path.display(), error.message()))?;
+    Ok((name.to_owned(), asked))
+}
+
+/// Every program's file.
+pub(crate) fn all() -> Result<Vec<PathBuf>> {
+    let folder = definitions();
+    let entries =
+        fs::read_dir(&folder).with_context(|| format!("{}: cannot list", folder.display()))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut paths: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Fetches and unpacks what the programs of these files need and is not there; with `refresh`,
+/// looks for newer packages.
+pub(crate) fn provide(cache: &Path, files: &[PathBuf], refresh: bool) -> Result<()> {
+    let wanted: BTreeMap<String, Asked> =
+        files.iter().map(|path| read(path)).collect::<Result<_>>()?;
+    let is_there = |fetched: &Fetched, (name, asked): (&String, &Asked)| {
+        !refresh && fetched.folders(cache, name, asked).is_some()
+    };
+    if wanted.iter().all(|one| is_there(&Fetched::load(cache), one)) {
+        return Ok(());
+    }
+    system::check()?;
+    system::check_cache(cache)?;
+    let _lock = lock(cache)?;
+    // Another setup may have brought it meanwhile.
+    let mut fetched = Fetched::load(cache);
+    let missing: BTreeMap<&String, &Asked> =
+        wanted.iter().filter(|one| !is_there(&fetched, *one)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    check_space(LISTS_BYTES, cache)?;
+    let apt = private_root(cache)?;
+    apt.update()?;
+    let closures: Vec<(&String, &Asked, Vec<Download>)> = missing
+        .into_iter()
+        .map(|(name, asked)| Ok((name, asked, closure(&apt, name, asked)?)))
+        .collect::<Result<_>>()?;
+    let downloads: BTreeSet<&Download> = closures.iter().flat_map(|one| &one.2).collect();
+    fetch(&apt, cache, &downloads)?;
+    for (name, asked, downloads) in &closures {
+        let packages = downloads.iter().map(package).collect();
+        fetched.programs.insert((*name).clone(), Closure { asked: (*asked).clone(), packages });
+    }
+    write(&fetched, cache)
+}
+
+/// The packages of a program, with all that they depend on but what only serves to install them.
+fn closure(apt: &PrivateRoot, name: &str, asked: &Asked) -> Result<Vec<Download>> {
+    if asked.packages.is_empty() {
+        bail!("{name}: names no package");
+    }
+    let mut downloads = apt
+        .closure(None, &asked.packages)
+        .with_context(|| format!("{name}: choosing its packages"))?;
+    downloads.retain(|download| {
+        let names = |list: &[String]| list.contains(&download.name);
+        let idle = FOR_INSTALLING.contains(&download.name.as_str()) || names(&asked.without);
+        !idle || names(&asked.packages)
+    });
+    Ok(downloads)
+}
+
+/// One package as a group of its own, which names its folder.
+fn group(download: &Download) -> Group {
+    Group { name: "package", downloads: vec![download.clone()] }
+}
+
+fn package(download: &Download) -> Package {
+    Package {
+        name: download.name.clone(),
+        version: download.version.clone(),
+        sha256: download.sha256.clone(),
+        folder: group(download).folder(),
+    }
+}
+
+/// Fetches and unpacks the packages that have no folder yet.
+fn fetch(apt: &PrivateRoot, cache: &Path, downloads: &BTreeSet<&Download>) -> Result<()> {
+    let folder = cache.join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    let pending: Vec<&Download> = downloads
+        .iter()
+        .copied()
+        .filter(|download| !folder.join(group(download).folder()).exists())
+        .collect();
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let bytes: u64 = pending.iter().map(|download| download.bytes).sum();
+    eprintln!(
+        "will fetch {} packages of the suite's programs, {:.0} MB, and unpack them into {} (about {:.0} MB). \
+         Nothing else on this machine is changed.",
+        pending.len(),
+        megabytes(bytes),
+        folder.display(),
+        megabytes(bytes * UNPACKED_PER_PACKED),
+    );
+    check_space(bytes * (1 + UNPACKED_PER_PACKED), cache)?;
+    apt.fetch(&pending)?;
+    let mut progress = Progress::new("unpacking", Unit::Bytes, bytes);
+    let mut done = 0;
+    for download in &pending {
+        unpack::unpack(&group(download), &apt.archives(), &folder, &mut |bytes| {
+            done += bytes;
+            progress.at(done, bytes);
+        })?;
+    }
+    progress.finish();
+    fs::remove_dir_all(apt.archives()).context("cannot remove the package files")
+}
+
+/// Writes `programs.toml` in one step.
+fn write(fetched: &Fetched, cache: &Path) -> Result<()> {
+    let text = toml::to_string(fetched).with_context(|| format!("cannot write {FILE_NAME}"))?;
+    let header = "# Written by ./x setup --programs; lab/runner/src/fetched.rs says what it means.\n";
+    let partial = cache.join(format!("{FILE_NAME}.partial"));
+    fs::write(&partial, format!("{header}{text}"))
+        .with_context(|| format!("{}: cannot write", partial.display()))?;
+    fs::rename(&partial, cache.join(FILE_NAME))
+        .with_context(|| format!("{}: cannot rename", partial.display()))
+}
