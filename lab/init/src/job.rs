@@ -5,7 +5,9 @@ use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rondpoint_lab_init::{DRIVER_PATH, Ending, Event, JOB_PATH, Job, MemoryPolicy};
+use rondpoint_lab_init::{
+    CHECK_PATH, DRIVER_PATH, Ending, Event, JOB_PATH, Job, MemoryPolicy, PREPARE_PATH,
+};
 
 use crate::report::Report;
 use crate::spread::Spreader;
@@ -77,9 +79,36 @@ fn shell(job: &Job) -> Result<(), String> {
     status.map(drop).map_err(|error| format!("/bin/busybox: cannot start a shell: {error}"))
 }
 
+/// Where the program's output is kept until it is sent.
+const STDOUT_PATH: &str = "/tmp/.lab-stdout";
+const STDERR_PATH: &str = "/tmp/.lab-stderr";
+/// Characters kept of what a script says.
+const SAID_CHARACTERS: usize = 2000;
+
+/// Runs a script that the runner left; `None` where there is none. Returns how it ended, and the
+/// end of what it said.
+fn run_script(path: &str, job: &Job) -> Result<Option<(Ending, String)>, String> {
+    if !fs::exists(path).unwrap_or(false) {
+        return Ok(None);
+    }
+    let mut command = Command::new(path);
+    command.env_clear().envs(&job.environment).current_dir("/root").stdin(Stdio::null());
+    command.env("OUTPUT", STDOUT_PATH).env("ERRORS", STDERR_PATH);
+    let output = command.output().map_err(|error| format!("{path}: cannot start: {error}"))?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let begin = said.char_indices().rev().nth(SAID_CHARACTERS).map_or(0, |(at, _)| at);
+    Ok(Some((ending(output.status), said[begin..].trim().to_owned())))
+}
+
 fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), String> {
-    let mut stdout = capture("/tmp/.lab-stdout")?;
-    let mut stderr = capture("/tmp/.lab-stderr")?;
+    if let Some((ending, said)) = run_script(PREPARE_PATH, job)?
+        && ending != Ending::Exit(0)
+    {
+        return Err(format!("preparation of the program: {ending:?}: {said}"));
+    }
+    let mut stdout = capture(STDOUT_PATH)?;
+    let mut stderr = capture(STDERR_PATH)?;
     let mut command = Command::new(&job.command[0]);
     command.args(&job.command[1..]).env_clear().envs(&job.environment).current_dir("/root");
     command.stdin(Stdio::null());
@@ -119,6 +148,9 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     report.say(&Event::Finished { model_on_ns, elapsed_ns, ending, max_rss_kib, vmstat });
     if let Some(event) = spreader.map(Spreader::finish).transpose()?.flatten() {
         report.say(&event);
+    }
+    if let Some((ending, said)) = run_script(CHECK_PATH, job)? {
+        report.say(&Event::Checked { ending, said });
     }
     report.send_output(1, &mut stdout)?;
     report.send_output(2, &mut stderr)?;

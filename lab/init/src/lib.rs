@@ -21,6 +21,11 @@ pub const JOB_PATH: &str = "/lab/job.json";
 pub const DRIVER_PATH: &str = "/lab/rondpoint_pmu.ko";
 /// The driver's parameter that makes the process that writes to it a manager.
 pub const MANAGER_PATH: &str = "/sys/module/rondpoint_pmu/parameters/manager";
+/// A shell script that runs before the program, unmodelled; the job is refused where it fails.
+pub const PREPARE_PATH: &str = "/lab/prepare";
+/// A shell script that runs after the program, unmodelled: it succeeds where the result is right.
+/// `$OUTPUT` and `$ERRORS` name files with what the program wrote.
+pub const CHECK_PATH: &str = "/lab/check";
 /// Bytes kept of each of the program's output streams; the rest is counted and dropped.
 pub const OUTPUT_LIMIT_BYTES: u64 = 8 << 20;
 /// A file of [`Job::files`] that is larger does not come back: half of it would be of no use.
@@ -107,6 +112,13 @@ pub enum Event {
         max_rss_kib: u64,
         /// How much each counter of `/proc/vmstat` rose meanwhile; those that did not are left out.
         vmstat: BTreeMap<String, u64>,
+    },
+    /// The script [`CHECK_PATH`] has ended.
+    Checked {
+        /// How it ended.
+        ending: Ending,
+        /// The end of what it said.
+        said: String,
     },
     /// The program's output follows on the third (stdout) or fourth (stderr) serial port.
     Output {

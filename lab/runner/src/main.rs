@@ -13,6 +13,7 @@ mod comparison;
 mod configuration;
 mod demo;
 mod experiments;
+mod fetched;
 mod initramfs;
 mod installed;
 mod lab;
@@ -24,6 +25,7 @@ mod movers;
 mod physics;
 mod product;
 mod program;
+mod programs;
 #[cfg_attr(not(test), expect(dead_code, reason = "only xtask counts bytes"))]
 mod progress;
 mod relief;
@@ -62,6 +64,8 @@ enum Command {
     /// What the policies bring on their papers' programs, against every fixed placement, and on
     /// others
     Experiments(experiments::Arguments),
+    /// Real programs of Debian's packages under five placements
+    Programs(programs::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),
     /// Check that Rondpoint does in the guest what it promises
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Experiments(arguments) => experiments::run(&arguments),
+        Command::Programs(arguments) => programs::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
         Command::Live(arguments) => live::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

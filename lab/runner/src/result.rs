@@ -23,6 +23,9 @@ pub(crate) struct RunResult {
     /// Guest seconds from the program's start to its end.
     pub(crate) seconds: f64,
     pub(crate) ending: Ending,
+    /// How the check of the result ended, and what it said, where there was one.
+    #[serde(default)]
+    pub(crate) check: Option<(Ending, String)>,
     /// MB drawn from DRAM, demand and prefetch, `[accessing node][holding node]`.
     pub(crate) traffic_mb: Vec<Vec<f64>>,
     /// Local access ratio (LAR), percent.
@@ -109,6 +112,7 @@ pub(crate) fn summarise(
         seed,
         seconds: elapsed_ns as f64 / 1e9,
         ending,
+        check: record.events.iter().find_map(check),
         traffic_mb: megabytes(measurement),
         local_percent: traffic.as_ref().and_then(Traffic::local_percent),
         controller_imbalance_percent: traffic
@@ -131,6 +135,11 @@ pub(crate) fn summarise(
         stdout,
         stderr: String::from_utf8_lossy(&record.stderr).into_owned(),
     })
+}
+
+fn check(event: &Event) -> Option<(Ending, String)> {
+    let Event::Checked { ending, said } = event else { return None };
+    Some((*ending, said.clone()))
 }
 
 fn spread(event: &Event) -> Option<Spread> {
@@ -195,6 +204,7 @@ pub(crate) fn sample_run() -> RunResult {
         seed: 1,
         seconds: 1.0,
         ending: Ending::Exit(0),
+        check: None,
         traffic_mb: vec![vec![1.0]],
         local_percent: None,
         controller_imbalance_percent: None,

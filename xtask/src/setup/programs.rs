@@ -171,23 +171,23 @@ fn fetch(apt: &PrivateRoot, cache: &Path, downloads: &BTreeSet<&Download>) -> Re
     if pending.is_empty() {
         return Ok(());
     }
-    let bytes: u64 = pending.iter().map(|download| download.bytes).sum();
+    let total: u64 = pending.iter().map(|download| download.bytes).sum();
     eprintln!(
         "will fetch {} packages of the suite's programs, {:.0} MB, and unpack them into {} (about {:.0} MB). \
          Nothing else on this machine is changed.",
         pending.len(),
-        megabytes(bytes),
+        megabytes(total),
         folder.display(),
-        megabytes(bytes * UNPACKED_PER_PACKED),
+        megabytes(total * UNPACKED_PER_PACKED),
     );
-    check_space(bytes * (1 + UNPACKED_PER_PACKED), cache)?;
+    check_space(total * (1 + UNPACKED_PER_PACKED), cache)?;
     apt.fetch(&pending)?;
-    let mut progress = Progress::new("unpacking", Unit::Bytes, bytes);
+    let mut progress = Progress::new("unpacking", Unit::Bytes, total);
     let mut done = 0;
     for download in &pending {
         unpack::unpack(&group(download), &apt.archives(), &folder, &mut |bytes| {
             done += bytes;
-            progress.at(done, bytes);
+            progress.at(done, total);
         })?;
     }
     progress.finish();
@@ -197,7 +197,8 @@ fn fetch(apt: &PrivateRoot, cache: &Path, downloads: &BTreeSet<&Download>) -> Re
 /// Writes `programs.toml` in one step.
 fn write(fetched: &Fetched, cache: &Path) -> Result<()> {
     let text = toml::to_string(fetched).with_context(|| format!("cannot write {FILE_NAME}"))?;
-    let header = "# Written by ./x setup --programs; lab/runner/src/fetched.rs says what it means.\n";
+    let header =
+        "# Written by ./x setup --programs; lab/runner/src/fetched.rs says what it means.\n";
     let partial = cache.join(format!("{FILE_NAME}.partial"));
     fs::write(&partial, format!("{header}{text}"))
         .with_context(|| format!("{}: cannot write", partial.display()))?;

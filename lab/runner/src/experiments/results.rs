@@ -36,7 +36,7 @@ pub(super) fn write(reports: &[Report], folder: &Path) -> Result<()> {
 }
 
 /// The commit that is checked out; with changes that are not committed, said so.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let git = Command::new("git").args(["describe", "--always", "--dirty"]).output();
     let name = git.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
     name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_string())

@@ -1,0 +1,131 @@
+//! The suite as the JSON of docs/results, from which `./x results` makes a page and a chart.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::definition::Half;
+use super::render::first_action;
+use super::report::{ProgramReport, RONDPOINT, Report};
+use crate::comparison::Speed;
+use crate::experiments::commit;
+
+/// Version of the format: `xtask/src/results/data.rs` reads it.
+const FORMAT: u32 = 1;
+/// The columns behind Rondpoint's: configuration and title.
+const RIVALS: [(&str, &str); 3] =
+    [("interleave", "interleave"), ("autonuma", "NUMA balancing"), ("numad", "numad")];
+
+/// Writes the file. The findings of one that is there already stay.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn write(report: &Report, path: &Path) -> Result<()> {
+    let before = std::fs::read(path).ok();
+    let before = before.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let findings = before.and_then(|value| value.get("findings").cloned());
+    let object = object(report, findings.unwrap_or_else(|| json!([])), &commit());
+    let text = serde_json::to_string_pretty(&object)? + "\n";
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn object(report: &Report, findings: Value, commit: &str) -> Value {
+    let mut rows = Vec::new();
+    for (half, title) in [(Half::Open, "open"), (Half::Check, "check")] {
+        let programs = report.programs.iter().filter(|program| program.half == half);
+        rows.extend(programs.map(|program| row(program, title)));
+        rows.push(mean_row(report, Some(half), &format!("geometric mean of the {title} half")));
+    }
+    rows.push(mean_row(report, None, "geometric mean"));
+    let rivals = RIVALS.map(|rival| rival.1);
+    let own = ["Rondpoint, whole run", "its last third"];
+    let columns = [&own[..], &rivals, &["seconds of first touch", "first action"]].concat();
+    let versions: Vec<String> =
+        report.programs.iter().flat_map(|program| program.packages.clone()).collect();
+    json!({
+        "format": FORMAT,
+        "title": "Real programs",
+        "about": format!(
+            "{} programs of Debian's packages under first touch, its rivals and Rondpoint; speeds are \
+             relative to first touch. The check half was named before its first run; deciding is not \
+             developed on it. What each program does is in lab/programs. Packages: {}.",
+            report.programs.len(),
+            versions.join(", ")
+        ),
+        "kind": "emulated",
+        "machine": report.machine,
+        "seeds": report.seeds,
+        "commit": commit,
+        "commands": [format!("./x lab programs --seeds {} --json", report.seeds)],
+        "reference": 1.0,
+        "columns": columns,
+        "rows": rows,
+        "findings": findings,
+    })
+}
+
+fn row(program: &ProgramReport, half: &str) -> Value {
+    let third = program.of(RONDPOINT).and_then(|one| one.last_third);
+    let mut cells = vec![cell(program.speed(RONDPOINT)), cell(third)];
+    cells.extend(RIVALS.iter().map(|(name, _)| match program.of(name) {
+        Some(one) if one.idle.is_some() => json!("did not act"),
+        Some(one) => cell(one.speed),
+        None => Value::Null,
+    }));
+    let base = program.of("first-touch").and_then(|one| one.runs.first());
+    cells.push(base.map_or(Value::Null, |run| json!(rounded(run.seconds))));
+    cells.push(json!(first_action(program)));
+    json!({"name": format!("{} ({half})", program.title), "cells": cells})
+}
+
+fn mean_row(report: &Report, half: Option<Half>, name: &str) -> Value {
+    let mean = |configuration: &str| {
+        report.mean(configuration, half).map_or(Value::Null, |mean| json!(rounded(mean)))
+    };
+    let mut cells = vec![mean(RONDPOINT), Value::Null];
+    cells.extend(RIVALS.iter().map(|(configuration, _)| mean(configuration)));
+    cells.extend([Value::Null, Value::Null]);
+    json!({"name": name, "cells": cells})
+}
+
+fn rounded(value: f64) -> f64 {
+    (100.0 * value).round() / 100.0
+}
+
+/// To the hundredth: no seed repeats more.
+fn cell(speed: Option<Speed>) -> Value {
+    let Some(Speed { median, least, most }) = speed else { return Value::Null };
+    let [median, least, most] = [median, least, most].map(rounded);
+    match least < most {
+        true => json!({"median": median, "least": least, "most": most}),
+        false => json!(median),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_machine::Machine;
+
+    use super::super::report::tests::sample;
+    use super::*;
+
+    #[test]
+    fn every_program_has_a_row_and_findings_stay() {
+        let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
+        let mut report = Report::new(&machine, 1);
+        report.add(sample("open"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("programs.json");
+        std::fs::write(&path, r#"{"findings": ["It helps."]}"#).expect("written");
+        write(&report, &path).expect("written");
+        let found: Value =
+            serde_json::from_slice(&std::fs::read(&path).expect("there")).expect("JSON");
+        let row = &found["rows"][0];
+        assert_eq!(row["name"], "zstd, many (open)");
+        let cells = json!([1.25, null, 2.0, null, "did not act", 2.0, "0.40 s"]);
+        assert_eq!(row["cells"], cells);
+        assert_eq!(found["rows"][1]["cells"][0], 1.25);
+        assert_eq!(found["findings"], json!(["It helps."]));
+    }
+}
