@@ -16,8 +16,9 @@ use crate::lab::Lab;
 
 /// The run's script in the guest.
 const RUN_PATH: &str = "/lab/program";
-/// What no program reads.
-const DOCUMENTS: [&str; 9] = [
+/// Documents, and converters between character sets: no program of the suite reads them.
+const UNREAD: [&str; 10] = [
+    "usr/lib/x86_64-linux-gnu/gconv",
     "usr/share/bash-completion",
     "usr/share/bug",
     "usr/share/doc",
@@ -86,7 +87,7 @@ fn add_tree(guest: &mut Initramfs, root: &Path, folder: &Path, left_out: &[Strin
     for entry in entries {
         let path = entry?.path();
         let place = path.strip_prefix(root).expect("beneath the root").to_string_lossy();
-        let mut unwanted = DOCUMENTS.iter().copied().chain(left_out.iter().map(String::as_str));
+        let mut unwanted = UNREAD.iter().copied().chain(left_out.iter().map(String::as_str));
         if unwanted.any(|one| one == place) {
             continue;
         }
