@@ -97,7 +97,7 @@ fn each_command_keeps_what_the_table_says() {
     let model = file("fixtures/models/read-shared.json");
     let machine = file("machines/carrefour-a.toml");
     // `move` needs a second node: its row is not tried here.
-    let commands: [(&str, Vec<&str>); 8] = [
+    let commands: [(&str, Vec<&str>); 10] = [
         ("observe", vec!["observe", "--", "sleep", "600"]),
         ("record", vec!["record", "-o", second, "--", "sleep", "600"]),
         ("run", vec!["run", "--", "sleep", "600"]),
@@ -109,6 +109,8 @@ fn each_command_keeps_what_the_table_says() {
             vec!["decide", "--machine", &machine, "--model", &model, "--policy", "carrefour"],
         ),
         ("replay", vec!["replay", record]),
+        ("explain", vec!["explain", record]),
+        ("report", vec!["report", record, "--json"]),
     ];
     let table = table();
     let own = capabilities(&status_of(std::process::id()), "CapEff");
