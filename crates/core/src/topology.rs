@@ -5,10 +5,12 @@
 //! running program.
 
 mod calibrated;
+mod costs;
 mod description;
 pub mod synthetic;
 
 pub use calibrated::{Calibrated, PenaltyLine};
+pub use costs::Costs;
 pub use description::{Cpu, Description, Link, NodeDescription, Route, TopologyError};
 
 use crate::index_set::{CpuSet, NodeSet};
@@ -188,6 +190,12 @@ impl Topology {
     #[must_use]
     pub fn calibrated(&self) -> &Calibrated {
         &self.description.calibrated
+    }
+
+    /// What accesses cost on this machine, as far as it is known.
+    #[must_use]
+    pub fn costs(&self) -> &Costs {
+        &self.description.costs
     }
 
     /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was

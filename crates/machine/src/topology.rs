@@ -4,7 +4,7 @@
 
 use rondpoint_core::matrix::Matrix;
 use rondpoint_core::topology::{
-    Calibrated, Cpu, Description, Link, NodeDescription, Route, Topology,
+    Calibrated, Costs, Cpu, Description, Link, NodeDescription, Route, Topology,
 };
 use rondpoint_core::units::Bytes;
 
@@ -34,10 +34,28 @@ impl Machine {
                 self.bandwidth_mb_s(a, h) * MEGA
             })),
             calibrated: Calibrated::default(),
+            costs: self.costs(),
             links: self.links.iter().map(link).collect(),
             routes: Some(self.routes.iter().map(|row| row.iter().map(route).collect()).collect()),
         };
         Topology::new(description).expect("a machine that was checked makes a topology that holds")
+    }
+
+    fn costs(&self) -> Costs {
+        let burst = |node: &crate::machine::Node| {
+            node.controller.as_ref().map_or(0.0, |controller| controller.burst_latency_ns)
+        };
+        let square = |rows: &[Vec<f64>]| Matrix::from_rows(rows);
+        Costs {
+            latency_ns: square(&self.latency_ns),
+            burst_ns: Some(self.nodes.iter().map(burst).collect()),
+            same_domain_ns: Some(self.transfer_ns.same_domain_ns),
+            same_node_ns: Some(self.transfer_ns.same_node_ns),
+            remote_cache_ns: square(&self.transfer_ns.remote_ns),
+            cache_hit_ns: Some(self.caches.llc.latency_ns),
+            cache_bytes: Some(self.caches.llc.bytes),
+            outstanding_misses: Some(f64::from(self.core.outstanding_misses)),
+        }
     }
 
     fn node_description(&self, node: usize) -> NodeDescription {
@@ -82,5 +100,8 @@ mod tests {
         assert_eq!((bandwidth[(0, 0)], bandwidth[(0, 1)], bandwidth[(1, 2)]), (9e9, 5e9, 5e9));
         assert_eq!(topology.route(1, 2).unwrap().links.len(), 2);
         assert_eq!(topology.distance(1, 2), 22);
+        let latency = topology.costs().latency_ns.as_ref().unwrap();
+        assert_eq!(latency[(0, 2)] - latency[(0, 0)], 40.0, "a hop");
+        assert_eq!(topology.costs().cache_bytes, Some(machine.caches.llc.bytes));
     }
 }

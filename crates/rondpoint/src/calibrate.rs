@@ -10,6 +10,7 @@
 mod bench;
 pub(crate) mod chase;
 mod contention;
+mod costs;
 mod counts;
 mod file;
 mod handoff;

@@ -77,6 +77,7 @@ fn completed(found: &Topology, path: &Path) -> Result<Topology> {
     description.links.clone_from(&written.links);
     description.routes.clone_from(&written.routes);
     description.bandwidth_bytes_per_s.clone_from(&written.bandwidth_bytes_per_s);
+    description.costs.clone_from(&written.costs);
     description.clock_hz = written.clock_hz.or(description.clock_hz);
     for (node, written) in description.nodes.iter_mut().zip(&written.nodes) {
         node.controller_bytes_per_s = written.controller_bytes_per_s;

@@ -5,6 +5,7 @@
 //! fields are refused: a misspelt one would be a wrong replay. What is checked here is the form;
 //! [`crate::check`] compares it with the topology.
 
+mod costs;
 mod counters;
 mod header;
 mod number;

@@ -1,6 +1,7 @@
 //! What a topology is made from, as plain fields, and the check that makes it one.
 
 use super::calibrated::Calibrated;
+use super::costs::Costs;
 use crate::limits::{MAX_CPUS, MAX_NODES};
 use crate::matrix::Matrix;
 use crate::units::Bytes;
@@ -23,6 +24,8 @@ pub struct Description {
     pub bandwidth_bytes_per_s: Option<Matrix<f64>>,
     /// What was found on this machine in place of the published thresholds.
     pub calibrated: Calibrated,
+    /// What an access costs.
+    pub costs: Costs,
     /// Directed links.
     pub links: Vec<Link>,
     /// Routes by `[accessing][holding]`; `None` if the machine does not tell.
@@ -102,6 +105,7 @@ impl Description {
             distances,
             bandwidth_bytes_per_s: None,
             calibrated: Calibrated::default(),
+            costs: Costs::default(),
             links: Vec::new(),
             routes: None,
         }
@@ -113,6 +117,7 @@ impl Description {
         self.check_cpus()?;
         self.check_matrices()?;
         self.calibrated.check()?;
+        self.costs.check(self.nodes.len())?;
         self.check_links()
     }
 

@@ -226,6 +226,10 @@ impl<'a> Bench<'a> {
         let memory = self.memory(node)?;
         let crowds = contention::sweep(&self.cpus[node], memory.words(), self.time)?;
         found.contention.memory_per_s = contention::threshold_per_s(&crowds);
+        let local_ns = found.latency_ns[node][node];
+        found.contention.outstanding_misses = contention::outstanding(&crowds, local_ns);
+        found.contention.burst_ns =
+            contention::burst_ns(&crowds, local_ns, found.controller_mb_s[node]);
         Ok(crowds)
     }
 

@@ -17,6 +17,13 @@ const LOSS: f64 = 0.10;
 /// Nothing but loads, and what it takes to make their addresses.
 const MEMORY_BOUND: Loads = Loads { order: Order::Independent, rounds: 0 };
 
+/// Bytes that a load brings.
+const LINE_BYTES: f64 = 64.0;
+/// Above this use a backlog adds to the bursts: no point of the slope (our choice).
+const SATURATED: f64 = 0.95;
+/// Over a smaller range of use a slope is noise (our choice).
+const LEAST_RANGE: f64 = 0.15;
+
 /// So many threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Crowd {
@@ -67,6 +74,34 @@ pub(super) fn threshold_per_s(crowds: &[Crowd]) -> Option<f64> {
     Some(before.per_s + part * (last.per_s - before.per_s))
 }
 
+/// Loads that one thread keeps under way, by Little's law; `None` where the latency of a load alone
+/// is not known.
+pub(super) fn outstanding(crowds: &[Crowd], local_ns: f64) -> Option<f64> {
+    let alone = crowds.first().filter(|_| local_ns > 0.0)?;
+    Some((each(alone) * local_ns / 1e9).max(1.0))
+}
+
+/// ns that full use of the node's memory adds to an access before there is a backlog: the slope of
+/// latency over use, by least squares. The latency of a crowd is that of one thread times what each
+/// gets less. `None` where use hardly changed, or what the memory carries is not known.
+pub(super) fn burst_ns(crowds: &[Crowd], local_ns: f64, controller_mb_s: f64) -> Option<f64> {
+    let alone = crowds.first().filter(|_| local_ns > 0.0 && controller_mb_s > 0.0)?;
+    let used = |crowd: &Crowd| crowd.per_s * LINE_BYTES / (controller_mb_s * 1e6);
+    let points: Vec<(f64, f64)> = crowds
+        .iter()
+        .filter(|crowd| used(crowd) < SATURATED)
+        .map(|crowd| (used(crowd), local_ns * each(alone) / each(crowd)))
+        .collect();
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (use_mean, ns_mean) = (mean(|point| point.0), mean(|point| point.1));
+    let spread: f64 = points.iter().map(|point| (point.0 - use_mean).powi(2)).sum();
+    let slope: f64 =
+        points.iter().map(|point| (point.0 - use_mean) * (point.1 - ns_mean)).sum::<f64>() / spread;
+    let range = points.last()?.0 - points[0].0;
+    (range >= LEAST_RANGE && slope.is_finite()).then(|| slope.max(0.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +121,25 @@ mod tests {
         assert_eq!(threshold_per_s(&crowds(&[100.0, 80.0])), Some(130.0));
         assert_eq!(threshold_per_s(&crowds(&[100.0, 99.0, 98.0])), Some(294.0), "never slowed");
         assert_eq!(threshold_per_s(&crowds(&[100.0])), None);
+    }
+
+    #[test]
+    fn latency_that_grows_with_use_is_the_burst_and_little_tells_what_is_under_way() {
+        // One thread of 10 loads under way at 100 ns: 1e8 loads a second, 6.4 GB/s of 64.
+        // Latency is 100 ns and 40 ns at full use, of which a tenth is there for one thread.
+        let latency = |threads: f64| 100.0 + 4.0 * (threads - 1.0);
+        let crowd = |threads: usize| Crowd {
+            threads,
+            per_s: threads as f64 * 1e8 * 100.0 / latency(threads as f64),
+        };
+        let crowds: Vec<Crowd> = (1..=4).map(crowd).collect();
+        assert_eq!(outstanding(&crowds, 100.0), Some(10.0));
+        assert_eq!(outstanding(&crowds, 0.0), None);
+        let burst = burst_ns(&crowds, 100.0, 64_000.0).expect("a slope");
+        assert!((40.0..50.0).contains(&burst), "{burst}");
+        assert_eq!(burst_ns(&crowds[..1], 100.0, 64_000.0), None, "one point");
+        assert_eq!(burst_ns(&crowds, 100.0, 640_000.0), None, "hardly used");
+        assert_eq!(burst_ns(&[], 100.0, 64_000.0), None);
     }
 
     #[test]

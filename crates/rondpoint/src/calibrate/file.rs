@@ -69,6 +69,8 @@ pub(crate) struct Sharing {
 pub(crate) struct Contention {
     pub(crate) memory_per_s: Option<f64>,
     pub(crate) remote_per_s: Option<f64>,
+    pub(crate) outstanding_misses: Option<f64>,
+    pub(crate) burst_ns: Option<f64>,
 }
 
 /// How often addresses are sampled.
@@ -265,6 +267,7 @@ impl Calibration {
                 node.controller_bytes_per_s = Some(rate * MEGA);
             }
         }
+        self.complete_costs(&mut description.costs);
         let calibrated = &mut description.calibrated;
         calibrated.coherence_per_s = self.sharing.coherence_per_s;
         calibrated.memory_per_s = self.contention.memory_per_s;
@@ -355,7 +358,11 @@ mod tests {
     fn what_was_found_is_what_the_policies_go_by() {
         let mut found = measured();
         found.sharing.coherence_per_s = Some(1000.0);
-        found.contention = Contention { memory_per_s: Some(8000.0), remote_per_s: Some(300.0) };
+        found.contention = Contention {
+            memory_per_s: Some(8000.0),
+            remote_per_s: Some(300.0),
+            ..Contention::default()
+        };
         let machine = synthetic::parse("node:2 core:1").expect("a machine");
         let complete = found.complete(&machine).expect("fits");
         let sam = sam::Basis::Published.for_topology(&complete);
@@ -375,7 +382,12 @@ mod tests {
             coherence_per_s: some,
             crossover_per_s: some,
         };
-        found.contention = Contention { memory_per_s: some, remote_per_s: some };
+        found.contention = Contention {
+            memory_per_s: some,
+            remote_per_s: some,
+            outstanding_misses: some,
+            burst_ns: some,
+        };
         found.programs[0].traffic = traffic(1.0, 2.0, 3.0);
         let text = found.to_toml().expect("text");
         let explained: Vec<&str> = meaning::KEYS.iter().map(|(_, meaning)| *meaning).collect();

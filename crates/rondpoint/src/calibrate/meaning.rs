@@ -10,7 +10,7 @@ const HEAD: &str = "\
 ";
 
 /// Section and key, and the sentence.
-pub(super) const KEYS: [(&str, &str); 30] = [
+pub(super) const KEYS: [(&str, &str); 32] = [
     ("format", "version of this file"),
     ("host", "name of the machine"),
     ("cpus", "CPUs that it had when it was measured"),
@@ -49,6 +49,14 @@ pub(super) const KEYS: [(&str, &str); 30] = [
     (
         "contention.remote_per_s",
         "SAM's remote threshold of a thread: remote loads in a second that cost it as much time as the published threshold on its machine",
+    ),
+    (
+        "contention.outstanding_misses",
+        "loads that one CPU keeps under way: its loads in a second times their latency; for the cost model",
+    ),
+    (
+        "contention.burst_ns",
+        "ns that full use of a node's memory adds to an access before there is a backlog, by the same experiment as memory_per_s; for the cost model",
     ),
     (
         "sampling.period",

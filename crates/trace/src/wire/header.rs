@@ -5,6 +5,7 @@ use rondpoint_core::topology::{self, Description};
 use rondpoint_core::{Bytes, Nanos, Topology};
 use serde::{Deserialize, Serialize};
 
+use super::costs::Costs;
 use super::number::{Float, Set};
 use super::table::Square;
 use crate::{FORMAT, PolicyChoice, VERSION};
@@ -81,6 +82,8 @@ pub(crate) struct Machine {
     remote_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     penalty: Option<Penalty>,
+    #[serde(default, skip_serializing_if = "Costs::is_empty")]
+    costs: Costs,
     links: Vec<Link>,
     /// Indices of links by `[accessing][holding]`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,6 +258,7 @@ impl From<&Description> for Machine {
             memory_per_s: calibrated.memory_per_s,
             remote_per_s: calibrated.remote_per_s,
             penalty: calibrated.penalty.map(penalty),
+            costs: (&machine.costs).into(),
             links: machine.links.iter().map(link).collect(),
             routes: machine.routes.as_ref().map(|rows| rows.iter().map(routes_of).collect()),
         }
@@ -302,6 +306,7 @@ impl From<&Machine> for Description {
                 remote_per_s: machine.remote_per_s,
                 penalty: machine.penalty.as_ref().map(penalty),
             },
+            costs: (&machine.costs).into(),
             links: machine.links.iter().map(link).collect(),
             routes: machine.routes.as_ref().map(|rows| rows.iter().map(routes_of).collect()),
         }

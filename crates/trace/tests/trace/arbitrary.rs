@@ -17,7 +17,7 @@ use rondpoint_core::observation::{
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::topology::{
-    Calibrated, Cpu, Description, Link, NodeDescription, PenaltyLine, Route,
+    Calibrated, Costs, Cpu, Description, Link, NodeDescription, PenaltyLine, Route,
 };
 use rondpoint_core::{Bytes, IndexSet, Matrix, Nanos, Observation, Outcome, Pid, Tid, Topology};
 use rondpoint_trace::{Header, PolicyChoice};
@@ -180,6 +180,16 @@ fn describe(
                 most: hz.max(1.0),
             }),
         },
+        costs: clock_hz.map_or_else(Costs::default, |hz| Costs {
+            latency_ns: Some(Matrix::filled(nodes.len(), hz / 3.0)),
+            burst_ns: Some(vec![hz / 5.0; nodes.len()]),
+            same_domain_ns: Some(hz / 7.0),
+            same_node_ns: Some(hz / 9.0),
+            remote_cache_ns: Some(Matrix::filled(nodes.len(), hz / 11.0)),
+            cache_hit_ns: Some(hz / 13.0),
+            cache_bytes: Some(hz as u64),
+            outstanding_misses: Some(hz / 17.0),
+        }),
         routes,
         links,
     })

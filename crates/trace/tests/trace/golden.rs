@@ -14,7 +14,7 @@ use rondpoint_core::observation::{
 use rondpoint_core::plan::{
     Kind, Mechanism, NodeMove, PageCounts, PageMove, Refusal, Refused, Sampling, StepResult, Undo,
 };
-use rondpoint_core::topology::{Calibrated, Cpu, Description, Link, NodeDescription, Route};
+use rondpoint_core::topology::{Calibrated, Costs, Cpu, Description, Link, NodeDescription, Route};
 use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};
 use rondpoint_core::{
     Action, Bytes, Matrix, Nanos, Observation, Outcome, Pid, Plan, Proposal, Reason, Tid, Topology,
@@ -111,6 +111,7 @@ fn topology() -> Topology {
         distances: Matrix::from_fn(3, |a, h| if a == h { 10 } else { 21 + a as u32 }),
         bandwidth_bytes_per_s: Some(Matrix::from_fn(3, |a, h| 1e9 / (1 + a + 3 * h) as f64)),
         calibrated: Calibrated::default(),
+        costs: Costs::default(), // came later than this version of the format
         links: vec![link(0, 1), link(1, 0), link(2, 0), link(0, 2)],
         routes: Some(vec![
             vec![route(&[]), route(&[1]), route(&[2])],
