@@ -122,7 +122,7 @@ impl Controller {
             self.begin_window(observation, Slot::resume, Quiet::resume);
             return Step::default();
         }
-        let (proposals, window) = self.propose(&previous, &observation);
+        let (proposals, window, intervals) = self.propose(&previous, &observation);
         let window = window.unwrap_or_else(|| {
             let settings = UpdateSettings { tracked_pages: 0, touches: false };
             Model::between(&self.topology, &previous, &observation, &[], &settings)
@@ -131,7 +131,7 @@ impl Controller {
         let under_way = |pid| self.slots.iter().any(|slot| slot.policy.is_under_way(pid));
         let mut judged = self.trials.observe(&window, under_way);
         let undo = self.undo(&mut judged, &window);
-        let plan = self.admit(undo, proposals, &window);
+        let plan = self.admit(undo, proposals, &window, &intervals);
         self.keep(observation, &plan);
         self.usual.take_in(&window, plan.acts());
         self.rest = self.rest_after(&plan, &window, &previous);
@@ -208,7 +208,7 @@ impl Controller {
             self.slots.iter_mut().flat_map(|slot| slot.policy.wake()).collect();
         match wishes.is_empty() {
             true => Step::default(),
-            false => Step { plan: self.admit(Vec::new(), wishes, &window), ..Step::default() },
+            false => Step { plan: self.admit(Vec::new(), wishes, &window, &[]), ..Step::default() },
         }
     }
 
@@ -269,12 +269,12 @@ impl Controller {
     }
 
     /// Asks each policy whose period is over. Also gives the model of the last window, if one was
-    /// made for that.
+    /// made for that, and of the other intervals on which policies decided.
     fn propose(
         &mut self,
         previous: &Observation,
         current: &Observation,
-    ) -> (Vec<Proposal>, Option<Model>) {
+    ) -> (Vec<Proposal>, Option<Model>, Vec<Model>) {
         let tracked_pages = self.sampling.values().filter_map(|sampling| sampling.tracked_pages());
         let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
         let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
@@ -289,7 +289,8 @@ impl Controller {
                 proposals.extend(slot.policy.propose_due(&views, topology, random));
             }
         }
-        (proposals, intervals.into_model(previous.at))
+        let (window, others) = intervals.into_models(previous.at);
+        (proposals, window, others)
     }
 
     /// Lanes that decided start over; samples stay for those that have yet to decide.
@@ -337,7 +338,13 @@ impl Controller {
         proposals
     }
 
-    fn admit(&mut self, undo: Vec<Proposal>, proposals: Vec<Proposal>, window: &Model) -> Plan {
+    fn admit(
+        &mut self,
+        undo: Vec<Proposal>,
+        proposals: Vec<Proposal>,
+        window: &Model,
+        intervals: &[Model],
+    ) -> Plan {
         let running = self.trials.running();
         let unready = self.trials.unready();
         let scene = Scene {
@@ -356,7 +363,7 @@ impl Controller {
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);
         let acts = plan.acts();
-        let predicted = acts.then(|| predicted(window, &self.topology, &plan.steps));
+        let predicted = acts.then(|| predicted(window, intervals, &self.topology, &plan.steps));
         self.trials.begin(&plan, &predicted.unwrap_or_default());
         self.note_sampling(&plan);
         // What was refused is for reports only.

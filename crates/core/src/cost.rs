@@ -1,6 +1,9 @@
 //! What placement costs a program, in shares of its CPU time: one currency for proposals that have
 //! nothing else in common.
 //!
+//! [`Facts`] are a window as the model sees it, a [`Placement`] is where threads and memory are or
+//! would be, and [`CostModel::lost`] says what each process loses there, by [`Cause`].
+//!
 //! A thread that waits for memory waits for so many misses at once as its core can have under way.
 //! How many these are need not be known: what it waits for all of them is counted, and of that the
 //! part that an access takes longer than on an idle machine with all data local is lost to
@@ -10,10 +13,19 @@
 //! A price is an interval. An action is worth its price where the lower bound of what it wins is
 //! above what it costs.
 
+mod charges;
+mod facts;
+#[cfg(test)]
+mod laws;
+mod lost;
+mod placement;
 mod predict;
-mod queue;
+mod solve;
 
-pub use self::predict::predicted;
+pub use self::facts::{Evidence, Facts};
+pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
+pub use self::placement::{Placement, Seen};
+pub use self::predict::{changes, predicted};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 
@@ -42,10 +54,16 @@ pub struct Price {
     pub least: f64,
 }
 
-/// Cycles of a local access on an idle machine.
+/// Cycles of a local access on an idle machine: the mean over its nodes.
 #[must_use]
 pub fn idle_local_cycles(topology: &Topology) -> f64 {
-    IDLE_LOCAL_NS * topology.clock_hz().unwrap_or(CLOCK_HZ) / 1e9
+    let costs = topology.costs().latency_ns.as_ref();
+    let told = |node: usize| costs.map(|matrix| matrix[(node, node)]).filter(|ns| *ns > 0.0);
+    let controllers = topology.controllers();
+    let known = controllers.iter().filter_map(told);
+    let (sum, count) = known.fold((0.0, 0.0), |(sum, count), ns| (sum + ns, count + 1.0));
+    let ns = if count > 0.0 { sum / count } else { IDLE_LOCAL_NS };
+    ns * topology.clock_hz().unwrap_or(CLOCK_HZ) / 1e9
 }
 
 /// Share of its CPU time that an application loses because its accesses to memory take longer than

@@ -197,12 +197,17 @@ impl<'a> Intervals<'a> {
         interval
     }
 
-    /// The model of the interval that begins here, if one was made.
-    pub(super) fn into_model(self, since: Nanos) -> Option<Model> {
-        let (_, interval) = self
-            .made
-            .into_iter()
-            .find(|(span, interval)| span.since == since && interval.is_made())?;
-        Rc::try_unwrap(interval).ok()?.into_model()
+    /// The model of the interval that begins here, if one was made, and those of all others.
+    pub(super) fn into_models(self, since: Nanos) -> (Option<Model>, Vec<Model>) {
+        let (mut window, mut others) = (None, Vec::new());
+        let made = self.made.into_iter().filter(|(_, interval)| interval.is_made());
+        for (span, interval) in made {
+            let model = Rc::try_unwrap(interval).ok().and_then(Interval::into_model);
+            match span.since == since && window.is_none() {
+                true => window = model,
+                false => others.extend(model),
+            }
+        }
+        (window, others)
     }
 }

@@ -1,13 +1,10 @@
 //! What a plan is predicted to win, before it is done: its trial tells later what it won.
-//!
-//! The prediction decides nothing. It prices distance to memory and queues at controllers; threads
-//! that move for the sake of caches or of each other are not priced.
 
-use super::queue::{Group, Queues};
-use crate::matrix::Matrix;
-use crate::model::{App, Model};
-use crate::plan::{Action, Mechanism, Proposal, Reason};
-use crate::policy::sam::{Phase, SamReason};
+use super::facts::Facts;
+use super::lost::{CostModel, ProcessLoss};
+use super::placement::{Placement, Seen};
+use crate::model::Model;
+use crate::plan::{Action, Proposal};
 use crate::topology::Topology;
 use crate::units::Pid;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,118 +12,48 @@ use alloc::vec::Vec;
 
 /// Relative change of speed that the steps of a plan bring to each process that they touch; left
 /// out are processes of which too little is known, or that a step touches which is not priced.
+/// `intervals` end with the window and may begin earlier: what the steps were decided on.
 #[must_use]
-pub fn predicted(model: &Model, topology: &Topology, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
-    let pids: BTreeSet<Pid> = steps.iter().filter_map(|step| step.action.pid()).collect();
-    let change = |pid: Pid| {
-        let app = model.app(pid)?;
-        let of_app: Vec<&Proposal> =
-            steps.iter().filter(|step| step.action.pid() == Some(pid)).collect();
-        if !of_app.iter().all(|step| is_priced(step)) {
-            return None;
-        }
-        let (queues, before) = Queues::fit(model, topology, app)?;
-        let after = moved(&before, model, topology, app, &of_app)?;
-        let (before, after) = (queues.pace(&before), queues.pace(&after));
-        Some((pid, after / before - 1.0))
-    };
-    pids.into_iter().filter_map(change).collect()
-}
-
-fn is_priced(step: &Proposal) -> bool {
-    match (&step.action, &step.reason) {
-        (Action::SetSampling { .. } | Action::MovePages { .. }, _)
-        | (Action::MoveProcessMemory { .. }, _) => true,
-        (Action::SetAffinity { .. }, Reason::Sam(SamReason::Move { phase, .. })) => {
-            *phase != Phase::Coherence
-        }
-        (Action::SetAffinity { .. }, Reason::AsymSched(_) | Reason::Home(_)) => true,
-        _ => false,
-    }
-}
-
-/// The groups of an application when these steps are done.
-fn moved(
-    before: &[Group],
-    model: &Model,
+pub fn predicted(
+    window: &Model,
+    intervals: &[Model],
     topology: &Topology,
-    app: &App,
-    steps: &[&Proposal],
-) -> Option<Vec<Group>> {
-    let mut groups = before.to_vec();
-    for step in steps {
-        match &step.action {
-            Action::MovePages { mechanism, pages, .. } => {
-                let mut bytes = Matrix::filled(topology.node_count(), 0.0);
-                for page in pages {
-                    let size = libm::exp2(f64::from(page.shift));
-                    bytes[(usize::from(page.from), usize::from(page.to))] += size;
-                }
-                let resident = app.memory.as_ref()?;
-                for (from, to, size) in bytes.cells().filter(|(_, _, size)| *size > 0.0) {
-                    let part = (size / resident[from].0.max(1) as f64).min(1.0);
-                    move_part(&mut groups, *mechanism, from, to, part);
-                }
-            }
-            Action::MoveProcessMemory { nodes, .. } => {
-                let was: Vec<Vec<f64>> = groups.iter().map(|group| group.shares.clone()).collect();
-                for (group, was) in groups.iter_mut().zip(&was) {
-                    for step in nodes {
-                        group.shares[step.from] -= was[step.from];
-                        group.shares[step.to] += was[step.from];
-                    }
-                }
-            }
-            Action::SetAffinity { tid, cpus, via, .. } => {
-                let thread = model.threads_of(app).iter().find(|one| one.tid == *tid)?;
-                let cpu = via.or_else(|| cpus.iter().next())?;
-                let from = topology.node_of_cpu(thread.cpu);
-                let to = topology.node_of_cpu(cpu);
-                if from != to && !cpus.contains(thread.cpu) {
-                    move_thread(&mut groups, thread.cpu_share, from, to);
-                }
-            }
-            _ => {}
-        }
-    }
-    Some(groups)
+    steps: &[Proposal],
+) -> BTreeMap<Pid, f64> {
+    let all = || core::iter::once(window).chain(intervals);
+    let model = all().max_by_key(|model| model.elapsed).unwrap_or(window);
+    let pages = all().max_by_key(|model| model.pages.len()).unwrap_or(window);
+    let facts = Facts::of(model, topology);
+    let steps: Vec<&Proposal> = steps.iter().collect();
+    changes(Seen { model, pages, topology, facts: &facts }, &steps)
 }
 
-/// A part of the memory of one node goes to another. What only one node uses is what that node
-/// asks for; what all use all ask for.
-fn move_part(groups: &mut [Group], mechanism: Mechanism, from: usize, to: usize, part: f64) {
-    let total: f64 = groups.iter().map(|group| group.cpus * group.shares[from]).sum();
-    for group in groups {
-        let part = match mechanism {
-            Mechanism::Interleaving => part,
-            _ if group.node == to && group.shares[from] > 0.0 => {
-                (part * total / (group.cpus * group.shares[from])).min(1.0)
-            }
-            _ => 0.0,
-        };
-        let share = part * group.shares[from];
-        group.shares[from] -= share;
-        group.shares[to] += share;
-    }
+/// As [`predicted`], of facts that are known already.
+#[must_use]
+pub fn changes(seen: Seen<'_>, steps: &[&Proposal]) -> BTreeMap<Pid, f64> {
+    let then = Placement::unchanged().after(seen, steps);
+    let pids: Vec<Pid> = then.pids(seen.facts).collect();
+    let now = CostModel.lost(seen.facts, &seen.facts.present(&pids));
+    let then = CostModel.lost(seen.facts, &then);
+    let left_out = unpriced(steps);
+    let change = |(now, then): (&ProcessLoss, &ProcessLoss)| (now.pid, then.pace / now.pace - 1.0);
+    let both = now.processes.iter().zip(&then.processes);
+    both.map(change).filter(|(pid, change)| !left_out.contains(pid) && change.is_finite()).collect()
 }
 
-/// A thread runs on another node, at the pace of those beside which it ran.
-fn move_thread(groups: &mut Vec<Group>, cpus: f64, from: usize, to: usize) {
-    let Some(group) = groups.iter_mut().find(|group| group.node == from && group.cpus > 0.0) else {
-        return;
-    };
-    let cpus = cpus.min(group.cpus);
-    group.cpus -= cpus;
-    let moved = Group { node: to, cpus, ..group.clone() };
-    groups.push(moved);
+/// Processes with a step whose worth nothing tells: copies that are taken back.
+fn unpriced(steps: &[&Proposal]) -> BTreeSet<Pid> {
+    let odd = steps.iter().filter(|step| matches!(step.action, Action::Unreplicate { .. }));
+    odd.filter_map(|step| step.action.pid()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
-    use crate::model::{Thread, Traffic};
-    use crate::plan::PageMove;
+    use crate::matrix::Matrix;
+    use crate::model::{App, Thread, Traffic};
+    use crate::plan::{Mechanism, PageMove, Reason};
     use crate::topology::synthetic;
     use crate::units::{Bytes, Tid};
     use alloc::string::String;
@@ -169,16 +96,14 @@ mod tests {
     }
 
     fn gain(model: &Model, step: Proposal) -> f64 {
-        predicted(model, &machine(), &[step])[&Pid(1)]
+        predicted(model, &[], &machine(), &[step])[&Pid(1)]
     }
 
     #[test]
-    fn the_model_says_of_the_present_what_was_seen() {
+    fn the_present_is_what_it_is_compared_with() {
         for latency in [150.0, 300.0, 700.0, 1200.0] {
-            let model = scene([0.7, 0.1, 0.1, 0.1], latency);
-            let (queues, groups) = Queues::fit(&model, &machine(), &model.apps[0]).expect("known");
-            let pace = queues.pace(&groups);
-            assert!((pace / 20.0 - 1.0).abs() < 0.01, "{pace} at {latency}");
+            let stays = gain(&scene([0.7, 0.1, 0.1, 0.1], latency), spread(0, [0, 0, 0]));
+            assert!(stays.abs() < 1e-9, "{stays} at {latency}");
         }
     }
 
@@ -211,11 +136,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_caches_is_not_priced() {
-        let cpus = CpuSet::first(2);
-        let action = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via: None };
+    fn copies_that_are_taken_back_have_no_price() {
+        let action = Action::Unreplicate { pid: Pid(1), pages: Vec::new() };
         let reason = Reason::Other(String::from("a test"));
         let step = Proposal { policy: "test", action, reason };
-        assert_eq!(predicted(&scene([0.25; 4], 400.0), &machine(), &[step]), BTreeMap::new());
+        assert_eq!(predicted(&scene([0.25; 4], 400.0), &[], &machine(), &[step]), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_thread_is_priced_by_where_its_own_samples_are() {
+        let mut model = scene([0.5, 0.5, 0.0, 0.0], 250.0);
+        model.threads[2].accesses_by_node = Some([0, 400, 0, 0].into());
+        let to = |cpu: usize| {
+            let cpus = CpuSet::first(8).intersection(&[cpu].into_iter().collect());
+            let action = Action::SetAffinity { pid: Pid(1), tid: Tid(2), cpus, via: None };
+            let reason = Reason::Other(String::from("a test"));
+            gain(&model, Proposal { policy: "test", action, reason })
+        };
+        let (there, elsewhere) = (to(3), to(1));
+        assert!(elsewhere < there, "{there} to its data, {elsewhere} elsewhere");
     }
 }

@@ -1,0 +1,429 @@
+//! What the cost model knows of a window: for each process the groups of its threads, fitted so that
+//! the model says of the present what was seen.
+//!
+//! How fast threads work between misses and how many misses they have under way follow from what
+//! was counted. So what is left to the model is what changes when threads or pages go elsewhere.
+
+use super::charges::Charges;
+use super::solve::{self, Waits};
+use crate::matrix::Matrix;
+use crate::model::{App, Model, Thread, Traffic, TrafficSource};
+use crate::topology::Topology;
+use crate::units::Pid;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What a group has left of its time, at least, when all that it waits for is taken off: counts of
+/// several events never fit each other exactly.
+const LEAST_WORK: f64 = 0.02;
+/// Factors between which the capacity of controllers is fitted to the latency that was measured
+/// (our choice): counts leave out write-backs, and a data sheet promises more than is reached.
+const FITS: (f64, f64) = (0.5, 1.5);
+/// Steps of that fit: each halves what is left of the range.
+const FIT_STEPS: usize = 24;
+/// Samples of a thread below which its own say less than those of its group (our choice).
+const PRIOR_SAMPLES: f64 = 8.0;
+/// CPU use of a node from which on its threads may wait for CPUs (our choice).
+const CROWDED: f64 = 0.9;
+
+/// What is known of the machine's processes over a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    pub(super) charges: Charges,
+    /// Ascending by pid.
+    pub(super) processes: Vec<Process>,
+    /// Load of all together on each server, and how long each makes wait.
+    pub(super) load: Vec<f64>,
+    pub(super) waits: Waits,
+    /// CPUs of each node that may be used, and what all threads there ask for.
+    pub(super) cpus: Vec<f64>,
+    pub(super) wanted: Vec<f64>,
+    /// Misses in a µs of the threads behind each cache.
+    pub(super) pressure: Vec<f64>,
+    /// CPU time in µs that all processes together lose in a µs for each cycle that a server makes
+    /// wait longer.
+    pub(super) exposure: Vec<f64>,
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    /// How it runs now.
+    pub(super) groups: Vec<Group>,
+    pub(super) evidence: Evidence,
+}
+
+/// What the fit of a process rests on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub struct Evidence {
+    /// Cycles that wait for memory were counted; else the core's bound on misses under way tells.
+    pub counts_stalls: bool,
+    /// Latency was measured over so many accesses; 0 = the machine's alone tells.
+    pub latency_accesses: f64,
+    /// Who asks whose memory was counted or sampled; else the place of the memory tells.
+    pub knows_traffic: bool,
+}
+
+/// Threads of one process behind one cache. Rates are of a µs of CPU time of one of them now.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Group {
+    pub(super) node: usize,
+    pub(super) domain: usize,
+    /// Threads that run.
+    pub(super) threads: f64,
+    /// CPUs that they have now.
+    pub(super) cpus: f64,
+    /// CPUs that they ask for.
+    pub(super) wanted: f64,
+    /// Cycles in which they wait for nothing.
+    pub(super) work: f64,
+    pub(super) misses: f64,
+    /// Misses under way at once.
+    pub(super) overlap: f64,
+    /// Share of the misses to each node's memory.
+    pub(super) shares: Vec<(usize, f64)>,
+    /// Lines that they exchange with threads of their process, near and far.
+    pub(super) lines: f64,
+    /// Share of those that come from other cache domains, by their node.
+    pub(super) far: Vec<(usize, f64)>,
+    /// Misses in a µs of all threads behind the cache where these counts come from.
+    pub(super) pressure: f64,
+}
+
+impl Facts {
+    /// Fits the model to a window.
+    #[must_use]
+    pub fn of(model: &Model, topology: &Topology) -> Self {
+        let mut charges = Charges::of(topology);
+        let load = present_load(model, &charges);
+        fit_capacity(&mut charges, model, &load);
+        let waits = Waits::at(&charges, &load);
+        let mut facts = Self {
+            cpus: (0..topology.node_count())
+                .map(|node| topology.usable(topology.cpus_of_node(node)).len() as f64)
+                .collect(),
+            wanted: vec![0.0; topology.node_count()],
+            pressure: vec![0.0; topology.domain_count()],
+            exposure: charges.no_load(),
+            processes: Vec::with_capacity(model.apps.len()),
+            charges,
+            load,
+            waits,
+        };
+        let crowded = facts.crowded(model, topology);
+        for app in &model.apps {
+            let process = facts.process(model, topology, app, &crowded);
+            for group in &process.groups {
+                facts.wanted[group.node] += group.wanted;
+                facts.pressure[group.domain] += group.misses * group.cpus;
+                solve::add_exposure(&facts.charges, &mut facts.exposure, group, 1.0);
+            }
+            facts.processes.push(process);
+        }
+        for group in facts.processes.iter_mut().flat_map(|process| &mut process.groups) {
+            group.pressure = facts.pressure[group.domain];
+        }
+        facts
+    }
+
+    /// What the fit of a process rests on; `None` for one that did not run.
+    #[must_use]
+    pub fn evidence(&self, pid: Pid) -> Option<Evidence> {
+        self.place(pid).map(|place| self.processes[place].evidence)
+    }
+
+    /// The place of a process.
+    pub(super) fn place(&self, pid: Pid) -> Option<usize> {
+        let place = self.processes.binary_search_by_key(&pid, |one| one.pid).ok()?;
+        (!self.processes[place].groups.is_empty()).then_some(place)
+    }
+
+    /// Nodes whose CPUs are all busy while more threads run there.
+    fn crowded(&self, model: &Model, topology: &Topology) -> Vec<bool> {
+        let mut use_and_threads = vec![(0.0, 0.0); self.cpus.len()];
+        for thread in model.threads.iter().filter(|thread| thread.is_running()) {
+            let node = &mut use_and_threads[topology.node_of_cpu(thread.cpu)];
+            *node = (node.0 + thread.cpu_share, node.1 + 1.0);
+        }
+        let is_crowded = |((used, threads), cpus): (&(f64, f64), &f64)| {
+            threads > cpus && *used >= CROWDED * cpus
+        };
+        use_and_threads.iter().zip(&self.cpus).map(is_crowded).collect()
+    }
+
+    fn process(&self, model: &Model, topology: &Topology, app: &App, crowded: &[bool]) -> Process {
+        let threads = model.threads_of(app);
+        let traffic = flows(app, threads, topology);
+        let mut groups: BTreeMap<usize, Sums> = BTreeMap::new();
+        for thread in threads.iter().filter(|thread| thread.cpu_share > 0.0) {
+            groups.entry(topology.domain_of_cpu(thread.cpu)).or_default().add(thread);
+        }
+        let mut evidence = Evidence {
+            counts_stalls: !groups.is_empty(),
+            latency_accesses: app.latency_cycles.map_or(0.0, |_| app.latency_accesses),
+            knows_traffic: traffic.is_some() || groups.values().all(|sums| sums.misses <= 0.0),
+        };
+        evidence.counts_stalls &= groups.values().all(|sums| sums.stalls_known);
+        let flows = traffic.unwrap_or_else(|| by_memory(app, threads, topology));
+        let on_node = |node: usize| {
+            let here = groups.iter().filter(move |(domain, _)| node_of(topology, **domain) == node);
+            here.map(|(_, sums)| sums.cpus).sum::<f64>()
+        };
+        let all: Vec<Group> = groups
+            .iter()
+            .map(|(domain, sums)| {
+                let node = node_of(topology, *domain);
+                let part = sums.cpus / on_node(node);
+                self.group(sums, (node, *domain), flows.row(node), part, crowded[node])
+            })
+            .collect();
+        let mut process = Process { pid: app.pid, groups: all, evidence };
+        spread_lines(&mut process.groups);
+        let groups = process.groups.iter_mut().zip(groups.values());
+        groups.for_each(|(group, sums)| self.fit(group, sums));
+        process
+    }
+
+    /// A group before it is fitted.
+    fn group(
+        &self,
+        sums: &Sums,
+        (node, domain): (usize, usize),
+        per_us: &[f64],
+        part: f64,
+        crowded: bool,
+    ) -> Group {
+        let total: f64 = per_us.iter().sum();
+        let shares = per_us.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
+        Group {
+            node,
+            domain,
+            threads: sums.threads.max(1.0),
+            cpus: sums.cpus,
+            wanted: if crowded { sums.running.max(sums.cpus) } else { sums.cpus },
+            work: self.charges.cycles_per_us,
+            misses: total * part / sums.cpus,
+            overlap: 1.0,
+            shares: shares.map(|(holding, rate)| (holding, rate / total)).collect(),
+            lines: sums.lines / sums.cpus,
+            far: Vec::new(),
+            pressure: 0.0,
+        }
+    }
+
+    /// Finds work and overlap such that the group needs a µs for what it did in one.
+    fn fit(&self, group: &mut Group, sums: &Sums) {
+        let cycles = self.charges.cycles_per_us;
+        let transfers = self.transfer_cycles(group);
+        let most = (cycles * (1.0 - LEAST_WORK) - transfers).max(0.0);
+        let latency = self.charges.latency(group.node, &group.shares, &self.waits);
+        let wait = group.misses * latency;
+        let stalled = match sums.stalls_known {
+            true => cycles * sums.stalled / sums.cpus,
+            false => wait / self.charges.outstanding,
+        };
+        let stalled = stalled.min(most).min(wait);
+        if stalled > 0.0 {
+            group.overlap = wait / stalled;
+            group.work = (cycles - stalled - transfers).max(LEAST_WORK * cycles);
+        } else {
+            group.misses = 0.0;
+            group.work = (cycles - transfers).max(LEAST_WORK * cycles);
+        }
+    }
+
+    /// Cycles for lines of other caches in what is done in a µs now.
+    pub(super) fn transfer_cycles(&self, group: &Group) -> f64 {
+        let far: f64 = group.far.iter().map(|(_, share)| share).sum();
+        let from =
+            |(owner, share): &(usize, f64)| share * self.charges.transfer[(group.node, *owner)];
+        let each = (1.0 - far) * self.charges.same_domain + group.far.iter().map(from).sum::<f64>();
+        group.lines * each
+    }
+
+    /// What one thread of a group asks for and where: by its own counts and samples, as far as there
+    /// are enough, else as its group.
+    pub(super) fn thread_alone(&self, thread: &Thread, group: &Group) -> Group {
+        let mut alone = group.clone();
+        alone.threads = 1.0;
+        alone.cpus = thread.cpu_share.min(group.cpus);
+        alone.wanted = (group.wanted / group.cpus * alone.cpus).min(1.0).max(alone.cpus);
+        if let Some(accesses) = &thread.accesses_by_node {
+            let samples: f64 = accesses.iter().map(|count| f64::from(*count)).sum();
+            let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
+            for (node, share) in &group.shares {
+                shares.insert(*node, PRIOR_SAMPLES * share);
+            }
+            for (node, count) in accesses.iter().enumerate().filter(|(_, count)| **count > 0) {
+                *shares.entry(node).or_default() += f64::from(*count);
+            }
+            let all = samples + PRIOR_SAMPLES;
+            alone.shares = shares.into_iter().map(|(node, count)| (node, count / all)).collect();
+        }
+        alone
+    }
+}
+
+/// Sums over the threads of a group, weighted by CPU time where they are rates of it.
+#[derive(Debug)]
+struct Sums {
+    threads: f64,
+    running: f64,
+    cpus: f64,
+    stalled: f64,
+    stalls_known: bool,
+    misses: f64,
+    lines: f64,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self {
+            threads: 0.0,
+            running: 0.0,
+            cpus: 0.0,
+            stalled: 0.0,
+            stalls_known: true,
+            misses: 0.0,
+            lines: 0.0,
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, thread: &Thread) {
+        let rates = &thread.rates;
+        let running = f64::from(u8::from(thread.is_running()));
+        self.threads += running;
+        self.running += running;
+        self.cpus += thread.cpu_share;
+        match rates.stall_share {
+            Some(share) => self.stalled += thread.cpu_share * share,
+            None => self.stalls_known = false,
+        }
+        self.misses += thread.cpu_share * rates.memory_per_s.unwrap_or(0.0) / 1e6;
+        let lines = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
+        let lines: f64 = lines.into_iter().flatten().sum();
+        self.lines += thread.cpu_share * lines / 1e6;
+    }
+}
+
+fn node_of(topology: &Topology, domain: usize) -> usize {
+    topology.cpus_of_domain(domain).iter().next().map_or(0, |cpu| topology.node_of_cpu(cpu))
+}
+
+/// DRAM requests in a µs by `[accessing][holding]`: counted or sampled. Hint faults and samples
+/// without a count tell proportions, the threads' own misses how many.
+fn flows(app: &App, threads: &[Thread], topology: &Topology) -> Option<Matrix<f64>> {
+    let traffic = app.traffic.as_ref()?;
+    if app.traffic_source != TrafficSource::HintFaults {
+        return Some(traffic.requests_per_us.clone());
+    }
+    let mut misses = vec![0.0; topology.node_count()];
+    for thread in threads {
+        let rate = thread.cpu_share * thread.rates.memory_per_s? / 1e6;
+        misses[topology.node_of_cpu(thread.cpu)] += rate;
+    }
+    let all: Vec<f64> = traffic.requests_per_us.rows().map(|row| row.iter().sum()).collect();
+    let cell = |a: usize, h: usize| match all[a] > 0.0 {
+        true => misses[a] * traffic.requests_per_us[(a, h)] / all[a],
+        false => 0.0,
+    };
+    Some(Matrix::from_fn(misses.len(), cell))
+}
+
+/// Where nobody told who asks whose memory, each thread asks all memory of its process alike.
+fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> {
+    let nodes = topology.node_count();
+    let mut misses = vec![0.0; nodes];
+    for thread in threads {
+        let rate = thread.cpu_share * thread.rates.memory_per_s.unwrap_or(0.0) / 1e6;
+        misses[topology.node_of_cpu(thread.cpu)] += rate;
+    }
+    let resident = |node: usize| app.memory.as_ref().map_or(0.0, |bytes| bytes[node].0 as f64);
+    let all: f64 = (0..nodes).map(resident).sum();
+    Matrix::from_fn(nodes, |a, h| if all > 0.0 { misses[a] * resident(h) / all } else { 0.0 })
+}
+
+/// Lines come from the threads of the process alike, wherever these run.
+pub(super) fn spread_lines(groups: &mut [Group]) {
+    let threads: Vec<(usize, usize, f64)> =
+        groups.iter().map(|group| (group.node, group.domain, group.threads)).collect();
+    let all: f64 = threads.iter().map(|(_, _, count)| count).sum();
+    for group in groups.iter_mut().filter(|group| group.lines > 0.0) {
+        let others = (all - 1.0).max(1.0);
+        let mut far: BTreeMap<usize, f64> = BTreeMap::new();
+        for (node, domain, count) in &threads {
+            if *domain != group.domain {
+                *far.entry(*node).or_default() += count / others;
+            }
+        }
+        let sum: f64 = far.values().sum();
+        let scale = 1.0 / sum.max(1.0);
+        group.far = far.into_iter().map(|(node, share)| (node, share * scale)).collect();
+    }
+}
+
+/// Load on every server: of the whole machine where it is counted, else of the applications.
+fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
+    let mut load = charges.no_load();
+    let counted = model.apps.iter().filter(|app| app.traffic_source != TrafficSource::HintFaults);
+    let all: Vec<&Traffic> = match &model.traffic {
+        Some(traffic) => vec![traffic],
+        None => counted.filter_map(|app| app.traffic.as_ref()).collect(),
+    };
+    for traffic in all {
+        let flows = traffic.requests_per_us.cells().filter(|(_, _, rate)| *rate > 0.0);
+        flows.for_each(|(a, h, rate)| solve::add_flow(charges, &mut load, (a, h), rate));
+    }
+    load
+}
+
+/// Scales the controllers so that their mean latency is the one that was measured; those of which
+/// nobody knows the capacity get one.
+fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
+    let latencies = model.apps.iter().filter_map(|app| {
+        let traffic = app.traffic.as_ref()?;
+        let weight = traffic.total_per_us();
+        Some((traffic, app.latency_cycles?, weight)).filter(|_| weight > 0.0)
+    });
+    let apps: Vec<(&Traffic, f64, f64)> = latencies.collect();
+    let weight: f64 = apps.iter().map(|(_, _, weight)| weight).sum();
+    if weight <= 0.0 {
+        return;
+    }
+    let measured = apps.iter().map(|(_, latency, weight)| latency * weight).sum::<f64>() / weight;
+    let nodes = charges.nearest.len();
+    let busiest = load[..nodes].iter().copied().fold(0.0, f64::max);
+    let (mut small, mut large) = FITS;
+    for server in &mut charges.servers[..nodes] {
+        if server.per_us.is_infinite() && busiest > 0.0 {
+            // Anything between half of what is asked of the busiest and a thousand times that.
+            server.per_us = busiest;
+            (small, large) = (0.5, 1000.0);
+        }
+    }
+    let flows: Vec<(usize, usize, f64)> = apps
+        .iter()
+        .flat_map(|(traffic, ..)| {
+            traffic.requests_per_us.cells().filter(|(_, _, rate)| *rate > 0.0)
+        })
+        .collect();
+    let mean = |factor: f64| {
+        let waits = Waits::at_scaled(charges, load, factor);
+        let of = |(a, h, rate): &(usize, usize, f64)| rate * charges.access(*a, *h, &waits);
+        flows.iter().map(of).sum::<f64>() / weight
+    };
+    for _ in 0..FIT_STEPS {
+        // Factors are searched by their ratio: the range may be wide.
+        let middle = libm::sqrt(small * large);
+        match mean(middle) > measured {
+            true => small = middle,
+            false => large = middle,
+        }
+    }
+    charges.servers[..nodes].iter_mut().for_each(|server| *server = server.scaled(large));
+}

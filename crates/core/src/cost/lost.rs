@@ -1,0 +1,297 @@
+//! Time lost: of each process, by cause.
+
+use super::charges::Charges;
+use super::facts::{Facts, Group, Process, spread_lines};
+use super::placement::Placement;
+use super::solve::{Runner, Waits, add_exposure, add_flow, settle};
+use crate::units::Pid;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Power by which misses fall with a thread's part of the last-level cache: the rule of thumb is
+/// 0.5 (Hartstein and others, "Cache miss behavior: is it √2?", 2006), and 0 holds for a stream.
+/// Nothing that is counted tells which, so the middle is taken.
+const CROWDING: f64 = 0.25;
+
+/// Why time is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Cause {
+    /// Distance to memory of other nodes.
+    RemoteDram,
+    /// Others in the queue of a memory controller.
+    ControllerQueue,
+    /// Others on a link.
+    LinkQueue,
+    /// Lines that come from other caches.
+    Coherence,
+    /// Misses because other processes use the cache.
+    CrowdedCache,
+    /// Others on the CPU.
+    WaitingForCpu,
+}
+
+/// All causes, in order.
+pub const CAUSES: [Cause; 6] = [
+    Cause::RemoteDram,
+    Cause::ControllerQueue,
+    Cause::LinkQueue,
+    Cause::Coherence,
+    Cause::CrowdedCache,
+    Cause::WaitingForCpu,
+];
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RemoteDram => "remote memory",
+            Self::ControllerQueue => "queue at a memory controller",
+            Self::LinkQueue => "queue on a link",
+            Self::Coherence => "lines from other caches",
+            Self::CrowdedCache => "crowded cache",
+            Self::WaitingForCpu => "waiting for a CPU",
+        })
+    }
+}
+
+/// What a process loses, in nanoseconds for each second that its threads ask for.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ProcessLoss {
+    /// Process.
+    pub pid: Pid,
+    /// CPUs that its threads ask for.
+    pub cpus: f64,
+    /// ns lost in a second of theirs, in the order of [`CAUSES`].
+    pub ns_per_s: [f64; CAUSES.len()],
+    /// What it does in a second relative to now: 1.1 = 10 % more.
+    pub pace: f64,
+}
+
+impl ProcessLoss {
+    /// ns lost in a second, all causes together: below 10⁹.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.ns_per_s.iter().sum()
+    }
+
+    /// ns lost in a second by one cause.
+    #[must_use]
+    pub fn by(&self, cause: Cause) -> f64 {
+        self.ns_per_s[cause as usize]
+    }
+
+    /// The cause that takes most.
+    #[must_use]
+    pub fn worst(&self) -> Cause {
+        CAUSES.into_iter().max_by(|a, b| self.by(*a).total_cmp(&self.by(*b))).unwrap_or(CAUSES[0])
+    }
+}
+
+/// What is lost under a placement.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Lost {
+    /// The processes that the placement places, ascending by pid.
+    pub processes: Vec<ProcessLoss>,
+    /// CPU time in ns that all others lose in a second more than now; negative where they gain.
+    pub others_ns_per_s: f64,
+    /// Highest use of a controller, 1 = full.
+    pub busiest_controller: f64,
+}
+
+impl Lost {
+    /// The loss of a process.
+    #[must_use]
+    pub fn of(&self, pid: Pid) -> Option<&ProcessLoss> {
+        let place = self.processes.binary_search_by_key(&pid, |one| one.pid).ok()?;
+        self.processes.get(place)
+    }
+}
+
+/// Says what a placement costs each process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CostModel;
+
+impl CostModel {
+    /// What the processes of a placement lose under it. Those that it does not name stay as they
+    /// are and ask for as much as now; how much they lose more is told for all of them together.
+    #[must_use]
+    pub fn lost(&self, facts: &Facts, placement: &Placement) -> Lost {
+        Priced::new(facts, placement).lost()
+    }
+}
+
+/// A placement as it is priced.
+struct Priced<'a> {
+    facts: &'a Facts,
+    placed: Vec<(&'a Process, Vec<Group>)>,
+    /// CPUs asked for by node, and misses by cache.
+    wanted: Vec<f64>,
+    pressure: Vec<f64>,
+}
+
+impl<'a> Priced<'a> {
+    fn new(facts: &'a Facts, placement: &Placement) -> Self {
+        let mut priced = Self {
+            facts,
+            placed: Vec::with_capacity(placement.placed.len()),
+            wanted: facts.wanted.clone(),
+            pressure: facts.pressure.clone(),
+        };
+        for (place, groups) in &placement.placed {
+            let process = &facts.processes[*place];
+            let mut groups = groups.clone();
+            spread_lines(&mut groups);
+            for now in &process.groups {
+                priced.wanted[now.node] -= now.wanted;
+                priced.pressure[now.domain] -= now.misses * now.cpus;
+            }
+            for then in &groups {
+                priced.wanted[then.node] += then.wanted;
+                priced.pressure[then.domain] += then.misses * then.cpus;
+            }
+            priced.placed.push((process, groups));
+        }
+        priced
+    }
+
+    fn lost(&self) -> Lost {
+        let facts = self.facts;
+        let charges = &facts.charges;
+        let mut others = facts.load.clone();
+        let mut exposure = facts.exposure.clone();
+        for now in self.placed.iter().flat_map(|(process, _)| &process.groups) {
+            for (holding, share) in &now.shares {
+                let per_us = now.misses * now.cpus * share;
+                add_flow(charges, &mut others, (now.node, *holding), -per_us);
+            }
+            add_exposure(charges, &mut exposure, now, -1.0);
+        }
+        exposure.iter_mut().for_each(|exposed| *exposed = exposed.max(0.0));
+        others.iter_mut().for_each(|load| *load = load.max(0.0));
+        let runners: Vec<Vec<Runner<'_>>> = self
+            .placed
+            .iter()
+            .map(|(_, groups)| groups.iter().map(|group| self.runner(group)).collect())
+            .collect();
+        let all: Vec<Runner<'_>> = runners.iter().flatten().copied().collect();
+        let waits = settle(charges, &others, &facts.waits, &all);
+        let longer = waits.0.iter().zip(&facts.waits.0).map(|(then, now)| then - now);
+        let others_us: f64 = longer.zip(&exposure).map(|(longer, exposed)| longer * exposed).sum();
+        let of = |((process, _), runners): (&(&Process, Vec<Group>), &Vec<Runner<'_>>)| {
+            self.process(process, runners, &waits)
+        };
+        let mut processes: Vec<ProcessLoss> = self.placed.iter().zip(&runners).map(of).collect();
+        processes.sort_by_key(|loss| loss.pid);
+        Lost {
+            processes,
+            others_ns_per_s: 1e9 * others_us,
+            busiest_controller: busiest(charges, &others, &all, &waits),
+        }
+    }
+
+    /// Share of the CPU time that threads of a node ask for which they get.
+    fn served(&self, node: usize) -> f64 {
+        (self.facts.cpus[node] / self.wanted[node].max(1e-9)).min(1.0)
+    }
+
+    /// A group under this placement. Misses change with what else goes through its cache.
+    fn runner<'g>(&self, group: &'g Group) -> Runner<'g> {
+        let crowd = self.pressure[group.domain] / group.pressure;
+        let misses = match crowd.is_finite() && crowd > 0.0 {
+            true => group.misses * libm::pow(crowd, CROWDING),
+            false => group.misses,
+        };
+        Runner {
+            group,
+            cpus: group.wanted * self.served(group.node),
+            fixed: group.work + self.facts.transfer_cycles(group),
+            misses,
+        }
+    }
+
+    fn process(&self, of: &Process, runners: &[Runner<'_>], waits: &Waits) -> ProcessLoss {
+        let charges = &self.facts.charges;
+        let mut sums = [0.0; CAUSES.len()];
+        let (mut asked, mut done) = (0.0, 0.0);
+        for runner in runners {
+            let group = runner.group;
+            let cycles = runner.cycles(charges, waits);
+            asked += group.wanted;
+            done += runner.cpus * charges.cycles_per_us / cycles;
+            let causes = self.causes(runner, waits);
+            for (sum, lost) in sums.iter_mut().zip(causes) {
+                *sum += runner.cpus * lost / cycles;
+            }
+            sums[Cause::WaitingForCpu as usize] += group.wanted - runner.cpus;
+        }
+        let now: f64 = of.groups.iter().map(|group| group.cpus).sum();
+        ProcessLoss {
+            pid: of.pid,
+            cpus: asked,
+            ns_per_s: sums.map(|sum| 1e9 * sum / asked.max(1e-9)),
+            pace: if now > 0.0 { done / now } else { 1.0 },
+        }
+    }
+
+    /// Cycles lost of those for what is done in a µs now, by cause.
+    fn causes(&self, runner: &Runner<'_>, waits: &Waits) -> [f64; CAUSES.len()] {
+        let charges = &self.facts.charges;
+        let group = runner.group;
+        let nearest = charges.nearest[group.node];
+        let (mut distance, mut controller, mut link) = (0.0, 0.0, 0.0);
+        for (holding, share) in &group.shares {
+            distance += share * (charges.idle[(group.node, *holding)] - nearest);
+            controller += share * waits.0[*holding];
+            let way = charges.way(group.node, *holding).iter();
+            link += share * way.map(|server| waits.0[*server as usize]).sum::<f64>();
+        }
+        let own = group.misses * group.cpus;
+        let alone = (own / self.pressure[group.domain].max(own)).min(1.0);
+        let crowded = if own > 0.0 { 1.0 - libm::pow(alone, CROWDING) } else { 0.0 };
+        let each = runner.misses / group.overlap;
+        // What crowding adds misses the nearest memory; its queues are counted as queues.
+        let coherence = self.facts.transfer_cycles(group) - group.lines * charges.same_domain;
+        let kept = each * (1.0 - crowded);
+        [
+            kept * distance.max(0.0),
+            kept * controller,
+            kept * link,
+            coherence.max(0.0),
+            each * crowded * (nearest + distance.max(0.0) + controller + link),
+            0.0,
+        ]
+    }
+}
+
+fn busiest(charges: &Charges, others: &[f64], runners: &[Runner<'_>], waits: &Waits) -> f64 {
+    let mut load = others.to_vec();
+    for of in runners {
+        let per_us = of.cpus * charges.cycles_per_us / of.cycles(charges, waits) * of.misses;
+        for (holding, share) in &of.group.shares {
+            add_flow(charges, &mut load, (of.group.node, *holding), per_us * share);
+        }
+    }
+    let used = charges.servers.iter().zip(&load).take(charges.nearest.len());
+    used.map(|(server, load)| load / server.per_us).fold(0.0, f64::max)
+}
+
+/// The processes of a placement that stays: the present.
+impl Facts {
+    /// Everything where it is now, all priced anew together.
+    #[must_use]
+    pub fn everything(&self) -> Placement {
+        let all = self.processes.iter().enumerate();
+        let running = all.filter(|(_, process)| !process.groups.is_empty());
+        Placement { placed: running.map(|(place, of)| (place, of.groups.clone())).collect() }
+    }
+
+    /// These processes where they are now.
+    #[must_use]
+    pub fn present(&self, pids: &[Pid]) -> Placement {
+        let places = pids.iter().filter_map(|pid| self.place(*pid));
+        let group = |place: usize| (place, self.processes[place].groups.clone());
+        Placement { placed: places.map(group).collect() }
+    }
+}

@@ -1,0 +1,147 @@
+//! Closed queues: threads with finitely many misses under way, each of which waits the longer the
+//! more is asked of the servers on its way. Waits and paces are brought to agree.
+
+use super::charges::{Charges, Server};
+use super::facts::Group;
+use alloc::vec::Vec;
+
+/// Beyond full use a backlog grows until the threads that wait in it ask for no more: a round trip
+/// for each so many parts of the capacity too much (our choice; threads ask for a few percent more
+/// than there is).
+const OVERFULL: f64 = 60.0;
+/// Rounds at most; a dozen are usual.
+const ROUNDS: usize = 60;
+/// A round that changes no wait by more than this part of a round trip is the last.
+const SETTLED: f64 = 1e-5;
+
+/// Cycles that each server makes an access wait.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Waits(pub(super) Vec<f64>);
+
+impl Server {
+    fn wait(&self, load: f64) -> f64 {
+        let used = load / self.per_us;
+        self.burst * used.min(1.0) + OVERFULL * self.unit * (used - 1.0).max(0.0)
+    }
+
+    /// Cycles more for each line more in a µs.
+    fn steepness(&self, load: f64) -> f64 {
+        match load < self.per_us {
+            true => self.burst / self.per_us,
+            false => OVERFULL * self.unit / self.per_us,
+        }
+    }
+}
+
+impl Waits {
+    /// Waits at these loads.
+    pub(super) fn at(charges: &Charges, load: &[f64]) -> Self {
+        Self::at_scaled(charges, load, 1.0)
+    }
+
+    /// Waits where controllers serve so many times as much.
+    pub(super) fn at_scaled(charges: &Charges, load: &[f64], factor: f64) -> Self {
+        let nodes = charges.nearest.len();
+        let wait = |(place, (server, load)): (usize, (&Server, &f64))| {
+            let server = if place < nodes { server.scaled(factor) } else { *server };
+            server.wait(*load)
+        };
+        Self(charges.servers.iter().zip(load).enumerate().map(wait).collect())
+    }
+}
+
+impl Charges {
+    /// Cycles of an access.
+    pub(super) fn access(&self, accessing: usize, holding: usize, waits: &Waits) -> f64 {
+        let way = self.way(accessing, holding).iter().map(|server| waits.0[*server as usize]);
+        self.idle[(accessing, holding)] + waits.0[holding] + way.sum::<f64>()
+    }
+
+    /// Mean cycles of accesses with these shares.
+    pub(super) fn latency(&self, node: usize, shares: &[(usize, f64)], waits: &Waits) -> f64 {
+        shares.iter().map(|(holding, share)| share * self.access(node, *holding, waits)).sum()
+    }
+}
+
+/// Adds what goes between two nodes to all servers on its way.
+pub(super) fn add_flow(
+    charges: &Charges,
+    load: &mut [f64],
+    (accessing, holding): (usize, usize),
+    per_us: f64,
+) {
+    load[holding] += per_us;
+    charges.way(accessing, holding).iter().for_each(|server| load[*server as usize] += per_us);
+}
+
+/// Adds what a group loses by each cycle of wait, for all servers that it uses.
+pub(super) fn add_exposure(charges: &Charges, exposure: &mut [f64], group: &Group, sign: f64) {
+    let each = sign * group.cpus * group.misses / group.overlap / charges.cycles_per_us;
+    for (holding, share) in &group.shares {
+        add_flow(charges, exposure, (group.node, *holding), each * share);
+    }
+}
+
+/// A group with what is fixed while queues settle.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Runner<'a> {
+    pub(super) group: &'a Group,
+    /// CPUs that it gets.
+    pub(super) cpus: f64,
+    /// Cycles apart from waiting for DRAM, for what is done in a µs now.
+    pub(super) fixed: f64,
+    /// Misses in that.
+    pub(super) misses: f64,
+}
+
+impl Runner<'_> {
+    /// Cycles for what it does in a µs now.
+    pub(super) fn cycles(&self, charges: &Charges, waits: &Waits) -> f64 {
+        let latency = charges.latency(self.group.node, &self.group.shares, waits);
+        self.fixed + self.misses * latency / self.group.overlap
+    }
+}
+
+/// Waits at which all runners ask for what these waits let them ask for, beside what others ask.
+///
+/// Each round is a step of Newton's method for each server by itself, as if all servers on the way
+/// of a flow changed alike: so they do where a jam ends, and else the step is only smaller.
+pub(super) fn settle(
+    charges: &Charges,
+    others: &[f64],
+    start: &Waits,
+    runners: &[Runner<'_>],
+) -> Waits {
+    let mut waits = start.clone();
+    let mut load = charges.no_load();
+    let mut response = charges.no_load();
+    for _ in 0..ROUNDS {
+        load.copy_from_slice(others);
+        response.iter_mut().for_each(|sum| *sum = 0.0);
+        for of in runners {
+            let cycles = of.cycles(charges, &waits);
+            let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
+            // One cycle more on every server slows it by so much, for each server on the way.
+            let slowed = per_us * of.misses / of.group.overlap / cycles;
+            for (holding, share) in &of.group.shares {
+                let way = charges.way(of.group.node, *holding);
+                let servers = 1 + way.len();
+                add_flow(charges, &mut load, (of.group.node, *holding), per_us * share);
+                let less = slowed * share * servers as f64;
+                add_flow(charges, &mut response, (of.group.node, *holding), less);
+            }
+        }
+        let mut change: f64 = 0.0;
+        for (place, server) in charges.servers.iter().enumerate() {
+            let off = server.wait(load[place]) - waits.0[place];
+            let steep = server.steepness(load[place]).max(server.steepness(0.0));
+            let step = off / (1.0 + steep * response[place]);
+            waits.0[place] = (waits.0[place] + step).max(0.0);
+            change = change.max(step.abs() / server.unit);
+        }
+        if change < SETTLED {
+            break;
+        }
+    }
+    waits
+}
