@@ -9,7 +9,7 @@ mod slot;
 use self::kept::Kept;
 use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
-use crate::cost::predicted;
+use crate::cost::predicted_by;
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
 use crate::limits::TRIAL_WINDOW;
@@ -363,7 +363,7 @@ impl Controller {
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);
         let acts = plan.acts();
-        let predicted = acts.then(|| predicted(window, intervals, &self.topology, &plan.steps));
+        let predicted = acts.then(|| predicted_by(window, intervals, &self.topology, &plan.steps));
         self.trials.begin(&plan, &predicted.unwrap_or_default());
         self.note_sampling(&plan);
         // What was refused is for reports only.

@@ -25,7 +25,7 @@ mod solve;
 pub use self::facts::{Evidence, Facts};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
 pub use self::placement::{Placement, Seen};
-pub use self::predict::{changes, predicted};
+pub use self::predict::{changes, predicted, predicted_by};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 

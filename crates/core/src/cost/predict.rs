@@ -12,9 +12,15 @@ use alloc::vec::Vec;
 
 /// Relative change of speed that the steps of a plan bring to each process that they touch; left
 /// out are processes of which too little is known, or that a step touches which is not priced.
-/// `intervals` end with the window and may begin earlier: what the steps were decided on.
 #[must_use]
-pub fn predicted(
+pub fn predicted(window: &Model, topology: &Topology, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
+    predicted_by(window, &[], topology, steps)
+}
+
+/// As [`predicted`], where intervals that end with the window and began earlier tell more: those on
+/// which the steps were decided.
+#[must_use]
+pub fn predicted_by(
     window: &Model,
     intervals: &[Model],
     topology: &Topology,
@@ -96,7 +102,7 @@ mod tests {
     }
 
     fn gain(model: &Model, step: Proposal) -> f64 {
-        predicted(model, &[], &machine(), &[step])[&Pid(1)]
+        predicted(model, &machine(), &[step])[&Pid(1)]
     }
 
     #[test]
@@ -140,7 +146,7 @@ mod tests {
         let action = Action::Unreplicate { pid: Pid(1), pages: Vec::new() };
         let reason = Reason::Other(String::from("a test"));
         let step = Proposal { policy: "test", action, reason };
-        assert_eq!(predicted(&scene([0.25; 4], 400.0), &[], &machine(), &[step]), BTreeMap::new());
+        assert_eq!(predicted(&scene([0.25; 4], 400.0), &machine(), &[step]), BTreeMap::new());
     }
 
     #[test]
