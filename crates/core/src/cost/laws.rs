@@ -71,9 +71,9 @@ impl World {
         let mut model = Model::empty(NODES);
         for process in 0..2 {
             let first = model.threads.len();
-            for node in 0..NODES {
+            for (node, was) in old.iter().enumerate() {
                 let cpu = 2 * node + process;
-                let tid = Tid((100 * process + old[node]) as u32);
+                let tid = Tid((100 * process + was) as u32);
                 let mut thread = Thread::new(tid, process, cpu, CpuSet::first(8));
                 (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(self.stalled[process]));
                 thread.rates.coherence_remote_per_s = Some(1e5 * self.lines);
