@@ -1,5 +1,5 @@
-//! What an access costs on one machine, in cycles, and the queues on its way. Resolved once from the
-//! topology; what nobody told has a default with its source.
+//! What an access costs on one machine, in cycles, and the queues on its way. Resolved once from
+//! the topology; what nobody told has a default with its source.
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;

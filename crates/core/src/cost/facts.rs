@@ -1,5 +1,5 @@
-//! What the cost model knows of a window: for each process the groups of its threads, fitted so that
-//! the model says of the present what was seen.
+//! What the cost model knows of a window: for each process the groups of its threads, fitted so
+//! that the model says of the present what was seen.
 //!
 //! How fast threads work between misses and how many misses they have under way follow from what
 //! was counted. So what is left to the model is what changes when threads or pages go elsewhere.
@@ -244,8 +244,8 @@ impl Facts {
         group.lines * each
     }
 
-    /// What one thread of a group asks for and where: by its own counts and samples, as far as there
-    /// are enough, else as its group.
+    /// What one thread of a group asks for and where: by its own samples, as far as there are
+    /// enough, else as its group.
     pub(super) fn thread_alone(&self, thread: &Thread, group: &Group) -> Group {
         let mut alone = group.clone();
         alone.threads = 1.0;

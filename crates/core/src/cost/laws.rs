@@ -203,7 +203,7 @@ proptest! {
     fn more_load_of_others_never_loses_less(world in world(), more in 0.0..100.0f64) {
         let facts = world.facts();
         let mut loaded = facts.clone();
-        // The same on each controller: else one process that is held up may leave another more room.
+        // On each controller: else one process that is held up may leave another more room.
         loaded.load[..NODES].iter_mut().for_each(|load| *load += more);
         let (before, after) = (total(&everything(&facts)), total(&everything(&loaded)));
         prop_assert!(before <= after + 1e-3 * after.abs() + 1.0, "{before} {after}");

@@ -43,8 +43,8 @@ impl Placement {
         self.placed.iter().map(|(place, _)| facts.processes[*place].pid)
     }
 
-    /// This placement after some steps, in their order. Steps on processes of which nothing is known
-    /// are left out.
+    /// This placement after some steps, in their order. Steps on processes of which nothing is
+    /// known are left out.
     #[must_use]
     pub fn after(mut self, seen: Seen<'_>, steps: &[&Proposal]) -> Self {
         for step in steps {
