@@ -70,18 +70,32 @@ pub fn run<H: Host>(
     witness: &mut impl Witness,
 ) -> Result<(), H::Error> {
     let mut outcomes = Vec::new();
-    loop {
-        let period = controller.period();
-        let observation = match (controller.take_rest(), controller.take_watch()) {
-            (Some(rest), _) => host.rest(rest, period)?,
-            (None, Some(watch)) => host.wait(watch, period)?,
-            (None, None) => host.observe(period)?,
-        };
-        let Some(observation) = observation else { return Ok(()) };
-        let input = Input { observation, outcomes };
-        witness.input(&input);
-        let step = controller.step(input);
-        outcomes = host.apply(&step)?;
-        witness.step(&step, &outcomes);
-    }
+    while turn(host, controller, witness, &mut outcomes)? {}
+    Ok(())
+}
+
+/// One turn of the loop; whether the host has anything left. `outcomes` are the last turn's, and
+/// then this one's.
+///
+/// # Errors
+/// The host's.
+pub fn turn<H: Host>(
+    host: &mut H,
+    controller: &mut Controller,
+    witness: &mut impl Witness,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<bool, H::Error> {
+    let period = controller.period();
+    let observation = match (controller.take_rest(), controller.take_watch()) {
+        (Some(rest), _) => host.rest(rest, period)?,
+        (None, Some(watch)) => host.wait(watch, period)?,
+        (None, None) => host.observe(period)?,
+    };
+    let Some(observation) = observation else { return Ok(false) };
+    let input = Input { observation, outcomes: core::mem::take(outcomes) };
+    witness.input(&input);
+    let step = controller.step(input);
+    *outcomes = host.apply(&step)?;
+    witness.step(&step, outcomes);
+    Ok(true)
 }

@@ -28,6 +28,7 @@ use crate::parse::stat;
 use crate::probe::{Capability, has_capability};
 use crate::root::{self, Root};
 use crate::syscall::pages::Reach;
+use crate::syscall::time::since_boot_ns;
 
 /// A process as it was when it was observed: its number alone may belong to another by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,12 +144,12 @@ impl Actor {
         for (step, proposal) in plan.steps.iter().enumerate() {
             let Action::SetAffinity { pid, tid, cpus, via } = &proposal.action else { continue };
             let kernel = |cpu: usize| self.topology.kernel_cpu(cpu) as usize;
-            let change = self.identity(*pid).ok_or(StepResult::Gone).and_then(|process| {
-                let cpus: CpuSet = cpus.iter().map(kernel).collect();
-                let (plan, via, seen) = (plan.number, via.map(kernel), self.seen);
-                let wanted = Wanted { plan, process, tid: *tid, cpus, via, seen };
-                threads::prepare(&self.root, &self.masks, &wanted)
-            });
+            // Of another tree, or gone.
+            let Some(process) = self.identity(*pid) else { continue };
+            let cpus: CpuSet = cpus.iter().map(kernel).collect();
+            let (number, via, seen) = (plan.number, via.map(kernel), self.seen);
+            let wanted = Wanted { plan: number, process, tid: *tid, cpus, via, seen };
+            let change = threads::prepare(&self.root, &self.masks, &wanted);
             self.prepared.insert((plan.number, step), change);
         }
         let changes = || self.prepared.values().filter_map(|change| change.as_ref().ok());
@@ -170,10 +171,11 @@ impl Actor {
         let begin = Instant::now();
         let mut frozen = Nanos(0);
         let result = match plan.steps.get(step) {
-            Some(Proposal { action: Action::SetAffinity { .. }, .. }) => {
+            Some(Proposal { action: Action::SetAffinity { pid, .. }, .. }) => {
                 match self.prepared.remove(&(plan.number, step)) {
                     Some(Ok(change)) => threads::give(&mut self.masks, &change),
                     Some(Err(result)) => result,
+                    None if self.identity(*pid).is_none() => StepResult::Gone,
                     None => StepResult::Refused { errno: libc::EINVAL },
                 }
             }
@@ -233,6 +235,16 @@ impl Actor {
     #[must_use]
     pub fn has_changed_masks(&self) -> bool {
         !self.masks.is_empty()
+    }
+
+    /// Puts back the masks of one process, which is left alone from now on.
+    pub fn release(&mut self, process: Identity) -> threads::Restored {
+        let restored = threads::restore_process(&self.root, &self.masks, process);
+        let now = Nanos(since_boot_ns());
+        let own: Vec<Task> =
+            self.masks.tasks().filter(|task| task.process == process).copied().collect();
+        own.iter().for_each(|task| self.masks.let_go(task, now));
+        restored
     }
 
     /// Puts back all masks of the tree.

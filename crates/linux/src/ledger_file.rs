@@ -51,13 +51,25 @@ impl LedgerFile {
     /// # Errors
     /// The folder is somebody else's, or cannot be written.
     pub fn create(folder: &Path, root: &Root) -> Result<Self, LinuxError> {
+        Self::create_named(folder, root, "")
+    }
+
+    /// The same for one of several trees of processes, which begins with `managed`.
+    ///
+    /// # Errors
+    /// As [`LedgerFile::create`].
+    pub fn create_for(folder: &Path, root: &Root, managed: Pid) -> Result<Self, LinuxError> {
+        Self::create_named(folder, root, &format!("{managed}-"))
+    }
+
+    fn create_named(folder: &Path, root: &Root, name: &str) -> Result<Self, LinuxError> {
         make_private(folder)?;
         let own = Pid(std::process::id());
         let started = Identity::of(root, own).map_or(0, |identity| identity.started.0);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            match Self::try_create(folder, own, started, attempt) {
+            match Self::try_create(folder, (own, started), &format!("{name}{attempt}")) {
                 Err(error) if attempt == ATTEMPTS => return Err(error),
                 Err(LinuxError::Io { source, .. })
                     if matches!(
@@ -73,8 +85,12 @@ impl LedgerFile {
 
     /// One attempt. NotFound and WouldBlock: a restore was faster than the lock. AlreadyExists: a
     /// manager with this number and start has left one, in another namespace.
-    fn try_create(folder: &Path, own: Pid, started: u64, attempt: u32) -> Result<Self, LinuxError> {
-        let stem = format!("{own}-{started}-{attempt}");
+    fn try_create(
+        folder: &Path,
+        (own, started): (Pid, u64),
+        name: &str,
+    ) -> Result<Self, LinuxError> {
+        let stem = format!("{own}-{started}-{name}");
         let unfinished = folder.join(format!("{stem}{NEW_SUFFIX}"));
         let path = folder.join(format!("{stem}{SUFFIX}"));
         if path.symlink_metadata().is_ok() {

@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::session::OWN_FAILURE;
 use crate::{
-    advise, calibrate, control::commands as control, decide, doctor, explain, external, ledgers,
-    move_memory, observe, replay, report, run, terminal, topology, weights,
+    advise, calibrate, control::commands as control, daemon, decide, doctor, explain, external,
+    ledgers, move_memory, observe, replay, report, run, terminal, topology, weights,
 };
 
 /// Exit status of bad usage or input.
@@ -54,6 +54,8 @@ enum Command {
     Run(Box<run::RunArguments>),
     /// Do the same for a program that runs already
     Attach(run::AttachArguments),
+    /// Keep the placement of many processes right as they start, change and stop
+    Daemon(daemon::Arguments),
     /// Show what the daemon sees, manages and has done
     Status(control::StatusArguments),
     /// Let the daemon change nothing until `resume`
@@ -131,6 +133,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Attach(arguments) => run::attach(arguments),
         Command::Record(arguments) => run::record(arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Daemon(arguments) => daemon::main(arguments),
         Command::Status(arguments) => control::status(&arguments),
         Command::Explain(arguments) => explain::main(&arguments),
         Command::Report(arguments) => report::main(&arguments),

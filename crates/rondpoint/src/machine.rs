@@ -27,9 +27,19 @@ pub(crate) struct Known {
 /// The machine as found, with links and bandwidths of a machine file: the named one, else the
 /// system's if there is one. Measurements of `rondpoint calibrate` replace them.
 pub(crate) fn discover(root: &Root, named: Option<&Path>) -> Result<Known> {
+    discover_with(root, named, None)
+}
+
+/// The same with measurements from a file that may be named too.
+pub(crate) fn discover_with(
+    root: &Root,
+    named: Option<&Path>,
+    measured: Option<&Path>,
+) -> Result<Known> {
     let system = |path| Some(PathBuf::from(path)).filter(|path| path.exists());
-    let written = named.map(PathBuf::from).or_else(|| system(SYSTEM_FILE));
-    known(topology::discover(root)?, written.as_deref(), system(CALIBRATION).as_deref())
+    let or_system = |named: Option<&Path>, path| named.map(PathBuf::from).or_else(|| system(path));
+    let (written, measured) = (or_system(named, SYSTEM_FILE), or_system(measured, CALIBRATION));
+    known(topology::discover(root)?, written.as_deref(), measured.as_deref())
 }
 
 fn known(

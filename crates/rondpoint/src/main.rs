@@ -11,11 +11,13 @@ mod advise;
 mod calibrate;
 mod cli;
 mod control;
+mod daemon;
 mod decide;
 mod doctor;
 mod explain;
 mod external;
 mod ledgers;
+mod live;
 mod machine;
 #[cfg(feature = "manual")]
 mod manual;

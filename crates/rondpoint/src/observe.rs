@@ -94,7 +94,8 @@ pub(crate) struct Arguments {
 }
 
 /// A rung of the sensing ladder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Sensor {
     /// Counters and address samples
     Samples,

@@ -6,7 +6,6 @@
 mod account;
 mod arguments;
 mod by_hand;
-mod host;
 mod moves;
 pub(crate) mod output;
 mod period;
@@ -35,15 +34,16 @@ use rondpoint_linux::{Root, probe};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
 
 use self::account::Diary;
+pub(crate) use self::account::{cause, told};
 use self::arguments::Management;
 pub(crate) use self::arguments::{AttachArguments, RecordArguments, RunArguments};
 use self::by_hand::ByHand;
-use self::host::LiveHost;
 use self::moves::ThreadMoves;
 use self::output::Output;
 use self::replicate::Replication;
 use self::report::{Facts, Report};
 use self::witnesses::Witnesses;
+use crate::live::{LiveHost, trees::Trees};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::session::{self, OWN_FAILURE, Session};
@@ -268,11 +268,14 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
         moves: ThreadMoves::on(machine.topology.clone()),
         recorder: recorder.map(Recorder::new),
     };
-    let mut host = LiveHost::new(session, first, ledger, &header.guard, controller.full_sampling());
+    let mut trees = Trees::new(machine.topology.clone());
+    trees.add(session.pid(), ledger);
+    let first = (first, session.started_at);
+    let mut host = LiveHost::new(session, trees, first, &header.guard, controller.full_sampling());
     let ran = run_loop(&mut host, &mut controller, &mut witness);
     if ran.is_err() {
         // Perhaps for want of descriptors, which putting back needs too.
-        host.session.observer.let_go();
+        host.watched.observer.let_go();
     }
     // Even after a failure no thread keeps a mask of ours.
     let restored = host.put_back_masks();
@@ -280,9 +283,10 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
     if let Err(error) = ran {
         give_up(&mut host, &error);
     }
-    let end = host.session.end()?;
+    let end = host.watched.end()?;
     let Witnesses { diary, moves: mut threads, recorder } = witness;
-    (threads.heirs, threads.left_alone, threads.restored) = (host.heirs, host.left_alone, restored);
+    (threads.heirs, threads.left_alone, threads.restored) =
+        (host.trees.heirs, host.trees.left_alone, restored);
     problems.append(&mut host.notes);
     // A record that ends early is worth telling, and what there is of it can be read.
     let incomplete = recorder.and_then(|recorder| recorder.finish().err());
@@ -290,12 +294,12 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
     let facts = Facts {
         topology: &machine.topology,
         command: header.command,
-        pid: host.session.pid().0,
+        pid: host.watched.pid().0,
         end,
         policy: management.policy.join(","),
         act: header.guard.act,
-        elapsed_s: host.session.started_at.elapsed().as_secs_f64(),
-        pages_moved_by_kernel: balanced(&host.session).saturating_sub(balanced_before),
+        elapsed_s: host.watched.started_at.elapsed().as_secs_f64(),
+        pages_moved_by_kernel: balanced(&host.watched).saturating_sub(balanced_before),
         threads,
         sensor_notes: header.notes,
         problems,
@@ -319,11 +323,11 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
 
 /// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is
 /// waited for.
-fn give_up(host: &mut LiveHost, error: &anyhow::Error) {
+fn give_up(host: &mut LiveHost<Session>, error: &anyhow::Error) {
     let text = format!("managing has ended early: {error:#}");
     tell::<()>(Err(anyhow::anyhow!("{text}; the program goes on")));
     host.notes.push(text);
-    host.session.wait_for_end();
+    host.watched.wait_for_end();
 }
 
 fn tell<T>(result: Result<T>) {

@@ -20,6 +20,8 @@ use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
+use crate::live::Watched;
+use crate::live::trees::Trees;
 use crate::placement::Placement;
 use crate::terminal;
 
@@ -98,6 +100,7 @@ enum Subject {
 /// A program and everything that watches it.
 pub(crate) struct Session {
     pub(crate) observer: Observer,
+    pid: Pid,
     arriving: OwnedFd,
     subject: Subject,
     pub(crate) started_at: Instant,
@@ -155,6 +158,12 @@ fn raise_limit() {
     let _ = process::raise_descriptor_limit();
 }
 
+/// What a process needs that watches many.
+pub(crate) fn prepare_to_watch() {
+    raise_limit();
+    give_way();
+}
+
 impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
@@ -164,7 +173,7 @@ impl Session {
         give_way();
         let observer = Observer::open(Root::live(), machine, Pid(pid), Begin::Now, settings)?;
         let subject = Subject::Joined(end);
-        Ok(Self { observer, arriving, subject, started_at: Instant::now() })
+        Ok(Self { observer, pid: Pid(pid), arriving, subject, started_at: Instant::now() })
     }
 
     /// Forks the program in its placement and opens every sensor on it before it runs.
@@ -188,7 +197,7 @@ impl Session {
             Ok(observer) => {
                 let subject = Subject::Child;
                 let started_at = Instant::now();
-                let session = Self { observer, arriving, subject, started_at };
+                let session = Self { observer, pid, arriving, subject, started_at };
                 Ok(Prepared { session, waiting, program: command[0].clone() })
             }
             Err(error) => {
@@ -200,7 +209,7 @@ impl Session {
 
     /// The process that it began with.
     pub(crate) fn pid(&self) -> Pid {
-        self.observer.first()
+        self.pid
     }
 
     /// Waits until `deadline`, or for the program's end; the sensors' rings are emptied meanwhile.
@@ -271,6 +280,16 @@ impl Session {
             Subject::Child => Ok(Some(process::wait(self.pid().0 as i32)?)),
             Subject::Joined(_) => Ok(None),
         }
+    }
+}
+
+impl Watched for Session {
+    fn observer(&mut self) -> &mut Observer {
+        &mut self.observer
+    }
+
+    fn wait(&mut self, _trees: &mut Trees, deadline: Instant) -> Result<Turn> {
+        Session::wait(self, deadline)
     }
 }
 

@@ -165,6 +165,17 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
     counts
 }
 
+/// Puts back the masks of one process.
+pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> Restored {
+    let mut counts = Restored::default();
+    let threads = root::list(&root.in_proc(format!("{}/task", process.pid))).unwrap_or_default();
+    let number = |name: &String| Some(Tid(name.parse().ok()?));
+    for task in threads.iter().filter_map(number).filter_map(|tid| find(root, process, tid)) {
+        restore_one(root, masks, task, &mut counts);
+    }
+    counts
+}
+
 fn restore_one(root: &Root, masks: &Masks, task: Task, counts: &mut Restored) {
     // A thread that has just ended counts as gone if it was one of ours.
     let Ok(now) = affinity::get(thread(task)) else { return };

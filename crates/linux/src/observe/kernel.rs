@@ -69,10 +69,12 @@ pub(crate) fn numbered(name: &str, kind: &str) -> Option<u32> {
 }
 
 /// What is free on each node. Its files stay open: it is read at every look.
-pub(super) struct FreeMemory(Vec<Kept>);
+pub struct FreeMemory(Vec<Kept>);
 
 impl FreeMemory {
-    pub(super) fn of(root: &Root, topology: &Topology) -> Self {
+    /// Opens the files.
+    #[must_use]
+    pub fn of(root: &Root, topology: &Topology) -> Self {
         let file = |node| {
             let number = topology.kernel_node(node);
             let path = root.in_sys(format!("devices/system/node/node{number}/meminfo"));
@@ -81,8 +83,11 @@ impl FreeMemory {
         Self((0..topology.node_count()).map(file).collect())
     }
 
-    /// `None` where a node's file is not there.
-    pub(super) fn read(&mut self, topology: &Topology) -> Result<Option<Vec<Bytes>>, LinuxError> {
+    /// By node; `None` where a node's file is not there.
+    ///
+    /// # Errors
+    /// A file is refused or malformed.
+    pub fn read(&mut self, topology: &Topology) -> Result<Option<Vec<Bytes>>, LinuxError> {
         let mut free = Vec::with_capacity(self.0.len());
         for (node, file) in self.0.iter_mut().enumerate() {
             let Some(bytes) = file.read(meminfo::free_bytes)? else { return Ok(None) };

@@ -108,6 +108,15 @@ struct Opening<'a> {
     notes: Vec<String>,
 }
 
+/// Whose sensors are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// The tree of a process that is there.
+    Tree(Pid, Start),
+    /// Trees that come and go: events are those of the whole machine.
+    Many,
+}
+
 /// Opens what can be opened.
 ///
 /// # Errors
@@ -115,8 +124,7 @@ struct Opening<'a> {
 pub(super) fn open(
     root: &Root,
     machine: &Discovered,
-    first: Pid,
-    start: Start,
+    whom: Whom,
     settings: &Settings,
 ) -> Result<Sensors, LinuxError> {
     let (pmus, _) = Pmus::discover(root)?;
@@ -129,13 +137,21 @@ pub(super) fn open(
     let paranoid = paranoid_level(root);
     let plan =
         settings.counts().then(|| thread_plan(&available, settings, room, paranoid, &mut notes));
-    let mut tasks = Tasks::new(root.clone(), first, plan);
-    let threads = threads(&mut tasks, first)?;
+    let mut tasks = match whom {
+        Whom::Tree(first, _) => Tasks::new(root.clone(), first, plan),
+        Whom::Many => Tasks::of_nobody(root.clone(), plan),
+    };
     let events = chosen(&available, settings);
     // The clock, and the owner of the ring.
     let each_cpu = events.len() + available.sample.len() + 2;
     let inherited = Inherited::of(each_cpu * topology.cpu_count());
-    let subject = subject(&threads, start, machine, each_cpu, &mut notes);
+    let subject = match whom {
+        Whom::Tree(first, start) => {
+            let threads = threads(&mut tasks, first)?;
+            subject(&threads, start, machine, each_cpu, &mut notes)
+        }
+        Whom::Many => Subject::everybody(),
+    };
     let mut opening = Opening { root, machine, settings, available, events, subject, room, notes };
     let counters = opening.counters();
     let sampler = opening.sampler(counters.is_some())?;

@@ -3,9 +3,11 @@
 //! A process enters by its number, by a fork record or as a child of one that is known; it leaves
 //! when it has gone. Processes that vanish while they are read are normal.
 
+mod family;
 mod newborn;
 mod pausing;
 mod place;
+mod still;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,6 +16,7 @@ use std::path::PathBuf;
 use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
+use self::family::Family;
 use self::newborn::Newborn;
 use super::maps::Maps;
 use super::pause::Paused;
@@ -46,16 +49,18 @@ pub struct Births<'a> {
     pub all: bool,
 }
 
-/// The tree.
+/// The tree, or several that come and go.
 pub struct Tasks {
     root: Root,
-    first: Pid,
+    family: Family,
     processes: BTreeMap<Pid, Process>,
     /// What is counted of each thread.
     plan: Option<ThreadPlan>,
     counted_threads: usize,
     /// There were more processes or threads than are followed.
     pub overflowed: bool,
+    /// Of trees that come and go: who may not be looked into, and what the kernel says.
+    pub refused: BTreeMap<Pid, String>,
     paused: Option<Paused>,
     newborn: Newborn,
 }
@@ -97,22 +102,47 @@ impl Tasks {
     /// Follows `first` and its descendants.
     #[must_use]
     pub fn new(root: Root, first: Pid, plan: Option<ThreadPlan>) -> Self {
+        Self::with(root, Family::of(first), plan)
+    }
+
+    /// Follows nobody yet: [`Tasks::follow`] says whom.
+    #[must_use]
+    pub fn of_nobody(root: Root, plan: Option<ThreadPlan>) -> Self {
+        Self::with(root, Family::default(), plan)
+    }
+
+    fn with(root: Root, family: Family, plan: Option<ThreadPlan>) -> Self {
         Self {
             root,
-            first,
+            family,
             processes: BTreeMap::new(),
             plan,
             counted_threads: 0,
             overflowed: false,
+            refused: BTreeMap::new(),
             paused: None,
             newborn: Newborn::default(),
         }
     }
 
-    /// The process that the tree begins with.
+    /// The process that the tree begins with; `None` where trees come and go.
     #[must_use]
-    pub fn first(&self) -> Pid {
-        self.first
+    pub fn first(&self) -> Option<Pid> {
+        self.family.first()
+    }
+
+    /// Follows the trees of these roots (and when each started) from now on, but nobody of `left`
+    /// nor what they start.
+    pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
+        self.family.follow(roots, left);
+        let Self { family, processes, .. } = self;
+        processes.retain(|pid, _| family.root_of(*pid).is_some() && !family.is_left(*pid));
+    }
+
+    /// The root of each process at the last look.
+    #[must_use]
+    pub fn origins(&self) -> &BTreeMap<Pid, Pid> {
+        self.family.origins()
     }
 
     fn path(&self, pid: Pid, file: &str) -> PathBuf {
@@ -135,11 +165,15 @@ impl Tasks {
         still: &BTreeSet<Pid>,
     ) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
         let mut found = BTreeMap::new();
-        let mut waiting: Vec<Pid> = self.family(births.known).into_iter().collect();
-        while let Some(pid) = waiting.pop() {
-            if found.contains_key(&pid) {
+        let known = self.processes.keys().copied();
+        let mut waiting: Vec<(Pid, Pid)> =
+            self.family.begin(known, births.known).into_iter().collect();
+        let mut origins = BTreeMap::new();
+        while let Some((pid, of)) = waiting.pop() {
+            if found.contains_key(&pid) || self.family.is_left(pid) || self.is_another(pid)? {
                 continue;
             }
+            let of = if self.family.is_root(pid) { pid } else { of };
             let known = self.processes.get(&pid);
             let is_still = known.is_some() && still.contains(&pid);
             let threads = match known.filter(|_| is_still) {
@@ -156,30 +190,24 @@ impl Tasks {
             let has_told = births.all && known.is_some();
             if !is_still && !has_told {
                 for tid in &threads {
-                    waiting.extend(self.children_of(pid, *tid)?);
+                    let children = self.children_of(pid, *tid)?;
+                    waiting.extend(children.into_iter().map(|child| (child, of)));
                 }
             }
+            origins.insert(pid, of);
             found.insert(pid, threads);
         }
+        self.family.settle(origins);
         Ok(found)
     }
 
-    /// Those known, and of the newborn (parent, child) those whose parent is one of them. The
-    /// records of different CPUs come in no order, so a child may be named before its parent.
-    fn family(&self, born: &[(Pid, Pid)]) -> BTreeSet<Pid> {
-        let mut family: BTreeSet<Pid> = self.processes.keys().copied().collect();
-        family.insert(self.first);
-        loop {
-            let before = family.len();
-            for (parent, child) in born {
-                if family.contains(parent) {
-                    family.insert(*child);
-                }
-            }
-            if family.len() == before {
-                return family;
-            }
+    /// Whether a root that is not known yet has given its number to another process.
+    fn is_another(&self, pid: Pid) -> Result<bool, LinuxError> {
+        if self.processes.contains_key(&pid) || !self.family.names_start(pid) {
+            return Ok(false);
         }
+        let found = read(&self.path(pid, "stat"), stat::parse)?;
+        Ok(found.is_none_or(|found| self.family.is_another(pid, started(&found))))
     }
 
     /// The threads of a process; none where it is gone.
@@ -219,23 +247,25 @@ impl Tasks {
         // One process shares with nobody that is watched.
         let may_share = members.len() > 1 && topology.node_count() > 1;
         for (pid, threads) in &members {
-            match still.contains(pid) {
-                true => budget = budget.saturating_sub(threads.len()),
-                false => self.look_at(topology, *pid, threads, &mut budget)?,
-            }
-            self.look_at_memory(topology, *pid)?;
-            // Only who runs maps something.
-            if may_share && !still.contains(pid) {
-                self.look_at_shared(*pid)?;
+            let is_still = still.contains(pid);
+            let looked =
+                self.look_at_one(topology, *pid, threads, (is_still, may_share), &mut budget);
+            match looked {
+                // One that may not be looked into is no reason to lose sight of the others.
+                Err(error) if self.family.first().is_none() => {
+                    self.processes.remove(pid);
+                    self.refused.insert(*pid, error.to_string());
+                }
+                looked => looked?,
             }
         }
-        let first = self.first;
+        let first = self.first();
         for (pid, process) in &mut self.processes {
             if !members.contains_key(pid) {
                 process.threads.values_mut().for_each(|thread| drop(thread.counters.take()));
             }
         }
-        self.processes.retain(|pid, _| members.contains_key(pid) || *pid == first);
+        self.processes.retain(|pid, _| members.contains_key(pid) || Some(*pid) == first);
         let counted = |process: &Process| {
             process.threads.values().filter(|thread| thread.counters.is_some()).count()
         };
@@ -243,21 +273,24 @@ impl Tasks {
         Ok(self.processes.values().map(|process| process.last.clone()).collect())
     }
 
-    /// Processes of which no thread has run since the last look. Only who runs has children, new
-    /// threads, faults or other counts; and what somebody else did to its scheduling is seen when
-    /// it runs again. So `schedstat` is all that has to be read of them.
-    fn still(&mut self) -> Result<BTreeSet<Pid>, LinuxError> {
-        let mut still = BTreeSet::new();
-        for (pid, process) in &mut self.processes {
-            let mut ran = process.threads.is_empty();
-            for thread in process.threads.values_mut() {
-                ran |= thread.has_run()?;
-            }
-            if !ran {
-                still.insert(*pid);
-            }
+    fn look_at_one(
+        &mut self,
+        topology: &Topology,
+        pid: Pid,
+        threads: &[Tid],
+        (is_still, may_share): (bool, bool),
+        budget: &mut usize,
+    ) -> Result<(), LinuxError> {
+        match is_still {
+            true => *budget = budget.saturating_sub(threads.len()),
+            false => self.look_at(topology, pid, threads, budget)?,
         }
-        Ok(still)
+        self.look_at_memory(topology, pid)?;
+        // Only who runs maps something.
+        if may_share && !is_still {
+            self.look_at_shared(pid)?;
+        }
+        Ok(())
     }
 
     /// CPU time of each known process, from one line for each: all its threads, those that ended
@@ -308,6 +341,10 @@ impl Tasks {
         };
         let Some(found) = found else { return Ok(()) };
         let started = started(&found);
+        if self.family.is_another(pid, started) {
+            self.processes.remove(&pid);
+            return Ok(());
+        }
         let is_new = self.processes.get(&pid).is_none_or(|process| process.started != started);
         if is_new {
             let state = read(&self.path(pid, "status"), status::parse)?.unwrap_or_default();
@@ -421,7 +458,7 @@ impl Tasks {
             cpu_time: time.map_or_else(|| ran(found), Nanos),
             slices: thread.sched.map(|sched| sched.slices),
             allowed: thread.allowed.clone(),
-            exempt: exemption(found),
+            exempt: place::exemption(found),
             counters: thread.counters.as_mut().map(ThreadCounters::read).unwrap_or_default(),
         }))
     }
@@ -435,21 +472,6 @@ impl Tasks {
         self.counted_threads += 1;
         Some(counters)
     }
-
-    fn may_keep(&self) -> bool {
-        let threads: usize = self.processes.values().map(|process| process.threads.len()).sum();
-        threads < MAX_KEPT_THREADS
-    }
-}
-
-fn exemption(found: &TaskStat) -> Option<Exemption> {
-    const FIFO: u32 = 1;
-    const ROUND_ROBIN: u32 = 2;
-    const DEADLINE: u32 = 6;
-    if found.is_kernel_thread {
-        return Some(Exemption::KernelThread);
-    }
-    matches!(found.policy, FIFO | ROUND_ROBIN | DEADLINE).then_some(Exemption::RealTime)
 }
 
 /// What a task has run, in whole ticks.

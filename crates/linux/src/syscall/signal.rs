@@ -120,9 +120,25 @@ pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
 /// # Errors
 /// As poll(2); an interruption counts as the end of the wait.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<libc::pollfd> = descriptors
+    wait_ready(descriptors, &[], timeout_ms)
+}
+
+/// Waits until one of `readable` is readable, one of `writable` writable, or the time is over; says
+/// which are, in that order.
+///
+/// # Errors
+/// As poll(2); an interruption counts as the end of the wait.
+pub fn wait_ready(
+    readable: &[BorrowedFd<'_>],
+    writable: &[BorrowedFd<'_>],
+    timeout_ms: i32,
+) -> io::Result<Vec<bool>> {
+    let entry =
+        |fd: &BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = readable
         .iter()
-        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .map(|fd| entry(fd, libc::POLLIN))
+        .chain(writable.iter().map(|fd| entry(fd, libc::POLLOUT)))
         .collect();
     let count = libc::nfds_t::try_from(polled.len()).map_err(io::Error::other)?;
     // SAFETY: `polled` has `count` entries and lives through the call.

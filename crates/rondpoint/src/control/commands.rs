@@ -68,6 +68,7 @@ pub(crate) struct ResumeArguments {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  rondpoint daemon --check-config
   sudo rondpoint reload
 
 Exit status: 0 good, 1 the daemon refuses or does not answer.")]

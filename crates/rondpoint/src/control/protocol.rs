@@ -4,8 +4,6 @@
 //! sensor of this machine tells them. Readers ignore fields that they do not know, so a daemon may
 //! be newer than its client; a field changes its meaning only with [`VERSION`].
 
-#![allow(dead_code, reason = "the daemon and `top` use the rest")]
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -368,7 +366,7 @@ pub(crate) struct Totals {
 /// Another program or setting that places memory or threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Other {
-    /// `numad`, `rondpoint`, `sched_ext`, `damon` or `numa_balancing`.
+    /// `numad`, `sched_ext`, `damon` or `numa_balancing`.
     pub(crate) kind: String,
     pub(crate) pid: Option<u32>,
     /// What it does here, and what the daemon makes of it.

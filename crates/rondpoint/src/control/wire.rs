@@ -3,7 +3,6 @@
 use std::io::{self, BufRead, Read as _};
 
 /// Longest call: numbers of processes, with room for thousands.
-#[allow(dead_code, reason = "the daemon reads calls")]
 pub(crate) const MAX_CALL: usize = 64 << 10;
 /// Longest reply: 1,024 processes of 64 nodes with a traffic matrix each are below 64 MiB.
 pub(crate) const MAX_REPLY: usize = 64 << 20;

@@ -250,7 +250,7 @@ fn has_moved(step: &Step, outcome: &Outcome) -> bool {
 }
 
 /// A result in words.
-fn told(result: &StepResult) -> String {
+pub(crate) fn told(result: &StepResult) -> String {
     match result {
         StepResult::Done => "done".to_string(),
         StepResult::Pages(counts) => pages_told(counts),
@@ -283,7 +283,7 @@ pub(super) fn pages_told(counts: &PageCounts) -> String {
 }
 
 /// A refusal without its numbers, for counting.
-fn cause(refusal: &Refusal) -> String {
+pub(crate) fn cause(refusal: &Refusal) -> String {
     let value = serde_json::to_value(refusal).unwrap_or_default();
     let name = value.get("refusal").and_then(|name| name.as_str()).unwrap_or("refused");
     match refusal {

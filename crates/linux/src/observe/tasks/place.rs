@@ -4,7 +4,10 @@
 //! other numbers. A thread without any known CPU is left out of the observation. Any other CPU in
 //! its place would make local memory look remote.
 
+use rondpoint_core::observation::Exemption;
 use rondpoint_core::{CpuSet, Topology};
+
+use crate::parse::stat::TaskStat;
 
 /// The CPUs of a list that the topology has, all where the kernel gives no list; `None` where the
 /// topology has none of them.
@@ -12,6 +15,17 @@ pub(super) fn allowed(topology: &Topology, listed: Option<Vec<u32>>) -> Option<C
     let Some(listed) = listed else { return Some(topology.all_cpus()) };
     let known: CpuSet = listed.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect();
     (!known.is_empty()).then_some(known)
+}
+
+/// Why the kind of a task says that it is not to be moved.
+pub(super) fn exemption(found: &TaskStat) -> Option<Exemption> {
+    const FIFO: u32 = 1;
+    const ROUND_ROBIN: u32 = 2;
+    const DEADLINE: u32 = 6;
+    if found.is_kernel_thread {
+        return Some(Exemption::KernelThread);
+    }
+    matches!(found.policy, FIFO | ROUND_ROBIN | DEADLINE).then_some(Exemption::RealTime)
 }
 
 #[cfg(test)]

@@ -1,6 +1,11 @@
 //! The running machine as the loop's host: waits and looks, writes inverses down, acts.
+//!
+//! What is watched, and what else happens while it waits, is [`Watched`]'s: one program for `run`
+//! and `attach`, many that come and go for the daemon.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod rates;
+pub(crate) mod trees;
+
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -8,17 +13,16 @@ use rondpoint_core::controller::Step;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
 use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
-use rondpoint_core::plan::{Action, Outcome, Sampling, StepResult};
+use rondpoint_core::plan::{Action, Outcome, StepResult};
 use rondpoint_core::rest::{Rest, Watch};
-use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
-use rondpoint_linux::act::Actor;
+use rondpoint_core::{Nanos, Observation, Plan, Topology};
+use rondpoint_linux::LinuxError;
 use rondpoint_linux::act::threads::Restored;
-use rondpoint_linux::ledger_file::{Entry, LedgerFile};
-use rondpoint_linux::observe::Look;
-use rondpoint_linux::observe::sampler::Rate;
-use rondpoint_linux::{LinuxError, Root};
+use rondpoint_linux::observe::{Look, Observer};
 
-use crate::session::{self, Session, Turn};
+use self::rates::Rates;
+use self::trees::Trees;
+use crate::session::{self, Turn};
 
 /// What a sample costs the manager, from the ring to the page table of the model: 1,155
 /// instructions where there are many of them (emulated), taken as 1,200 at half an instruction a
@@ -46,75 +50,88 @@ enum Wait {
     Ended,
 }
 
-/// A managed program on the running machine.
-pub(super) struct LiveHost {
-    pub(super) session: Session,
-    actor: Actor,
-    ledger: LedgerFile,
+/// Who is watched.
+pub(crate) trait Watched {
+    /// What watches.
+    fn observer(&mut self) -> &mut Observer;
+
+    /// Waits until `deadline` or for the end of it all; the sensors' rings are emptied meanwhile,
+    /// and trees may come and go.
+    ///
+    /// # Errors
+    /// The wait itself fails.
+    fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn>;
+
+    /// Whether a plan may be carried out now.
+    fn may_act(&self) -> bool {
+        true
+    }
+}
+
+/// Managed programs on the running machine.
+pub(crate) struct LiveHost<W> {
+    pub(crate) watched: W,
+    pub(crate) trees: Trees,
     topology: Topology,
     rates: Rates,
     first: Option<Look>,
+    began: Instant,
     deadline: Option<Instant>,
     last_look: Option<Instant>,
     /// As the guard's setting.
     samples_per_s_per_cpu: u32,
-    /// Threads that had inherited a mask of ours, and that chose one of their own after we had
-    /// changed it.
-    pub(super) heirs: u64,
-    pub(super) left_alone: u64,
     /// Time in which nothing was counted.
-    pub(super) rested: Duration,
+    pub(crate) rested: Duration,
     /// Sentences on what went wrong on the way; nothing of it ends the program.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
-impl LiveHost {
-    /// `first` is the look from before the program ran, `full_sampling` as the controller's.
-    pub(super) fn new(
-        session: Session,
-        first: Look,
-        ledger: LedgerFile,
+impl<W: Watched> LiveHost<W> {
+    /// `first` is the look from before the program ran, from `began` on; `full_sampling` as the
+    /// controller's.
+    pub(crate) fn new(
+        mut watched: W,
+        trees: Trees,
+        (first, began): (Look, Instant),
         guard: &GuardSettings,
         full_sampling: Option<u64>,
     ) -> Self {
-        let topology = session.observer.machine().topology.clone();
+        let topology = watched.observer().machine().topology.clone();
         Self {
-            actor: Actor::new(Root::live(), topology.clone(), session.pid()),
-            ledger,
-            session,
+            watched,
+            trees,
             topology,
+            began,
             rates: Rates { fastest: full_sampling, ..Rates::default() },
             first: Some(first),
             deadline: None,
             last_look: None,
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
-            heirs: 0,
-            left_alone: 0,
             rested: Duration::ZERO,
             notes: Vec::new(),
         }
     }
 
     /// Every thread of the tree gets back the mask that it had.
-    pub(super) fn put_back_masks(&mut self) -> Restored {
+    pub(crate) fn put_back_masks(&mut self) -> Restored {
         // A process born since the last look may have lost the parent that would lead to it.
-        if self.actor.has_changed_masks() {
-            match self.session.observer.observe() {
+        if self.trees.has_changed_masks() {
+            let observer = self.watched.observer();
+            match observer.observe() {
+                // Where a ledger cannot be written, masks are put back all the same.
                 Ok(mut look) => {
-                    let followed = self.actor.follow(&mut look.observation);
-                    self.heirs += followed.heirs;
-                    self.left_alone += followed.left_alone;
+                    let _ = self.trees.follow(&mut look.observation, observer.origins());
                 }
                 // Putting back needs descriptors too.
-                Err(_) => self.session.observer.let_go(),
+                Err(_) => observer.let_go(),
             }
         }
-        self.actor.restore_masks()
+        self.trees.restore_masks()
     }
 
     /// Takes the ledger away: everything that had to be put back has been.
-    pub(super) fn close(self) -> Result<()> {
-        Ok(self.ledger.close()?)
+    pub(crate) fn close(self) -> Result<()> {
+        self.trees.close()
     }
 
     fn take_in(&mut self, mut look: Look) -> Observation {
@@ -124,10 +141,8 @@ impl LiveHost {
         }
         self.spare_the_newborn();
         let mut observation = std::mem::take(&mut look.observation);
-        let followed = self.actor.follow(&mut observation);
-        self.heirs += followed.heirs;
-        self.left_alone += followed.left_alone;
-        if let Err(error) = self.ledger.write(&followed.entries) {
+        let origins = self.watched.observer().origins();
+        if let Err(error) = self.trees.follow(&mut observation, origins) {
             self.note(format!("a process born with a changed mask is not written down: {error}"));
         }
         let there = observation.processes.iter().map(|process| process.pid).collect();
@@ -155,17 +170,17 @@ impl LiveHost {
         let affordable = clock_hz * SAMPLING_SHARE / CYCLES_PER_SAMPLE;
         let budget =
             (f64::from(self.samples_per_s_per_cpu) * cpus).min(affordable) * elapsed.as_secs_f64();
-        if taken > OVER_BUDGET * budget && self.session.observer.lower_rate() {
+        if taken > OVER_BUDGET * budget && self.watched.observer().lower_rate() {
             self.notes.push(format!(
                 "{taken:.0} samples in {:.2} s are too many: sampling every fourth of them",
                 elapsed.as_secs_f64()
             ));
-            let _ = self.session.observer.set_rate(self.rates.wanted());
+            let _ = self.watched.observer().set_rate(self.rates.wanted());
         }
     }
 
     fn spare_the_newborn(&mut self) {
-        let observer = &mut self.session.observer;
+        let observer = &mut self.watched.observer();
         if !observer.births_are_dear() {
             return;
         }
@@ -182,13 +197,13 @@ impl LiveHost {
         let mut between = Duration::from_nanos(QUICK_GLANCE.0);
         loop {
             let began = Instant::now();
-            if watch.is_disturbed_by(self.session.observer.glance()?) {
+            if watch.is_disturbed_by(self.watched.observer().glance()?) {
                 return Ok(Wait::Changed);
             }
             // Many processes make a glance dear: it may take a ten-thousandth of the time.
             between = between.max(began.elapsed() * GLANCES_AT_MOST);
             let until = (began + between).min(deadline);
-            if self.session.wait(until)? == Turn::Over {
+            if self.watched.wait(&mut self.trees, until)? == Turn::Over {
                 return Ok(Wait::Ended);
             }
             if Instant::now() >= deadline {
@@ -197,51 +212,36 @@ impl LiveHost {
         }
     }
 
-    /// Writes down how to put back what the step is about to change, and what may stay.
-    fn write_down(&mut self, step: &Step) -> Result<(), LinuxError> {
-        let settled = step.judged.iter().filter(|judged| !judged.verdict.is_undone());
-        let mut entries: Vec<Entry> = settled
-            .map(|judged| Entry::Settled { pid: judged.pid.0, plans: judged.plans.clone() })
-            .collect();
-        for inverse in &step.plan.inverses {
-            let pid = inverse.action.as_ref().and_then(Action::pid);
-            let Some(process) = pid.and_then(|pid| self.actor.identity(pid)) else { continue };
-            entries.extend(Entry::of(inverse, process.started, &self.topology));
-        }
-        entries.extend(self.actor.prepare(&step.plan));
-        self.ledger.write(&entries)
-    }
-
     fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
         let action = &plan.steps[step].action;
         if let Action::SetSampling { pid, sampling } = action {
             let rate = self.rates.note(*pid, *sampling);
-            let result = match self.session.observer.set_rate(rate) {
+            let result = match self.watched.observer().set_rate(rate) {
                 Ok(true) => StepResult::Done,
                 Ok(false) => StepResult::Unsupported,
                 Err(error) => refused(&error),
             };
             return outcome(plan, step, result);
         }
-        self.actor.step(plan, step, &mut self.ledger)
+        self.trees.act(plan, step)
     }
 }
 
-impl Host for LiveHost {
+impl<W: Watched> Host for LiveHost<W> {
     type Error = anyhow::Error;
 
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>> {
         if let Some(first) = self.first.take() {
-            self.deadline = Some(self.session.started_at);
+            self.deadline = Some(self.began);
             return Ok(Some(self.take_in(first)));
         }
         let period = Duration::from_nanos(period.0);
         let deadline = session::next(self.deadline.unwrap_or_else(Instant::now), period);
         self.deadline = Some(deadline);
-        if self.session.wait(deadline)? == Turn::Over {
+        if self.watched.wait(&mut self.trees, deadline)? == Turn::Over {
             return Ok(None);
         }
-        let look = self.session.observer.observe()?;
+        let look = self.watched.observer().observe()?;
         Ok(Some(self.take_in(look)))
     }
 
@@ -257,17 +257,17 @@ impl Host for LiveHost {
         if changed {
             self.deadline = Some(Instant::now());
         }
-        let look = self.session.observer.observe()?;
+        let look = self.watched.observer().observe()?;
         let mut observation = self.take_in(look);
         observation.after_rest |= changed;
         Ok(Some(observation))
     }
 
     fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>> {
-        if !self.session.observer.can_pause() {
+        if !self.watched.observer().can_pause() {
             return self.observe(period);
         }
-        let paused = self.session.observer.pause();
+        let paused = self.watched.observer().pause();
         self.note_failure("counting goes on during rests", paused);
         let began = Instant::now();
         let longest = Duration::from_nanos(rest.longest.0);
@@ -294,19 +294,23 @@ impl Host for LiveHost {
         if !goes_on {
             return Ok(None);
         }
-        let resumed = self.session.observer.resume();
+        let resumed = self.watched.observer().resume();
         self.note_failure("not all is counted since a rest", resumed);
         self.deadline = Some(Instant::now());
-        let look = self.session.observer.observe()?;
+        let look = self.watched.observer().observe()?;
         Ok(Some(self.take_in(look)))
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>> {
         let plan = &step.plan;
-        if let Err(error) = self.write_down(step) {
+        let all = 0..plan.steps.len();
+        if !self.watched.may_act() {
+            let refused = || StepResult::Refused { errno: EPERM };
+            return Ok(all.map(|index| outcome(plan, index, refused())).collect());
+        }
+        if let Err(error) = self.trees.write_down(step) {
             // What cannot be put back is not done; the program runs on.
             self.note(format!("nothing is changed: {error}"));
-            let all = 0..plan.steps.len();
             return Ok(all.map(|index| outcome(plan, index, refused(&error))).collect());
         }
         Ok((0..plan.steps.len()).map(|index| self.act(plan, index)).collect())
@@ -315,6 +319,8 @@ impl Host for LiveHost {
 
 /// Number of errno(3), the same on x86-64 and arm64: where an error has none of the kernel's.
 const EIO: i32 = 5;
+/// We were told to change nothing.
+const EPERM: i32 = 1;
 
 fn refused(error: &LinuxError) -> StepResult {
     StepResult::Refused { errno: error.errno().unwrap_or(EIO) }
@@ -324,55 +330,19 @@ fn outcome(plan: &Plan, step: usize, result: StepResult) -> Outcome {
     Outcome { plan: plan.number, step, result, spent: Nanos(0), frozen: Nanos(0) }
 }
 
-/// What rate each process wants; the events are the whole tree's, so the highest is taken.
-#[derive(Default)]
-struct Rates {
-    wanted: BTreeMap<Option<Pid>, Sampling>,
-    /// Cycles between two samples at the full rate: what the policies say, or the fewest that were
-    /// ever asked for.
-    fastest: Option<u64>,
-}
-
-impl Rates {
-    fn note(&mut self, pid: Option<Pid>, sampling: Sampling) -> Rate {
-        self.wanted.insert(pid, sampling);
-        if let Sampling::Every { cycles, .. } = sampling {
-            self.fastest = Some(self.fastest.map_or(cycles, |fastest| fastest.min(cycles)));
-        }
-        self.wanted()
-    }
-
-    fn forget_gone(&mut self, there: &BTreeSet<Pid>) {
-        self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains(&pid)));
-    }
-
-    /// The rate that the policies want. Before the first request addresses are sampled at the full
-    /// rate: a policy that sees nothing asks for nothing.
-    fn wanted(&self) -> Rate {
-        let rate = |sampling: &Sampling| match sampling {
-            Sampling::Off => Rate::Off,
-            // The cheap rates of the published presets are a fourth of the accurate ones, our idle
-            // one a sixteenth.
-            Sampling::Every { cycles, .. } => match *cycles / self.fastest.unwrap_or(1).max(1) {
-                0..2 => Rate::Full,
-                2..8 => Rate::Cheap,
-                _ => Rate::Idle,
-            },
-        };
-        self.wanted.values().map(rate).max().unwrap_or(Rate::Full)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
 
     use rondpoint_core::plan::{Proposal, Reason};
-    use rondpoint_core::{CpuSet, Tid};
+    use rondpoint_core::{CpuSet, Pid, Tid};
+    use rondpoint_linux::Root;
+    use rondpoint_linux::ledger_file::LedgerFile;
     use rondpoint_linux::observe::{Rung, Settings};
     use rondpoint_linux::syscall::affinity;
 
     use super::*;
+    use crate::session::Session;
 
     /// A real process, joined as `attach` joins it.
     #[test]
@@ -392,7 +362,10 @@ mod tests {
         let ledgers = folder.path().join("ledgers");
         let ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
         let file = ledger.path().to_path_buf();
-        let mut host = LiveHost::new(session, first, ledger, &GuardSettings::acting(), None);
+        let mut trees = Trees::new(session.observer.machine().topology.clone());
+        trees.add(Pid(pid), ledger);
+        let first = (first, session.started_at);
+        let mut host = LiveHost::new(session, trees, first, &GuardSettings::acting(), None);
         host.observe(Nanos(0)).unwrap().unwrap();
         let cpus: CpuSet = [cpu].into_iter().collect();
         let action = Action::SetAffinity { pid: Pid(pid), tid: Tid(pid), cpus, via: Some(cpu) };
@@ -411,23 +384,5 @@ mod tests {
         assert!(!file.exists());
         sleeping.kill().unwrap();
         sleeping.wait().unwrap();
-    }
-
-    #[test]
-    fn the_tree_is_sampled_at_the_highest_rate_that_a_process_wants() {
-        let every = |cycles| Sampling::Every { cycles, tracked_pages: 1 };
-        let mut rates = Rates::default();
-        assert_eq!(rates.wanted(), Rate::Full);
-        assert_eq!(rates.note(Some(Pid(1)), Sampling::Off), Rate::Off);
-        assert_eq!(rates.note(Some(Pid(2)), every(65_000)), Rate::Full);
-        assert_eq!(rates.note(Some(Pid(2)), every(260_000)), Rate::Cheap);
-        rates.forget_gone(&[Pid(1)].into());
-        assert_eq!(rates.wanted(), Rate::Off);
-        let mut told = Rates { fastest: Some(65_000), ..Rates::default() };
-        assert_eq!(
-            told.note(None, every(260_000)),
-            Rate::Cheap,
-            "also where it is asked for first"
-        );
     }
 }

@@ -1,0 +1,33 @@
+//! Who has not run since the last look, and whose files stay open.
+
+use std::collections::BTreeSet;
+
+use rondpoint_core::Pid;
+
+use super::{MAX_KEPT_THREADS, Tasks};
+use crate::LinuxError;
+
+impl Tasks {
+    /// Processes of which no thread has run since the last look. Only who runs has children, new
+    /// threads, faults or other counts; and what somebody else did to its scheduling is seen when
+    /// it runs again. So `schedstat` is all that has to be read of them.
+    pub(super) fn still(&mut self) -> Result<BTreeSet<Pid>, LinuxError> {
+        let mut still = BTreeSet::new();
+        for (pid, process) in &mut self.processes {
+            let mut ran = process.threads.is_empty();
+            for thread in process.threads.values_mut() {
+                ran |= thread.has_run()?;
+            }
+            if !ran {
+                still.insert(*pid);
+            }
+        }
+        Ok(still)
+    }
+
+    /// Whether another thread's files may stay open.
+    pub(super) fn may_keep(&self) -> bool {
+        let threads: usize = self.processes.values().map(|process| process.threads.len()).sum();
+        threads < MAX_KEPT_THREADS
+    }
+}

@@ -1,0 +1,143 @@
+//! On the machine that runs the tests.
+
+use super::*;
+use crate::syscall::memory::{Anonymous, page_bytes};
+use crate::topology;
+
+fn own_process() -> Pid {
+    Pid(std::process::id())
+}
+
+/// On the machine that runs the tests, whatever it is: with a PMU or without, of one node or
+/// more. Only what every kernel gives is asserted.
+#[test]
+fn this_process_is_observed_with_whatever_there_is() {
+    let root = Root::live();
+    let machine = topology::discover(&root).unwrap();
+    let settings = Settings::default();
+    let mut observer = Observer::open(root, machine, own_process(), Start::Now, &settings).unwrap();
+    let first = observer.observe().unwrap();
+    Anonymous::new(64 * page_bytes()).unwrap().touch_every(page_bytes());
+    let second = observer.observe().unwrap();
+    let process = second.observation.processes.iter().find(|p| p.pid == own_process());
+    let process = process.expect("this process is there");
+    assert!(!process.threads.is_empty());
+    assert!(process.faults > first.observation.processes[0].faults);
+    assert!(second.observation.at > first.observation.at);
+    if observer.sampled() == Some(Kind::Faults) {
+        assert!(observer.first_touches() >= 64, "{}", observer.first_touches());
+        let faults = second.observation.hint_faults.unwrap();
+        assert!(faults.list.len() >= 64 && faults.lost == 0);
+    }
+    assert_eq!(second.bad_records, 0);
+}
+
+#[test]
+fn a_rung_that_is_asked_for_is_the_only_one() {
+    let look = |rung| {
+        let root = Root::live();
+        let machine = topology::discover(&root).unwrap();
+        let settings = Settings { rung: Some(rung), ..Settings::default() };
+        let mut observer =
+            Observer::open(root, machine, own_process(), Start::Now, &settings).unwrap();
+        let look = observer.observe().unwrap();
+        (observer.sampled(), observer.metrics().len(), look.readings.len())
+    };
+    assert_eq!(look(Rung::Statistics), (None, 0, 0));
+    assert_eq!(look(Rung::Faults), (Some(Kind::Faults), 0, 0));
+    let (sampled, _, cpus) = look(Rung::Counters);
+    assert!(sampled.is_none() && cpus > 0);
+}
+
+/// Far more than the other tests of this process run between two calls.
+const BUSY_NS: u64 = 500_000_000;
+
+fn cpu_time_of_this_thread() -> u64 {
+    let stat = std::fs::read("/proc/thread-self/schedstat").unwrap();
+    crate::parse::schedstat::parse(&stat).unwrap().running_ns
+}
+
+/// Software clocks are counted on every machine.
+#[test]
+fn nothing_is_counted_during_a_pause_and_it_goes_on_from_there() {
+    let machine = topology::discover(&Root::live()).unwrap();
+    let settings = Settings { rung: Some(Rung::Counters), ..Settings::default() };
+    let mut observer =
+        Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
+    assert!(observer.can_pause());
+    let clock = |look: &Look| look.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
+    let before = clock(&observer.observe().unwrap());
+    assert!(before > 0);
+    observer.pause().unwrap();
+    let ran = cpu_time_of_this_thread();
+    while cpu_time_of_this_thread() < ran + BUSY_NS {}
+    let paused = observer.observe().unwrap();
+    assert!(!paused.observation.after_rest && !paused.observation.processes.is_empty());
+    observer.resume().unwrap();
+    let first = observer.observe().unwrap();
+    assert!(first.observation.after_rest);
+    assert!(clock(&first) < before + BUSY_NS, "{before} {}", clock(&first));
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_millis() < 5 {}
+    let second = observer.observe().unwrap();
+    assert!(!second.observation.after_rest);
+    assert!(clock(&second) > clock(&first), "{} {}", clock(&first), clock(&second));
+}
+
+/// From a look or from a rest; where it is not allowed nothing changes.
+#[test]
+fn the_whole_machine_is_watched_instead_of_the_tasks() {
+    for rests in [false, true] {
+        let machine = topology::discover(&Root::live()).unwrap();
+        let settings = Settings { managing: true, ..Settings::default() };
+        let mut observer =
+            Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
+        let of_tasks = observer.observe().unwrap();
+        assert!(!observer.births_are_dear() && !of_tasks.observation.processes.is_empty());
+        if rests {
+            observer.pause().unwrap();
+        }
+        if let Err(error) = observer.watch_everybody() {
+            assert_eq!(error.errno(), crate::probe::whole_cpu().unwrap_err().errno());
+            assert!(!observer.watches_everybody());
+            continue;
+        }
+        if rests {
+            let resting = observer.observe().unwrap();
+            assert!(resting.readings.is_empty() && resting.observation.births.is_none());
+            observer.resume().unwrap();
+        }
+        let first = observer.observe().unwrap();
+        assert!(observer.watches_everybody() && first.observation.after_rest);
+        assert!(first.observation.births.is_none());
+        let is_known = |look: &Look| {
+            look.observation.processes.iter().any(|process| process.pid == own_process())
+        };
+        assert!(is_known(&first));
+        let second = observer.observe().unwrap();
+        assert!(is_known(&second) && !second.observation.after_rest);
+        let clocks = second.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
+        assert_eq!(clocks > 0, observer.sensors.counters.is_some());
+    }
+}
+
+#[test]
+fn where_faults_are_all_that_is_sampled_nothing_is_paused() {
+    let machine = topology::discover(&Root::live()).unwrap();
+    let settings = Settings { rung: Some(Rung::Faults), ..Settings::default() };
+    let observer =
+        Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
+    assert!(!observer.can_pause());
+}
+
+#[test]
+fn a_process_that_is_not_there_is_named() {
+    let root = Root::live();
+    let machine = topology::discover(&root).unwrap();
+    let nobody = Pid(u32::MAX >> 1);
+    let error = Observer::open(root, machine, nobody, Start::Now, &Settings::default());
+    assert_eq!(
+        error.err().map(|error| error.to_string()).as_deref(),
+        Some("process 2147483647: there is no such process")
+    );
+}

@@ -1,0 +1,205 @@
+//! `rondpoint daemon`: one process that keeps the placement of many right as they start, change and
+//! stop.
+
+mod board;
+mod census;
+pub(crate) mod config;
+mod http;
+mod log;
+mod metrics;
+mod notify;
+mod others;
+mod own;
+mod rules;
+mod station;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rondpoint_core::controller::Controller;
+use rondpoint_core::host::turn;
+use rondpoint_linux::Root;
+use rondpoint_linux::observe::{Observer, Settings};
+use rondpoint_trace::Header;
+
+use self::board::{Board, Note, Shared};
+use self::config::Config;
+use self::http::Http;
+use self::notify::Notify;
+use self::station::{Parts, Station};
+use crate::control::server::Server;
+use crate::live::trees::Trees;
+use crate::live::{LiveHost, Watched as _};
+use crate::machine::Known;
+use crate::observe::Sensor;
+use crate::session::Turn;
+use crate::{ledgers, machine, policies, session, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  rondpoint daemon --check-config
+  sudo rondpoint daemon                             # /etc/rondpoint/rondpoint.toml
+  sudo rondpoint daemon --config ./rondpoint.toml
+
+It observes until its configuration says `mode = \"act\"`. SIGHUP reads the configuration anew,
+SIGTERM gives threads back the CPUs that they had and ends it.
+Exit status: 0 good, 1 it failed, 2 the configuration is wrong.";
+
+/// Exit status of a wrong configuration.
+const BAD_CONFIGURATION: u8 = 2;
+/// How long nobody is looked for while nobody is managed, at most: `[manage] look_every_s` is
+/// usually shorter.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Keep the placement of many processes right as they start, change and stop
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Its configuration (default: /etc/rondpoint/rondpoint.toml, where there is one)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only say whether the configuration is right
+    #[arg(long)]
+    check_config: bool,
+}
+
+/// `rondpoint daemon`.
+pub(crate) fn main(arguments: Arguments) -> ExitCode {
+    let config = match Config::load(arguments.config.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            terminal::fail("daemon", &error);
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
+    };
+    if arguments.check_config {
+        return ExitCode::SUCCESS;
+    }
+    log::begin(config.log.level);
+    match run(config, arguments.config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            terminal::fail("daemon", &error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What decides, for a configuration and a machine.
+fn controller(config: &Config, act: bool, observer: &Observer) -> Result<Controller> {
+    let header = Header {
+        written_by: format!("rondpoint {}", env!("CARGO_PKG_VERSION")),
+        unix_s: None,
+        host: None,
+        command: Vec::new(),
+        policies: config.policies(),
+        seed: config.policy.seed,
+        guard: config.guard(act),
+        topology: observer.machine().topology.clone(),
+        notes: Vec::new(),
+    };
+    header.controller().context("[policy] policies")
+}
+
+/// Opens everything and says that it is ready.
+fn open(config: Config, file: Option<PathBuf>) -> Result<(Station, Shared)> {
+    let arriving = session::stop_signals()?;
+    let rules = config.rules()?;
+    let Known { machine, sampling_period, notes } = machine::discover_with(
+        &Root::live(),
+        config.policy.machine.as_deref(),
+        config.policy.calibration.as_deref(),
+    )?;
+    let ledgers = ledgers::folder()?;
+    ledgers::put_back_what_was_left(&ledgers, &machine.topology)?;
+    session::prepare_to_watch();
+    let settings = Settings {
+        period: sampling_period,
+        threads: policies::thread_metrics(&config.policies()),
+        rung: config.policy.sensor.map(Sensor::rung),
+        managing: true,
+        ..Settings::default()
+    };
+    let observer = Observer::open_for_many(Root::live(), machine, &settings)?;
+    let server = Server::listen(&config.control.socket).context("[control] socket")?;
+    let http = config.metrics.listen.map(Http::listen).transpose()?;
+    let board = Board::new(&observer.machine().topology);
+    let notify = Notify::from_environment();
+    let shared = board.clone();
+    let parts =
+        Parts { observer, arriving, server, http, config, rules, file, ledgers, board, notify };
+    Ok((Station::new(parts, notes), shared))
+}
+
+fn run(config: Config, file: Option<PathBuf>) -> Result<()> {
+    let (mut station, board) = open(config, file)?;
+    let trees = Trees::new(station.observer().machine().topology.clone());
+    let first = (station.observer().observe()?, Instant::now());
+    let act = station.acts();
+    let mut controller = controller(station.config(), act, station.observer_ref())?;
+    let guard = station.config().guard(act);
+    station.notify().ready();
+    tracing::info!(acts = act, policies = ?station.config().policy.policies, "ready");
+    let full = controller.full_sampling();
+    let mut host = LiveHost::new(station, trees, first, &guard, full);
+    let ran = manage(&mut host, &mut controller, &board);
+    host.watched.notify().stopping();
+    if ran.is_err() {
+        // Perhaps for want of descriptors, which putting back needs too.
+        host.watched.observer().let_go();
+    }
+    let restored = host.put_back_masks();
+    tracing::info!(?restored, "the masks are as they were");
+    if restored.refused == 0 {
+        host.close()?;
+    }
+    ran
+}
+
+/// Until it is told to end.
+fn manage(host: &mut LiveHost<Station>, controller: &mut Controller, board: &Shared) -> Result<()> {
+    let mut outcomes = Vec::new();
+    let mut note = Note(board.clone());
+    let mut is_idle = false;
+    loop {
+        if host.trees.is_empty() {
+            is_idle = rest(host, board, is_idle);
+            let until = Instant::now() + host.watched.config().look_every().min(IDLE);
+            if host.watched.wait(&mut host.trees, until)? == Turn::Over {
+                return Ok(());
+            }
+        } else {
+            if std::mem::take(&mut is_idle) {
+                host.watched.observer().resume()?;
+            }
+            if !turn(host, controller, &mut note, &mut outcomes)? {
+                return Ok(());
+            }
+        }
+        let notes = std::mem::take(&mut host.notes);
+        notes.into_iter().for_each(|text| host.watched.note(text));
+        if host.watched.take_stale() {
+            let act = host.watched.acts();
+            let config = host.watched.config();
+            *controller = self::controller(config, act, host.watched.observer_ref())?;
+            outcomes.clear();
+        }
+    }
+}
+
+/// Nobody is managed: nothing is counted.
+fn rest(host: &mut LiveHost<Station>, board: &Shared, is_idle: bool) -> bool {
+    if is_idle {
+        return true;
+    }
+    board.borrow_mut().window = None;
+    if let Err(error) = host.watched.observer().pause() {
+        host.watched.note(format!("counting goes on while nobody is managed: {error}"));
+        return false;
+    }
+    true
+}

@@ -1,0 +1,305 @@
+//! What the daemon remembers for those who ask: the last window, the last decisions, sums.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::discriminant;
+use std::rc::Rc;
+
+use rondpoint_core::controller::{Input, Step};
+use rondpoint_core::host::Witness;
+use rondpoint_core::model::{App, Pages};
+use rondpoint_core::plan::{Action, Kind, Outcome, Refusal, StepResult};
+use rondpoint_core::trial::{Judged, Verdict};
+use rondpoint_core::{Model, Nanos, Pid, Topology};
+
+use crate::control::protocol::{Decision, Event, Totals, Verdicts};
+use crate::run::{cause, told};
+
+/// Decisions that are remembered: some hundred bytes each.
+const MOST_DECISIONS: usize = 1_000;
+/// Proposals held back that are remembered of one step: a policy may propose thousands of moves.
+const MOST_HELD: usize = 16;
+
+/// Shared by the loop's witness and by those who answer questions: one thread.
+pub(super) type Shared = Rc<RefCell<Board>>;
+
+/// See the module.
+pub(super) struct Board {
+    page_bytes: u64,
+    /// The last window, without its pages.
+    pub(super) window: Option<Model>,
+    pub(super) decisions: VecDeque<Decision>,
+    pub(super) totals: Totals,
+    pub(super) tallies: BTreeMap<Pid, Tally>,
+    /// Counts up with each look.
+    pub(super) looks: u64,
+    /// When it looked last, since boot.
+    pub(super) at: Nanos,
+    last: u64,
+    held: BTreeMap<(Option<Pid>, Kind), std::mem::Discriminant<Refusal>>,
+}
+
+/// What was done to a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Tally {
+    started: Nanos,
+    pub(super) moved_bytes: u64,
+    pub(super) moved_threads: u64,
+    pub(super) verdicts: Verdicts,
+}
+
+/// The loop's witness.
+pub(super) struct Note(pub(super) Shared);
+
+impl Witness for Note {
+    fn input(&mut self, input: &Input) {
+        let mut board = self.0.borrow_mut();
+        board.looks += 1;
+        board.at = input.observation.at;
+    }
+
+    fn step(&mut self, step: &Step, outcomes: &[Outcome]) {
+        self.0.borrow_mut().take_in(step, outcomes);
+    }
+}
+
+impl Board {
+    pub(super) fn new(topology: &Topology) -> Shared {
+        let board = Self {
+            page_bytes: rondpoint_linux::syscall::memory::page_bytes() as u64,
+            window: None,
+            decisions: VecDeque::new(),
+            totals: Totals::default(),
+            tallies: BTreeMap::new(),
+            looks: 0,
+            at: Nanos(0),
+            last: 0,
+            held: BTreeMap::new(),
+        };
+        tracing::debug!(nodes = topology.node_count(), "the board is empty");
+        Rc::new(RefCell::new(board))
+    }
+
+    /// Those after this number that concern these processes, oldest first; `None` = all.
+    pub(super) fn decisions(
+        &self,
+        after: u64,
+        is_shown: impl Fn(Option<Pid>) -> bool,
+    ) -> Vec<Decision> {
+        let shown = |decision: &&Decision| is_shown(decision.pid.map(Pid));
+        let new = self.decisions.iter().filter(|decision| decision.number > after);
+        new.filter(shown).cloned().collect()
+    }
+
+    /// Number of the last decision.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    fn take_in(&mut self, step: &Step, outcomes: &[Outcome]) {
+        let Some(window) = &step.window else { return };
+        self.forget_gone(&window.apps);
+        let judged: Vec<Decision> = step.judged.iter().map(|one| self.judged(one)).collect();
+        judged.into_iter().for_each(|decision| self.enter(decision));
+        self.totals.plans += u64::from(step.plan.acts());
+        for (index, proposal) in step.plan.steps.iter().enumerate() {
+            let Some(outcome) = outcomes.iter().find(|outcome| outcome.step == index) else {
+                continue;
+            };
+            if proposal.action.kind() == Kind::Sampling {
+                continue;
+            }
+            self.count(&proposal.action, &outcome.result);
+            self.held.retain(|(pid, _), _| *pid != proposal.action.pid());
+            let decision = Decision {
+                pid: proposal.action.pid().map(|pid| pid.0),
+                plan: step.plan.number,
+                policy: proposal.policy.to_string(),
+                kind: name(proposal.action.kind()).to_string(),
+                action: proposal.action.to_string(),
+                reason: proposal.reason.to_string(),
+                detail: told(&outcome.result),
+                ..self.blank(Event::Step)
+            };
+            self.enter(decision);
+        }
+        self.hold_back(step);
+        self.window = Some(without_pages(window));
+    }
+
+    /// Each cause once for each process and kind, until something of that process is done.
+    fn hold_back(&mut self, step: &Step) {
+        let mut told = 0;
+        for refused in &step.plan.refused {
+            let action = &refused.proposal.action;
+            if action.kind() == Kind::Sampling {
+                continue;
+            }
+            self.totals.held += 1;
+            let known =
+                self.held.insert((action.pid(), action.kind()), discriminant(&refused.refusal));
+            if known == Some(discriminant(&refused.refusal)) || told >= MOST_HELD {
+                continue;
+            }
+            told += 1;
+            let decision = Decision {
+                pid: action.pid().map(|pid| pid.0),
+                plan: step.plan.number,
+                policy: refused.proposal.policy.to_string(),
+                kind: name(action.kind()).to_string(),
+                action: action.to_string(),
+                reason: refused.proposal.reason.to_string(),
+                detail: format!("{} ({})", refused.refusal, cause(&refused.refusal)),
+                ..self.blank(Event::Held)
+            };
+            self.enter(decision);
+        }
+    }
+
+    fn judged(&mut self, judged: &Judged) -> Decision {
+        let tally = self.tallies.entry(judged.pid).or_default();
+        for verdicts in [&mut tally.verdicts, &mut self.totals.verdicts] {
+            *match judged.verdict {
+                Verdict::Better => &mut verdicts.better,
+                Verdict::Worse | Verdict::Returned => &mut verdicts.worse,
+                Verdict::Unclear => &mut verdicts.unclear,
+                Verdict::PhaseChange | Verdict::Traded | Verdict::NoWayBack => &mut verdicts.other,
+            } += 1;
+        }
+        let kinds: Vec<&str> = judged.kinds.iter().map(|kind| name(*kind)).collect();
+        let measured = judged.comparison.combined.map_or("not measurable".to_string(), |change| {
+            let (change, noise) = (100.0 * change.change, 100.0 * change.noise);
+            format!("{change:+.1} % with a noise of {noise:.1} %")
+        });
+        let predicted = judged
+            .predicted
+            .map_or(String::new(), |predicted| format!(", predicted {:+.1} %", 100.0 * predicted));
+        Decision {
+            pid: Some(judged.pid.0),
+            plan: judged.plans.last().copied().unwrap_or(0),
+            policy: judged.policy.to_string(),
+            kind: kinds.join("+"),
+            action: verdict(judged.verdict).to_string(),
+            detail: measured + &predicted,
+            ..self.blank(Event::Judged)
+        }
+    }
+
+    fn blank(&self, event: Event) -> Decision {
+        Decision {
+            number: 0,
+            at_s: self.at.seconds(),
+            pid: None,
+            plan: 0,
+            policy: String::new(),
+            event,
+            kind: String::new(),
+            action: String::new(),
+            reason: String::new(),
+            detail: String::new(),
+        }
+    }
+
+    fn enter(&mut self, mut decision: Decision) {
+        self.last += 1;
+        decision.number = self.last;
+        let Decision { pid, plan, policy, action, reason, detail, .. } = &decision;
+        match decision.event {
+            Event::Held => tracing::debug!(pid, plan, policy, action, detail, "held back"),
+            Event::Step => tracing::info!(pid, plan, policy, action, reason, detail, "step"),
+            Event::Judged => tracing::info!(pid, plan, policy, action, detail, "judged"),
+        }
+        self.decisions.push_back(decision);
+        if self.decisions.len() > MOST_DECISIONS {
+            self.decisions.pop_front();
+        }
+    }
+
+    fn count(&mut self, action: &Action, result: &StepResult) {
+        if !matches!(result, StepResult::Done | StepResult::Pages(_)) {
+            self.totals.failed_steps += 1;
+            return;
+        }
+        let (mut bytes, mut threads) = (0, 0);
+        if let StepResult::Pages(counts) = result {
+            // Large pages are counted as pages of their own size.
+            let size = match action {
+                Action::MovePages { pages, .. } if !pages.is_empty() => {
+                    pages.iter().map(|page| page.bytes().0).sum::<u64>() / pages.len() as u64
+                }
+                _ => self.page_bytes,
+            };
+            bytes = counts.moved * size;
+        }
+        match action.kind() {
+            Kind::Affinity => {
+                threads = 1;
+                self.totals.thread_steps += 1;
+            }
+            Kind::Bulk => self.totals.bulk_steps += 1,
+            _ => self.totals.page_steps += 1,
+        }
+        self.totals.moved_bytes += bytes;
+        if let Some(pid) = action.pid() {
+            let tally = self.tallies.entry(pid).or_default();
+            tally.moved_bytes += bytes;
+            tally.moved_threads += threads;
+        }
+    }
+
+    fn forget_gone(&mut self, apps: &[App]) {
+        for app in apps {
+            let tally = self.tallies.entry(app.pid).or_default();
+            if tally.started != app.started {
+                *tally = Tally { started: app.started, ..Tally::default() };
+            }
+        }
+        let is_there = |pid: &Pid| apps.binary_search_by_key(pid, |app| app.pid).is_ok();
+        self.tallies.retain(|pid, _| is_there(pid));
+        self.held.retain(|(pid, _), _| pid.as_ref().is_none_or(is_there));
+    }
+}
+
+/// The rest is small: some hundred bytes a thread.
+fn without_pages(window: &Model) -> Model {
+    Model {
+        at: window.at,
+        elapsed: window.elapsed,
+        sensing: window.sensing,
+        traffic: window.traffic.clone(),
+        latency_cycles: window.latency_cycles,
+        link_use: window.link_use.clone(),
+        free_memory: window.free_memory.clone(),
+        apps: window
+            .apps
+            .iter()
+            .map(|app| App { mappings: None, replicas: None, ..app.clone() })
+            .collect(),
+        threads: window.threads.clone(),
+        shared: rondpoint_core::model::SharedMemory::default(),
+        pages: Pages::new(1, 1),
+        touches: Vec::new(),
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Pages(_) => "pages",
+        Kind::Replication => "replication",
+        Kind::Affinity => "affinity",
+        Kind::Bulk => "bulk",
+        Kind::Sampling => "sampling",
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better: it stays",
+        Verdict::Worse => "worse: it goes back",
+        Verdict::Unclear => "no clear difference: it stays",
+        Verdict::PhaseChange => "the program does something else now: no comparison",
+        Verdict::Traded => "worse, but others gained more: it stays",
+        Verdict::NoWayBack => "worse, and nothing of it can be put back",
+        Verdict::Returned => "not worse, but it goes back with another",
+    }
+}

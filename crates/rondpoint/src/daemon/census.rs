@@ -1,0 +1,206 @@
+//! The processes of the machine: who is there, how large and how busy.
+//!
+//! One look is bounded: the numbers of `/proc`, and one line for each process that is due. New ones
+//! are due at once, busy ones at each look, idle ones more and more seldom.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use rondpoint_core::{Nanos, Pid};
+use rondpoint_linux::act::Identity;
+use rondpoint_linux::parse::stat::{self, TaskStat};
+use rondpoint_linux::syscall::memory::page_bytes;
+use rondpoint_linux::syscall::process::ticks_per_second;
+use rondpoint_linux::{Root, root};
+
+use super::rules::{self, Facts};
+
+/// Processes read at one look at most: some ten microseconds each.
+const MOST_READ: usize = 2_000;
+/// An idle process is read after twice the time each time, up to this.
+const SELDOM: Duration = Duration::from_secs(60);
+/// CPUs below which a process is idle.
+const IDLE: f64 = 0.05;
+/// How long a cgroup and an owner are believed: a process may be moved and may change its user.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// All processes.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    known: BTreeMap<Pid, Known>,
+}
+
+/// One process.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) identity: Identity,
+    pub(super) parent: Pid,
+    pub(super) facts: Facts,
+    pub(super) threads: u32,
+    pub(super) is_kernel_thread: bool,
+    cpu_ticks: u64,
+    read_at: Instant,
+    due_after: Duration,
+    looked_up: Option<Instant>,
+}
+
+impl Census {
+    /// Looks once; `every` is the usual time between two looks.
+    pub(super) fn look(&mut self, from: &Root, every: Duration) {
+        let names = root::list(&from.proc).unwrap_or_default();
+        let pids: Vec<Pid> = names.iter().filter_map(|name| name.parse().ok().map(Pid)).collect();
+        let there: std::collections::BTreeSet<Pid> = pids.iter().copied().collect();
+        self.known.retain(|pid, _| there.contains(pid));
+        let now = Instant::now();
+        let mut due: Vec<(bool, Duration, Pid)> = pids
+            .into_iter()
+            .filter_map(|pid| match self.known.get(&pid) {
+                None => Some((false, Duration::ZERO, pid)),
+                Some(known) => {
+                    let overdue = now.checked_duration_since(known.read_at + known.due_after)?;
+                    Some((true, overdue, pid))
+                }
+            })
+            .collect();
+        // The new ones first, then those that have waited longest.
+        due.sort_by_key(|(known, overdue, pid)| (*known, std::cmp::Reverse(*overdue), *pid));
+        for (_, _, pid) in due.into_iter().take(MOST_READ) {
+            self.read(from, pid, every, now);
+        }
+    }
+
+    fn read(&mut self, from: &Root, pid: Pid, every: Duration, now: Instant) {
+        let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok().flatten();
+        let found = bytes.and_then(|bytes| stat::parse(&bytes).ok());
+        let Some(found) = found.filter(TaskStat::is_alive) else {
+            self.known.remove(&pid);
+            return;
+        };
+        let ticks = ticks_per_second();
+        let started = Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks));
+        let identity = Identity { pid, started };
+        let before = self.known.get(&pid).filter(|known| known.identity == identity);
+        let cpus = before.and_then(|before| {
+            let elapsed = now.duration_since(before.read_at).as_secs_f64();
+            let ran = found.cpu_time_ticks.saturating_sub(before.cpu_ticks) as f64 / ticks as f64;
+            (elapsed > 0.0).then(|| ran / elapsed)
+        });
+        let is_idle = found.is_kernel_thread || cpus.is_some_and(|cpus| cpus < IDLE);
+        let due_after = match before {
+            Some(before) if is_idle => (2 * before.due_after).min(SELDOM.max(every)),
+            _ => every,
+        };
+        let old = before.map(|before| (before.facts.clone(), before.looked_up));
+        let (old, looked_up) = old.unwrap_or_default();
+        let facts = Facts {
+            command: found.name,
+            resident_bytes: found.resident_pages.saturating_mul(page_bytes() as u64),
+            cpus,
+            ..old
+        };
+        let known = Known {
+            identity,
+            parent: Pid(found.parent),
+            facts,
+            threads: found.threads,
+            is_kernel_thread: found.is_kernel_thread,
+            cpu_ticks: found.cpu_time_ticks,
+            read_at: now,
+            due_after,
+            looked_up,
+        };
+        self.known.insert(pid, known);
+    }
+
+    /// Reads one process now, whether it is due or not.
+    pub(super) fn ask(&mut self, from: &Root, pid: Pid, every: Duration) -> Option<&Known> {
+        self.read(from, pid, every, Instant::now());
+        self.complete(from, pid)
+    }
+
+    /// A process with its owner and its cgroup, which are looked up only for those who matter.
+    pub(super) fn complete(&mut self, from: &Root, pid: Pid) -> Option<&Known> {
+        let known = self.known.get_mut(&pid)?;
+        if known.looked_up.is_none_or(|at| at.elapsed() > BELIEVED) {
+            let path = from.in_proc(pid.to_string());
+            known.facts.user = std::fs::metadata(&path).ok()?.uid();
+            let bytes = root::read_optional(&path.join("cgroup")).ok().flatten();
+            let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let cgroup = text.as_deref().and_then(rules::cgroup);
+            known.facts.cgroup = cgroup.map(str::to_string);
+            known.looked_up = Some(Instant::now());
+        }
+        Some(known)
+    }
+
+    /// As it is known.
+    pub(super) fn get(&self, pid: Pid) -> Option<&Known> {
+        self.known.get(&pid)
+    }
+
+    /// Everybody, ascending.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Known> {
+        self.known.values()
+    }
+
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// A process's parent, its parent, and so on, as last seen.
+    pub(super) fn ancestors(&self, pid: Pid) -> impl Iterator<Item = Pid> {
+        // Deeper than any real tree; numbers that were given anew could make a circle.
+        const DEEPEST: usize = 64;
+        let parent = |pid: &Pid| self.known.get(pid).map(|known| known.parent);
+        std::iter::successors(parent(&pid), parent).take(DEEPEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Fixture(tempfile::TempDir);
+
+    impl Fixture {
+        fn process(&self, pid: u32, parent: u32, ticks: u64, pages: u64) {
+            let folder = Root::captured(self.0.path()).in_proc(pid.to_string());
+            fs::create_dir_all(&folder).unwrap();
+            let line = format!(
+                "{pid} (x) S {parent} 1 1 0 -1 0 7 0 1 0 {ticks} 0 0 0 20 0 1 0 100 0 {pages} 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0\n"
+            );
+            fs::write(folder.join("stat"), line).unwrap();
+            fs::write(folder.join("cgroup"), "0::/a.service\n").unwrap();
+        }
+    }
+
+    #[test]
+    fn who_comes_and_goes_is_known_and_an_idle_one_is_read_seldom() {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        let from = Root::captured(fixture.0.path());
+        let every = Duration::from_nanos(1);
+        let mut census = Census::default();
+        fixture.process(7, 1, 0, 10);
+        fixture.process(8, 7, 0, 10);
+        census.look(&from, every);
+        assert_eq!(census.len(), 2);
+        assert_eq!(census.get(Pid(7)).unwrap().facts.cpus, None, "nothing to compare with");
+        assert_eq!(census.ancestors(Pid(8)).collect::<Vec<_>>(), [Pid(7), Pid(1)]);
+        fixture.process(8, 7, 1 << 40, 10);
+        census.look(&from, every);
+        let (idle, busy) = (census.get(Pid(7)).unwrap(), census.get(Pid(8)).unwrap());
+        assert_eq!(idle.facts.cpus, Some(0.0));
+        assert!(busy.facts.cpus > Some(1.0));
+        assert!(idle.due_after > busy.due_after);
+        assert_eq!(idle.facts.cgroup, None, "nobody asked");
+        let complete = census.complete(&from, Pid(7)).unwrap();
+        assert_eq!(complete.facts.cgroup.as_deref(), Some("/a.service"));
+        fs::remove_dir_all(from.in_proc("7")).unwrap();
+        census.look(&from, every);
+        assert!(census.get(Pid(7)).is_none() && census.get(Pid(8)).is_some());
+    }
+}

@@ -1,0 +1,295 @@
+//! Which processes are managed: a pure decision from what is known of one.
+
+use anyhow::{Context as _, Result};
+use glob::Pattern;
+use nix::unistd::User;
+use serde::Deserialize;
+
+/// Lists of the configuration. Patterns are those of a shell: `*` also stands for slashes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Match {
+    /// Paths of cgroups; those below are meant too.
+    pub(crate) cgroups: Vec<String>,
+    /// systemd's units.
+    pub(crate) units: Vec<String>,
+    pub(crate) users: Vec<UserName>,
+    /// Names of commands as `/proc/PID/comm` has them: 15 bytes at most.
+    pub(crate) commands: Vec<String>,
+    /// Identifiers of containers, or their beginning.
+    pub(crate) containers: Vec<String>,
+}
+
+/// A user as written.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum UserName {
+    Number(u32),
+    Name(String),
+}
+
+/// The same, ready to be asked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Matcher {
+    cgroups: Vec<Pattern>,
+    units: Vec<Pattern>,
+    users: Vec<u32>,
+    commands: Vec<Pattern>,
+    containers: Vec<Pattern>,
+}
+
+/// Who is managed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    pub(crate) manage: Matcher,
+    pub(crate) exclude: Matcher,
+    /// Bytes.
+    pub(crate) min_memory: u64,
+    pub(crate) min_cpus: f64,
+}
+
+/// What is known of a process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Facts {
+    /// Name of its command.
+    pub(crate) command: String,
+    pub(crate) user: u32,
+    /// Path of its cgroup.
+    pub(crate) cgroup: Option<String>,
+    pub(crate) resident_bytes: u64,
+    /// CPUs that it used lately; `None` before the second look.
+    pub(crate) cpus: Option<f64>,
+}
+
+/// What somebody asked for it over the control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Request {
+    Manage,
+    Leave,
+}
+
+/// What is to become of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// It is managed, for this reason.
+    Take(String),
+    /// It is left alone, for this reason, whoever its parent is.
+    Leave(String),
+    /// It is too small, or no list names it; a managed parent takes it along.
+    Pass,
+}
+
+impl Match {
+    /// # Errors
+    /// A pattern is malformed, or there is no such user.
+    pub(crate) fn compile(&self) -> Result<Matcher> {
+        let patterns = |name: &'static str, list: &[String]| -> Result<Vec<Pattern>> {
+            let one = |text: &String| {
+                Pattern::new(text).with_context(|| format!("{name}: {text}: malformed pattern"))
+            };
+            list.iter().map(one).collect()
+        };
+        // An identifier's beginning is enough, as for the programs that run containers.
+        let begin: Vec<String> = self.containers.iter().map(|text| format!("{text}*")).collect();
+        Ok(Matcher {
+            cgroups: patterns("cgroups", &self.cgroups)?,
+            units: patterns("units", &self.units)?,
+            users: self.users.iter().map(UserName::number).collect::<Result<_>>()?,
+            commands: patterns("commands", &self.commands)?,
+            containers: patterns("containers", &begin)?,
+        })
+    }
+}
+
+impl UserName {
+    fn number(&self) -> Result<u32> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Name(name) => {
+                let found = User::from_name(name).with_context(|| format!("users: {name}"))?;
+                let found = found.with_context(|| format!("users: {name}: no such user here"))?;
+                Ok(found.uid.as_raw())
+            }
+        }
+    }
+}
+
+impl Matcher {
+    fn is_empty(&self) -> bool {
+        let Self { cgroups, units, users, commands, containers } = self;
+        let patterns = [cgroups, units, commands, containers];
+        users.is_empty() && patterns.iter().all(|list| list.is_empty())
+    }
+
+    /// What of it names the process.
+    fn of(&self, facts: &Facts) -> Option<String> {
+        if self.users.contains(&facts.user) {
+            return Some(format!("user {}", facts.user));
+        }
+        if let Some(found) = self.commands.iter().find(|one| one.matches(&facts.command)) {
+            return Some(format!("command {found}"));
+        }
+        let path = facts.cgroup.as_deref()?;
+        let is_below = |pattern: &Pattern| ancestors(path).any(|one| pattern.matches(one));
+        if let Some(found) = self.cgroups.iter().find(|one| is_below(one)) {
+            return Some(format!("cgroup {found}"));
+        }
+        let is_unit = |pattern: &Pattern| units(path).any(|unit| pattern.matches(unit));
+        if let Some(found) = self.units.iter().find(|one| is_unit(one)) {
+            return Some(format!("unit {found}"));
+        }
+        let id = container(path)?;
+        let found = self.containers.iter().find(|one| one.matches(id))?;
+        Some(format!("container {found}"))
+    }
+}
+
+impl Rules {
+    /// Exclusions win over requests, requests over lists, lists over sizes.
+    pub(crate) fn choose(&self, facts: &Facts, request: Option<Request>) -> Choice {
+        if let Some(what) = self.exclude.of(facts) {
+            return Choice::Leave(format!("excluded: {what}"));
+        }
+        match request {
+            Some(Request::Leave) => return Choice::Leave("by request".to_string()),
+            Some(Request::Manage) => return Choice::Take("by request".to_string()),
+            None => {}
+        }
+        let named = self.manage.of(facts);
+        if !self.is_large(facts) || (named.is_none() && !self.manage.is_empty()) {
+            return Choice::Pass;
+        }
+        Choice::Take(named.unwrap_or_else(|| "by its size".to_string()))
+    }
+
+    /// Whether it is worth a closer look.
+    pub(crate) fn is_large(&self, facts: &Facts) -> bool {
+        let busy = facts.cpus.is_some_and(|cpus| cpus >= self.min_cpus) || self.min_cpus == 0.0;
+        busy && facts.resident_bytes >= self.min_memory
+    }
+}
+
+/// `/a/b/c`, `/a/b`, `/a`, `/`.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| match path.rfind('/')? {
+        0 if *path == "/" => None,
+        0 => Some("/"),
+        end => Some(&path[..end]),
+    })
+}
+
+/// Components of a path that are units of systemd.
+fn units(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| part.ends_with(".service") || part.ends_with(".scope"))
+}
+
+/// The identifier of the innermost container that a cgroup belongs to: at least 32 hexadecimal
+/// digits, alone or as `docker-ID.scope`, `cri-containerd-ID.scope` and the like.
+pub(crate) fn container(path: &str) -> Option<&str> {
+    const SHORTEST: usize = 32;
+    path.rsplit('/').find_map(|part| {
+        let id = part.strip_suffix(".scope").unwrap_or(part);
+        let id = id.rsplit(['-', ':']).next().unwrap_or(id);
+        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (id.len() >= SHORTEST && is_hex(id)).then_some(id)
+    })
+}
+
+/// The path of the cgroup in `/proc/PID/cgroup`: of the unified hierarchy, else of systemd's own.
+pub(crate) fn cgroup(text: &str) -> Option<&str> {
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let unified = unified.filter(|path| *path != "/" || path_of_systemd(text).is_none());
+    unified.or_else(|| path_of_systemd(text))
+}
+
+fn path_of_systemd(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.split_once(":name=systemd:").map(|(_, path)| path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(command: &str, cgroup: &str) -> Facts {
+        Facts {
+            command: command.to_string(),
+            user: 1000,
+            cgroup: Some(cgroup.to_string()),
+            resident_bytes: 1 << 30,
+            cpus: Some(2.0),
+        }
+    }
+
+    fn rules(manage: Match, exclude: Match) -> Rules {
+        let (manage, exclude) = (manage.compile().unwrap(), exclude.compile().unwrap());
+        Rules { manage, exclude, min_memory: 300 << 20, min_cpus: 0.5 }
+    }
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn without_lists_size_and_use_decide() {
+        let rules = rules(Match::default(), Match::default());
+        let large = facts("java", "/");
+        assert_eq!(rules.choose(&large, None), Choice::Take("by its size".into()));
+        let small = Facts { resident_bytes: 299 << 20, ..large.clone() };
+        let idle = Facts { cpus: Some(0.4), ..large.clone() };
+        let unknown = Facts { cpus: None, ..large };
+        for one in [small, idle, unknown] {
+            assert_eq!(rules.choose(&one, None), Choice::Pass);
+            assert_eq!(
+                rules.choose(&one, Some(Request::Manage)),
+                Choice::Take("by request".into())
+            );
+        }
+    }
+
+    #[test]
+    fn an_exclusion_wins_over_everything() {
+        let exclude = Match { users: vec![UserName::Number(1000)], ..Match::default() };
+        let manage = Match { commands: words(&["java"]), ..Match::default() };
+        let rules = rules(manage, exclude);
+        let choice = rules.choose(&facts("java", "/"), Some(Request::Manage));
+        assert_eq!(choice, Choice::Leave("excluded: user 1000".into()));
+        let other = Facts { user: 0, ..facts("java", "/") };
+        assert_eq!(rules.choose(&other, None), Choice::Take("command java".into()));
+        let left = rules.choose(&other, Some(Request::Leave));
+        assert_eq!(left, Choice::Leave("by request".into()));
+    }
+
+    #[test]
+    fn a_list_names_by_command_unit_cgroup_and_container() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let docker = format!("/system.slice/docker-{id}.scope");
+        let pod = format!("/kubepods.slice/kubepods-burstable.slice/cri-containerd-{id}.scope");
+        for (list, path, expected) in [
+            (Match { cgroups: words(&["/a"]), ..Match::default() }, "/a/b/c", true),
+            (Match { cgroups: words(&["/a"]), ..Match::default() }, "/ab", false),
+            (Match { cgroups: words(&["/*/b"]), ..Match::default() }, "/a/b", true),
+            (
+                Match { units: words(&["pg*.service"]), ..Match::default() },
+                "/x/pg@1.service/y",
+                true,
+            ),
+            (Match { units: words(&["pg.service"]), ..Match::default() }, "/x/pg.service.d", false),
+            (Match { containers: words(&["0123"]), ..Match::default() }, &docker, true),
+            (Match { containers: words(&["*"]), ..Match::default() }, &pod, true),
+            (Match { containers: words(&["1234"]), ..Match::default() }, &docker, false),
+            (Match { containers: words(&["*"]), ..Match::default() }, "/user.slice", false),
+            (Match { commands: words(&["post*"]), ..Match::default() }, "/", false),
+        ] {
+            let choice = rules(list.clone(), Match::default()).choose(&facts("java", path), None);
+            assert_eq!(matches!(choice, Choice::Take(_)), expected, "{list:?} {path}: {choice:?}");
+        }
+    }
+
+    #[test]
+    fn the_cgroup_is_read_in_either_version() {
+        assert_eq!(cgroup("0::/a/b\n"), Some("/a/b"));
+        let hybrid = "12:memory:/x\n1:name=systemd:/system.slice/a.service\n0::/\n";
+        assert_eq!(cgroup(hybrid), Some("/system.slice/a.service"));
+        assert_eq!(cgroup("1:memory:/x\n"), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! Where the daemon waits: it finds processes, answers requests, and gives and takes trees
+//! meanwhile.
+
+mod answers;
+mod selection;
+mod status;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rondpoint_core::{Pid, Topology};
+use rondpoint_linux::Root;
+use rondpoint_linux::act::Identity;
+use rondpoint_linux::claim::Claim;
+use rondpoint_linux::observe::Observer;
+use rondpoint_linux::syscall::signal;
+
+use super::board::Shared;
+use super::census::Census;
+use super::config::Config;
+use super::http::Http;
+use super::notify::Notify;
+use super::own::Own;
+use super::rules::{Request, Rules};
+use crate::control::protocol::Other;
+use crate::control::server::Server;
+use crate::live::Watched;
+use crate::live::trees::Trees;
+use crate::session::{self, Turn};
+
+/// Those who watch get an answer no more often.
+const BETWEEN_ANSWERS: Duration = Duration::from_millis(250);
+// Numbers of signal(7), the same on x86-64 and arm64.
+const SIGHUP: i32 = 1;
+
+/// A managed root.
+struct Managed {
+    process: Identity,
+    why: String,
+    _claim: Claim,
+}
+
+/// Somebody who is left alone.
+#[derive(Debug, Clone)]
+struct Left {
+    process: Identity,
+    why: String,
+}
+
+/// What the station is made of.
+pub(super) struct Parts {
+    pub(super) observer: Observer,
+    pub(super) arriving: OwnedFd,
+    pub(super) server: Server,
+    pub(super) http: Option<Http>,
+    pub(super) config: Config,
+    pub(super) rules: Rules,
+    pub(super) file: Option<PathBuf>,
+    pub(super) ledgers: PathBuf,
+    pub(super) board: Shared,
+    pub(super) notify: Notify,
+}
+
+/// See the module.
+pub(super) struct Station {
+    parts: Parts,
+    from: Root,
+    topology: Topology,
+    census: Census,
+    roots: BTreeMap<Pid, Managed>,
+    left: BTreeMap<Pid, Left>,
+    requests: BTreeMap<Pid, (Identity, Request)>,
+    others: Vec<Other>,
+    paused: bool,
+    /// The decisions so far are not those of the settings of now.
+    is_stale: bool,
+    is_over: bool,
+    next_look: Instant,
+    /// The look that those who watch have seen, and when they were told.
+    told: (u64, Instant),
+    own: Own,
+    problems: Vec<String>,
+}
+
+impl Station {
+    pub(super) fn new(parts: Parts, problems: Vec<String>) -> Self {
+        let now = Instant::now();
+        Self {
+            topology: parts.observer.machine().topology.clone(),
+            parts,
+            from: Root::live(),
+            census: Census::default(),
+            roots: BTreeMap::new(),
+            left: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            others: Vec::new(),
+            paused: false,
+            is_stale: false,
+            is_over: false,
+            next_look: now,
+            told: (0, now),
+            own: Own::new(),
+            problems,
+        }
+    }
+
+    /// What watches.
+    pub(super) fn observer_ref(&self) -> &Observer {
+        &self.parts.observer
+    }
+
+    /// The configuration of now.
+    pub(super) fn config(&self) -> &Config {
+        &self.parts.config
+    }
+
+    /// Whether anything may be changed now.
+    pub(super) fn acts(&self) -> bool {
+        self.parts.config.acts() && !self.paused && !self.has_rival()
+    }
+
+    fn has_rival(&self) -> bool {
+        self.others.iter().any(super::others::is_rival)
+    }
+
+    /// Whether the decisions so far are not those of the settings of now; asked once.
+    pub(super) fn take_stale(&mut self) -> bool {
+        std::mem::take(&mut self.is_stale)
+    }
+
+    /// A sentence for those who ask for the state.
+    pub(super) fn note(&mut self, text: String) {
+        if !self.problems.contains(&text) {
+            tracing::warn!("{text}");
+            self.problems.push(text);
+        }
+    }
+
+    /// Says to the service manager that all is ready, or that it ends.
+    pub(super) fn notify(&mut self) -> &mut Notify {
+        &mut self.parts.notify
+    }
+
+    /// Changes what may be changed; where that is another thing than before, the masks that were
+    /// given are taken back, and decisions begin anew.
+    fn change(&mut self, trees: &mut Trees, change: impl FnOnce(&mut Self)) {
+        let before = self.acts();
+        change(self);
+        if self.acts() != before {
+            self.begin_anew(trees);
+        }
+    }
+
+    fn begin_anew(&mut self, trees: &mut Trees) {
+        let restored = trees.begin_anew();
+        tracing::info!(?restored, acts = self.acts(), "masks are taken back, decisions begin anew");
+        self.is_stale = true;
+    }
+
+    /// What was asked by signal.
+    fn signals(&mut self, trees: &mut Trees) -> Result<()> {
+        while let Some(arrived) = signal::next(self.parts.arriving.as_fd())? {
+            if arrived.number == SIGHUP {
+                if let Err(error) = self.reload(trees) {
+                    self.note(format!("the configuration stays as it was: {error:#}"));
+                }
+                continue;
+            }
+            tracing::info!(signal = arrived.number, "told to end");
+            self.is_over = true;
+        }
+        Ok(())
+    }
+
+    /// How long nobody needs us.
+    fn nap(&self, deadline: Instant) -> Duration {
+        let (looks, told) = self.told;
+        let mut until = deadline.min(self.next_look);
+        if self.parts.board.borrow().looks > looks && !self.parts.server.watchers().is_empty() {
+            until = until.min(told + BETWEEN_ANSWERS);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        self.parts.notify.patience().map_or(left, |patience| left.min(patience / 2))
+    }
+
+    /// Sleeps until somebody wants something.
+    fn sleep(&self, nap: Duration) -> Result<()> {
+        let (mut readable, writable) = self.parts.server.descriptors();
+        readable.push(self.parts.arriving.as_fd());
+        readable.extend(self.parts.http.iter().flat_map(Http::descriptors));
+        readable.extend(self.parts.observer.descriptors());
+        let readable: Vec<BorrowedFd<'_>> = readable;
+        signal::wait_ready(&readable, &writable, session::milliseconds(nap))?;
+        Ok(())
+    }
+}
+
+impl Watched for Station {
+    fn observer(&mut self) -> &mut Observer {
+        &mut self.parts.observer
+    }
+
+    fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn> {
+        loop {
+            self.parts.notify.alive();
+            self.own.look();
+            if Instant::now() >= self.next_look {
+                self.look_for_processes(trees);
+                self.next_look = Instant::now() + self.parts.config.look_every();
+            }
+            self.serve(trees);
+            if self.is_over {
+                return Ok(Turn::Over);
+            }
+            if Instant::now() >= deadline {
+                return Ok(Turn::Interval);
+            }
+            self.sleep(self.nap(deadline))?;
+            self.signals(trees)?;
+            self.parts.observer.drain();
+        }
+    }
+
+    fn may_act(&self) -> bool {
+        self.acts()
+    }
+}

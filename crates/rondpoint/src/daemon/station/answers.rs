@@ -1,0 +1,279 @@
+//! What the daemon answers, and to whom: root and the configured group may do everything, everybody
+//! else sees the machine and his own processes.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use rondpoint_core::Pid;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::super::config::Config;
+use super::super::http::Http;
+use super::super::metrics;
+use super::super::rules::Request;
+use super::{BETWEEN_ANSWERS, Station};
+use crate::control::protocol::{
+    Call, INTERFACE, MetricsReply, NotesReply, PidRequest, PidsRequest, StatusReply, WatchReply,
+    WatchRequest, method,
+};
+use crate::control::server::{Answer, Id, Peer, Refused, parameters};
+use crate::live::trees::Trees;
+
+/// What the interface is, for `varlinkctl introspect`.
+const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
+/// Of every Varlink service.
+const SERVICE: &str = "org.varlink.service";
+
+impl Station {
+    /// Answers everybody who has asked, and those who watch.
+    pub(super) fn serve(&mut self, trees: &mut Trees) {
+        for (id, peer, call) in self.parts.server.turn() {
+            match self.parts.config_method(&call) {
+                Some(method::WATCH) if call.more => self.begin_watch(id, &peer, &call),
+                _ => {
+                    let answer = self.answer(trees, &peer, &call);
+                    if let Err(refused) = &answer {
+                        tracing::warn!(user = peer.user, pid = peer.pid, call.method, ?refused);
+                    }
+                    self.parts.server.answer(id, &call, answer);
+                }
+            }
+        }
+        self.tell_watchers();
+        let asked = self.parts.http.as_mut().is_some_and(Http::turn);
+        if asked {
+            let text = metrics::text(&self.status(None), self.parts.board.borrow().totals);
+            self.parts.http.iter_mut().for_each(|http| http.answer(&text));
+        }
+    }
+
+    fn answer(&mut self, trees: &mut Trees, peer: &Peer, call: &Call) -> Answer {
+        let (interface, name) = call.method.rsplit_once('.').unwrap_or(("", &call.method));
+        if interface == SERVICE {
+            return service(name, &call.parameters);
+        }
+        if interface != INTERFACE {
+            let message = format!("there is no interface {interface} here");
+            return Err(Refused::of_service("InterfaceNotFound", message));
+        }
+        match name {
+            method::STATUS => {
+                let status = self.status(self.only(peer));
+                Ok(parameters(&StatusReply { status }))
+            }
+            method::WATCH => Ok(parameters(&self.watched(peer, read(call)?))),
+            method::EXPLAIN => {
+                let PidRequest { pid } = read(call)?;
+                Ok(parameters(&self.explain(Pid(pid), self.only(peer))?))
+            }
+            method::METRICS => {
+                self.insist(peer, "read the metrics of all processes")?;
+                let text = metrics::text(&self.status(None), self.parts.board.borrow().totals);
+                Ok(parameters(&MetricsReply { text }))
+            }
+            method::PAUSE | method::RESUME => {
+                self.insist(peer, "pause or resume the daemon")?;
+                let pauses = name == method::PAUSE;
+                tracing::info!(
+                    user = peer.user,
+                    pid = peer.pid,
+                    pauses,
+                    "asked to pause or resume"
+                );
+                self.change(trees, |station| station.paused = pauses);
+                Ok(parameters(&NotesReply { notes: self.about_acting(pauses) }))
+            }
+            method::LEAVE => self.requested(trees, peer, call, Request::Leave),
+            method::MANAGE => self.requested(trees, peer, call, Request::Manage),
+            method::RELOAD => {
+                self.insist(peer, "reload the configuration")?;
+                let notes = self.reload(trees);
+                let failed = |error| {
+                    Refused::new("InvalidConfiguration", format!("it stays as it was: {error:#}"))
+                };
+                Ok(parameters(&NotesReply { notes: notes.map_err(failed)? }))
+            }
+            _ => {
+                let message = format!("there is no method {name} here");
+                Err(Refused::of_service("MethodNotFound", message))
+            }
+        }
+    }
+
+    /// Why nothing is done although it was asked to go on.
+    fn about_acting(&self, pauses: bool) -> Vec<String> {
+        if pauses || self.acts() {
+            return Vec::new();
+        }
+        let why = match self.parts.config.acts() {
+            true => "another manager runs here (rondpoint status says which)",
+            false => "the configuration says mode = \"observe\"",
+        };
+        vec![format!("nothing is changed still: {why}")]
+    }
+
+    fn requested(
+        &mut self,
+        trees: &mut Trees,
+        peer: &Peer,
+        call: &Call,
+        request: Request,
+    ) -> Answer {
+        let PidsRequest { pids } = read(call)?;
+        self.insist(peer, "say which processes are managed")?;
+        for pid in &pids {
+            tracing::info!(user = peer.user, by = peer.pid, pid, ?request, "asked");
+            let asked = self.request(Pid(*pid), request);
+            asked.map_err(|error| Refused::new("NoSuchProcess", format!("{error:#}")))?;
+        }
+        self.choose(trees);
+        let left = |pid: &u32| Some((*pid, self.left.get(&Pid(*pid))?));
+        let told =
+            |(pid, left): (u32, &super::Left)| format!("process {pid} is left: {}", left.why);
+        let notes = match request {
+            Request::Manage => pids.iter().filter_map(left).map(told).collect(),
+            Request::Leave => Vec::new(),
+        };
+        Ok(parameters(&NotesReply { notes }))
+    }
+
+    /// Root, the daemon's own user and the group may do it.
+    fn insist(&self, peer: &Peer, what: &str) -> Result<(), Refused> {
+        if self.is_privileged(peer) {
+            return Ok(());
+        }
+        let group = match &self.parts.config.control.group {
+            Some(group) => format!(" and the group {group}"),
+            None => String::new(),
+        };
+        let message = format!("user {} may not {what}: only root{group} may", peer.user);
+        Err(Refused::new("NotAllowed", message))
+    }
+
+    fn is_privileged(&self, peer: &Peer) -> bool {
+        let own = rondpoint_linux::syscall::process::effective_user();
+        let group = self.parts.config.control.group.as_deref();
+        let group = group.and_then(|name| nix::unistd::Group::from_name(name).ok().flatten());
+        peer.user == 0
+            || peer.user == own
+            || group.is_some_and(|group| peer.groups.contains(&group.gid.as_raw()))
+    }
+
+    /// The only user whose processes a caller sees; `None` = all.
+    fn only(&self, peer: &Peer) -> Option<u32> {
+        (!self.is_privileged(peer)).then_some(peer.user)
+    }
+
+    fn watched(&self, peer: &Peer, request: WatchRequest) -> WatchReply {
+        let only = self.only(peer);
+        let status = self.status(only);
+        let decisions = self.decisions(request.after.unwrap_or(0), only);
+        WatchReply { status, decisions }
+    }
+
+    fn begin_watch(&mut self, id: Id, peer: &Peer, call: &Call) {
+        match read(call) {
+            Ok(request) => {
+                let reply = self.watched(peer, request);
+                let last = self.parts.board.borrow().last();
+                self.parts.server.go_on(id, parameters(&reply), last);
+            }
+            Err(refused) => self.parts.server.answer(id, call, Err(refused)),
+        }
+    }
+
+    /// Those who watch are told of a new look.
+    fn tell_watchers(&mut self) {
+        let (looks, told) = self.told;
+        let (now, last) = {
+            let board = self.parts.board.borrow();
+            (board.looks, board.last())
+        };
+        if now == looks || told.elapsed() < BETWEEN_ANSWERS {
+            return;
+        }
+        self.told = (now, Instant::now());
+        for (id, peer, after) in self.parts.server.watchers() {
+            let reply = self.watched(&peer, WatchRequest { after: Some(after) });
+            self.parts.server.go_on(id, parameters(&reply), last);
+        }
+    }
+
+    /// Reads the configuration anew. What is managed and what was decided stays, unless policies,
+    /// budgets or the mode are others now.
+    ///
+    /// # Errors
+    /// The file is wrong: all stays as it was.
+    pub(super) fn reload(&mut self, trees: &mut Trees) -> Result<Vec<String>> {
+        self.parts.notify.reloading();
+        let loaded = Config::load(self.parts.file.as_deref());
+        let loaded = loaded.and_then(|config| Ok((config.rules()?, config)));
+        self.parts.notify.ready();
+        let (rules, config) = loaded?;
+        let old = std::mem::replace(&mut self.parts.config, config);
+        let new = &self.parts.config;
+        let mut notes = Vec::new();
+        for (is_other, what) in [
+            (old.control.socket != new.control.socket, "[control] socket"),
+            (old.metrics != new.metrics, "[metrics] listen"),
+            (old.log != new.log, "[log] level"),
+            (old.policy.sensor != new.policy.sensor, "[policy] sensor"),
+            (old.policy.machine != new.policy.machine, "[policy] machine"),
+            (old.policy.calibration != new.policy.calibration, "[policy] calibration"),
+        ] {
+            if is_other {
+                notes.push(format!("{what} takes effect when the daemon is started anew"));
+            }
+        }
+        let decides_otherwise = old.budget != new.budget
+            || old.policy.policies != new.policy.policies
+            || old.policy.seed != new.policy.seed
+            || old.acts() != new.acts();
+        self.parts.rules = rules;
+        tracing::info!(decides_otherwise, ?notes, "the configuration was read anew");
+        if decides_otherwise {
+            self.begin_anew(trees);
+        }
+        self.choose(trees);
+        Ok(notes)
+    }
+}
+
+impl super::Parts {
+    /// The method that a call of our interface names.
+    fn config_method<'a>(&self, call: &'a Call) -> Option<&'a str> {
+        call.method.strip_prefix(INTERFACE)?.strip_prefix('.')
+    }
+}
+
+fn read<T: DeserializeOwned>(call: &Call) -> Result<T, Refused> {
+    let value = Value::Object(call.parameters.clone());
+    serde_path_to_error::deserialize(value)
+        .map_err(|error| Refused::of_service("InvalidParameter", error.to_string()))
+}
+
+/// The interface that every Varlink service has.
+fn service(name: &str, given: &Map<String, Value>) -> Answer {
+    let value = match name {
+        "GetInfo" => serde_json::json!({
+            "vendor": "Rondpoint",
+            "product": "rondpoint daemon",
+            "version": env!("CARGO_PKG_VERSION"),
+            "url": "",
+            "interfaces": [SERVICE, INTERFACE],
+        }),
+        "GetInterfaceDescription" if given.get("interface") == Some(&Value::from(INTERFACE)) => {
+            serde_json::json!({ "description": DESCRIPTION })
+        }
+        "GetInterfaceDescription" => {
+            let message = "only org.rondpoint.Daemon is described here";
+            return Err(Refused::of_service("InterfaceNotFound", message));
+        }
+        _ => {
+            let message = format!("there is no method {name} here");
+            return Err(Refused::of_service("MethodNotFound", message));
+        }
+    };
+    Ok(parameters(&value))
+}

@@ -1,0 +1,193 @@
+//! Who is managed from now on: what the rules say of each process, carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use rondpoint_core::{Nanos, Pid};
+use rondpoint_linux::act::Identity;
+use rondpoint_linux::ledger_file::LedgerFile;
+
+use super::super::census::Known;
+use super::super::others;
+use super::super::rules::{Choice, Request};
+use super::{Left, Managed, Station};
+use crate::live::trees::Trees;
+use crate::session;
+
+/// Requests that are remembered; each is for a process that lives.
+const MOST_REQUESTS: usize = 4_096;
+
+/// A process that is to be managed.
+struct Wanted {
+    process: Identity,
+    why: String,
+    /// The more it uses, the sooner it has its turn.
+    cpus: f64,
+}
+
+impl Station {
+    /// Looks who is there, and gives and takes trees.
+    pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
+        self.census.look(&self.from, self.parts.config.look_every());
+        let others = others::find(&self.from, &self.census);
+        for other in others.iter().filter(|other| !self.others.contains(other)) {
+            tracing::info!(kind = other.kind, pid = other.pid, "{}", other.what);
+        }
+        self.change(trees, |station| station.others = others);
+        self.choose(trees);
+        self.tell_service_manager();
+    }
+
+    /// A line for `systemctl status`.
+    fn tell_service_manager(&mut self) {
+        let does = if self.acts() { "managing" } else { "watching" };
+        let (trees, left) = (self.roots.len(), self.left.len());
+        let line = format!("{does} {trees} processes and what they start, {left} left alone");
+        self.parts.notify.status(line);
+    }
+
+    /// Carries out what the rules say of everybody.
+    pub(super) fn choose(&mut self, trees: &mut Trees) {
+        self.drop_ended(trees);
+        let refused = self.parts.observer.take_refused();
+        let mut left: BTreeMap<Pid, Left> = BTreeMap::new();
+        let mut wanted = Vec::new();
+        for pid in self.interesting() {
+            let Some(known) = self.census.complete(&self.from, pid) else { continue };
+            let known = known.clone();
+            if known.is_kernel_thread || pid.0 == 1 || pid.0 == std::process::id() {
+                continue;
+            }
+            let process = known.identity;
+            if let Some(error) = refused.get(&pid) {
+                left.insert(pid, Left { process, why: format!("not readable: {error}") });
+                continue;
+            }
+            let choice = self.parts.rules.choose(&known.facts, self.request_of(&known));
+            match choice {
+                Choice::Leave(why) => drop(left.insert(pid, Left { process, why })),
+                Choice::Take(why) if !self.is_followed(pid) => {
+                    let cpus = known.facts.cpus.unwrap_or(0.0);
+                    wanted.push(Wanted { process, why, cpus });
+                }
+                Choice::Take(_) | Choice::Pass => {}
+            }
+        }
+        self.leave(trees, &left);
+        wanted.retain(|one| !left.contains_key(&one.process.pid));
+        wanted.sort_by(|a, b| b.cpus.total_cmp(&a.cpus).then(a.process.cmp(&b.process)));
+        self.left = left;
+        for one in wanted {
+            if let Err(error) = self.take(trees, &one) {
+                let why = format!("{error:#}");
+                self.left.insert(one.process.pid, Left { process: one.process, why });
+            }
+        }
+        let roots: BTreeMap<Pid, Nanos> =
+            self.roots.values().map(|one| (one.process.pid, one.process.started)).collect();
+        self.parts.observer.follow(roots, self.left.keys().copied().collect());
+    }
+
+    /// Those of whom the rules could say something: the large, the managed with what they started,
+    /// and those that somebody asked for.
+    fn interesting(&self) -> BTreeSet<Pid> {
+        let large = self.census.iter().filter(|one| self.parts.rules.is_large(&one.facts));
+        let mut all: BTreeSet<Pid> = large.map(|one| one.identity.pid).collect();
+        all.extend(self.parts.observer.origins().keys());
+        all.extend(self.roots.keys());
+        all.extend(self.requests.keys());
+        all.extend(self.left.keys());
+        all
+    }
+
+    /// What was asked for a process, or for one that it descends from.
+    fn request_of(&self, known: &Known) -> Option<Request> {
+        if let Some((of, request)) = self.requests.get(&known.identity.pid)
+            && *of == known.identity
+        {
+            return Some(*request);
+        }
+        let is_left = |pid: &Pid| {
+            let asked = self.requests.get(pid);
+            asked.is_some_and(|(_, request)| *request == Request::Leave)
+        };
+        self.census.ancestors(known.identity.pid).any(|pid| is_left(&pid)).then_some(Request::Leave)
+    }
+
+    /// Whether a tree has it already.
+    fn is_followed(&self, pid: Pid) -> bool {
+        self.roots.contains_key(&pid)
+            || self.parts.observer.origins().contains_key(&pid)
+            || self
+                .census
+                .ancestors(pid)
+                .any(|one| self.roots.contains_key(&one) && !self.left.contains_key(&pid))
+    }
+
+    /// Trees whose root has ended and that have nobody else end.
+    fn drop_ended(&mut self, trees: &mut Trees) {
+        let from = &self.from;
+        self.requests.retain(|_, (process, _)| process.is_there(from));
+        let alive: BTreeSet<Pid> = self.parts.observer.origins().values().copied().collect();
+        let is_over =
+            |one: &&Managed| !one.process.is_there(&self.from) && !alive.contains(&one.process.pid);
+        let over: Vec<Pid> =
+            self.roots.values().filter(is_over).map(|one| one.process.pid).collect();
+        for pid in over {
+            self.drop_tree(trees, pid, "it has ended");
+        }
+    }
+
+    fn leave(&mut self, trees: &mut Trees, left: &BTreeMap<Pid, Left>) {
+        for (pid, one) in left {
+            if self.roots.contains_key(pid) {
+                self.drop_tree(trees, *pid, &one.why);
+            } else if self.parts.observer.origins().contains_key(pid) {
+                let restored = trees.release(one.process);
+                if !self.left.contains_key(pid) {
+                    tracing::info!(pid = pid.0, why = one.why, ?restored, "left alone");
+                }
+            }
+        }
+    }
+
+    fn drop_tree(&mut self, trees: &mut Trees, root: Pid, why: &str) {
+        self.roots.remove(&root);
+        match trees.remove(root) {
+            Ok(restored) => tracing::info!(pid = root.0, why, ?restored, "no longer managed"),
+            Err(error) => self.note(format!("process {root}: its ledger stays: {error:#}")),
+        }
+    }
+
+    fn take(&mut self, trees: &mut Trees, wanted: &Wanted) -> Result<()> {
+        let process = wanted.process;
+        if self.roots.len() >= self.parts.config.most_trees() {
+            let most = self.parts.config.most_trees();
+            anyhow::bail!("{most} processes are managed already ([manage] most)");
+        }
+        let claim = session::claim_of(&self.from, process)?;
+        if self.parts.config.acts() {
+            session::may_move_pages_of(process.pid)?;
+        }
+        let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
+        trees.add(process.pid, ledger);
+        tracing::info!(pid = process.pid.0, why = wanted.why, "managed");
+        let managed = Managed { process, why: wanted.why.clone(), _claim: claim };
+        self.roots.insert(process.pid, managed);
+        Ok(())
+    }
+
+    /// Notes what somebody asks for a process.
+    ///
+    /// # Errors
+    /// There is no such process, or too much was asked.
+    pub(super) fn request(&mut self, pid: Pid, request: Request) -> Result<()> {
+        let process = session::process_of(&self.from, pid)?;
+        if self.requests.len() >= MOST_REQUESTS {
+            anyhow::bail!("{MOST_REQUESTS} requests are remembered already");
+        }
+        self.census.ask(&self.from, pid, self.parts.config.look_every());
+        self.requests.insert(pid, (process, request));
+        Ok(())
+    }
+}

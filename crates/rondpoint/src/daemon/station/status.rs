@@ -1,0 +1,313 @@
+//! The state as those who ask see it: made when somebody asks, from what the last look left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rondpoint_core::cost::{Price, lost_to_latency};
+use rondpoint_core::model::{App, Deviation, Rung, Traffic};
+use rondpoint_core::observation::Exemption;
+use rondpoint_core::{Bytes, Model, Pid};
+use rondpoint_linux::observe::kernel::FreeMemory;
+use rondpoint_linux::root;
+
+use super::super::board::Board;
+use super::super::own;
+use super::Station;
+use crate::control::protocol::{
+    Decision, ExplainReply, Factor, Link, Mode, Node, Own, Process, Sensor, State, Status, Thread,
+    VERSION,
+};
+use crate::control::server::Refused;
+use crate::machine;
+
+/// Used where the clock is not known, as the core does.
+const CLOCK_HZ: f64 = 2e9;
+
+impl Station {
+    /// The state; `only` is the user whose processes are shown.
+    pub(super) fn status(&self, only: Option<u32>) -> Status {
+        let board = self.parts.board.borrow();
+        let window = board.window.as_ref();
+        let config = &self.parts.config;
+        let nodes = self.topology.node_count();
+        let (cpu_s, cpu_share) = self.own.cpu();
+        let file = self.parts.file.as_ref().map(|file| file.display().to_string());
+        Status {
+            protocol: VERSION,
+            version: env!("RONDPOINT_VERSION").to_string(),
+            host: machine::host_name(&self.from),
+            pid: std::process::id(),
+            mode: if config.acts() { Mode::Act } else { Mode::Observe },
+            paused: self.paused,
+            config: file.unwrap_or_else(|| super::super::config::SYSTEM_FILE.to_string()),
+            policies: config.policy.policies.clone(),
+            at_s: board.at.seconds(),
+            running_s: self.own.began.elapsed().as_secs_f64(),
+            window_s: window.map_or(0.0, |window| window.elapsed.seconds()),
+            sensor: self.sensor(window),
+            nodes: self.nodes(window),
+            distances: (0..nodes)
+                .map(|from| (0..nodes).map(|to| self.topology.distance(from, to)).collect())
+                .collect(),
+            traffic_bytes_per_s: window.and_then(|window| window.traffic.as_ref()).map(bytes),
+            links: self.links(window),
+            latency_ns: window.and_then(|window| self.ns(window.latency_cycles)),
+            factor: window.map(|window| self.factor(window)).unwrap_or_default(),
+            processes: self.processes(&board, only),
+            totals: crate::control::protocol::Totals { looks: board.looks, ..board.totals },
+            others: self.others.clone(),
+            own: Own {
+                cpu_s,
+                cpu_share,
+                resident_bytes: own::resident_bytes(),
+                processes_seen: self.census.len() as u64,
+                processes_followed: window.map_or(0, |window| window.apps.len() as u64),
+                threads_followed: window.map_or(0, |window| window.threads.len() as u64),
+            },
+            problems: self.problems(),
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = self.problems.clone();
+        if self.parts.observer.overflowed() {
+            problems.push(
+                "there are more processes or threads in managed trees than are followed".into(),
+            );
+        }
+        problems
+    }
+
+    fn sensor(&self, window: Option<&Model>) -> Sensor {
+        let rung = match window.map(|window| window.sensing.rung) {
+            Some(Rung::Samples) => "samples",
+            Some(Rung::Counters) => "counters",
+            Some(Rung::HintFaults) => "hint-faults",
+            Some(Rung::Statistics) | None => "statistics",
+        };
+        Sensor {
+            rung: rung.to_string(),
+            confidence: window.map_or(0.0, |window| window.sensing.confidence),
+            generation: self.parts.observer.generation().to_string(),
+            notes: self.parts.observer.notes().to_vec(),
+        }
+    }
+
+    fn nodes(&self, window: Option<&Model>) -> Vec<Node> {
+        let load = window.and_then(|window| window.traffic.as_ref()).map(Traffic::load_per_us);
+        let mut free = FreeMemory::of(&self.from, &self.topology);
+        let free = free.read(&self.topology).ok().flatten();
+        let line = rondpoint_core::units::LINE_BYTES as f64;
+        let node = |node: usize| Node {
+            node: self.topology.kernel_node(node),
+            cpus: self.topology.cpus_of_node(node).len() as u32,
+            memory_bytes: self.topology.memory(node).0,
+            free_bytes: free.as_ref().and_then(|free| free.get(node)).map(|free: &Bytes| free.0),
+            load_bytes_per_s: load.as_ref().map(|load| load[node] * 1e6 * line),
+            capacity_bytes_per_s: self.topology.controller_bytes_per_s(node),
+        };
+        (0..self.topology.node_count()).map(node).collect()
+    }
+
+    fn links(&self, window: Option<&Model>) -> Vec<Link> {
+        let uses = window.and_then(|window| window.link_use.as_ref());
+        let link = |(index, link): (usize, &rondpoint_core::topology::Link)| Link {
+            from: self.topology.kernel_node(link.from),
+            to: self.topology.kernel_node(link.to),
+            use_share: uses.and_then(|uses| uses.get(index)).copied(),
+            capacity_bytes_per_s: Some(link.bytes_per_s),
+        };
+        self.topology.links().iter().enumerate().map(link).collect()
+    }
+
+    fn ns(&self, cycles: Option<f64>) -> Option<f64> {
+        cycles.map(|cycles| cycles * 1e9 / self.topology.clock_hz().unwrap_or(CLOCK_HZ))
+    }
+
+    /// Each process weighs as much as it uses CPUs.
+    fn factor(&self, window: &Model) -> Factor {
+        let lost = |app: &App| {
+            let lost = lost_to_latency(window, &self.topology, app)?;
+            Some((app.cpu_percent, lost))
+        };
+        let known: Vec<(f64, Price)> = window.apps.iter().filter_map(lost).collect();
+        let weight: f64 = known.iter().map(|(weight, _)| weight).sum();
+        let mean = |of: fn(&Price) -> f64| {
+            let sum: f64 = known.iter().map(|(weight, price)| weight * of(price)).sum();
+            (weight > 0.0).then(|| sum / weight)
+        };
+        let traffic = window.traffic.as_ref();
+        Factor {
+            lost_share: mean(|price| price.likely),
+            least_lost_share: mean(|price| price.least),
+            local_share: traffic.and_then(Traffic::local_percent).map(|percent| percent / 100.0),
+            imbalance_percent: traffic
+                .and_then(|one| one.imbalance_percent(Deviation::Population, &self.topology)),
+        }
+    }
+
+    fn processes(&self, board: &Board, only: Option<u32>) -> Vec<Process> {
+        let mut all: BTreeSet<Pid> = self.roots.keys().copied().collect();
+        all.extend(self.parts.observer.origins().keys());
+        all.extend(self.left.keys());
+        let shown = |pid: Pid| self.process(board, pid);
+        let is_shown = |process: &Process| only.is_none_or(|user| process.user == user);
+        all.into_iter().filter_map(shown).filter(is_shown).collect()
+    }
+
+    fn process(&self, board: &Board, pid: Pid) -> Option<Process> {
+        let known = self.census.get(pid)?;
+        let app = board.window.as_ref().and_then(|window| Some((window, window.app(pid)?)));
+        let (state, why, root) = self.state(pid)?;
+        let tally = board.tallies.get(&pid).copied().unwrap_or_default();
+        let mut process = Process {
+            pid: pid.0,
+            started_s: known.identity.started.seconds(),
+            name: known.facts.command.clone(),
+            user: known.facts.user,
+            cgroup: known.facts.cgroup.clone(),
+            state,
+            why,
+            root: root.0,
+            threads: known.threads,
+            cpu_percent: 100.0 * known.facts.cpus.unwrap_or(0.0),
+            resident_bytes: known.facts.resident_bytes,
+            moved_bytes: tally.moved_bytes,
+            moved_threads: tally.moved_threads,
+            verdicts: tally.verdicts,
+            threads_by_node: vec![0; self.topology.node_count()],
+            ..Process::default()
+        };
+        if let Some((window, app)) = app {
+            self.complete(&mut process, window, app);
+        }
+        Some(process)
+    }
+
+    fn complete(&self, process: &mut Process, window: &Model, app: &App) {
+        let threads = window.threads_of(app);
+        for thread in threads {
+            process.threads_by_node[self.topology.node_of_cpu(thread.cpu)] += 1;
+        }
+        process.threads = threads.len() as u32;
+        process.cpu_percent = app.cpu_percent;
+        let memory = app.memory.as_ref();
+        process.memory_bytes = memory.map(|nodes| nodes.iter().map(|bytes| bytes.0).collect());
+        let local = app.traffic.as_ref().and_then(Traffic::local_percent);
+        process.local_share = local.map(|percent| percent / 100.0);
+        process.traffic_bytes_per_s = app.traffic.as_ref().map(bytes);
+        process.latency_ns = self.ns(app.latency_cycles);
+        let lost = lost_to_latency(window, &self.topology, app);
+        process.lost_share = lost.map(|price| price.likely);
+        process.least_lost_share = lost.map(|price| price.least);
+        process.exempt = app.exempt.map(|why| exempt(why).to_string());
+    }
+
+    /// What is done with a process, why, and the root of its tree.
+    fn state(&self, pid: Pid) -> Option<(State, String, Pid)> {
+        if let Some(left) = self.left.get(&pid) {
+            return Some((State::Left, left.why.clone(), pid));
+        }
+        let root = match self.roots.contains_key(&pid) {
+            true => pid,
+            false => *self.parts.observer.origins().get(&pid)?,
+        };
+        let mut why = self.roots.get(&root)?.why.clone();
+        if root != pid {
+            why = format!("started by process {root}");
+        }
+        let state = if self.acts() { State::Managed } else { State::Watched };
+        Some((state, why, root))
+    }
+
+    /// One process in detail.
+    ///
+    /// # Errors
+    /// There is no such process, it is not managed, or it is not the caller's.
+    pub(super) fn explain(&self, pid: Pid, only: Option<u32>) -> Result<ExplainReply, Refused> {
+        let board = self.parts.board.borrow();
+        let Some(process) = self.process(&board, pid) else {
+            return Err(self.why_unknown(pid, only));
+        };
+        if only.is_some_and(|user| user != process.user) {
+            let message = format!("process {pid} is of user {}", process.user);
+            return Err(Refused::new("NotAllowed", message));
+        }
+        let window = board.window.as_ref();
+        let app = window.and_then(|window| Some((window, window.app(pid)?)));
+        let threads = app.map(|(window, app)| self.threads(window, app)).unwrap_or_default();
+        let decisions = board.decisions(0, |of| of == Some(pid));
+        Ok(ExplainReply { process, threads, decisions })
+    }
+
+    fn why_unknown(&self, pid: Pid, only: Option<u32>) -> Refused {
+        match self.census.get(pid) {
+            Some(known) if only.is_none() => {
+                let Some(cpus) = known.facts.cpus else {
+                    let message = format!("process {pid} is new: nothing is known of it yet");
+                    return Refused::new("NotManaged", message);
+                };
+                let message = format!(
+                    "process {pid} is not managed: it has {} and uses {cpus:.2} CPUs, or no list names it (rondpoint manage {pid} takes it)",
+                    Bytes(known.facts.resident_bytes)
+                );
+                Refused::new("NotManaged", message)
+            }
+            Some(_) => Refused::new("NotManaged", format!("process {pid} is not managed")),
+            None => Refused::new("NoSuchProcess", format!("process {pid}: there is none")),
+        }
+    }
+
+    fn threads(&self, window: &Model, app: &App) -> Vec<Thread> {
+        let name = |tid| {
+            let path = self.from.in_proc(format!("{}/task/{tid}/comm", app.pid));
+            let bytes = root::read_optional(&path).ok().flatten().unwrap_or_default();
+            String::from_utf8_lossy(bytes.trim_ascii()).into_owned()
+        };
+        let threads = window.threads_of(app).iter();
+        let one = |thread: &rondpoint_core::model::Thread| Thread {
+            tid: thread.tid.0,
+            name: name(thread.tid),
+            cpu: self.topology.kernel_cpu(thread.cpu),
+            node: self.topology.kernel_node(self.topology.node_of_cpu(thread.cpu)),
+            allowed: thread
+                .allowed
+                .iter()
+                .map(|cpu| self.topology.kernel_cpu(cpu) as usize)
+                .collect::<rondpoint_core::CpuSet>()
+                .to_string(),
+            cpu_percent: 100.0 * thread.cpu_share,
+            accesses_by_node: thread.accesses_by_node.clone(),
+            exempt: thread.exempt.map(|why| exempt(why).to_string()),
+        };
+        threads.map(one).collect()
+    }
+
+    /// Those after a number that the caller may see.
+    pub(super) fn decisions(&self, after: u64, only: Option<u32>) -> Vec<Decision> {
+        let users: BTreeMap<Pid, u32> =
+            self.census.iter().map(|one| (one.identity.pid, one.facts.user)).collect();
+        let is_shown = |pid: Option<Pid>| match only {
+            None => true,
+            Some(user) => pid.is_some_and(|pid| users.get(&pid) == Some(&user)),
+        };
+        self.parts.board.borrow().decisions(after, is_shown)
+    }
+}
+
+fn bytes(traffic: &Traffic) -> Vec<Vec<f64>> {
+    let size = traffic.requests_per_us.size();
+    let row = |from: usize| (0..size).map(|to| traffic.bytes_per_s(from, to)).collect();
+    (0..size).map(row).collect()
+}
+
+fn exempt(why: Exemption) -> &'static str {
+    match why {
+        Exemption::KernelThread => "it is a kernel thread",
+        Exemption::RealTime => "it is a real-time task",
+        Exemption::OwnAffinity => "it has chosen its CPUs itself",
+        Exemption::OwnMemoryPolicy => "it has a memory policy of its own",
+        Exemption::OtherManager => "it is in a cpuset of another manager",
+        Exemption::OptedOut => "the user said so",
+        Exemption::GivenUp => "earlier trials made it slower again and again",
+    }
+}

@@ -1,0 +1,190 @@
+//! The managed trees of processes, each with what acts on it and the ledger of what was done.
+//!
+//! `run` and `attach` have one tree; the daemon's come and go. Masks are told apart by tree: a
+//! program that has by chance the mask that another was given is no heir of it.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use rondpoint_core::controller::Step;
+use rondpoint_core::observation::{Observation, ProcessObservation};
+use rondpoint_core::plan::{Action, Outcome, StepResult};
+use rondpoint_core::{Nanos, Pid, Plan, Topology};
+use rondpoint_linux::act::threads::Restored;
+use rondpoint_linux::act::{Actor, Identity};
+use rondpoint_linux::ledger_file::{Entry, LedgerFile};
+use rondpoint_linux::{LinuxError, Root};
+
+/// All trees.
+pub(crate) struct Trees {
+    topology: Topology,
+    /// By root.
+    trees: BTreeMap<Pid, Tree>,
+    /// The root of each process at the last look.
+    origins: BTreeMap<Pid, Pid>,
+    /// Threads that had inherited a mask of ours, and that chose one of their own after we had
+    /// changed it.
+    pub(crate) heirs: u64,
+    pub(crate) left_alone: u64,
+}
+
+struct Tree {
+    actor: Actor,
+    ledger: LedgerFile,
+}
+
+impl Trees {
+    /// Without any.
+    pub(crate) fn new(topology: Topology) -> Self {
+        let (trees, origins) = (BTreeMap::new(), BTreeMap::new());
+        Self { topology, trees, origins, heirs: 0, left_alone: 0 }
+    }
+
+    /// One more, which begins with `root`.
+    pub(crate) fn add(&mut self, root: Pid, ledger: LedgerFile) {
+        let actor = Actor::new(Root::live(), self.topology.clone(), root);
+        self.trees.insert(root, Tree { actor, ledger });
+    }
+
+    /// The root of a process of the last look.
+    pub(crate) fn root_of(&self, pid: Pid) -> Option<Pid> {
+        let own = self.trees.contains_key(&pid).then_some(pid);
+        own.or_else(|| self.origins.get(&pid).copied())
+    }
+
+    /// Takes in a look before anybody else does: fills in what threads are allowed, gives heirs of
+    /// our masks those of their creators, and writes down who was born with one.
+    ///
+    /// # Errors
+    /// A ledger cannot be written; the look is taken in all the same.
+    pub(crate) fn follow(
+        &mut self,
+        observation: &mut Observation,
+        origins: &BTreeMap<Pid, Pid>,
+    ) -> Result<(), LinuxError> {
+        let only = (self.trees.len() == 1).then(|| self.trees.keys().next().copied()).flatten();
+        let mut parts: BTreeMap<Pid, Vec<ProcessObservation>> =
+            self.trees.keys().map(|root| (*root, Vec::new())).collect();
+        let mut others = Vec::new();
+        self.origins.clear();
+        for process in std::mem::take(&mut observation.processes) {
+            let own = self.trees.contains_key(&process.pid).then_some(process.pid);
+            let root = own.or(origins.get(&process.pid).copied()).or(only);
+            match root.and_then(|root| Some((root, parts.get_mut(&root)?))) {
+                Some((root, part)) => {
+                    self.origins.insert(process.pid, root);
+                    part.push(process);
+                }
+                None => others.push(process),
+            }
+        }
+        let mut written = Ok(());
+        for (root, processes) in parts {
+            let Some(tree) = self.trees.get_mut(&root) else { continue };
+            let mut part = Observation { at: observation.at, processes, ..Observation::default() };
+            let followed = tree.actor.follow(&mut part);
+            self.heirs += followed.heirs;
+            self.left_alone += followed.left_alone;
+            written = written.and(tree.ledger.write(&followed.entries));
+            others.append(&mut part.processes);
+        }
+        others.sort_by_key(|process| process.pid);
+        observation.processes = others;
+        written
+    }
+
+    /// Writes down how to put back what the step is about to change, and what may stay.
+    ///
+    /// # Errors
+    /// A ledger cannot be written: nothing of the step may be done.
+    pub(crate) fn write_down(&mut self, step: &Step) -> Result<(), LinuxError> {
+        let mut entries: BTreeMap<Pid, Vec<Entry>> = BTreeMap::new();
+        for judged in step.judged.iter().filter(|judged| !judged.verdict.is_undone()) {
+            let Some(root) = self.root_of(judged.pid) else { continue };
+            let entry = Entry::Settled { pid: judged.pid.0, plans: judged.plans.clone() };
+            entries.entry(root).or_default().push(entry);
+        }
+        for inverse in &step.plan.inverses {
+            let pid = inverse.action.as_ref().and_then(Action::pid);
+            let Some(root) = pid.and_then(|pid| self.root_of(pid)) else { continue };
+            let tree = self.trees.get(&root);
+            let process = pid.and_then(|pid| tree?.actor.identity(pid));
+            let Some(process) = process else { continue };
+            let entry = Entry::of(inverse, process.started, &self.topology);
+            entries.entry(root).or_default().extend(entry);
+        }
+        for (root, tree) in &mut self.trees {
+            let mut all = entries.remove(root).unwrap_or_default();
+            all.extend(tree.actor.prepare(&step.plan));
+            tree.ledger.write(&all)?;
+        }
+        Ok(())
+    }
+
+    /// Does a step that is about a process.
+    pub(crate) fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
+        let root = plan.steps[step].action.pid().and_then(|pid| self.root_of(pid));
+        match root.and_then(|root| self.trees.get_mut(&root)) {
+            Some(Tree { actor, ledger }) => actor.step(plan, step, ledger),
+            None => {
+                let (spent, frozen) = (Nanos(0), Nanos(0));
+                Outcome { plan: plan.number, step, result: StepResult::Gone, spent, frozen }
+            }
+        }
+    }
+
+    /// Whether the mask of any thread was ever changed.
+    pub(crate) fn has_changed_masks(&self) -> bool {
+        self.trees.values().any(|tree| tree.actor.has_changed_masks())
+    }
+
+    /// Every thread gets back the mask that it had.
+    pub(crate) fn restore_masks(&self) -> Restored {
+        let mut all = Restored::default();
+        self.trees.values().for_each(|tree| all.add(&tree.actor.restore_masks()));
+        all
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.trees.is_empty()
+    }
+
+    /// Every thread gets back the mask that it had, and nothing is remembered of it.
+    pub(crate) fn begin_anew(&mut self) -> Restored {
+        let restored = self.restore_masks();
+        for (root, tree) in &mut self.trees {
+            tree.actor = Actor::new(Root::live(), self.topology.clone(), *root);
+        }
+        restored
+    }
+
+    /// The masks of one process are put back, and it is left alone from now on.
+    pub(crate) fn release(&mut self, process: Identity) -> Restored {
+        let tree = self.root_of(process.pid).and_then(|root| self.trees.get_mut(&root));
+        tree.map(|tree| tree.actor.release(process)).unwrap_or_default()
+    }
+
+    /// Puts back the masks of a tree, which is none from now on. Its ledger goes too, unless the
+    /// kernel refused something.
+    ///
+    /// # Errors
+    /// The ledger cannot be removed.
+    pub(crate) fn remove(&mut self, root: Pid) -> Result<Restored> {
+        let Some(tree) = self.trees.remove(&root) else { return Ok(Restored::default()) };
+        self.origins.retain(|_, of| *of != root);
+        let restored = tree.actor.restore_masks();
+        if restored.refused == 0 {
+            tree.ledger.close()?;
+        }
+        Ok(restored)
+    }
+
+    /// Takes the ledgers away: everything that had to be put back has been.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub(crate) fn close(self) -> Result<()> {
+        self.trees.into_values().try_for_each(|tree| Ok(tree.ledger.close()?))
+    }
+}
