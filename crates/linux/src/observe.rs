@@ -9,6 +9,7 @@ mod inherited;
 pub mod kernel;
 pub mod machine;
 mod maps;
+pub mod offers;
 mod pause;
 pub mod sampler;
 pub mod sensors;

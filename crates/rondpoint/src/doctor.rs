@@ -7,6 +7,7 @@ mod controllers;
 mod judge;
 mod known_load;
 mod metrics;
+mod offers;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 use self::judge::Finding;
 use self::metrics::{State, Told};
+use self::offers::Offered;
 use crate::terminal;
 
 const SCHEMA: u32 = 1;
@@ -50,6 +52,10 @@ pub(crate) struct Arguments {
     /// Name each metric: measured, derived from others, or missing and what that costs
     #[arg(long)]
     metrics: bool,
+
+    /// Name what this kernel offers for placement, whether it is on, and what it means here
+    #[arg(long)]
+    kernel: bool,
 
     /// Read known memory for a second and compare what every counter says with it
     #[arg(long)]
@@ -88,6 +94,8 @@ struct Report {
     fit: bool,
     checks: Vec<Check>,
     metrics: Vec<Told>,
+    /// What this kernel offers.
+    kernel: Vec<Offered>,
     /// Counters that lie, where `--check` looked.
     lies: Vec<Finding>,
 }
@@ -103,7 +111,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     };
     let shown = match arguments.json {
         true => terminal::print_json(&report),
-        false => terminal::print(&text(&report, arguments.metrics)),
+        false => terminal::print(&text(&report, arguments)),
     };
     if let Err(error) = shown {
         terminal::fail("doctor", &error);
@@ -112,7 +120,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     ExitCode::from(if report.fit && report.lies.is_empty() { 0 } else { UNFIT })
 }
 
-fn text(report: &Report, metrics: bool) -> String {
+fn text(report: &Report, arguments: &Arguments) -> String {
     let mut text = String::new();
     for check in &report.checks {
         let mark = match check.verdict {
@@ -127,7 +135,10 @@ fn text(report: &Report, metrics: bool) -> String {
             let _ = writeln!(text, "{:27} {label} {fix}", "");
         }
     }
-    put_metrics(&mut text, &report.metrics, metrics);
+    put_metrics(&mut text, &report.metrics, arguments.metrics);
+    if arguments.kernel {
+        offers::put(&mut text, &report.kernel);
+    }
     let can = if report.can_act { "can" } else { "cannot" };
     let fit = if report.fit { "fit for Rondpoint" } else { "nothing for Rondpoint to do as it is" };
     let rung = match report.rung {
@@ -189,7 +200,8 @@ fn examine(root: &Root, check: bool) -> Result<Report> {
         true => known_load_check(&found, &available, &mut checks)?,
         false => Vec::new(),
     };
-    Ok(Report { metrics, lies, ..conclude(checks, nodes.len()) })
+    let kernel = offers::offered(root);
+    Ok(Report { metrics, kernel, lies, ..conclude(checks, nodes.len()) })
 }
 
 /// Runs the known loads; a check for what agrees and one for each lie.
@@ -231,8 +243,8 @@ fn conclude(checks: Vec<Check>, memory_nodes: usize) -> Report {
     };
     let can_act = works(PAGES) && works(THREADS);
     let fit = memory_nodes > 1 && can_act && rung != "statistics";
-    let (metrics, lies) = (Vec::new(), Vec::new());
-    Report { schema: SCHEMA, rung, can_act, fit, checks, metrics, lies }
+    let (metrics, kernel, lies) = (Vec::new(), Vec::new(), Vec::new());
+    Report { schema: SCHEMA, rung, can_act, fit, checks, metrics, kernel, lies }
 }
 
 const COUNTERS: &str = "counters";

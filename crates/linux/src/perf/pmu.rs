@@ -87,12 +87,12 @@ impl Pmus {
         self.units.values()
     }
 
-    /// The unit that counts in each core: the lab's own where the processor has one as well, else
-    /// `cpu`, on hybrid parts `cpu_core`, on Arm the first whose name says so.
+    /// The unit that counts in each core: `cpu`, on hybrid parts `cpu_core`, on Arm the first whose
+    /// name says so.
     #[must_use]
     pub fn core(&self) -> Option<&Pmu> {
         let arm = |unit: &&Pmu| unit.name.starts_with("armv8_") || unit.name.starts_with("armv9_");
-        let named = ["rondpoint", "cpu", "cpu_core"].into_iter().find_map(|name| self.get(name));
+        let named = ["cpu", "cpu_core"].into_iter().find_map(|name| self.get(name));
         named.or_else(|| self.iter().find(arm))
     }
 
