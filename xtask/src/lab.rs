@@ -88,6 +88,14 @@ pub(crate) fn calibration() -> Result<Tally> {
     runner(&["calibration", "nmass-2"])
 }
 
+/// The program of the suite that takes least time, alone and under Rondpoint: its packages are
+/// fetched, it runs, and its result is right.
+pub(crate) fn real_program() -> Result<Tally> {
+    const NAME: &str = "zstd";
+    let folder = setup::programs::provide_named(&[NAME])?.display().to_string();
+    runner(&["programs", NAME, "--folder", &folder, "--config", "first-touch,rondpoint"])
+}
+
 fn runner(arguments: &[&str]) -> Result<Tally> {
     let program = build()?.join(built::RUNNER);
     let status = Command::new(&program).args(arguments).status();
