@@ -137,12 +137,15 @@ fn closure(apt: &PrivateRoot, name: &str, asked: &Asked) -> Result<Vec<Download>
     let mut downloads = apt
         .closure(None, &asked.packages)
         .with_context(|| format!("{name}: choosing its packages"))?;
-    downloads.retain(|download| {
-        let names = |list: &[String]| list.contains(&download.name);
-        let idle = FOR_INSTALLING.contains(&download.name.as_str()) || names(&asked.without);
-        !idle || names(&asked.packages)
-    });
+    downloads.retain(|download| is_needed(&download.name, asked));
     Ok(downloads)
+}
+
+/// Whether a package of the closure goes into the guest. What the program names always does.
+fn is_needed(package: &str, asked: &Asked) -> bool {
+    let is_in = |list: &[String]| list.iter().any(|name| name == package);
+    let is_left_out = FOR_INSTALLING.contains(&package) || is_in(&asked.without);
+    is_in(&asked.packages) || !is_left_out
 }
 
 /// One package as a group of its own, which names its folder.
@@ -204,4 +207,31 @@ fn write(fetched: &Fetched, cache: &Path) -> Result<()> {
         .with_context(|| format!("{}: cannot write", partial.display()))?;
     fs::rename(&partial, cache.join(FILE_NAME))
         .with_context(|| format!("{}: cannot rename", partial.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_serves_to_install_is_left_out_unless_the_program_names_it() {
+        let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect();
+        let asked =
+            Asked { packages: names(&["postgresql-15", "tzdata"]), without: names(&["perl"]) };
+        let needed: Vec<&str> = ["libc6", "perl", "postgresql-15", "tzdata", "ucf"]
+            .into_iter()
+            .filter(|package| is_needed(package, &asked))
+            .collect();
+        assert_eq!(needed, ["libc6", "postgresql-15", "tzdata"]);
+    }
+
+    #[test]
+    fn every_program_of_the_suite_names_packages() {
+        for path in all().expect("the suite") {
+            let (name, asked) = read(&path).expect("parses");
+            assert!(path.ends_with(format!("{name}.toml")) && !asked.packages.is_empty(), "{name}");
+        }
+        let error = read(Path::new("/nonexistent/x.toml")).expect_err("not there").to_string();
+        assert_eq!(error, "/nonexistent/x.toml: no such program of the suite");
+    }
 }
