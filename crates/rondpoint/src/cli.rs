@@ -9,7 +9,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::session::OWN_FAILURE;
 use crate::{
     advise, calibrate, control::commands as control, daemon, decide, doctor, explain, external,
-    ledgers, move_memory, observe, replay, report, run, terminal, topology, weights,
+    ledgers, move_memory, observe, replay, report, run, terminal, top, topology, weights,
 };
 
 /// Exit status of bad usage or input.
@@ -84,6 +84,8 @@ enum Command {
     Record(run::RecordArguments),
     /// Decide a recorded run again and say what differs; changes nothing
     Replay(replay::Arguments),
+    /// Show the machine, its processes and decisions on the whole terminal, live or recorded
+    Top(top::Arguments),
     /// Say why a recorded run, or a process that the daemon sees, is managed as it is
     Explain(explain::Arguments),
     /// Show a recorded run as a page for the browser
@@ -136,6 +138,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Daemon(arguments) => daemon::main(arguments),
         Command::Status(arguments) => control::status(&arguments),
         Command::Explain(arguments) => explain::main(&arguments),
+        Command::Top(arguments) => top::main(&arguments),
         Command::Report(arguments) => report::main(&arguments),
         Command::Pause(arguments) => control::pause(&arguments),
         Command::Resume(arguments) => control::resume(&arguments),

@@ -34,6 +34,7 @@ mod run;
 mod session;
 mod story;
 mod terminal;
+mod top;
 mod topology;
 mod weights;
 

@@ -5,7 +5,7 @@
 //! stderr. In all other cases it writes to stdout. `--output` names a file instead.
 
 mod history;
-mod machine;
+pub(crate) mod machine;
 mod render;
 mod report;
 mod watch;

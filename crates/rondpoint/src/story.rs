@@ -8,6 +8,7 @@
 
 mod decided;
 mod known;
+pub(crate) mod lines;
 mod measured;
 mod read;
 pub(crate) mod words;

@@ -18,6 +18,8 @@ use crate::syscall::refusal;
 /// Which calls a command makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
+    /// Any.
+    All,
     /// Reads files and prints.
     Read,
     /// Also watches and changes processes.

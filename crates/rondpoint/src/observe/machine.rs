@@ -23,54 +23,52 @@ const SHOWN_PROCESSES: usize = 10;
 /// One interval of the machine.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename = "machine")]
-struct MachineLine {
+pub(crate) struct MachineLine {
     schema: u32,
     /// Seconds since the beginning.
-    at_s: f64,
-    nodes: Vec<NodeLine>,
+    pub(crate) at_s: f64,
+    pub(crate) nodes: Vec<NodeLine>,
     /// Pages that the kernel's automatic NUMA balancing moved, a second.
-    kernel_moved_per_s: f64,
+    pub(crate) kernel_moved_per_s: f64,
     /// Its hint faults a second; none where it is off.
-    hint_faults_per_s: f64,
+    pub(crate) hint_faults_per_s: f64,
     /// How many of them were on pages of the thread's own node.
     hint_faults_local_percent: Option<f64>,
     /// Busiest first.
-    processes: Vec<ProcessLine>,
+    pub(crate) processes: Vec<ProcessLine>,
 }
 
 #[derive(Debug, Serialize)]
-struct NodeLine {
-    node: u32,
+pub(crate) struct NodeLine {
+    pub(crate) node: u32,
+    pub(crate) cpus: u32,
     /// `None` of a node without CPUs.
-    cpu_percent: Option<f64>,
-    memory_bytes: u64,
-    free_bytes: u64,
+    pub(crate) cpu_percent: Option<f64>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) free_bytes: u64,
     /// Pages a second that were allocated here for CPUs of this node.
-    local_pages_per_s: f64,
+    pub(crate) local_pages_per_s: f64,
     /// Pages a second that were allocated here for CPUs of other nodes.
-    other_pages_per_s: f64,
+    pub(crate) other_pages_per_s: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct ProcessLine {
-    pid: u32,
-    name: String,
+pub(crate) struct ProcessLine {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
     /// 100 is one CPU.
-    cpu_percent: f64,
-    resident_bytes: u64,
+    pub(crate) cpu_percent: f64,
+    pub(crate) resident_bytes: u64,
     /// Threads by the node on which they ran last, in the order of `nodes`.
-    threads_by_node: Vec<u32>,
+    pub(crate) threads_by_node: Vec<u32>,
 }
 
 /// Shows the machine until a signal, or until its reader has gone.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let root = Root::live();
-    let topology = topology::discover(&root)?.topology;
     let mut output = Output::open(arguments)?;
     let arriving = session::stop_signals()?;
-    let began = Instant::now();
-    let mut before = machine::look(&root, &topology)?;
-    let mut deadline = began + arguments.interval;
+    let mut machine = Machine::begin()?;
+    let mut deadline = machine.began + arguments.interval;
     while !output.is_broken {
         let left = deadline.saturating_duration_since(Instant::now());
         if !left.is_zero() {
@@ -81,13 +79,44 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             continue;
         }
         deadline = session::next(deadline, arguments.interval);
-        let now = machine::look(&root, &topology)?;
-        let at_s = began.elapsed().as_secs_f64();
-        let line = between(&root, &topology, at_s, (&before, &now));
+        let line = machine.next()?;
         output.write(&line, || text(&line));
-        before = now;
     }
     Ok(())
+}
+
+/// The machine between two looks.
+pub(crate) struct Machine {
+    root: Root,
+    topology: Topology,
+    began: Instant,
+    before: MachineLook,
+}
+
+impl Machine {
+    /// Looks for the first time.
+    ///
+    /// # Errors
+    /// `/sys` or `/proc` cannot be read.
+    pub(crate) fn begin() -> Result<Self> {
+        let root = Root::live();
+        let topology = topology::discover(&root)?.topology;
+        let began = Instant::now();
+        let before = machine::look(&root, &topology)?;
+        Ok(Self { root, topology, began, before })
+    }
+
+    /// What happened since the last look.
+    ///
+    /// # Errors
+    /// As [`Machine::begin`].
+    pub(crate) fn next(&mut self) -> Result<MachineLine> {
+        let now = machine::look(&self.root, &self.topology)?;
+        let at_s = self.began.elapsed().as_secs_f64();
+        let line = between(&self.root, &self.topology, at_s, (&self.before, &now));
+        self.before = now;
+        Ok(line)
+    }
 }
 
 fn between(
@@ -106,9 +135,7 @@ fn between(
     MachineLine {
         schema: SCHEMA,
         at_s,
-        nodes: nodes
-            .map(|(node, looks)| node_line(topology.kernel_node(node), looks, seconds))
-            .collect(),
+        nodes: nodes.map(|(node, looks)| node_line(topology, node, looks, seconds)).collect(),
         kernel_moved_per_s: rate("numa_pages_migrated"),
         hint_faults_per_s: faults,
         hint_faults_local_percent: (faults > 0.0).then(|| 100.0 * local / faults),
@@ -116,14 +143,20 @@ fn between(
     }
 }
 
-fn node_line(node: u32, (before, now): (&NodeLook, &NodeLook), seconds: f64) -> NodeLine {
+fn node_line(
+    topology: &Topology,
+    node: usize,
+    (before, now): (&NodeLook, &NodeLook),
+    seconds: f64,
+) -> NodeLine {
     let pages = |name: &str| {
         let of = |look: &NodeLook| look.allocated.get(name).copied().unwrap_or(0);
         of(now).saturating_sub(of(before)) as f64 / seconds
     };
     let (busy, all) = (now.busy_s - before.busy_s, now.all_s - before.all_s);
     NodeLine {
-        node,
+        node: topology.kernel_node(node),
+        cpus: topology.cpus_of_node(node).len() as u32,
         cpu_percent: (all > 0.0).then(|| (100.0 * busy / all).clamp(0.0, 100.0)),
         memory_bytes: now.memory_bytes,
         free_bytes: now.free_bytes,

@@ -1,0 +1,182 @@
+//! `rondpoint top`: the machine, its processes and the decisions about them, on the whole terminal:
+//! live from the daemon, or over a recording. It changes nothing.
+
+mod draw;
+mod frame;
+mod live;
+mod local;
+mod replayed;
+mod state;
+mod terminal_mode;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rondpoint_linux::privileges::{self, Needs};
+
+use self::frame::Frame;
+use self::live::Live;
+use self::local::Local;
+use self::replayed::Player;
+use self::state::{After, State, View};
+use self::terminal_mode::Taken;
+use crate::control::commands::Where;
+use crate::{session, story, terminal};
+
+/// Exit status of bad usage or input.
+const BAD_INPUT: u8 = 2;
+/// How long a key or a signal may wait: shorter than what a user notices.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Between two looks of our own, where no daemon runs.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Show the machine, its processes and decisions on the whole terminal, live or recorded
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint top                        # what the daemon sees; without one what the kernel tells
+  rondpoint top --replay run.trace     # a recorded run; ← and → go back and forth, ? helps
+
+`rondpoint observe` and `rondpoint explain` tell the same as text and JSON.
+Exit status: 0 good, 1 the daemon has ended, 2 bad usage or file.")]
+pub(crate) struct Arguments {
+    /// Show what `rondpoint record` or `run --record` wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    replay: Option<PathBuf>,
+
+    #[command(flatten)]
+    daemon: Where,
+}
+
+/// Where frames come from.
+enum Source {
+    Recording(Box<Player>),
+    Daemon(Box<Live>),
+    Machine(Box<Local>, Instant),
+}
+
+/// Runs the command.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    // Before any thread begins: each would else suffer the signals that are read here.
+    let opened = session::stop_signals().and_then(|signals| Ok((signals, open(arguments)?)));
+    let (signals, source) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            terminal::fail("top", &error);
+            return ExitCode::from(BAD_INPUT);
+        }
+    };
+    match show(source, signals.as_fd()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::fail("top", &error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open(arguments: &Arguments) -> Result<Source> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        bail!("expected a terminal; `rondpoint observe` and `rondpoint explain` print text");
+    }
+    let _ = privileges::keep_only(&Needs::to_show());
+    if let Some(file) = &arguments.replay {
+        let story = story::read(file)?;
+        if story.moments.is_empty() {
+            bail!("{}: the recording has no look at the machine", file.display());
+        }
+        let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        return Ok(Source::Recording(Box::new(Player::new(story, name))));
+    }
+    if arguments.daemon.socket.exists() {
+        return Ok(Source::Daemon(Box::new(Live::connect(&arguments.daemon.socket)?)));
+    }
+    Ok(Source::Machine(Box::new(Local::begin()?), Instant::now()))
+}
+
+impl Source {
+    /// Goes on; whether there is something new to draw.
+    fn pass(&mut self, elapsed: Duration, state: &State) -> Result<bool> {
+        match self {
+            Self::Recording(player) => Ok(player.pass(elapsed.as_secs_f64())),
+            Self::Daemon(live) => {
+                let opened = match state.view {
+                    View::Process(pid) => Some(pid),
+                    View::Machine | View::Decisions => None,
+                };
+                live.take_in(opened)
+            }
+            Self::Machine(local, last) if last.elapsed() >= INTERVAL => {
+                *last = Instant::now();
+                local.look().map(|()| true)
+            }
+            Self::Machine(..) => Ok(false),
+        }
+    }
+
+    fn frame(&self) -> Frame {
+        match self {
+            Self::Recording(player) => player.frame(),
+            Self::Daemon(live) => live.frame(),
+            Self::Machine(local, _) => local.frame(),
+        }
+    }
+
+    fn player(&mut self) -> Option<&mut Player> {
+        match self {
+            Self::Recording(player) => Some(player),
+            Self::Daemon(_) | Self::Machine(..) => None,
+        }
+    }
+}
+
+/// Shows frames until a key or a signal ends it.
+fn show(mut source: Source, arriving: BorrowedFd<'_>) -> Result<()> {
+    let mut state = State::new();
+    let mut screen = Taken::open()?;
+    let mut frame = source.frame();
+    let mut before = Instant::now();
+    let mut is_new = true;
+    loop {
+        if is_new {
+            let player = source.player().map(|player| &*player);
+            screen.draw(|screen| draw::draw(screen, &frame, &state, player))?;
+        }
+        is_new = false;
+        if event::poll(PATIENCE)? {
+            match react(&event::read()?, &mut state, &frame, source.player()) {
+                After::Quit => return Ok(()),
+                After::Anew => {
+                    screen.forget()?;
+                    is_new = true;
+                }
+                After::Draw => is_new = true,
+                After::Nothing => {}
+            }
+        }
+        if session::has_stopped(arriving) {
+            return Ok(());
+        }
+        let elapsed = before.elapsed();
+        before = Instant::now();
+        is_new |= source.pass(elapsed, &state)?;
+        if is_new && !state.held {
+            frame = source.frame();
+        }
+    }
+}
+
+fn react(event: &Event, state: &mut State, frame: &Frame, player: Option<&mut Player>) -> After {
+    match event {
+        Event::Key(key) if key.kind == KeyEventKind::Press => state.key(*key, frame, player),
+        Event::Resize(..) => After::Draw,
+        _ => After::Nothing,
+    }
+}

@@ -1,0 +1,76 @@
+//! The terminal while a screen is on it: raw, on its second page, without a cursor. It is put back
+//! whatever ends the command: a key, an error, a signal that is read, a panic.
+
+use std::io::{self, Stdout, Write};
+use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+
+/// Whether there is something to put back.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The terminal, taken.
+pub(super) struct Taken(Terminal<CrosstermBackend<Stdout>>);
+
+impl Taken {
+    /// Takes the terminal. From now on a panic puts it back before it is told.
+    ///
+    /// # Errors
+    /// It cannot be set up; it is as it was.
+    pub(super) fn open() -> Result<Self> {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |information| {
+            put_back();
+            before(information);
+        }));
+        enable_raw_mode().context("setting up the terminal")?;
+        TAKEN.store(true, Ordering::SeqCst);
+        let opened = execute!(io::stdout(), EnterAlternateScreen)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        match opened {
+            Ok(terminal) => Ok(Self(terminal)),
+            Err(error) => {
+                put_back();
+                Err(error).context("setting up the terminal")
+            }
+        }
+    }
+
+    /// Draws a screen.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> Result<()> {
+        self.0.draw(draw).context("drawing").map(|_| ())
+    }
+
+    /// Draws everything anew the next time, whatever is on the terminal.
+    pub(super) fn forget(&mut self) -> Result<()> {
+        self.0.clear().context("drawing")
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        put_back();
+    }
+}
+
+/// Puts the terminal back, once. What cannot be put back any more is no failure: the terminal has
+/// gone.
+fn put_back() {
+    if TAKEN.swap(false, Ordering::SeqCst) {
+        let mut out = io::stdout();
+        let _ = execute!(out, LeaveAlternateScreen, Show);
+        let _ = out.flush();
+        let _ = disable_raw_mode();
+    }
+}
