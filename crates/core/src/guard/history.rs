@@ -4,6 +4,7 @@ use super::settings::GuardSettings;
 use crate::limits::MAX_REMEMBERED_MOVES;
 use crate::plan::Refusal;
 use crate::units::{Nanos, Pid, Tid};
+use alloc::vec::Vec;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -17,14 +18,16 @@ pub(super) enum Subject {
     Thread(Tid),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// When a subject moved.
+#[derive(Debug, Clone, PartialEq)]
 struct Moves {
     last: Nanos,
-    count: u32,
-    window_start: Nanos,
+    /// Those before it, from the oldest that may be in the window on. Most subjects move once, and
+    /// an empty list takes no memory of its own.
+    earlier: Vec<Nanos>,
 }
 
-/// Moves of the last window.
+/// Moves of the last window: any stretch of time of its length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct History {
     /// Never iterated for a result.
@@ -57,7 +60,10 @@ impl History {
 
     /// Remembers a move.
     pub(super) fn moved(&mut self, subject: Subject, now: Nanos, settings: &GuardSettings) {
-        self.moves.entry(subject).or_insert(Moves::none(now)).add(now, settings);
+        match self.moves.entry(subject) {
+            Entry::Vacant(vacant) => drop(vacant.insert(Moves::first(now))),
+            Entry::Occupied(mut occupied) => occupied.get_mut().add(now, settings),
+        }
     }
 
     /// Remembers a move if the subject may move now and did not in this very step. One search of
@@ -72,7 +78,7 @@ impl History {
         match self.moves.entry(subject) {
             Entry::Vacant(vacant) => {
                 room?;
-                vacant.insert(Moves::none(now)).add(now, settings);
+                vacant.insert(Moves::first(now));
             }
             Entry::Occupied(mut occupied) => {
                 let moves = occupied.get_mut();
@@ -96,16 +102,20 @@ impl History {
 }
 
 impl Moves {
-    fn none(now: Nanos) -> Self {
-        Self { last: now, count: 0, window_start: now }
+    fn first(now: Nanos) -> Self {
+        Self { last: now, earlier: Vec::new() }
     }
 
     fn add(&mut self, now: Nanos, settings: &GuardSettings) {
-        if now.since(self.window_start) >= settings.window {
-            *self = Self::none(now);
-        }
-        self.count += 1;
+        self.earlier.retain(|at| now.since(*at) < settings.window);
+        self.earlier.push(self.last);
         self.last = now;
+    }
+
+    /// Moves in the window that ends now.
+    fn within(&self, now: Nanos, window: Nanos) -> u32 {
+        let moves = self.earlier.iter().chain([&self.last]);
+        moves.filter(|at| now.since(**at) < window).count() as u32
     }
 
     fn may_move(
@@ -123,12 +133,10 @@ impl Moves {
         if stayed < residence && !urgent {
             return Err(Refusal::Residence { left: residence.since(stayed) });
         }
-        if now.since(self.window_start) < settings.window
-            && self.count >= settings.max_moves_per_window
-        {
-            return Err(Refusal::PingPong { moves: self.count });
+        match self.within(now, settings.window) {
+            moves if moves >= settings.max_moves_per_window => Err(Refusal::PingPong { moves }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -1,7 +1,5 @@
-//! No ping-pong: a thread or page moves a bounded number of times in a window.
-//!
-//! The guard counts in windows that begin with a move. Any stretch of that length may reach into
-//! two of them, so it holds at most twice as many moves.
+//! No ping-pong: a thread or page moves a bounded number of times in any stretch of time of the
+//! window's length.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +23,7 @@ pub(super) struct Residence {
 
 impl Residence {
     pub(super) fn new(settings: &GuardSettings) -> Self {
-        let most = 2 * settings.max_moves_per_window as usize;
+        let most = settings.max_moves_per_window as usize;
         Self { window: settings.window, most, moves: BTreeMap::new() }
     }
 
