@@ -40,7 +40,8 @@ pub const MAX_TRIAL_WINDOWS: usize = 12;
 /// AsymSched's memory follows from the next second on, for two seconds, what is left goes in the
 /// one after, and a host that is late once adds another.
 pub const MAX_TRIAL_WAIT: Nanos = Nanos::from_secs(8);
-/// Windows before and after that a verdict needs.
+/// Windows after an action that a verdict needs, and before it that an action needs. Of those
+/// before, one may be all that the program's present phase has.
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 
 /// A window while something is tried, except for a policy whose own period is shorter: three after
@@ -67,7 +68,8 @@ pub const LONGEST_REST: Nanos = Nanos::from_secs(4);
 /// How often `/proc` is looked at during a rest: as often as most policies decide.
 pub const GLANCE: Nanos = Nanos::from_secs(1);
 /// How often a host glances at the processes while the controller waits or rests: ten ticks of the
-/// kernel's clock, below which a share of CPU time is noise. A change is seen within two of them.
+/// kernel's clock, below which a share of CPU time is noise. A change is seen within two of them. A
+/// glance is a system call for each process and, where one runs, for each unit outside the cores.
 pub const QUICK_GLANCE: Nanos = Nanos::from_millis(100);
 
 const _: () = assert!(WATCH_BETWEEN_RESTS.0 < QUIET_BEFORE_REST.0);

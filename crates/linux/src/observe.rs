@@ -5,6 +5,7 @@
 //! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
 
 pub mod counters;
+mod glance;
 mod inherited;
 pub mod kernel;
 pub mod machine;
@@ -24,9 +25,9 @@ mod unseen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
-use rondpoint_core::observation::{Counter, Observation, ProcessObservation, Samples};
+use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
 use rondpoint_core::rest::Glance;
-use rondpoint_core::{Matrix, Nanos, Pid, Tid};
+use rondpoint_core::{Nanos, Pid, Tid};
 
 use crate::parse::fields;
 use crate::perf::generation::Metric;
@@ -62,6 +63,8 @@ pub struct Observer {
 pub struct Look {
     /// For the model.
     pub observation: Observation,
+    /// What a glance would have told, for somebody who acts.
+    pub glance: Glance,
     /// Counts of the whole tree by CPU since counting began.
     pub readings: Vec<CpuReading>,
     /// The kernel's counters (`/proc/vmstat`) that concern NUMA; empty for somebody who acts.
@@ -264,23 +267,6 @@ impl Observer {
         }
     }
 
-    /// Looks at what costs next to nothing: one line of `/proc` for each process, and counters that
-    /// are not the program's. The rings are not emptied.
-    ///
-    /// # Errors
-    /// `/proc` or an open counter cannot be read.
-    pub fn glance(&mut self) -> Result<Glance, LinuxError> {
-        let traffic = self.sensors.uncore.traffic(&self.machine.topology)?;
-        let sum = |traffic: Matrix<Counter>| {
-            traffic.rows().flatten().copied().fold(Counter::default(), counters::added)
-        };
-        Ok(Glance {
-            at: Nanos(since_boot_ns()),
-            cpu_time: self.sensors.tasks.glance()?,
-            requests: traffic.map(sum),
-        })
-    }
-
     /// The kernel's counters (`/proc/vmstat`) that concern NUMA.
     ///
     /// # Errors
@@ -319,6 +305,10 @@ impl Observer {
             self.last = counters.read()?;
         }
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
+        let glance = match self.sensors.managing {
+            true => self.glance_with(machine_traffic.as_ref()),
+            false => Glance::default(),
+        };
         let counted = counters::node_traffic(&self.last, topology);
         // What a tree of several processes did together is nobody's own; samples tell them apart.
         let shared = self.sensors.managing && processes.len() > 1;
@@ -348,6 +338,7 @@ impl Observer {
         };
         Ok(Look {
             observation,
+            glance,
             readings: self.last.clone(),
             // Long, and for display only: somebody who acts looks more often than he tells.
             vmstat: match self.sensors.managing {

@@ -14,11 +14,12 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
 use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
 use rondpoint_core::plan::{Action, Outcome, StepResult};
-use rondpoint_core::rest::{Rest, Watch};
+use rondpoint_core::rest::{Glance, Rest, Watch};
 use rondpoint_core::{Nanos, Observation, Plan, Topology};
 use rondpoint_linux::LinuxError;
 use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::observe::{Look, Observer};
+use rondpoint_linux::syscall::time::own_cpu_time_ns;
 
 use self::rates::Rates;
 use self::trees::Trees;
@@ -36,8 +37,9 @@ const CLOCK_HZ: f64 = 2e9;
 /// of four.
 const OVER_BUDGET: f64 = 2.0;
 
-/// Glances take this part of the time at most (our choice).
-const GLANCES_AT_MOST: u32 = 10_000;
+/// Glances take this part of one CPU at most (our choice: a tenth of what the manager may use of
+/// one where nothing is done).
+const GLANCES_AT_MOST: u32 = 2_000;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub(crate) struct LiveHost<W> {
     began: Instant,
     deadline: Option<Instant>,
     last_look: Option<Instant>,
+    /// What the last look told that a glance tells too.
+    seen: Glance,
     /// As the guard's setting.
     samples_per_s_per_cpu: u32,
     /// Time in which nothing was counted.
@@ -106,6 +110,7 @@ impl<W: Watched> LiveHost<W> {
             first: Some(first),
             deadline: None,
             last_look: None,
+            seen: Glance::default(),
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
             rested: Duration::ZERO,
             notes: Vec::new(),
@@ -140,6 +145,7 @@ impl<W: Watched> LiveHost<W> {
             self.keep_to_budget(&look, now - last);
         }
         self.spare_the_newborn();
+        self.seen = std::mem::take(&mut look.glance);
         let mut observation = std::mem::take(&mut look.observation);
         let origins = self.watched.observer().origins();
         if let Err(error) = self.trees.follow(&mut observation, origins) {
@@ -194,21 +200,22 @@ impl<W: Watched> LiveHost<W> {
 
     /// Glances until something changes, at the latest until `deadline`.
     fn changes_before(&mut self, deadline: Instant, watch: &mut Watch) -> Result<Wait> {
-        let mut between = Duration::from_nanos(QUICK_GLANCE.0);
+        watch.begin(self.seen.clone());
+        let mut spent = Duration::ZERO;
         loop {
-            let began = Instant::now();
-            if watch.is_disturbed_by(self.watched.observer().glance()?) {
-                return Ok(Wait::Changed);
-            }
-            // Many processes make a glance dear: it may take a ten-thousandth of the time.
-            between = between.max(began.elapsed() * GLANCES_AT_MOST);
-            let until = (began + between).min(deadline);
+            let until = (Instant::now() + between_glances(spent)).min(deadline);
             if self.watched.wait(&mut self.trees, until)? == Turn::Over {
                 return Ok(Wait::Ended);
             }
             if Instant::now() >= deadline {
                 return Ok(Wait::Passed);
             }
+            let began = own_cpu_time_ns();
+            let glance = self.watched.observer().glance(watch.wants_requests())?;
+            if watch.is_disturbed_by(glance) {
+                return Ok(Wait::Changed);
+            }
+            spent = Duration::from_nanos(own_cpu_time_ns() - began);
         }
     }
 
@@ -317,6 +324,12 @@ impl<W: Watched> Host for LiveHost<W> {
     }
 }
 
+/// Time from one glance to the next, where the last took so much CPU time: many processes make it
+/// dear. Time in which the program had the CPU does not count.
+fn between_glances(spent: Duration) -> Duration {
+    Duration::from_nanos(QUICK_GLANCE.0).max(spent * GLANCES_AT_MOST)
+}
+
 /// Number of errno(3), the same on x86-64 and arm64: where an error has none of the kernel's.
 const EIO: i32 = 5;
 /// We were told to change nothing.
@@ -343,6 +356,12 @@ mod tests {
 
     use super::*;
     use crate::session::Session;
+
+    #[test]
+    fn glances_at_many_processes_come_less_often() {
+        let between = |us| between_glances(Duration::from_micros(us)).as_millis();
+        assert_eq!([0, 10, 50, 400].map(between), [100, 100, 100, 800]);
+    }
 
     /// A real process, joined as `attach` joins it.
     #[test]

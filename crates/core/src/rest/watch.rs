@@ -2,11 +2,12 @@
 //!
 //! Where little goes on the controller waits for seconds, and a program that comes out of its
 //! serial start meanwhile would run without anything being done for it. So the host glances at each
-//! process once in [`QUICK_GLANCE`](crate::limits::QUICK_GLANCE): one line of `/proc` tells the CPU
-//! time of all its threads, and units outside the cores tell the requests of the whole machine. A
-//! glance that lies outside of what the last [`USUAL`] showed ends the wait. What a program does
-//! over and over within that time is usual. Where waking is of no use again and again, what is
-//! usual is remembered for longer.
+//! process once in [`QUICK_GLANCE`](crate::limits::QUICK_GLANCE): its clock tells the CPU time of
+//! all its threads. Where a process runs, units outside the cores also tell the requests of the
+//! whole machine. The first glance is compared with what the look before it read. A glance that
+//! lies outside of what the last [`USUAL`] showed ends the wait. What a program does over and over
+//! within that time is usual. Where waking is of no use again and again, what is usual is
+//! remembered for longer.
 
 use super::{IDLE_CPUS, OTHER_TRAFFIC, OTHER_USE, SHORTEST_SHARE};
 use crate::model::Model;
@@ -23,19 +24,19 @@ const USUAL: Nanos = Nanos::from_secs(2);
 const FREE_WAKES: u32 = 2;
 /// The most doublings of the memory: 16 s.
 const MAX_DOUBLINGS: u32 = 3;
-/// The kernel tells a process's CPU time in ticks of 10 ms. A glance after 100 ms is wrong by two
-/// of them at most, and by a fifth of a CPU.
-const TICKS: f64 = 0.2;
+/// A tenth of a second of a program that works in bursts differs from its windows by so many CPUs
+/// (our choice: two bursts of 10 ms).
+const BURSTS: f64 = 0.2;
 
-/// What one line of `/proc` for each process tells.
+/// What is cheap to read of each process and of the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Glance {
     /// When, on the host's monotonic clock.
     pub at: Nanos,
     /// CPU time of each process since its start, all its threads together, those that ended too.
     pub cpu_time: BTreeMap<Pid, Nanos>,
-    /// DRAM requests of the whole machine since counting began, where units outside the cores count
-    /// them.
+    /// DRAM requests of the whole machine since counting began; `None` where no unit outside the
+    /// cores counts them, and where the watch asks for none.
     pub requests: Option<Counter>,
 }
 
@@ -129,7 +130,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether a glance is a reason to look. The first only begins a comparison.
+    /// The next glance is compared with this one, which the last look read.
+    pub fn begin(&mut self, glance: Glance) {
+        self.last = Some(glance);
+    }
+
+    /// Whether a glance has to tell requests: those of others do not concern processes that do not
+    /// run.
+    #[must_use]
+    pub fn wants_requests(&self) -> bool {
+        self.requests_per_s.is_some() && self.cpus.values().any(|usual| usual.most > IDLE_CPUS)
+    }
+
+    /// Whether a glance is a reason to look. Without a beginning the first begins a comparison.
     pub fn is_disturbed_by(&mut self, glance: Glance) -> bool {
         let Some(last) = &self.last else {
             self.last = Some(glance);
@@ -151,7 +164,7 @@ impl Watch {
             let times = last.cpu_time.get(pid).zip(glance.cpu_time.get(pid));
             let Some((before, now)) = times else { return false };
             let cpus = now.since(*before).seconds() / elapsed.seconds();
-            usual.most.max(cpus) > IDLE_CPUS && usual.excludes(cpus, OTHER_USE, TICKS)
+            usual.most.max(cpus) > IDLE_CPUS && usual.excludes(cpus, OTHER_USE, BURSTS)
         })
     }
 
@@ -202,7 +215,7 @@ mod tests {
     fn a_parallel_phase_after_a_serial_one_ends_a_wait() {
         let serial = [(1000, 1.0, 2.0), (2000, 1.0, 2.0)];
         assert_eq!(disturbing(&serial, &[(1.0, 2.0), (8.0, 2.0)]), [false, true]);
-        assert_eq!(disturbing(&serial, &[(1.2, 2.0), (0.8, 2.0)]), [false, false], "ticks");
+        assert_eq!(disturbing(&serial, &[(1.2, 2.0), (0.8, 2.0)]), [false, false], "bursts");
         assert_eq!(disturbing(&serial, &[(0.1, 2.0)]), [true], "it waits");
     }
 
@@ -211,6 +224,38 @@ mod tests {
         let steady = [(1000, 8.0, 10.0)];
         assert_eq!(disturbing(&steady, &[(8.0, 14.0), (8.0, 16.0)]), [false, true]);
         assert_eq!(disturbing(&steady, &[(8.0, 4.0)]), [true]);
+    }
+
+    #[test]
+    fn the_requests_of_others_do_not_concern_processes_that_do_not_run() {
+        let wants = |cpus: f64, requests: Option<f64>| {
+            let range = |value| Range::of(value);
+            let cpus = [(PID, range(cpus))].into();
+            Watch { cpus, requests_per_s: requests.map(range), last: None }.wants_requests()
+        };
+        assert!(wants(1.0, Some(2e6)));
+        assert!(!wants(0.01, Some(2e6)), "it sleeps");
+        assert!(!wants(1.0, None), "nothing counts them");
+    }
+
+    #[test]
+    fn the_first_glance_is_compared_with_what_the_look_read() {
+        let mut usual = Usual::default();
+        let mut window = Model::empty(1);
+        window.at = Nanos::from_secs(1);
+        window.apps = vec![App::new(PID, 0..0)];
+        window.apps[0].cpu_percent = 100.0;
+        usual.take_in(&window, false);
+        let at = |ms, ran| Glance {
+            at: Nanos::from_millis(ms),
+            cpu_time: [(PID, Nanos::from_millis(ran))].into(),
+            requests: None,
+        };
+        for (ran, expected) in [(1_100, false), (1_800, true)] {
+            let mut watch = usual.watch().expect("a window");
+            watch.begin(at(1_000, 1_000));
+            assert_eq!(watch.is_disturbed_by(at(1_100, ran)), expected, "{ran}");
+        }
     }
 
     #[test]

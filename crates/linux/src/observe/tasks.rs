@@ -30,6 +30,7 @@ use crate::parse::{ParseError, fields, stat, status};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
+use crate::syscall::time::cpu_time_ns;
 
 /// Processes followed at most; what is beyond is still in the tree's counts.
 pub const MAX_PROCESSES: usize = 1024;
@@ -293,19 +294,11 @@ impl Tasks {
         Ok(())
     }
 
-    /// CPU time of each known process, from one line for each: all its threads, those that ended
-    /// too.
-    ///
-    /// # Errors
-    /// A file of `/proc` that is refused or malformed.
-    pub fn glance(&mut self) -> Result<BTreeMap<Pid, Nanos>, LinuxError> {
-        let mut times = BTreeMap::new();
-        for (pid, process) in &mut self.processes {
-            if let Some(found) = process.stat.read(stat::parse)? {
-                times.insert(*pid, ran(&found));
-            }
-        }
-        Ok(times)
+    /// CPU time of each known process that is there: all its threads, those that ended too.
+    #[must_use]
+    pub fn cpu_times(&self) -> BTreeMap<Pid, Nanos> {
+        let of = |pid: &Pid| Some((*pid, Nanos(cpu_time_ns(pid.0)?)));
+        self.processes.keys().filter_map(of).collect()
     }
 
     /// Counts that were told do not hold any more, whether their threads run or not.

@@ -192,21 +192,21 @@ fn after_a_pause_everybody_is_looked_at() {
     }
 }
 
+/// Of real processes, since their clocks are not files.
 #[test]
 fn a_glance_tells_the_time_of_each_process_and_forgets_those_that_ended() {
-    let fixture = Fixture::new();
-    fixture.process(5, &[(5, 0), (6, 1)], "7");
-    fixture.process(7, &[(7, 2)], "");
-    let topology = synthetic::parse("node:1 core:3").unwrap();
-    let mut tasks = Tasks::new(fixture.root(), Pid(5), None);
-    assert_eq!(tasks.glance().unwrap(), BTreeMap::new(), "nobody is known yet");
-    tasks.observe(&topology, told(&[])).unwrap();
-    // Three ticks stand in the line of each.
-    let ran = Nanos(3 * 1_000_000_000 / ticks_per_second());
-    assert_eq!(tasks.glance().unwrap(), [(Pid(5), ran), (Pid(7), ran)].into());
-    fixture.ends(7);
-    fs::write(fixture.root().in_proc("5/stat"), line(5, 0).replace(" 2 1 0 0 20", " 7 5 0 0 20"))
+    let mut child = std::process::Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
         .unwrap();
-    let times = tasks.glance().unwrap();
-    assert_eq!(times[&Pid(5)], Nanos(12 * 1_000_000_000 / ticks_per_second()));
+    let topology = crate::topology::discover(&Root::live()).unwrap().topology;
+    let mut tasks = Tasks::new(Root::live(), Pid(child.id()), None);
+    assert_eq!(tasks.cpu_times(), BTreeMap::new(), "nobody is known yet");
+    tasks.observe(&topology, told(&[])).unwrap();
+    let times = tasks.cpu_times();
+    assert_eq!(times.keys().collect::<Vec<_>>(), [&Pid(child.id())]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(tasks.cpu_times(), BTreeMap::new());
 }
