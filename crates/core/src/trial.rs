@@ -8,15 +8,17 @@
 //! windows after the last action (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - a change of phase (threads, CPU use, what an instruction asks of memory) voids it;
 //! - the change is the mean of what could be measured, the noise comes from the windows' own
-//!   variance;
+//!   variance (`noise`): where a program has just begun something else, from those after;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a
 //!   spinning barrier raises;
 //! - processes whose threads were moved in one plan are judged together (`together`).
 
 mod measure;
+mod noise;
 mod together;
 
-pub use measure::{Change, Comparison, Measure, Verdict};
+pub use measure::{Comparison, Measure, Verdict};
+pub use noise::Change;
 
 use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
@@ -148,7 +150,7 @@ impl Trials {
                 kinds: BTreeSet::new(),
                 together: BTreeSet::new(),
                 partners: BTreeSet::new(),
-                before: last_phase(core::mem::take(history)),
+                before: core::mem::take(history),
                 after: Vec::new(),
                 quiet: 0,
                 predicted: Some(0.0),
@@ -226,17 +228,12 @@ impl Trials {
     }
 }
 
-/// The windows of the phase that the program is in now, if there are enough of them to compare
-/// with: what it did before, such as filling its memory by one thread, says nothing about what came
-/// of an action.
-fn last_phase(mut windows: Vec<Measure>) -> Vec<Measure> {
-    let Some(last) = windows.last().copied() else { return windows };
-    let other = windows.iter().rposition(|window| !window.is_phase_of(&last));
-    let start = other.map_or(0, |place| place + 1);
-    if windows.len() - start >= MIN_TRIAL_WINDOWS {
-        windows.drain(..start);
-    }
-    windows
+/// The windows of the phase that the program is in now, the last one at least: what it did before,
+/// such as filling its memory by one thread, says nothing about what came of an action.
+fn last_phase(windows: &[Measure]) -> &[Measure] {
+    let Some(last) = windows.last() else { return windows };
+    let other = windows.iter().rposition(|window| !window.is_phase_of(last));
+    &windows[other.map_or(0, |place| place + 1)..]
 }
 
 impl Watched {
@@ -282,7 +279,7 @@ impl Trial {
     /// What came of it for its process alone.
     fn judged(&self, pid: Pid) -> Judged {
         let moved_threads = self.kinds.contains(&Kind::Affinity);
-        let comparison = Comparison::between(&self.before, self.windows());
+        let comparison = Comparison::between(last_phase(&self.before), self.windows());
         Judged {
             pid,
             policy: self.policy,
@@ -342,16 +339,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_leaves_out_another_phase_where_enough_is_left() {
+    fn what_was_before_leaves_out_another_phase() {
         let window =
             |threads| Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() };
         let kept = |threads: &[f64]| -> Vec<f64> {
-            let windows = threads.iter().map(|threads| window(*threads)).collect();
-            last_phase(windows).iter().map(|window| window.threads).collect()
+            let windows: Vec<_> = threads.iter().map(|threads| window(*threads)).collect();
+            last_phase(&windows).iter().map(|window| window.threads).collect()
         };
         assert_eq!(kept(&[1.0, 4.0, 4.0, 4.0]), [4.0, 4.0, 4.0]);
         assert_eq!(kept(&[4.0, 1.0, 4.0, 4.0, 4.0, 4.0]), [4.0; 4]);
-        assert_eq!(kept(&[1.0, 1.0, 4.0, 4.0]), [1.0, 1.0, 4.0, 4.0], "too few: the trial is void");
+        assert_eq!(kept(&[1.0, 1.0, 1.0, 4.0]), [4.0], "a program that has just been woken for");
         assert_eq!(kept(&[4.0, 5.0, 4.0, 4.0]), [4.0, 5.0, 4.0, 4.0]);
     }
 }

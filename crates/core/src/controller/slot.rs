@@ -89,8 +89,9 @@ impl Slot {
 
     /// When the next lane wants to decide.
     pub(super) fn due_at(&self) -> Option<Nanos> {
-        let due =
-            |(number, lane): (usize, &Lane)| lane.decided_at + self.policy.lane_period(number);
+        let due = |(number, lane): (usize, &Lane)| {
+            lane.decided_at + self.policy.lane_period(number).min(lane.soon)
+        };
         self.lanes.iter().enumerate().map(due).min()
     }
 

@@ -1,6 +1,6 @@
 //! What a window says about a process's progress, and how two groups of windows compare.
 
-use crate::limits::MIN_TRIAL_WINDOWS;
+use super::noise::{Change, change};
 use crate::model::{App, Model, Thread, TrafficSource};
 use alloc::vec::Vec;
 
@@ -40,12 +40,6 @@ const PHASE_CHANGE: f64 = 0.3;
 /// known: prefetches that come in time where they came late turn misses into hits and ask for the
 /// same.
 const PHASE_CHANGE_DEMAND: f64 = 0.5;
-/// Student's t for 95 % with three windows on both sides (4 degrees of freedom); more windows only
-/// make it too careful.
-const T_95: f64 = 2.776;
-/// Below this nothing is called a change, however little the windows vary.
-const LEAST_NOISE: f64 = 0.01;
-
 /// A fall of instructions beyond the noise by more is clear (our choice).
 const CLEAR_FALL: f64 = 0.05;
 
@@ -138,16 +132,6 @@ impl Verdict {
     }
 }
 
-/// A relative change and the noise that it has to exceed; 0.1 = 10 % better.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Change {
-    /// Relative, positive = better.
-    pub change: f64,
-    /// Half width of the 95 % interval of the difference, relative.
-    pub noise: f64,
-}
-
 /// Before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -176,7 +160,10 @@ impl Comparison {
     /// Compares two groups of windows.
     #[must_use]
     pub fn between(before: &[Measure], after: &[Measure]) -> Self {
-        let change = |value: fn(&Measure) -> Option<f64>| change(before, after, value);
+        let change = |value: fn(&Measure) -> Option<f64>| {
+            let of = |windows: &[Measure]| windows.iter().map(value).collect::<Vec<_>>();
+            change(&of(before), &of(after))
+        };
         let progress = change(|m| m.progress_per_s);
         let instructions = change(|m| m.instructions_per_s);
         let slowest = change(|m| m.slowest_per_s);
@@ -249,34 +236,6 @@ impl Comparison {
         let others = [self.progress, self.instructions, self.slowest, self.latency, self.unstalled];
         self.local.filter(|_| others.iter().all(Option::is_none))
     }
-}
-
-/// Change of a value known in enough windows of both groups.
-fn change(
-    before: &[Measure],
-    after: &[Measure],
-    value: fn(&Measure) -> Option<f64>,
-) -> Option<Change> {
-    let (mean_before, error_before) = mean_and_error(before, value)?;
-    let (mean_after, error_after) = mean_and_error(after, value)?;
-    if mean_before <= 0.0 {
-        return None;
-    }
-    let noise = T_95 * libm::sqrt(error_before + error_after) / mean_before;
-    Some(Change { change: (mean_after - mean_before) / mean_before, noise: noise.max(LEAST_NOISE) })
-}
-
-/// Mean, and square of its standard error, of the windows in which a value is known; `None` where
-/// those are too few for a verdict.
-fn mean_and_error(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Option<(f64, f64)> {
-    let values: Vec<f64> = windows.iter().filter_map(value).collect();
-    if values.len() < MIN_TRIAL_WINDOWS {
-        return None;
-    }
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
-    Some((mean, squares / (count - 1.0) / count))
 }
 
 /// The mean of what was measured of one process; noises add as if they were one measurement,

@@ -9,7 +9,8 @@
 //! them: of two that share a cache from afar and lose, one alone may gain. Half of the losers go at
 //! a time, so that a bad plan of n processes is gone after log2 n trials.
 
-use super::measure::{Change, Verdict};
+use super::measure::Verdict;
+use super::noise::Change;
 use super::{Judged, Trial};
 use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::plan::{Action, Plan, Proposal, Reason};

@@ -5,10 +5,12 @@ mod world;
 use rondpoint_core::controller::{Controller, Settings, Step};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run};
+use rondpoint_core::model::Model;
+use rondpoint_core::plan::{Mechanism, PageMove, Reason};
 use rondpoint_core::policy::by_name;
-use rondpoint_core::trial::Judged;
-use rondpoint_core::{Action, Nanos, Outcome, Plan};
-use world::{Phase, World};
+use rondpoint_core::trial::{Judged, Verdict};
+use rondpoint_core::{Action, Nanos, Outcome, Plan, Policy, Proposal, Random, Topology};
+use world::{NODES, PID, Phase, THREADS, World};
 
 /// All threads on memory that one of them touched, most of the time waiting for it.
 const PARALLEL: Phase = Phase { until_ms: 0, threads: 8, work: 60.0, private: true };
@@ -34,8 +36,11 @@ fn manage(world: World) -> World {
     watched(world).0
 }
 
-fn watched(mut world: World) -> (World, Vec<Judged>) {
-    let policy = (by_name("auto").expect("built in").make)(None).expect("the default");
+fn watched(world: World) -> (World, Vec<Judged>) {
+    under((by_name("auto").expect("built in").make)(None).expect("the default"), world)
+}
+
+fn under(policy: Box<dyn Policy>, mut world: World) -> (World, Vec<Judged>) {
     let settings = Settings { seed: 3, guard: GuardSettings::acting() };
     let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
     let mut verdicts = Verdicts(Vec::new());
@@ -43,6 +48,28 @@ fn watched(mut world: World) -> (World, Vec<Judged>) {
         Ok(()) => (world, verdicts.0),
     }
 }
+
+/// Brings all pages to node 0 as soon as all threads run, once: a mistake.
+struct Jams {
+    pages: Vec<PageMove>,
+}
+
+impl Policy for Jams {
+    fn propose(&mut self, model: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let busy = model.threads.iter().filter(|thread| thread.cpu_share > 0.5).count();
+        if busy < THREADS || self.pages.is_empty() {
+            return Vec::new();
+        }
+        let pages = std::mem::take(&mut self.pages);
+        let action = Action::MovePages { pid: PID, mechanism: Mechanism::CoLocation, pages };
+        vec![Proposal { policy: "jams", action, reason: Reason::Other("a mistake".into()) }]
+    }
+
+    fn lane_least(&self, _: usize) -> Nanos {
+        Nanos::from_millis(100)
+    }
+}
+
 /// When pages first moved after this time.
 fn acted_after(world: &World, ms: u64) -> Option<Nanos> {
     let moves =
@@ -66,6 +93,30 @@ fn a_parallel_phase_after_seconds_of_serial_work_is_acted_on_within_three_tenths
         );
         assert!(acted <= Nanos::from_millis(300), "{serial_ms}: {acted}");
         assert!(world.shares().iter().all(|share| *share > 0.15), "{:?}", world.shares());
+    }
+}
+
+/// One window of the parallel phase is all that there is to compare with.
+#[test]
+fn what_hurts_a_program_that_has_just_begun_something_else_is_undone() {
+    for serial_ms in [1_130, 2_450, 5_010] {
+        let phases = [SERIAL.until(serial_ms), PARALLEL.until(serial_ms + 4_000)];
+        let mut world = World::new(4_000, &phases, true);
+        world.homes = (0..4_000).map(|page| page % NODES).collect();
+        let page = |(page, home): (usize, &usize)| PageMove {
+            address: (16 + page as u64) << 12,
+            shift: 12,
+            from: *home as u16,
+            to: 0,
+        };
+        let pages = world.homes.iter().enumerate().filter(|(_, home)| **home > 0).map(page);
+        let jams = Jams { pages: pages.collect() };
+        let (world, judged) = under(Box::new(jams), world);
+        let acted = acted_after(&world, serial_ms).expect("it acts");
+        assert!(acted < Nanos::from_millis(600), "before there are three windows: {acted}");
+        let verdicts: Vec<Verdict> = judged.iter().map(|one| one.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Worse], "{serial_ms}: {judged:?}");
+        assert!(world.shares().iter().all(|share| *share > 0.2), "{:?}", world.shares());
     }
 }
 
