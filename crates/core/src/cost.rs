@@ -21,6 +21,7 @@ mod lost;
 mod placement;
 mod predict;
 mod solve;
+mod waiting;
 
 pub use self::facts::{Evidence, Facts};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
@@ -67,16 +68,19 @@ pub fn idle_local_cycles(topology: &Topology) -> f64 {
 }
 
 /// Share of its CPU time that an application loses because its accesses to memory take longer than
-/// local ones on an idle machine; `None` where stalls or latency are not known.
+/// local ones on an idle machine; `None` where latency is not known, or neither stalls nor requests
+/// are.
 #[must_use]
 pub fn lost_to_latency(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
     let latency = app.latency_cycles?;
-    let stalled = stalled_share(model.threads_of(app))?;
+    let counted = stalled_share(model.threads_of(app)).map(|share| (share, share));
+    let (likely, least) = counted.or_else(|| waiting::waiting(topology, app, latency))?;
     let idle = idle_local_cycles(topology);
-    let of = |latency: f64| stalled * (1.0 - idle / latency).clamp(0.0, 1.0);
+    let extra = |latency: f64| (1.0 - idle / latency).clamp(0.0, 1.0);
     // Latencies of single accesses vary about as much as their mean is.
     let error = STANDARD_ERRORS / libm::sqrt(app.latency_accesses.max(1.0));
-    Some(Price { likely: of(latency), least: of(latency * (1.0 - error).max(0.0)) })
+    let shortest = latency * (1.0 - error).max(0.0);
+    Some(Price { likely: likely * extra(latency), least: least * extra(shortest) })
 }
 
 /// Share of the cycles in which threads wait for memory, each weighted by its CPU time.
@@ -110,6 +114,8 @@ pub fn won_by_moving(thread: &Thread, from: usize, to: usize) -> Option<Price> {
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
+    use crate::matrix::Matrix;
+    use crate::model::Traffic;
     use crate::topology::synthetic;
     use crate::units::{Pid, Tid};
     use alloc::vec;
@@ -132,6 +138,28 @@ mod tests {
         assert_eq!(lost(0.9, 200.0, 1e6).likely, 0.0);
         assert_eq!(lost(0.9, 150.0, 1e6).likely, 0.0);
         assert!((lost(0.8, 800.0, 1e6).likely - 0.6).abs() < 1e-9, "three fourths of the wait");
+    }
+
+    /// The same where no stalls are counted, by requests/µs of one CPU.
+    fn lost_unseen(per_us: f64, latency_cycles: f64) -> Option<Price> {
+        let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
+        let mut app = App::new(Pid(1), 0..0);
+        (app.latency_cycles, app.latency_accesses) = (Some(latency_cycles), 1e6);
+        app.cpu_percent = 100.0;
+        app.traffic = Some(Traffic::new(Matrix::from_fn(2, |_, node| per_us * node as f64 / 2.0)));
+        lost_to_latency(&Model::empty(2), &topology, &app)
+    }
+
+    #[test]
+    fn where_no_stalls_are_counted_misses_under_way_tell_what_is_lost_at_least() {
+        let least = |per_us, latency| lost_unseen(per_us, latency).expect("known").least;
+        // 20 requests/µs of 1.6 µs each are 32 of at most 48 under way.
+        assert!((0.6..0.63).contains(&least(20.0, 3_200.0)), "{}", least(20.0, 3_200.0));
+        assert_eq!(least(20.0, 200.0), 0.0, "as on an idle machine");
+        assert!(least(2.0, 3_200.0) < least(20.0, 3_200.0));
+        assert!(least(1e3, 3_200.0) < 1.0, "more than a core can wait for");
+        let both = lost_unseen(20.0, 3_200.0).expect("known");
+        assert!(both.likely > both.least);
     }
 
     #[test]
