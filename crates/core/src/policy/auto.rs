@@ -124,6 +124,8 @@ pub struct Auto {
 const CALM: u32 = STEADY_ABOVE + 1;
 /// The shortest interval after which pages may move (our choice: SAM's).
 const SOON: Nanos = Nanos::from_millis(100);
+/// Longest time until Carrefour tries again what was of no use (our choice: that of its tenure).
+const LONGEST_WAIT: Nanos = Nanos::from_secs(60);
 /// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
 const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
@@ -137,6 +139,7 @@ impl Auto {
             feedback: LP.feedback.map(|lp| Feedback {
                 only_where_asked: true,
                 waits_only_where_idle: true,
+                longest_wait: Some(LONGEST_WAIT),
                 ..lp
             }),
             idle_period: LP.idle_period,

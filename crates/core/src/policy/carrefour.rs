@@ -161,10 +161,13 @@ impl Carrefour {
         gates.mechanisms.replication &= self.replication_offered;
         if let Some(feedback) = &self.preset.feedback {
             let verdict = state.verdict(feedback, &gates, model.at);
+            if verdict == Some(Verdict::Effective) {
+                state.found_use();
+            }
             if matches!(verdict, Some(Verdict::Ineffective | Verdict::Harmful)) {
                 let used = state.last.map(|last| last.used).unwrap_or_default();
                 gates.mechanisms = gates.mechanisms.without(used);
-                state.waits_until = model.at + self.preset.idle_period;
+                state.wait_in_vain(model.at, self.preset.idle_period, feedback.longest_wait);
             } else if state.wait(model.at).is_some()
                 && let Some(last) = state.last
             {

@@ -190,6 +190,9 @@ pub struct Feedback {
     /// Otherwise an application that goes on with another mechanism would be sampled at the full
     /// rate meanwhile. The author code waits in both cases.
     pub waits_only_where_idle: bool,
+    /// The longer period doubles each time that a round is of no use again, up to this (our
+    /// choice): what never helps ends. The author code tries again after the same time for ever.
+    pub longest_wait: Option<Nanos>,
 }
 
 /// Optional stabilisers of the author code.
@@ -356,6 +359,7 @@ pub const LP: Preset = Preset {
         local_loss: 5.0,
         only_where_asked: false,
         waits_only_where_idle: false,
+        longest_wait: None,
     }),
     ..CODE
 };

@@ -32,6 +32,8 @@ pub struct AppState {
     pub(super) last: Option<Round>,
     /// A mechanism was of no use: until then only those that were not go on.
     pub(super) waits_until: Nanos,
+    /// How often that was so since a round was of use.
+    in_vain: u32,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
     /// Pages brought to the nodes that use them.
@@ -80,10 +82,25 @@ impl AppState {
         Self { started, ..Self::default() }
     }
 
-    /// The application does something else now: rounds of before say nothing of it.
+    /// The application does something else now: rounds of before say nothing of it. It is tried at
+    /// once, and waits longer than before if that is of no use: one that changes often, and for
+    /// which nothing helps, is left alone in the end.
     pub(super) fn begin_anew(&mut self) {
         (self.last, self.actions, self.idle_rounds) = (None, None, 0);
         self.waits_until = Nanos(0);
+    }
+
+    /// The last round was of no use: it waits, each time twice as long where there is a longest.
+    pub(super) fn wait_in_vain(&mut self, now: Nanos, shortest: Nanos, longest: Option<Nanos>) {
+        let doubled = Nanos(shortest.0.saturating_mul(1 << self.in_vain.min(20)));
+        let wait = longest.map_or(shortest, |longest| doubled.min(longest));
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.waits_until = now + wait;
+    }
+
+    /// The last round was of use.
+    pub(super) fn found_use(&mut self) {
+        self.in_vain = 0;
     }
 
     /// For how long it waits until what was of no use is tried again. A round that comes a little
@@ -190,4 +207,35 @@ impl AppState {
 fn relative_percent(before: Option<f64>, after: Option<f64>) -> Option<f64> {
     let (before, after) = (before?, after?);
     (before > 0.0).then(|| 100.0 * (after - before) / before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds of each wait, one after the other; `+` = a round of use, `~` = another phase.
+    fn waits(longest: Option<u64>, rounds: &str) -> Vec<u64> {
+        let mut state = AppState::default();
+        let (now, shortest) = (Nanos::from_secs(100), Nanos::from_secs(5));
+        let mut waits = Vec::new();
+        for round in rounds.chars() {
+            match round {
+                '+' => state.found_use(),
+                '~' => state.begin_anew(),
+                _ => {
+                    state.wait_in_vain(now, shortest, longest.map(Nanos::from_secs));
+                    waits.push(state.wait(now).expect("it waits").0 / 1_000_000_000);
+                }
+            }
+        }
+        waits
+    }
+
+    #[test]
+    fn what_is_of_no_use_again_waits_longer_until_something_helps() {
+        assert_eq!(waits(Some(60), "------"), [5, 10, 20, 40, 60, 60]);
+        assert_eq!(waits(Some(60), "--+-"), [5, 10, 5]);
+        assert_eq!(waits(Some(60), "--~-"), [5, 10, 20], "tried at once, and of no use again");
+        assert_eq!(waits(None, "----"), [5; 4], "as the author code");
+    }
 }
