@@ -5,9 +5,9 @@ use std::convert::Infallible;
 
 use rondpoint_core::controller::Step;
 use rondpoint_core::host::Host;
-use rondpoint_core::limits::GLANCE;
+use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
 use rondpoint_core::plan::{Action, NodeMove, Outcome, PageCounts, PageMove, Sampling, StepResult};
-use rondpoint_core::rest::Rest;
+use rondpoint_core::rest::{Rest, Watch};
 use rondpoint_core::{Nanos, Observation, Pid, Plan};
 
 use crate::faults::{Faults, PageFault};
@@ -47,7 +47,7 @@ impl SimHost {
         }
     }
 
-    fn wait(&mut self, period: Nanos) -> bool {
+    fn pass(&mut self, period: Nanos) -> bool {
         let now = self.world.plant.now();
         let late = self.faults.as_mut().map_or(Nanos(0), |faults| faults.late(now, period));
         self.next = (self.next + period + late).max(now);
@@ -56,6 +56,31 @@ impl SimHost {
             self.end_early();
         }
         !self.is_over()
+    }
+
+    /// The same, and glances meanwhile: whether the wait ended before its time because something
+    /// changed; `None` where the run is over.
+    fn wait_for_change(&mut self, watch: &mut Watch, period: Nanos) -> Option<bool> {
+        let now = self.world.plant.now();
+        let late = self.faults.as_mut().map_or(Nanos(0), |faults| faults.late(now, period));
+        self.next = (self.next + period + late).max(now);
+        watch.begin(self.world.sensors.glance(&self.world.plant, watch.wants_requests()));
+        let mut glances_at = now + QUICK_GLANCE;
+        while self.world.plant.now() < self.next && !self.is_over() {
+            self.world.pass();
+            self.end_early();
+            let now = self.world.plant.now();
+            if now < glances_at || now >= self.next {
+                continue;
+            }
+            glances_at = now + QUICK_GLANCE;
+            let glance = self.world.sensors.glance(&self.world.plant, watch.wants_requests());
+            if watch.is_disturbed_by(glance) {
+                self.next = now;
+                return Some(true);
+            }
+        }
+        (!self.is_over()).then_some(false)
     }
 
     /// A process ends before its work is done.
@@ -238,9 +263,14 @@ impl Host for SimHost {
     type Error = Infallible;
 
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Infallible> {
-        let goes_on = if self.began { self.wait(period) } else { true };
+        let goes_on = if self.began { self.pass(period) } else { true };
         self.began = true;
         Ok(goes_on.then(|| self.look(false)))
+    }
+
+    fn wait(&mut self, mut watch: Watch, period: Nanos) -> Result<Option<Observation>, Infallible> {
+        let changed = self.wait_for_change(&mut watch, period);
+        Ok(changed.map(|changed| self.look(changed)))
     }
 
     fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
@@ -254,8 +284,14 @@ impl Host for SimHost {
             if left == Nanos(0) {
                 break true;
             }
-            let Some(seen) = self.observe(GLANCE.min(left))? else { break false };
-            if rest.is_disturbed_by(&seen, &self.world.plant.topology) {
+            let next = GLANCE.min(left);
+            let changed = match &mut rest.watch {
+                Some(watch) => self.wait_for_change(watch, next),
+                None => self.pass(next).then_some(false),
+            };
+            let Some(changed) = changed else { break false };
+            let seen = self.look(false);
+            if changed || rest.is_disturbed_by(&seen, &self.world.plant.topology) {
                 break true;
             }
         };

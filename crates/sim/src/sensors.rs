@@ -3,15 +3,18 @@
 mod counters;
 mod samples;
 
+use std::ops::Range;
+
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Mapping, MappingKind, Observation, ProcessObservation,
     Replica, Samples, ThreadObservation,
 };
+use rondpoint_core::rest::Glance;
 use rondpoint_core::units::{Bytes, PAGE_BYTES, PAGE_SHIFT};
 use rondpoint_core::{Matrix, Nanos, Random};
 use rondpoint_machine::{Machine, Vendor};
 
-use crate::plant::{Epoch, Plant};
+use crate::plant::{Epoch, Plant, Process};
 use counters::Reading;
 
 /// What the processor can tell.
@@ -129,6 +132,24 @@ impl Sensors {
                 .then(|| samples(std::mem::take(&mut self.samples), self.period)),
             hint_faults: (self.pmu == Pmu::None)
                 .then(|| samples(std::mem::take(&mut self.faults), None)),
+        }
+    }
+
+    /// What a glance tells: CPU time and, where they are `wanted` and counted, requests.
+    pub(crate) fn glance(&self, plant: &Plant, wanted: bool) -> Glance {
+        let runs = plant.processes.iter().filter(|process| process.runs());
+        let ran = |threads: Range<usize>| {
+            plant.threads[threads].iter().map(|thread| thread.counts.cpu_ns).sum::<f64>()
+        };
+        let matrix = wanted && self.pmu.has_matrix(plant.topology.node_count());
+        let of = |process: &Process| process.counts.traffic.rows().flatten().sum::<f64>();
+        let requests = || plant.processes.iter().map(of).sum::<f64>();
+        Glance {
+            at: plant.now(),
+            cpu_time: runs
+                .map(|process| (process.pid, Nanos(ran(process.threads.clone()) as u64)))
+                .collect(),
+            requests: matrix.then(|| Counter::exact(requests() as u64)),
         }
     }
 

@@ -145,9 +145,10 @@ fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
     let mut outcomes: Vec<Outcome> = Vec::new();
     while broken.is_none() {
         let period = controller.period();
-        let Ok(seen) = match controller.take_rest() {
-            Some(rest) => host.rest(rest, period),
-            None => host.observe(period),
+        let Ok(seen) = match (controller.take_rest(), controller.take_watch()) {
+            (Some(rest), _) => host.rest(rest, period),
+            (None, Some(watch)) => host.wait(watch, period),
+            (None, None) => host.observe(period),
         };
         let Some(observation) = seen else { break };
         let seen = observation.clone();

@@ -42,6 +42,9 @@ const NOISE: f64 = 0.03;
 #[test]
 fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
     let families = [
+        "barriers",
+        "look-ups",
+        "one-thread",
         "partitioned",
         "phase-change",
         "private",
@@ -49,6 +52,7 @@ fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
         "read-shared",
         "serial-then-parallel",
         "sharing-pairs",
+        "short-phases",
         "write-shared",
     ];
     for family in families {
