@@ -5,6 +5,7 @@
 //! expected. The compiler and clippy hold the rest (purity of the core, length of functions).
 
 mod crates;
+mod modules;
 mod prose;
 mod text;
 
@@ -51,11 +52,12 @@ pub(crate) type Complaint = String;
 type Rule = fn(&[SourceFile]) -> Vec<Complaint>;
 
 /// Every rule, in the order of ARCHITECTURE.md.
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     crates::the_core_is_pure,
     crates::edges_are_the_design_s,
     crates::manifests_have_licence_and_lints,
     crates::licence_texts_are_there,
+    modules::the_core_has_no_import_circle,
     text::unsafe_stays_in_its_rooms,
     text::files_are_short,
     text::comments_are_no_wider_than_code,

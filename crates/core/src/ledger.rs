@@ -7,25 +7,10 @@
 use crate::index_set::CpuSet;
 use crate::limits::MAX_LEDGER_ENTRIES;
 use crate::model::{App, Model, Thread};
-use crate::plan::{Action, NodeMove, Outcome, PageMove, Plan, StepResult};
+use crate::plan::{Action, Inverse, NodeMove, Outcome, PageMove, Plan, StepResult};
 use crate::units::{Bytes, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-
-/// How to undo one step.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Inverse {
-    /// Plan of the step.
-    pub plan: u64,
-    /// Index of the step in it.
-    pub step: usize,
-    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we
-    /// end), or if that would move more than came.
-    pub action: Option<Action>,
-    /// Whether that restores the first state exactly.
-    pub exact: bool,
-}
 
 #[derive(Debug, Clone, PartialEq)]
 struct Mask {

@@ -6,7 +6,6 @@ mod reason;
 pub use reason::{Reason, Refusal, Undo};
 
 use crate::index_set::CpuSet;
-use crate::ledger::Inverse;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::vec::Vec;
 use core::fmt;
@@ -190,6 +189,21 @@ pub struct Refused {
     pub proposal: Proposal,
     /// Why not.
     pub refusal: Refusal,
+}
+
+/// How to undo one step.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Inverse {
+    /// Plan of the step.
+    pub plan: u64,
+    /// Index of the step in it.
+    pub step: usize,
+    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we
+    /// end), or if that would move more than came.
+    pub action: Option<Action>,
+    /// Whether that restores the first state exactly.
+    pub exact: bool,
 }
 
 /// What is to be done now, in this order.

@@ -1,7 +1,6 @@
 //! The lines of a ledger.
 
-use rondpoint_core::ledger::Inverse;
-use rondpoint_core::plan::Action;
+use rondpoint_core::plan::{Action, Inverse};
 use rondpoint_core::{Nanos, Pid, Topology};
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use rondpoint_core::ledger::Inverse;
-use rondpoint_core::plan::{Action, Mechanism, PageMove};
+use rondpoint_core::plan::{Action, Inverse, Mechanism, PageMove};
 use rondpoint_core::topology::synthetic;
 
 use super::*;

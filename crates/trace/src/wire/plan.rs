@@ -1,6 +1,5 @@
 //! Plans, and what became of them.
 
-use rondpoint_core::ledger;
 use rondpoint_core::plan::{self, Mechanism as CoreMechanism, StepResult};
 use rondpoint_core::{Bytes, Nanos, Pid, Tid};
 use serde::{Deserialize, Serialize};
@@ -192,8 +191,8 @@ fn explanation(of: &impl Serialize) -> Value {
     serde_json::to_value(of).unwrap_or(Value::Null)
 }
 
-impl From<&ledger::Inverse> for Inverse {
-    fn from(inverse: &ledger::Inverse) -> Self {
+impl From<&plan::Inverse> for Inverse {
+    fn from(inverse: &plan::Inverse) -> Self {
         Self {
             plan: inverse.plan,
             step: inverse.step,

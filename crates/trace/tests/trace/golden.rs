@@ -6,13 +6,13 @@ use std::path::Path;
 use expect_test::expect_file;
 use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::ledger::Inverse;
 use rondpoint_core::observation::{
     AddressSample, Counter, Event, Exemption, Mapping, MappingKind, ProcessObservation, Replica,
     Samples, Source, ThreadObservation, UNKNOWN_NODE,
 };
 use rondpoint_core::plan::{
-    Kind, Mechanism, NodeMove, PageCounts, PageMove, Refusal, Refused, Sampling, StepResult, Undo,
+    Inverse, Kind, Mechanism, NodeMove, PageCounts, PageMove, Refusal, Refused, Sampling,
+    StepResult, Undo,
 };
 use rondpoint_core::topology::{Calibrated, Costs, Cpu, Description, Link, NodeDescription, Route};
 use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};

@@ -5,8 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use rondpoint_core::controller::Step;
-use rondpoint_core::ledger::Inverse;
-use rondpoint_core::plan::{Kind, Mechanism, NodeMove, PageMove, Refusal, Refused, Sampling, Undo};
+use rondpoint_core::plan::{
+    Inverse, Kind, Mechanism, NodeMove, PageMove, Refusal, Refused, Sampling, Undo,
+};
 use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};
 use rondpoint_core::{Action, Bytes, Nanos, Pid, Plan, Proposal, Reason, Tid};
 
