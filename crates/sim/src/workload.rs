@@ -16,6 +16,9 @@ const FILE_BYTES: u64 = 1 << 20;
 
 /// Workloads that come with the program: the parametric families, each with usual values.
 pub(crate) const BUILT_IN: &[(&str, &str)] = &[
+    ("barriers", include_str!("../../../workloads/barriers.toml")),
+    ("look-ups", include_str!("../../../workloads/look-ups.toml")),
+    ("one-thread", include_str!("../../../workloads/one-thread.toml")),
     ("partitioned", include_str!("../../../workloads/partitioned.toml")),
     ("phase-change", include_str!("../../../workloads/phase-change.toml")),
     ("private", include_str!("../../../workloads/private.toml")),
@@ -23,6 +26,7 @@ pub(crate) const BUILT_IN: &[(&str, &str)] = &[
     ("read-shared", include_str!("../../../workloads/read-shared.toml")),
     ("serial-then-parallel", include_str!("../../../workloads/serial-then-parallel.toml")),
     ("sharing-pairs", include_str!("../../../workloads/sharing-pairs.toml")),
+    ("short-phases", include_str!("../../../workloads/short-phases.toml")),
     ("write-shared", include_str!("../../../workloads/write-shared.toml")),
 ];
 
