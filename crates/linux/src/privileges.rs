@@ -76,6 +76,20 @@ impl Needs {
         Self::manager(&[&LOOK, &COUNT, &MOVE])
     }
 
+    /// `daemon`: looks into processes of others and counts; where it acts, moves; where it may
+    /// freeze, stops and lets go on. Nothing else: locked memory is its unit's limit, and what it
+    /// reads of others needs no more than to be allowed to look.
+    #[must_use]
+    pub fn to_serve(acts: bool, freezes: bool) -> Self {
+        let mut kept = vec![Capability::CAP_SYS_PTRACE, Capability::CAP_PERFMON];
+        kept.extend(if acts { &MOVE[..] } else { &[] });
+        if freezes {
+            kept.push(Capability::CAP_KILL);
+            kept.extend(FREEZE);
+        }
+        Self { calls: Calls::Serve, ..Self::manager(&[&kept]) }
+    }
+
     /// `move` and `restore`: looks, moves, freezes and lets go on.
     #[must_use]
     pub fn to_move() -> Self {

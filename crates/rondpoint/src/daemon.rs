@@ -22,6 +22,7 @@ use rondpoint_core::controller::Controller;
 use rondpoint_core::host::turn;
 use rondpoint_linux::Root;
 use rondpoint_linux::observe::{Observer, Settings};
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_trace::Header;
 
 use self::board::{Board, Note, Shared};
@@ -114,7 +115,7 @@ fn open(config: Config, file: Option<PathBuf>) -> Result<(Station, Shared)> {
         config.policy.machine.as_deref(),
         config.policy.calibration.as_deref(),
     )?;
-    let ledgers = ledgers::folder()?;
+    let ledgers = ledgers::folder_of_service()?;
     ledgers::put_back_what_was_left(&ledgers, &machine.topology)?;
     session::prepare_to_watch();
     let settings = Settings {
@@ -129,6 +130,9 @@ fn open(config: Config, file: Option<PathBuf>) -> Result<(Station, Shared)> {
     let http = config.metrics.listen.map(Http::listen).transpose()?;
     let board = Board::new(&observer.machine().topology);
     let notify = Notify::from_environment();
+    // All that needs more is open. Whoever may act one day has to be able to from the beginning.
+    let needs = Needs::to_serve(config.acts(), config.freezes());
+    let notes = [notes, privileges::keep_only(&needs)].concat();
     let shared = board.clone();
     let parts =
         Parts { observer, arriving, server, http, config, rules, file, ledgers, board, notify };

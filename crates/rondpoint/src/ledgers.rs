@@ -65,6 +65,17 @@ pub(crate) fn folder() -> Result<PathBuf> {
     )
 }
 
+/// Where the ledgers of a service are: its runtime folder where systemd gives one, else the user's
+/// place.
+///
+/// # Errors
+/// As [`folder`].
+pub(crate) fn folder_of_service() -> Result<PathBuf> {
+    // One for each name of the unit's RuntimeDirectory=; ours has one.
+    let given = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from);
+    given.filter(|path| path.is_absolute()).map_or_else(folder, Ok)
+}
+
 /// `rondpoint restore`.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     match run(arguments) {
@@ -90,7 +101,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(String, bool)> {
     let _ = privileges::keep_only(&Needs::to_move());
     let machine = topology::discover(&Root::live())?;
-    let Legacy { left, unusable } = ledger_file::left_behind(&folder()?)?;
+    let Legacy { left, unusable } = ledger_file::left_behind(&folder_of_service()?)?;
     for error in &unusable {
         terminal::say(&format!("rondpoint restore: {error}\n"));
     }

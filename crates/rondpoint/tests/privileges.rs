@@ -96,12 +96,17 @@ fn each_command_keeps_what_the_table_says() {
     let file = |name: &str| manifest.join("../..").join(name).display().to_string();
     let model = file("fixtures/models/read-shared.json");
     let machine = file("machines/carrefour-a.toml");
+    let daemon = folder.path().join("daemon.toml").display().to_string();
+    let socket = folder.path().join("control");
+    let text = format!("mode = \"act\"\ncontrol.socket = \"{}\"\n", socket.display());
+    std::fs::write(&daemon, text).expect("written");
     // `move` needs a second node: its row is not tried here.
-    let commands: [(&str, Vec<&str>); 10] = [
+    let commands: [(&str, Vec<&str>); 11] = [
         ("observe", vec!["observe", "--", "sleep", "600"]),
         ("record", vec!["record", "-o", second, "--", "sleep", "600"]),
         ("run", vec!["run", "--", "sleep", "600"]),
         ("attach", vec!["attach", &pid]),
+        ("daemon", vec!["daemon", "--config", &daemon]),
         ("restore", vec!["restore"]),
         ("topology", vec!["topology"]),
         (

@@ -24,6 +24,8 @@ pub(super) enum Calls {
     Read,
     /// Also watches and changes processes.
     Manage,
+    /// The same, and answers over sockets: local ones, and a loopback port that is open already.
+    Serve,
 }
 
 /// Memory, files, threads and clocks: what the standard library makes of reading and printing. No
@@ -135,6 +137,21 @@ const MANAGE: [c_long; 24] = [
     libc::SYS_waitid,
 ];
 
+/// Answering over sockets. socket(2) itself makes local ones only, see [`rules`].
+const SERVE: [c_long; 11] = [
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+];
+
 /// Calls of x86-64 that newer architectures never had; C libraries still make some of them.
 #[cfg(target_arch = "x86_64")]
 const LEGACY: [(Calls, c_long); 13] = [
@@ -161,6 +178,9 @@ const TERMINAL: [u64; 2] = [0x5401, 0x5413];
 /// Requests to an event (include/uapi/linux/perf_event.h), and `PAGEMAP_SCAN`.
 const EVENTS: [u64; 7] = [0x2400, 0x2401, 0x2403, 0x2405, 0x4008_2404, 0x8008_2407, 0xc060_6610];
 
+/// A socket is made not to block (FIONBIO of the same file).
+const SOCKETS: [u64; 1] = [0x5421];
+
 /// Lets no other call through, in every thread, for ever. Sets `no_new_privs`.
 pub(super) fn restrict(calls: Calls) -> Result<(), String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
@@ -181,10 +201,11 @@ pub(super) fn restrict(calls: Calls) -> Result<(), String> {
 }
 
 fn rules(calls: Calls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
-    let manages = calls == Calls::Manage;
+    let manages = calls != Calls::Read;
     let legacy = LEGACY.iter().filter(|(of, _)| manages || *of == Calls::Read);
     let more: &[c_long] = if manages { &MANAGE } else { &[] };
-    let all = READ.iter().chain(more).chain(legacy.map(|(_, call)| call));
+    let serves: &[c_long] = if calls == Calls::Serve { &SERVE } else { &[] };
+    let all = READ.iter().chain(more).chain(serves).chain(legacy.map(|(_, call)| call));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|call| (*call, Vec::new())).collect();
     let events: &[u64] = if manages { &EVENTS } else { &[] };
     let request = |request: &u64| {
@@ -192,8 +213,14 @@ fn rules(calls: Calls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
         let is_it = SeccompCondition::new(1, Length::Dword, Compare::Eq, *request)?;
         SeccompRule::new(vec![is_it])
     };
-    let requests = TERMINAL.iter().chain(events).map(request);
+    let sockets: &[u64] = if calls == Calls::Serve { &SOCKETS } else { &[] };
+    let requests = TERMINAL.iter().chain(events).chain(sockets).map(request);
     rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
+    if calls == Calls::Serve {
+        let local = libc::AF_UNIX as u64;
+        let is_local = SeccompCondition::new(0, Length::Dword, Compare::Eq, local)?;
+        rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
+    }
     Ok(rules)
 }
 
@@ -228,6 +255,10 @@ mod tests {
             assert!(forbidden.iter().all(|call| !rules.contains_key(call)));
             assert!(rules.len() > READ.len(), "no call is named twice");
         }
+        let serve = rules(Calls::Serve).unwrap();
+        let kept = forbidden.iter().filter(|call| serve.contains_key(call));
+        assert_eq!(kept.copied().collect::<Vec<_>>(), [libc::SYS_socket, libc::SYS_connect]);
+        assert_eq!(serve[&libc::SYS_socket].len(), 1, "of one family only");
         let read = rules(Calls::Read).unwrap();
         assert!(MANAGE.iter().all(|call| !read.contains_key(call)));
     }

@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 
 use super::SOCKET;
 use super::client::Client;
-use super::protocol::{ExplainReply, NotesReply, PidRequest, PidsRequest, StatusReply, method};
+use super::protocol::{
+    ExplainReply, MetricsReply, NotesReply, PidRequest, PidsRequest, StatusReply, method,
+};
 use super::text;
 use crate::{session, terminal};
 
@@ -29,12 +31,17 @@ Examples:
   rondpoint status            # the machine, and the caller's own processes
   sudo rondpoint status       # all processes
   rondpoint status --json
+  sudo rondpoint status --metrics
 
 Exit status: 0 good, 1 no daemon answers.")]
 pub(crate) struct StatusArguments {
     /// Print JSON (docs/daemon.md)
     #[arg(long)]
     json: bool,
+
+    /// Print the metrics as OpenMetrics text
+    #[arg(long, conflicts_with = "json")]
+    metrics: bool,
 
     #[command(flatten)]
     at: Where,
@@ -114,6 +121,10 @@ pub(crate) struct ManageArguments {
 pub(crate) fn status(arguments: &StatusArguments) -> ExitCode {
     conclude("status", || {
         let mut client = Client::connect(&arguments.at.socket)?;
+        if arguments.metrics {
+            let reply: MetricsReply = client.call(method::METRICS, &nothing())?;
+            return terminal::print(&reply.text);
+        }
         let reply: StatusReply = client.call(method::STATUS, &nothing())?;
         show(arguments.json, &reply.status, || text::status(&reply.status))
     })

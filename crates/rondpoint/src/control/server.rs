@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_linux::syscall::peer;
+use rondpoint_linux::syscall::process::effective_user;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -104,6 +105,7 @@ impl Server {
         } else if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).with_context(told)?;
         }
+        open_folder(path);
         let listener = UnixListener::bind(path).with_context(told)?;
         listener.set_nonblocking(true).with_context(told)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
@@ -193,6 +195,17 @@ impl Server {
             connection.output.extend(bytes);
             connection.write();
         }
+    }
+}
+
+/// Others may pass through our own folder, which a ledger made private; they read and write nothing
+/// there but the socket.
+fn open_folder(path: &Path) {
+    let Some(folder) = path.parent() else { return };
+    let Ok(found) = std::fs::metadata(folder) else { return };
+    let (mode, pass) = (found.permissions().mode(), 0o111);
+    if mode & pass != pass && found.uid() == effective_user() {
+        let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode | pass));
     }
 }
 

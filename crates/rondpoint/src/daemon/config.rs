@@ -159,6 +159,14 @@ impl Default for Control {
     }
 }
 
+impl Control {
+    /// Number of the group; `None` where there is none of that name.
+    pub(crate) fn group_number(&self) -> Option<u32> {
+        let found = nix::unistd::Group::from_name(self.group.as_deref()?).ok()??;
+        Some(found.gid.as_raw())
+    }
+}
+
 impl Default for Log {
     fn default() -> Self {
         Self { level: Level::Info }
@@ -234,6 +242,11 @@ impl Config {
     /// Whether anything may be changed.
     pub(crate) fn acts(&self) -> bool {
         self.mode == Mode::Act && self.policy.policies.iter().any(|word| word != "observe")
+    }
+
+    /// Whether a process may be stopped while its memory moves.
+    pub(crate) fn freezes(&self) -> bool {
+        self.acts() && self.budget.freeze.unwrap_or(GuardSettings::default().freeze)
     }
 
     /// What the guard allows.

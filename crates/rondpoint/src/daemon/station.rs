@@ -75,6 +75,10 @@ pub(super) struct Station {
     requests: BTreeMap<Pid, (Identity, Request)>,
     others: Vec<Other>,
     paused: bool,
+    /// It was started to act: else it has given up what that needs.
+    may_ever_act: bool,
+    /// The group that may do what root may.
+    group: Option<u32>,
     /// The decisions so far are not those of the settings of now.
     is_stale: bool,
     is_over: bool,
@@ -90,7 +94,6 @@ impl Station {
         let now = Instant::now();
         Self {
             topology: parts.observer.machine().topology.clone(),
-            parts,
             from: Root::live(),
             census: Census::default(),
             roots: BTreeMap::new(),
@@ -98,12 +101,15 @@ impl Station {
             requests: BTreeMap::new(),
             others: Vec::new(),
             paused: false,
+            may_ever_act: parts.config.acts(),
+            group: parts.config.control.group_number(),
             is_stale: false,
             is_over: false,
             next_look: now,
             told: (0, now),
             own: Own::new(),
             problems,
+            parts,
         }
     }
 
@@ -119,7 +125,7 @@ impl Station {
 
     /// Whether anything may be changed now.
     pub(super) fn acts(&self) -> bool {
-        self.parts.config.acts() && !self.paused && !self.has_rival()
+        self.parts.config.acts() && self.may_ever_act && !self.paused && !self.has_rival()
     }
 
     fn has_rival(&self) -> bool {

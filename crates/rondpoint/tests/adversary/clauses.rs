@@ -7,8 +7,9 @@ use nix::errno::Errno;
 use nix::libc;
 use rondpoint_core::CpuSet;
 
-use crate::harness::{Test, restore};
+use crate::harness::Test;
 use crate::ledgers;
+use crate::restore::restore;
 use crate::tracer::{Fate, trace};
 use crate::worker::Worker;
 

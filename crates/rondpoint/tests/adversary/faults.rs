@@ -9,7 +9,8 @@ use nix::sys::wait::WaitStatus;
 use rondpoint_core::CpuSet;
 use rondpoint_core::random::Random;
 
-use crate::harness::{Test, restore};
+use crate::harness::Test;
+use crate::restore::restore;
 use crate::setting;
 use crate::tracer::{Call, Ended, Fate, trace};
 

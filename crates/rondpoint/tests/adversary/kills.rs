@@ -6,7 +6,8 @@ use nix::libc;
 use rondpoint_core::CpuSet;
 use rondpoint_core::random::Random;
 
-use crate::harness::{Test, restore};
+use crate::harness::Test;
+use crate::restore::restore;
 use crate::setting;
 use crate::tracer::{Fate, trace};
 use crate::worker::Worker;

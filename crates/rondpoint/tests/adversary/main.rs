@@ -10,6 +10,8 @@ mod faults;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod kills;
+#[path = "../harness/restore.rs"]
+mod restore;
 mod tracer;
 mod worker;
 

@@ -1,7 +1,7 @@
 //! Runs the tests of a program that is also what it tests: the managed program, or a manager.
 
 use std::panic;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use rondpoint_core::CpuSet;
 use rondpoint_linux::syscall::affinity;
@@ -29,14 +29,4 @@ pub(crate) fn run(tests: &[Test], words: &[&str]) -> ExitCode {
     let (verdict, passed) = (if failed == 0 { "ok" } else { "FAILED" }, chosen.len() - failed);
     println!("test result: {verdict}. {passed} passed; {failed} failed; 0 ignored; 0 measured");
     ExitCode::from(u8::from(failed > 0))
-}
-
-/// What `rondpoint restore --json` says.
-pub(crate) fn restore() -> serde_json::Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
-    let output = command.args(["restore", "--json"]).stdin(Stdio::null()).output();
-    let output = output.expect("it starts");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use rondpoint_core::CpuSet;
 
-use crate::harness::{Test, restore};
+use crate::harness::Test;
+use crate::restore::restore;
 use crate::stepping::Manager;
 use crate::target::{Target, mask};
 

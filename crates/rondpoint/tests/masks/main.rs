@@ -10,6 +10,8 @@ mod harness;
 mod judged;
 mod killed;
 mod living;
+#[path = "../harness/restore.rs"]
+mod restore;
 mod stepping;
 mod target;
 

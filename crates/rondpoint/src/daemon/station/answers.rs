@@ -153,11 +153,8 @@ impl Station {
 
     fn is_privileged(&self, peer: &Peer) -> bool {
         let own = rondpoint_linux::syscall::process::effective_user();
-        let group = self.parts.config.control.group.as_deref();
-        let group = group.and_then(|name| nix::unistd::Group::from_name(name).ok().flatten());
-        peer.user == 0
-            || peer.user == own
-            || group.is_some_and(|group| peer.groups.contains(&group.gid.as_raw()))
+        let is_member = self.group.is_some_and(|group| peer.groups.contains(&group));
+        peer.user == 0 || peer.user == own || is_member
     }
 
     /// The only user whose processes a caller sees; `None` = all.
@@ -226,10 +223,17 @@ impl Station {
                 notes.push(format!("{what} takes effect when the daemon is started anew"));
             }
         }
+        if new.acts() && !self.may_ever_act {
+            notes.push("mode = \"act\" takes effect when the daemon is started anew".to_string());
+        }
+        if new.freezes() && !old.freezes() {
+            notes.push("[budget] freeze takes effect when the daemon is started anew".to_string());
+        }
         let decides_otherwise = old.budget != new.budget
             || old.policy.policies != new.policy.policies
             || old.policy.seed != new.policy.seed
             || old.acts() != new.acts();
+        self.group = self.parts.config.control.group_number();
         self.parts.rules = rules;
         tracing::info!(decides_otherwise, ?notes, "the configuration was read anew");
         if decides_otherwise {

@@ -1,0 +1,231 @@
+//! A daemon with a folder of its own, and programs with names of their own.
+
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rondpoint_linux::syscall::process::kill;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::worker::Worker;
+
+const SIGHUP: i32 = 1;
+const SIGTERM: i32 = 15;
+/// Long enough for a machine that does ten other things.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until something holds.
+pub(crate) fn wait_for(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "no sign of {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A folder that other users may pass through.
+pub(crate) fn folder() -> Rc<TempDir> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("ours");
+    Rc::new(folder)
+}
+
+/// Ledgers in a folder.
+pub(crate) fn ledgers_in(folder: &Path) -> usize {
+    let names = std::fs::read_dir(folder.join("ledgers")).into_iter().flatten().flatten();
+    names.filter(|name| name.file_name().to_string_lossy().ends_with(".ledger")).count()
+}
+
+/// A program to be managed, by the name under which it is started; killed when dropped.
+pub(crate) struct Program {
+    child: Child,
+    pub(crate) worker: Worker,
+    _folder: TempDir,
+}
+
+impl Program {
+    pub(crate) fn start(name: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, ready) = (folder.path().join(name), folder.path().join("ready"));
+        std::os::unix::fs::symlink(std::env::current_exe().expect("this program"), &path)
+            .expect("a link");
+        let mut command = Command::new(path);
+        command.arg("as-worker").arg(&ready).stdin(Stdio::null());
+        let child = command.spawn().expect("it starts");
+        let worker = Worker::named_in(ready);
+        wait_for("the program", || worker.is_ready());
+        Self { child, worker, _folder: folder }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) success: bool,
+    pub(crate) output: String,
+    pub(crate) errors: String,
+}
+
+/// A running daemon; killed when dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    folder: Rc<TempDir>,
+    notified: UnixDatagram,
+}
+
+impl Daemon {
+    pub(crate) fn start(mode: &str, rules: &str) -> Self {
+        Self::start_in(folder(), mode, rules)
+    }
+
+    /// Starts one, and waits until it says that it is ready.
+    pub(crate) fn start_in(folder: Rc<TempDir>, mode: &str, rules: &str) -> Self {
+        let at = |name: &str| folder.path().join(name);
+        let _ = std::fs::remove_file(at("notify"));
+        let notified = UnixDatagram::bind(at("notify")).expect("a socket");
+        notified.set_read_timeout(Some(PATIENCE)).expect("ours");
+        configure(folder.path(), mode, rules);
+        let log = std::fs::File::create(at("log")).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+        command.args(["daemon", "--config"]).arg(at("rondpoint.toml"));
+        command.env("RUNTIME_DIRECTORY", at("ledgers")).env("NOTIFY_SOCKET", at("notify"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("it starts");
+        let daemon = Self { child, folder, notified };
+        daemon.wait_until("READY=1");
+        daemon
+    }
+
+    fn wait_until(&self, word: &str) {
+        let mut bytes = [0; 1024];
+        loop {
+            let count = self.notified.recv(&mut bytes);
+            let count = count.unwrap_or_else(|error| panic!("no {word}: {error}\n{}", self.log()));
+            if String::from_utf8_lossy(&bytes[..count]).contains(word) {
+                return;
+            }
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("control")
+    }
+
+    fn log(&self) -> String {
+        let mut text = String::new();
+        let file = std::fs::File::open(self.folder.path().join("log"));
+        file.and_then(|mut file| file.read_to_string(&mut text)).expect("a log");
+        text
+    }
+
+    /// Its folder, to be looked at after its end.
+    pub(crate) fn folder(&self) -> Rc<TempDir> {
+        self.folder.clone()
+    }
+
+    pub(crate) fn configure(&self, mode: &str, rules: &str) {
+        configure(self.folder.path(), mode, rules);
+    }
+
+    pub(crate) fn ledgers(&self) -> usize {
+        ledgers_in(self.folder.path())
+    }
+
+    /// What `rondpoint` says with these words.
+    pub(crate) fn ask(&self, words: &[&str]) -> Asked {
+        asked(self.command(words))
+    }
+
+    /// The same as another user. The program is copied: the build's folder may be closed to others.
+    pub(crate) fn ask_as(&self, user: u32, words: &[&str]) -> Asked {
+        let copy = self.folder.path().join("rondpoint");
+        if !copy.exists() {
+            std::fs::copy(env!("CARGO_BIN_EXE_rondpoint"), &copy).expect("copied");
+        }
+        let mut command = Command::new(copy);
+        command.args(words).arg("--socket").arg(self.socket());
+        command.uid(user).gid(user);
+        asked(command)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+        command.args(words).arg("--socket").arg(self.socket());
+        command
+    }
+
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
+        let asked = self.ask(words);
+        assert!(asked.success, "{asked:?}\n{}", self.log());
+        serde_json::from_str(&asked.output).expect("JSON")
+    }
+
+    /// What its state says of a process.
+    pub(crate) fn process(&self, pid: u32) -> Option<Value> {
+        let status = self.json(&["status", "--json"]);
+        let processes = status["processes"].as_array().expect("a list").clone();
+        processes.into_iter().find(|process| process["pid"] == pid)
+    }
+
+    pub(crate) fn hang_up(&self) {
+        kill(self.child.id() as i32, SIGHUP).expect("ours");
+    }
+
+    /// Ends it in good order; its log.
+    pub(crate) fn end(mut self) -> String {
+        kill(self.child.id() as i32, SIGTERM).expect("ours");
+        let status = self.child.wait().expect("ours");
+        assert!(status.success(), "{status:?}\n{}", self.log());
+        self.wait_until("STOPPING=1");
+        assert!(!self.socket().exists());
+        self.log()
+    }
+
+    /// Ends it in no order.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("ours");
+        self.child.wait().expect("ours");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn configure(folder: &Path, mode: &str, rules: &str) {
+    let socket = folder.join("control");
+    let text =
+        format!("mode = \"{mode}\"\n[control]\nsocket = \"{}\"\n\n\n\n{rules}", socket.display());
+    std::fs::write(folder.join("rondpoint.toml"), text).expect("written");
+}
+
+fn asked(mut command: Command) -> Asked {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Asked {
+        success: output.status.success(),
+        output: text(output.stdout),
+        errors: text(output.stderr),
+    }
+}

@@ -1,0 +1,164 @@
+//! The daemon beside real programs that come and go, on the machine that runs the tests: whom it
+//! manages, whom it obeys, and that nothing of it is left after its end or its death.
+//!
+//! `RONDPOINT_RUNS=N` kills it N times. The policy is `shuffle`, which gives threads masks at
+//! random: this machine may have one node.
+
+mod fixture;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../adversary/worker.rs"]
+mod worker;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use rondpoint_core::CpuSet;
+use rondpoint_linux::syscall::process::effective_user;
+
+use self::fixture::{Daemon, Program, wait_for};
+use self::harness::Test;
+
+const TESTS: &[Test] = &[
+    ("an_excluded_program_is_left_and_others_are_managed_until_told_otherwise", chosen),
+    ("another_user_may_look_at_his_own_and_change_nothing", refused),
+    ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
+    ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["as-worker", ready] => worker::main(Path::new(ready)),
+        words => return harness::run(TESTS, words),
+    }
+    ExitCode::SUCCESS
+}
+
+/// The configuration of most tests: `wanted-…` is managed, `other-…` is excluded.
+const RULES: &str = "\
+[manage]
+min_memory_mib = 0
+min_cpus = 0.0
+look_every_s = 0.1
+commands = [\"wanted-*\", \"other-*\"]
+[policy]
+policies = [\"shuffle\"]
+[exclude]
+commands = [\"other-*\"]
+";
+
+fn chosen(own: &CpuSet) {
+    let daemon = Daemon::start("act", RULES);
+    let (wanted, other) = (Program::start("wanted-a"), Program::start("other-b"));
+    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    let left = daemon.process(other.pid()).expect("it is shown");
+    assert_eq!(
+        (&left["state"], &left["why"]),
+        (&"left".into(), &"excluded: command other-*".into())
+    );
+    let asked = daemon.ask(&["manage", &other.pid().to_string()]);
+    assert!(asked.success && asked.errors.contains("is left: excluded"), "{asked:?}");
+    assert_eq!(other.worker.narrow_threads(own), 1, "it chose one itself");
+    let managed = daemon.process(wanted.pid()).expect("it is shown");
+    assert_eq!((&managed["state"], &managed["root"]), (&"managed".into(), &wanted.pid().into()));
+    let explained = daemon.json(&["explain", "--json", &wanted.pid().to_string()]);
+    assert!(explained["threads"].as_array().is_some_and(|threads| threads.len() >= 4));
+    assert!(explained["decisions"].to_string().contains("at random"), "{explained}");
+
+    assert!(daemon.ask(&["pause"]).success);
+    assert_eq!(wanted.worker.narrow_threads(own), 1, "all masks are back");
+    assert_eq!(daemon.json(&["status", "--json"])["paused"], true);
+    assert!(daemon.ask(&["resume"]).success);
+    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    assert!(daemon.ask(&["leave", &wanted.pid().to_string()]).success);
+    assert_eq!(wanted.worker.narrow_threads(own), 1);
+    assert_eq!(daemon.ledgers(), 0);
+    assert!(daemon.ask(&["manage", &wanted.pid().to_string()]).success);
+    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+
+    let late = Program::start("wanted-c");
+    wait_for("another mask", || late.worker.narrow_threads(own) > 1);
+    drop(late);
+    wait_for("its end", || daemon.ledgers() == 1);
+    let ledgers = daemon.folder();
+    daemon.end();
+    assert_eq!(wanted.worker.narrow_threads(own), 1);
+    assert!(wanted.worker.goes_on());
+    assert_eq!(fixture::ledgers_in(ledgers.path()), 0);
+}
+
+fn refused(own: &CpuSet) {
+    const NOBODY: u32 = 65_534;
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start("act", RULES);
+    let wanted = Program::start("wanted-a");
+    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    let pid = wanted.pid().to_string();
+    for words in [&["pause"][..], &["resume"], &["reload"], &["leave", &pid], &["manage", &pid]] {
+        let asked = daemon.ask_as(NOBODY, words);
+        let expected = "user 65534 may not";
+        assert!(!asked.success && asked.errors.contains(expected), "{words:?}: {asked:?}");
+    }
+    let explained = daemon.ask_as(NOBODY, &["explain", &pid]);
+    assert!(!explained.success && explained.errors.contains("is of user 0"), "{explained:?}");
+    let status = daemon.ask_as(NOBODY, &["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status.output).expect("JSON");
+    assert_eq!(status["processes"], serde_json::json!([]));
+    assert!(status["nodes"].as_array().is_some_and(|nodes| !nodes.is_empty()));
+    assert!(daemon.process(wanted.pid()).is_some(), "it goes on");
+    let log = daemon.end();
+    assert!(log.matches("NotAllowed").count() >= 6 && log.contains("user=65534"), "{log}");
+}
+
+fn reloaded(own: &CpuSet) {
+    let daemon = Daemon::start("act", RULES);
+    let (stays, goes) = (Program::start("wanted-a"), Program::start("wanted-b"));
+    let both = || stays.worker.narrow_threads(own) > 1 && goes.worker.narrow_threads(own) > 1;
+    wait_for("both masks", both);
+    let more = RULES.replace("[exclude]\ncommands = [", "[exclude]\ncommands = [\"*-b\", ");
+    daemon.configure("act", &more);
+    assert!(daemon.ask(&["reload"]).success);
+    assert_eq!(goes.worker.narrow_threads(own), 1, "its masks are back");
+    let before = daemon.process(stays.pid()).expect("it is shown");
+    assert!(before["moved_threads"].as_u64() > Some(0), "it is known as before: {before}");
+    daemon.configure("act", "[manage]\nmin_cpu = 3\n");
+    let asked = daemon.ask(&["reload"]);
+    assert!(!asked.success, "{asked:?}");
+    assert!(asked.errors.contains("line 8") && asked.errors.contains("min_cpu"), "{asked:?}");
+    assert_eq!(daemon.process(goes.pid()).expect("it is shown")["state"], "left");
+    daemon.configure("observe", RULES);
+    daemon.hang_up();
+    wait_for("the masks", || stays.worker.narrow_threads(own) == 1);
+    wait_for("the mode", || daemon.json(&["status", "--json"])["mode"] == "observe");
+    daemon.end();
+}
+
+/// Runs in `./x test`. By hand: 100.
+const USUAL_RUNS: u64 = 4;
+
+fn killed(own: &CpuSet) {
+    let text = std::env::var("RONDPOINT_RUNS").ok();
+    let runs = text.map_or(USUAL_RUNS, |text| text.parse().expect("RONDPOINT_RUNS: a number"));
+    let programs = [Program::start("wanted-a"), Program::start("wanted-b")];
+    let narrow = || programs.iter().any(|one| one.worker.narrow_threads(own) > 1);
+    let folder = fixture::folder();
+    for run in 0..runs {
+        let daemon = Daemon::start_in(folder.clone(), "act", RULES);
+        wait_for("a mask", narrow);
+        // Somewhere else in its round each time.
+        (0..run % 7).for_each(|_| drop(daemon.json(&["status", "--json"])));
+        daemon.kill();
+        let next = Daemon::start_in(folder.clone(), "observe", RULES);
+        for one in &programs {
+            assert_eq!(one.worker.narrow_threads(own), 1, "run {run}");
+            assert!(one.worker.goes_on(), "run {run}");
+        }
+        next.end();
+        assert_eq!(fixture::ledgers_in(folder.path()), 0, "run {run}");
+    }
+    println!("{runs} daemons killed");
+}
