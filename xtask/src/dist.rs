@@ -1,5 +1,5 @@
 //! `./x dist`: `rondpoint` as one static file for each server architecture, tried out as far as
-//! this machine can, with its man pages and shell completions.
+//! this machine can, with its man pages and shell completions, and packages of all that.
 //!
 //! The targets are musl's, whose C library comes with Rust's own target files, and the linker is
 //! the one that comes with the compiler: no C toolchain is needed for either, nor any of the other
@@ -57,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let asked = |target: &&Target| {
         arguments.machine.as_deref().is_none_or(|machine| machine == target.machine)
     };
+    println!("{} man pages and shell completions", manual(&folder)?);
     let mut sums = String::new();
     for target in TARGETS.iter().filter(asked) {
         let name = format!("rondpoint-{}", target.machine);
@@ -67,11 +68,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             println!("{name}: {line}");
         }
         let _ = writeln!(sums, "{}  {name}", sha256(&file)?);
+        for package in packages(&folder, &file, target)? {
+            println!("{package}");
+            let name = package.split(':').next().unwrap_or_default();
+            let _ = writeln!(sums, "{}  {name}", sha256(&folder.join(name))?);
+        }
     }
     let list = folder.join("SHA256SUMS");
     fs::write(&list, &sums).with_context(|| format!("{}: cannot write", list.display()))?;
     print!("{sums}");
-    println!("{} man pages and shell completions", manual(&folder)?);
     println!("in {}", folder.display());
     Ok(())
 }
@@ -101,6 +106,51 @@ fn manual(folder: &Path) -> Result<usize> {
         bail!("cannot write the man pages: {}", errors.trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().count())
+}
+
+/// Packages of one program, each with its size. The shared libraries are there for this machine's
+/// own architecture only: they are linked with the C library that is here.
+fn packages(folder: &Path, program: &Path, target: &Target) -> Result<Vec<String>> {
+    let mut command = cargo::command();
+    command.args(["run", "--quiet", "--package", "rondpoint-packaging", "--", "--program"]);
+    command.arg(program).args(["--machine", target.machine, "--manual"]).arg(folder);
+    command.arg("--checkout").arg(root()).args(["--time", &commit_time()]);
+    command.arg("--output").arg(folder);
+    if target.machine == std::env::consts::ARCH {
+        command.arg("--libraries").arg(libraries()?);
+    }
+    let output = command.output().context("cargo: cannot run")?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("cannot make the packages: {}", errors.trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// Builds what programs load: the interposer and the library of copies. Returns their folder.
+fn libraries() -> Result<PathBuf> {
+    let folder = target_folder().join("dynamic");
+    let mut command = cargo::command();
+    command.args(["build", "--release", "--package", "rondpoint-interpose"]);
+    command.args(["--package", "rondpoint-replica", "--target-dir"]).arg(&folder);
+    command.env("RUSTFLAGS", "-Cstrip=debuginfo");
+    if !cargo::build("building the shared libraries", &mut command)? {
+        bail!("cannot build the shared libraries");
+    }
+    Ok(folder.join("release"))
+}
+
+/// Seconds since 1970 that the packages' files bear: of SOURCE_DATE_EPOCH, else of the commit, else
+/// none. The same sources give the same packages.
+fn commit_time() -> String {
+    let is_number = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if let Some(time) = std::env::var("SOURCE_DATE_EPOCH").ok().filter(is_number) {
+        return time;
+    }
+    let show = ["show", "--no-patch", "--format=%ct"];
+    let output = Command::new("git").current_dir(root()).args(show).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok().filter(is_number).unwrap_or_else(|| "0".to_owned())
 }
 
 /// What git calls the commit, with a mark where files differ from it. Empty without git.

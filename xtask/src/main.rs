@@ -45,7 +45,8 @@ enum Command {
     /// Four programs under five placements on an emulated machine, in about three minutes after the
     /// build; with --quick one under three, in one
     Demo(demo::Arguments),
-    /// Build rondpoint as one static file for each architecture, into target/dist
+    /// Build rondpoint as one static file for each architecture, and packages (deb, rpm, tar, OCI
+    /// image), into target/dist
     Dist(dist::Arguments),
     /// Run the benchmarks of every crate, or with `lab` the speed of the emulated machine
     Bench(bench::Arguments),

@@ -1,0 +1,245 @@
+//! Packages read back with other code than wrote them: the libraries' readers, and digests.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use md5::{Digest as _, Md5};
+use sha2::Sha256;
+
+use super::*;
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Stand-ins for what `./x dist` builds, beside the real sources; what was packed is in `output`.
+fn packed(with_libraries: bool) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &[u8]| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put("program", b"\x7fELF program");
+    put("manual/man/rondpoint.1", b".TH rondpoint 1\n");
+    put("manual/man/rondpoint-run.1", b".TH rondpoint-run 1\n");
+    for shell in ["rondpoint.bash", "_rondpoint", "rondpoint.fish"] {
+        put(&format!("manual/completions/{shell}"), b"complete\n");
+    }
+    put("libraries/librondpoint_interpose.so", b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0");
+    put("libraries/librondpoint_replica.so", b"\0GLIBC_2.17\0GLIBC_PRIVATE\0");
+    let output = folder.path().join("output");
+    fs::create_dir(&output).unwrap();
+    let arguments = Arguments {
+        program: folder.path().join("program"),
+        machine: "x86_64".into(),
+        manual: folder.path().join("manual"),
+        libraries: with_libraries.then(|| folder.path().join("libraries")),
+        checkout: checkout(),
+        time: 1_700_000_000,
+        output: output.clone(),
+    };
+    run(&arguments).unwrap();
+    (folder, output)
+}
+
+fn named(output: &Path, end: &str) -> Vec<u8> {
+    let mut names: Vec<PathBuf> =
+        fs::read_dir(output).unwrap().map(|one| one.unwrap().path()).collect();
+    names.retain(|path| path.to_string_lossy().ends_with(end));
+    assert_eq!(names.len(), 1, "{end}: {names:?}");
+    fs::read(&names[0]).unwrap()
+}
+
+fn unzip(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut text).unwrap();
+    text
+}
+
+/// Path → mode and content of a tar archive's files and links.
+fn files(archive: &[u8]) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let mut archive = tar::Archive::new(archive);
+    let mut found = BTreeMap::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let header = entry.header();
+        assert_eq!((header.uid().unwrap(), header.gid().unwrap()), (0, 0));
+        assert_eq!(header.mtime().unwrap(), 1_700_000_000);
+        let (kind, mode) = (header.entry_type(), header.mode().unwrap());
+        let path = entry.path().unwrap().to_string_lossy().into_owned();
+        let mut bytes = Vec::new();
+        if kind.is_symlink() {
+            bytes = entry.link_name_bytes().unwrap().into_owned();
+        }
+        entry.read_to_end(&mut bytes).unwrap();
+        if !kind.is_dir() {
+            found.insert(path, (mode, bytes));
+        }
+    }
+    found
+}
+
+fn members(deb: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut archive = ar::Archive::new(deb);
+    let mut found = Vec::new();
+    while let Some(member) = archive.next_entry() {
+        let mut member = member.unwrap();
+        let name = String::from_utf8_lossy(member.header().identifier()).into_owned();
+        let mut bytes = Vec::new();
+        member.read_to_end(&mut bytes).unwrap();
+        found.push((name, bytes));
+    }
+    found
+}
+
+#[test]
+fn a_deb_has_its_three_members_and_its_sums_are_those_of_its_files() {
+    let (_folder, output) = packed(true);
+    let found = members(&named(&output, "rondpoint_0.1.0_amd64.deb"));
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["debian-binary", "control.tar.gz", "data.tar.gz"]);
+    assert_eq!(found[0].1, b"2.0\n");
+    let control = files(&unzip(&found[1].1));
+    let text = |name: &str| String::from_utf8(control[name].1.clone()).unwrap();
+    for line in ["Package: rondpoint", "Architecture: amd64", "Recommends: libc6 (>= 2.34)"] {
+        assert!(text("control").lines().any(|one| one == line), "{line}: {}", text("control"));
+    }
+    let lines = text("control");
+    assert!(lines.lines().all(|line| line.starts_with(' ') || line.contains(": ")), "{lines}");
+    for script in ["postinst", "prerm", "postrm"] {
+        assert_eq!(control[script].0, 0o755);
+        assert!(text(script).starts_with("#!/bin/sh\n") && text(script).contains("set -e\n"));
+    }
+    let data = files(&unzip(&found[2].1));
+    assert_eq!(data["usr/bin/rondpoint"], (0o755, b"\x7fELF program".to_vec()));
+    assert_eq!(data["usr/lib/rondpoint/numad"].1, b"../../bin/rondpoint");
+    assert_eq!(unzip(&data["usr/share/man/man1/rondpoint-run.1.gz"].1), b".TH rondpoint-run 1\n");
+    let mut summed = 0;
+    for line in text("md5sums").lines() {
+        let (sum, path) = line.split_once("  ").unwrap();
+        assert_eq!(hex(&Md5::digest(&data[path].1)), sum, "{path}");
+        summed += 1;
+    }
+    let conffiles =
+        control.get("conffiles").map_or(0, |(_, text)| text.split(|b| *b == b'\n').count() - 1);
+    let links = 1;
+    assert_eq!(summed + conffiles + links, data.len(), "every file has its sum or is edited");
+}
+
+#[test]
+fn an_upgrade_keeps_an_edited_configuration_wherever_there_is_one() {
+    let (_folder, output) = packed(false);
+    let has = checkout().join("packaging/rondpoint.toml").exists();
+    let found = members(&named(&output, ".deb"));
+    let control = files(&unzip(&found[1].1));
+    let list = control.get("conffiles").map(|(_, bytes)| bytes.clone());
+    assert_eq!(list, has.then(|| b"/etc/rondpoint/rondpoint.toml\n".to_vec()));
+    let package = rpm::Package::parse(&mut &named(&output, ".rpm")[..]).unwrap();
+    let entries = package.metadata.get_file_entries().unwrap();
+    let edited: Vec<_> =
+        entries.iter().filter(|one| one.flags().contains(rpm::FileFlags::NOREPLACE)).collect();
+    assert_eq!(edited.len(), usize::from(has));
+}
+
+#[test]
+fn the_library_is_a_package_of_its_own_where_it_was_built() {
+    let (_folder, output) = packed(true);
+    let found = members(&named(&output, "rondpoint-replica_0.1.0_amd64.deb"));
+    let control = String::from_utf8(files(&unzip(&found[1].1))["control"].1.clone()).unwrap();
+    assert!(control.contains("\nDepends: libc6 (>= 2.17)\n"), "{control}");
+    let data = files(&unzip(&found[2].1));
+    for path in ["usr/lib/librondpoint_replica.so", "usr/include/rondpoint_replica.h"] {
+        assert!(data.contains_key(path), "{path}: {:?}", data.keys());
+    }
+    let package =
+        rpm::Package::parse(&mut &named(&output, "rondpoint-replica-0.1.0-1.x86_64.rpm")[..]);
+    let package = package.unwrap();
+    let entries = package.metadata.get_file_entries().unwrap();
+    let paths: Vec<String> =
+        entries.iter().map(|one| one.path().to_string_lossy().into_owned()).collect();
+    assert!(paths.contains(&"/usr/lib64/pkgconfig/rondpoint-replica.pc".to_owned()), "{paths:?}");
+    let (_folder, output) = packed(false);
+    let all = fs::read_dir(&output).unwrap().count();
+    assert_eq!(all, 5, "deb, rpm, tar, image, manifest");
+}
+
+#[test]
+fn an_rpm_is_read_back_with_its_files_scripts_and_digests() {
+    let (_folder, output) = packed(true);
+    let package =
+        rpm::Package::parse(&mut &named(&output, "rondpoint-0.1.0-1.x86_64.rpm")[..]).unwrap();
+    package.verify_digests().unwrap();
+    assert_eq!(package.metadata.get_arch().unwrap(), "x86_64");
+    assert!(package.metadata.get_post_install_script().unwrap().script.contains("useradd"));
+    let entries = package.metadata.get_file_entries().unwrap();
+    let program = entries.iter().find(|one| one.path() == Path::new("/usr/bin/rondpoint")).unwrap();
+    assert_eq!(program.mode().permissions(), 0o755);
+}
+
+#[test]
+fn every_blob_of_the_image_has_the_digest_that_names_it() {
+    let (_folder, output) = packed(false);
+    let layout = files(&named(&output, ".oci.tar"));
+    let json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap();
+    let blob = |descriptor: &serde_json::Value| -> Vec<u8> {
+        let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+        let bytes = layout[&format!("blobs/sha256/{digest}")].1.clone();
+        assert_eq!(hex(&Sha256::digest(&bytes)), digest);
+        assert_eq!(descriptor["size"], bytes.len());
+        bytes
+    };
+    assert_eq!(json(&layout["oci-layout"].1)["imageLayoutVersion"], "1.0.0");
+    let manifest = json(&blob(&json(&layout["index.json"].1)["manifests"][0]));
+    let config = json(&blob(&manifest["config"]));
+    assert_eq!((&config["architecture"], &config["os"]), (&"amd64".into(), &"linux".into()));
+    let layer = unzip(&blob(&manifest["layers"][0]));
+    let id = format!("sha256:{}", hex(&Sha256::digest(&layer)));
+    assert_eq!(config["rootfs"]["diff_ids"], serde_json::json!([id]));
+    assert_eq!(files(&layer)["usr/bin/rondpoint"].0, 0o755);
+    assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/rondpoint");
+}
+
+#[test]
+fn the_tar_archive_is_for_any_prefix_and_the_same_each_time() {
+    let ((_one, first), (_other, second)) = (packed(true), packed(true));
+    let archive = named(&first, ".tar.gz");
+    let found = files(&unzip(&archive));
+    let stem = "rondpoint-0.1.0-x86_64";
+    assert!(found.contains_key(&format!("{stem}/bin/rondpoint")), "{:?}", found.keys());
+    assert!(found.contains_key(&format!("{stem}/include/rondpoint_replica.h")));
+    for end in ["rondpoint_0.1.0_amd64.deb", "rondpoint-0.1.0-1.x86_64.rpm", ".tar.gz", ".oci.tar"]
+    {
+        assert!(named(&first, end) == named(&second, end), "{end} differs");
+    }
+}
+
+/// The manifest grants what `docs/safety.md` says a manager keeps of capabilities, and nothing that
+/// Kubernetes could grant beside.
+#[test]
+fn the_manifest_grants_three_capabilities_and_no_more() {
+    let (_folder, output) = packed(false);
+    let text = String::from_utf8(named(&output, "daemonset.yaml")).unwrap();
+    let has = |line: &str| text.lines().any(|one| one.trim() == line);
+    for line in [
+        "drop: [ALL]",
+        "add: [SYS_NICE, SYS_PTRACE, PERFMON]",
+        "allowPrivilegeEscalation: false",
+        "readOnlyRootFilesystem: true",
+        "privileged: false",
+        "automountServiceAccountToken: false",
+        "seccompProfile: { type: RuntimeDefault }",
+        "image: rondpoint:0.1.0",
+        "mode = \"observe\"",
+    ] {
+        assert!(has(line), "{line}");
+    }
+    for word in ["hostNetwork", "hostIPC", "SYS_ADMIN", "privileged: true", "@VERSION@", "\t"] {
+        assert!(!text.contains(word), "{word}");
+    }
+}
