@@ -24,6 +24,7 @@ mod manual;
 mod move_memory;
 mod number_sets;
 mod observe;
+mod output;
 mod placement;
 mod policies;
 #[cfg(any(test, feature = "manual"))]

@@ -21,7 +21,7 @@ use rondpoint_linux::privileges::{self, Needs};
 use self::chart::Mark;
 use self::html::Html;
 use self::series::{Slice, mean_between, over_time};
-use crate::run::output::Output;
+use crate::output::Output;
 use crate::story::words::{many, percent};
 use crate::story::{self, Deed, Story};
 use crate::{session, terminal};

@@ -64,7 +64,14 @@ fn put(output: &mut impl Write, bytes: &[u8]) -> Result<()> {
 
 /// Says on stderr why a command failed.
 pub(crate) fn fail(command: &str, error: &anyhow::Error) {
-    say(&format!("rondpoint {command}: {}\n", told(error)));
+    say(&failure(command, error));
+}
+
+/// An error's line. A first clause that is the command's name, such as `topology`, is not repeated.
+fn failure(command: &str, error: &anyhow::Error) -> String {
+    let told = told(error);
+    let rest = told.strip_prefix(command).and_then(|rest| rest.strip_prefix(": "));
+    format!("rondpoint {command}: {}\n", rest.unwrap_or(&told))
 }
 
 /// JSON of the same value in which nothing acts on a terminal.
@@ -177,6 +184,21 @@ mod tests {
         assert_eq!(told(&alike), "process 123: process 1234: no");
         let inside = anyhow!("node 1: bad: node 2: bad");
         assert_eq!(told(&inside), "node 1: bad: node 2: bad", "one text is left as it is");
+    }
+
+    #[test]
+    fn a_command_is_named_once() {
+        let of_machine = anyhow!("topology: nodes: none; expected one");
+        let line = failure("topology", &of_machine);
+        assert_eq!(line, "rondpoint topology: nodes: none; expected one\n");
+        assert_eq!(
+            failure("run", &of_machine),
+            "rondpoint run: topology: nodes: none; expected one\n"
+        );
+        assert_eq!(
+            failure("top", &of_machine),
+            "rondpoint top: topology: nodes: none; expected one\n"
+        );
     }
 
     #[test]

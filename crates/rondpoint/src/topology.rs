@@ -5,14 +5,19 @@ mod capture;
 mod json;
 mod machine_file;
 mod text;
+mod write;
+mod xml;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use rondpoint_linux::Root;
 use rondpoint_linux::privileges::{self, Needs};
-use rondpoint_linux::{Root, topology};
+use rondpoint_linux::topology::{self, Discovered};
 
+use self::write::Written;
+use crate::calibrate::{Calibration, SYSTEM_FILE};
 use crate::terminal;
 
 const BAD_INPUT: u8 = 2;
@@ -23,6 +28,7 @@ Examples:
   rondpoint topology
   rondpoint topology --write-machine here.toml   # for run, observe and decide --machine, and the lab
   rondpoint topology --capture here.tar          # to attach to a bug report
+  rondpoint topology --xml here.xml              # then: lstopo -i here.xml
   tar xf here.tar -C there && rondpoint topology --root there")]
 pub(crate) struct Arguments {
     /// One JSON object
@@ -33,6 +39,10 @@ pub(crate) struct Arguments {
     /// marked so
     #[arg(long, value_name = "FILE", conflicts_with = "capture")]
     write_machine: Option<PathBuf>,
+
+    /// Write the machine as XML that hwloc reads, to stdout where FILE is `-`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "write_machine", "machine_file", "capture"])]
+    xml: Option<PathBuf>,
 
     /// An older spelling of `--write-machine -`
     #[arg(long, hide = true, conflicts_with_all = ["write_machine", "capture"])]
@@ -59,7 +69,10 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let file = arguments.capture.as_deref().or(arguments.write_machine.as_deref());
+    let to_stdout = Some(Path::new("-"));
+    let named = arguments.write_machine.as_deref().or(arguments.xml.as_deref());
+    let file = arguments.capture.as_deref().or(named.filter(|_| named != to_stdout));
+    let written = Written::open(file)?;
     let _ = privileges::keep_only(&Needs::to_read(file));
     let root = match &arguments.root {
         Some(directory) => {
@@ -70,20 +83,28 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         None => Root::live(),
     };
-    if let Some(path) = &arguments.capture {
-        return capture::write(&root, path);
+    if arguments.capture.is_some() {
+        return capture::write(&root, written);
     }
     let found = topology::discover(&root)?;
-    let to_stdout = arguments.write_machine.as_deref() == Some(Path::new("-"));
     if arguments.json {
         return terminal::print_json_text(&(json::object(&found)? + "\n"));
     }
-    match &arguments.write_machine {
-        Some(path) if !to_stdout => {
-            let text = machine_file::text(&found)?;
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-        }
-        None if !arguments.machine_file => terminal::print(&text::text(&found)),
-        _ => terminal::print(&machine_file::text(&found)?),
+    if arguments.xml.is_some() {
+        let calibration = measured(arguments, &found);
+        return written.put(&xml::document(&found, calibration.as_ref()));
     }
+    match arguments.machine_file || arguments.write_machine.is_some() {
+        true => written.put(&machine_file::text(&found)?),
+        false => terminal::print(&text::text(&found)),
+    }
+}
+
+/// What was measured on this machine, where that is of use for it.
+fn measured(arguments: &Arguments, found: &Discovered) -> Option<Calibration> {
+    if arguments.root.is_some() {
+        return None;
+    }
+    let calibration = Calibration::load(Path::new(SYSTEM_FILE)).ok()?;
+    calibration.check(&found.topology).ok().map(|()| calibration)
 }

@@ -2,10 +2,9 @@
 //!
 //! The program is never slowed by a full report: where the report cannot be written, it is dropped.
 
-use std::fs::File;
 use std::io::{self, Write};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rondpoint_core::model::UpdateSettings;
 use rondpoint_core::{Model, Topology};
 use rondpoint_linux::Root;
@@ -23,7 +22,7 @@ use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
 use crate::machine::Known;
 use crate::placement::Placement;
 use crate::session::{self, Session, Turn};
-use crate::terminal;
+use crate::{output, terminal};
 
 /// Runs the command; the result is the exit status.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
@@ -72,9 +71,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     Ok(session::status(end))
 }
 
+enum Sink {
+    File(output::Output),
+    Stdout,
+    Stderr,
+}
+
 /// Where the report goes.
 pub(super) struct Output {
-    sink: Box<dyn Write>,
+    sink: Sink,
     json: bool,
     quiet: bool,
     /// Its reader has gone, or the disk is full.
@@ -83,14 +88,11 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn open(arguments: &Arguments) -> Result<Self> {
-        let sink: Box<dyn Write> = match &arguments.output {
-            Some(path) => {
-                let file = File::create(path);
-                Box::new(file.with_context(|| format!("writing {}", path.display()))?)
-            }
+        let sink = match &arguments.output {
+            Some(path) => Sink::File(output::Output::open(path, session::caller()?.as_ref())?),
             // Without a program of ours stdout is free.
-            None if arguments.command.is_empty() => Box::new(io::stdout()),
-            None => Box::new(io::stderr()),
+            None if arguments.command.is_empty() => Sink::Stdout,
+            None => Sink::Stderr,
         };
         Ok(Self { sink, json: arguments.json, quiet: arguments.quiet, is_broken: false })
     }
@@ -113,8 +115,22 @@ impl Output {
             false => terminal::clean_lines(&text),
         };
         // One write, so that lines of the program do not come in between.
-        self.is_broken =
-            self.sink.write_all(text.as_bytes()).and_then(|()| self.sink.flush()).is_err();
+        self.is_broken = self.sink.put(text.as_bytes()).is_err();
+    }
+}
+
+impl Sink {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let sink: &mut dyn Write = match self {
+            // An older file keeps its content until there is something to put in its place.
+            Self::File(file) => {
+                file.keep()?;
+                file
+            }
+            Self::Stdout => &mut io::stdout(),
+            Self::Stderr => &mut io::stderr(),
+        };
+        sink.write_all(bytes).and_then(|()| sink.flush())
     }
 }
 

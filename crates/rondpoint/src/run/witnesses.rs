@@ -7,7 +7,7 @@ use rondpoint_trace::Recorder;
 
 use super::account::Diary;
 use super::moves::ThreadMoves;
-use super::output::Output;
+use crate::output::Output;
 
 /// All witnesses of the loop.
 pub(super) struct Witnesses {

@@ -1,28 +1,27 @@
 //! A machine's description as a tar archive.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rondpoint_linux::Root;
 use rondpoint_linux::capture::{self, Capture};
 
+use super::write::Written;
 use crate::terminal;
 
 /// Files that are left out and named; the others are counted.
 const NAMED: usize = 8;
 
 /// Writes the archive and says what is in it and what is not.
-pub(super) fn write(root: &Root, path: &Path) -> Result<()> {
+pub(super) fn write(root: &Root, written: Written) -> Result<()> {
     let captured = capture::read(root)?;
     if captured.files.is_empty() {
         bail!("nothing to capture beneath {} and {}", root.proc.display(), root.sys.display());
     }
-    archive(&captured, path).with_context(|| format!("writing {}", path.display()))?;
+    let name = written.name();
+    written.fill(|file| archive(&captured, file))?;
     terminal::say(&format!(
-        "{}: {} files, no names of users, hosts or processes\n",
-        path.display(),
+        "{name}: {} files, no names of users, hosts or processes\n",
         captured.files.len()
     ));
     for file in captured.left_out.iter().take(NAMED) {
@@ -34,8 +33,8 @@ pub(super) fn write(root: &Root, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn archive(captured: &Capture, path: &Path) -> io::Result<()> {
-    let mut archive = tar::Builder::new(BufWriter::new(File::create(path)?));
+fn archive(captured: &Capture, file: &mut dyn Write) -> io::Result<()> {
+    let mut archive = tar::Builder::new(file);
     for folder in &captured.folders {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Directory);

@@ -1,7 +1,8 @@
-//! A file that the user named for us to write: a report, a record.
+//! A file that the user named for us to write: a report, a record, a machine file.
 //!
-//! It is opened before the program is touched. An older file keeps its content until the program
-//! runs. New files are for their owner alone: they hold command lines and addresses.
+//! It is opened before anything is touched. An older file keeps its content until the new one is
+//! whole or the program runs. New files are for their owner alone where they hold command lines and
+//! addresses.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -19,6 +20,8 @@ const O_NOFOLLOW: i32 = 0o100_000;
 const ELOOP: i32 = 40;
 /// Permissions of a new file.
 const PRIVATE: u32 = 0o600;
+/// The same for a file that holds nothing of any program, as far as the umask lets.
+const SHARED: u32 = 0o644;
 
 /// An open file. Until [`Output::keep`] nothing is lost: a new file goes away with this value, and
 /// an older one keeps its content.
@@ -40,11 +43,21 @@ enum State {
 }
 
 impl Output {
-    /// Opens `path` for writing. A new file belongs to `owner`, the caller of sudo.
+    /// Opens `path` for writing. A new file belongs to `owner`, the caller of sudo, and is for it
+    /// alone.
     pub(crate) fn open(path: &Path, owner: Option<&User>) -> Result<Self> {
+        Self::open_with(path, owner, PRIVATE)
+    }
+
+    /// The same for a file that others may read.
+    pub(crate) fn open_shared(path: &Path, owner: Option<&User>) -> Result<Self> {
+        Self::open_with(path, owner, SHARED)
+    }
+
+    fn open_with(path: &Path, owner: Option<&User>, mode: u32) -> Result<Self> {
         let context = || format!("writing {}", path.display());
         let mut options = OpenOptions::new();
-        options.write(true).mode(PRIVATE);
+        options.write(true).mode(mode);
         let (file, state) = match options.clone().create_new(true).open(path) {
             Ok(file) => (file, State::New),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
