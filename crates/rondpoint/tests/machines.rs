@@ -14,6 +14,9 @@ use expect_test::expect_file;
 use rondpoint_machine::{Machine, limits};
 use serde_json::Value;
 
+/// CPUs of a machine that hwloc is shown.
+const MOST_FOR_HWLOC: usize = 256;
+
 fn fixtures(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(path)
 }
@@ -78,10 +81,34 @@ fn check_alike(name: &str, root: &Path) {
     let notes = object["notes"].as_array().unwrap();
     let text = shown(root, &[]);
     let first = notes.iter().take(12).map(|note| note["text"].as_str().unwrap());
+    check_xml(name, root, &object);
     for note in first {
         let note = note.lines().collect::<Vec<_>>().join(" ");
         assert!(text.contains(&format!("\nnote: {note}\n")), "{name}: {note}\n{text}");
     }
+}
+
+/// hwloc's XML has each node and each CPU of the JSON once. Where hwloc is installed it reads it.
+fn check_xml(name: &str, root: &Path, object: &Value) {
+    let output = topology(root, &["--xml", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
+    let document = text(&output.stdout);
+    let count = |kind: &str| document.matches(&format!("<object type=\"{kind}\"")).count();
+    assert_eq!(count("NUMANode"), object["nodes"].as_array().unwrap().len(), "{name}: {document}");
+    assert_eq!(count("PU"), object["cpus"].as_array().unwrap().len(), "{name}");
+    // hwloc takes minutes for the largest.
+    if count("PU") > MOST_FOR_HWLOC {
+        return;
+    }
+    let file = root.join("machine.xml");
+    fs::write(&file, &document).unwrap();
+    let mut hwloc = Command::new("lstopo-no-graphics");
+    let Ok(read) = hwloc.arg("-i").arg(&file).args(["--of", "console"]).output() else { return };
+    let (shown, errors) = (text(&read.stdout), text(&read.stderr));
+    assert!(read.status.success() && errors.is_empty(), "{name}: {errors}\n{document}");
+    let nodes = shown.matches("NUMANode").count();
+    let expected = object["nodes"].as_array().unwrap().len();
+    assert_eq!(nodes, expected, "{name}: {shown}\n{document}");
 }
 
 #[test]

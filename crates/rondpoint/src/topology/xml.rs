@@ -47,10 +47,11 @@ struct Object {
 
 /// The document; with the measurements of a calibration where there is one.
 pub(super) fn document(found: &Discovered, calibration: Option<&Calibration>) -> String {
-    let tree = tree(&found.topology);
+    let cache = found.caches.iter().max_by_key(|cache| cache.level);
+    let tree = tree(&found.topology, cache.is_some());
     let mut writer = Writer {
         topology: &found.topology,
-        cache: found.caches.iter().max_by_key(|cache| cache.level),
+        cache,
         text: String::new(),
         next: 1,
         nodes: vec![(0, CpuSet::new()); found.topology.node_count()],
@@ -70,8 +71,8 @@ pub(super) fn document(found: &Discovered, calibration: Option<&Calibration>) ->
     writer.text + "</topology>\n"
 }
 
-/// All objects in each other.
-fn tree(topology: &Topology) -> Object {
+/// All objects in each other; cache domains where a cache is known.
+fn tree(topology: &Topology, has_cache: bool) -> Object {
     let kernel = |cpus: &CpuSet| -> CpuSet {
         cpus.iter().map(|cpu| topology.kernel_cpu(cpu) as usize).collect()
     };
@@ -85,7 +86,7 @@ fn tree(topology: &Topology) -> Object {
         let cpus = kernel(topology.cpus_of_package(package));
         others.push(object(Kind::Package, Some(package), cpus));
     }
-    for domain in 0..topology.domain_count() {
+    for domain in (0..topology.domain_count()).filter(|_| has_cache) {
         others.push(object(Kind::Cache, None, kernel(topology.cpus_of_domain(domain))));
     }
     let mut cores = std::collections::BTreeMap::<usize, CpuSet>::new();
@@ -107,9 +108,7 @@ fn tree(topology: &Topology) -> Object {
         machine.insert(one);
     }
     for node in 0..topology.node_count() {
-        let cpus = kernel(topology.cpus_of_node(node));
-        // Memory alone hangs on the machine.
-        machine.hang(node, if cpus.is_empty() { None } else { Some(&cpus) });
+        machine.hang(node, &kernel(topology.cpus_of_node(node)));
     }
     machine.settle();
     machine
@@ -128,13 +127,14 @@ impl Object {
         }
     }
 
-    /// Hangs a node on the outermost object with exactly these CPUs.
-    fn hang(&mut self, node: usize, cpus: Option<&CpuSet>) -> bool {
-        if cpus.is_none_or(|cpus| *cpus == self.cpus) {
-            self.nodes.push(node);
-            return true;
+    /// Hangs a node on the outermost object with exactly these CPUs, or else on the innermost that
+    /// encloses them. Memory alone hangs on the machine.
+    fn hang(&mut self, node: usize, cpus: &CpuSet) {
+        let is_inside = |child: &&mut Self| !cpus.is_empty() && cpus.is_subset(&child.cpus);
+        match self.children.iter_mut().find(is_inside) {
+            Some(child) if self.cpus != *cpus => child.hang(node, cpus),
+            _ => self.nodes.push(node),
         }
-        self.children.iter_mut().any(|child| child.hang(node, cpus))
     }
 
     /// Orders children by their first CPU, as hwloc has them.
@@ -176,10 +176,7 @@ impl Writer<'_> {
             (Kind::Core, _) => "Core".to_string(),
             (Kind::Thread, _) => "PU".to_string(),
             (Kind::Cache, Some(cache)) => format!("L{}Cache", cache.level),
-            // A domain of a machine that tells no cache says nothing.
-            (Kind::Cache, None) => {
-                return object.children.iter().for_each(|one| self.put(one, depth));
-            }
+            (Kind::Cache, None) => "Group".to_string(),
         };
         let nodes = object.all_nodes(self.topology);
         let _ = write!(self.text, "{indent}<object type=\"{kind}\"");
