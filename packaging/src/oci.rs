@@ -1,5 +1,5 @@
-//! A container image as an OCI image layout (opencontainers/image-spec v1.1) in one tar archive, for
-//! `podman load -i` or `skopeo copy oci-archive:FILE`. One layer: the static program alone.
+//! A container image as an OCI image layout (opencontainers/image-spec v1.1) in one tar archive.
+//! `podman load -i FILE` and `skopeo copy oci-archive:FILE` read it. One layer: the program alone.
 
 use anyhow::Result;
 use serde_json::{Value, json};

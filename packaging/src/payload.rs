@@ -71,8 +71,8 @@ impl Payload {
         self.entries.values().map(of).sum()
     }
 
-    /// A tar archive of everything below `prefix`, with the folders that it needs, as root's and all
-    /// of one age: the same payload gives the same bytes.
+    /// A tar archive of everything below `prefix`, with the folders that it needs. All is root's
+    /// and of one age: the same payload gives the same bytes.
     pub(crate) fn tar(&self, prefix: &str, time_s: u64) -> Result<Vec<u8>> {
         let mut archive = tar::Builder::new(Vec::new());
         let mut folders = std::collections::BTreeSet::new();
