@@ -79,6 +79,9 @@ fn state(known: &Known, process: &Process) -> String {
             100.0 * lost.least
         ));
     }
+    if let Some(causes) = process.causes() {
+        facts.push(format!("by the cost model: {causes}"));
+    }
     if let Some(local) = process.local_percent {
         facts.push(format!("{local:.0} % of its accesses local"));
     }
@@ -95,7 +98,7 @@ fn state(known: &Known, process: &Process) -> String {
     }
     match facts.is_empty() {
         true => "little: no sensor tells where its accesses go".to_string(),
-        false => facts.join(", "),
+        false => facts.join("; "),
     }
 }
 

@@ -1,5 +1,7 @@
 //! One process over time: what it loses, where its memory is, where its threads run.
 
+use rondpoint_core::cost::CAUSES;
+
 use super::chart::{self, COLOURS, Mark, Time};
 use super::html::Html;
 use super::machine::{by_node, legend};
@@ -8,6 +10,8 @@ use crate::story::{Process, Story};
 
 /// Processes that have a timeline, those with most CPU time.
 const MOST_PROCESSES: usize = 12;
+/// Percent lost from which on causes have a chart.
+const LEAST_LOSS: f64 = 1.0;
 /// Units of memory: the largest of which a chart has at least one.
 const UNITS: [(&str, f64); 3] =
     [("GiB", (1_u64 << 30) as f64), ("MiB", (1_u64 << 20) as f64), ("KiB", 1024.0)];
@@ -29,6 +33,7 @@ pub(super) fn put(html: &mut Html, story: &Story, marks: impl Fn(u32) -> Vec<Mar
         let time = Time { seconds: story.seconds().max(1e-3), marks: &marks };
         html.element("h3", &[], format!("Process {pid}"));
         put_lost(html, story, &time, pid);
+        put_causes(html, story, &time, pid);
         put_memory(html, story, &time, pid);
         put_threads(html, story, &time, pid);
     }
@@ -61,6 +66,21 @@ fn put_lost(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {
     legend(html, &names.collect::<Vec<_>>());
     let slices: Vec<Vec<Slice<f64>>> = series.into_iter().map(|(_, slices)| slices).collect();
     chart::lines(html, time, &format!("accesses of process {pid}"), " %", &slices);
+}
+
+/// What the cost model says that is lost, where it is anything.
+fn put_causes(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {
+    let lost: Vec<Slice<Vec<f64>>> = figure(story, pid, |process| {
+        let causes = process.lost_by_cause.iter().map(|loss| loss.percent);
+        (!process.lost_by_cause.is_empty()).then(|| causes.collect())
+    });
+    if !lost.iter().any(|slice| slice.value.iter().sum::<f64>() >= LEAST_LOSS) {
+        return;
+    }
+    html.raw("<p class=\"note\">Its time lost by cause, as the cost model says, %</p>\n");
+    let names = COLOURS.into_iter().zip(CAUSES.iter().map(ToString::to_string));
+    legend(html, &names.collect::<Vec<_>>());
+    chart::stack(html, time, &format!("time lost by process {pid}"), " %", (&lost, None));
 }
 
 fn put_memory(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {

@@ -1,9 +1,11 @@
 //! What was known at a moment: the window that the controller decided on, as figures to show.
 
-use rondpoint_core::cost::{Price, lost_to_latency};
+use std::collections::BTreeMap;
+
+use rondpoint_core::cost::{CAUSES, Cause, CostModel, Facts, Price, lost_to_latency};
 use rondpoint_core::model::{App, Deviation, Rung, Traffic, TrafficSource};
 use rondpoint_core::units::LINE_BYTES;
-use rondpoint_core::{Bytes, Model, Topology, model};
+use rondpoint_core::{Bytes, Model, Pid, Topology, model};
 use serde::Serialize;
 
 /// Threads of one process that are kept, the busiest first: a screen shows fewer, and a recording
@@ -67,6 +69,8 @@ pub(crate) struct Process {
     /// Share of its CPU time that it loses because its accesses take longer than local ones on an
     /// idle machine.
     pub(crate) lost: Option<Price>,
+    /// What the cost model says that it loses, by cause; empty where too little is known.
+    pub(crate) lost_by_cause: Vec<Loss>,
     pub(crate) local_percent: Option<f64>,
     pub(crate) latency_cycles: Option<f64>,
     /// Its own accesses, per microsecond.
@@ -79,6 +83,14 @@ pub(crate) struct Process {
     pub(crate) threads: Vec<Thread>,
     /// Why it is not to be touched, if so.
     pub(crate) exempt: Option<String>,
+}
+
+/// What a process loses by one cause.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Loss {
+    pub(crate) cause: Cause,
+    /// Of the time that its threads ask for.
+    pub(crate) percent: f64,
 }
 
 /// A thread.
@@ -101,6 +113,7 @@ impl Known {
         let traffic = window.traffic.as_ref();
         let faults =
             |app: &App| app.traffic.is_some() && app.traffic_source == TrafficSource::HintFaults;
+        let mut lost = lost_by_cause(window, topology);
         let unit = match !counts_requests && window.apps.iter().any(faults) {
             true => Unit::HintFaults,
             false => Unit::Requests,
@@ -118,7 +131,14 @@ impl Known {
             controllers: traffic.map_or_else(Vec::new, |all| served(all, topology, unit)),
             link_use: window.link_use.clone(),
             free_bytes: window.free_memory.as_deref().map(bytes),
-            processes: window.apps.iter().map(|app| process(window, topology, app)).collect(),
+            processes: window
+                .apps
+                .iter()
+                .map(|app| Process {
+                    lost_by_cause: lost.remove(&app.pid).unwrap_or_default(),
+                    ..process(window, topology, app)
+                })
+                .collect(),
         }
     }
 
@@ -149,6 +169,22 @@ fn served(traffic: &Traffic, topology: &Topology, unit: Unit) -> Vec<Served> {
     load.iter().enumerate().map(of_node).collect()
 }
 
+/// Of each process of which stalls or latency are known.
+fn lost_by_cause(window: &Model, topology: &Topology) -> BTreeMap<Pid, Vec<Loss>> {
+    let facts = Facts::of(window, topology);
+    let is_known = |pid: &Pid| {
+        let evidence = facts.evidence(*pid);
+        evidence.is_some_and(|one| one.counts_stalls || one.latency_accesses > 0.0)
+    };
+    let pids: Vec<Pid> = window.apps.iter().map(|app| app.pid).filter(is_known).collect();
+    let lost = CostModel.lost(&facts, &facts.present(&pids));
+    let by_cause = |process: &rondpoint_core::cost::ProcessLoss| {
+        let percent = |cause| Loss { cause, percent: process.by(cause) / 1e7 };
+        CAUSES.into_iter().map(percent).collect()
+    };
+    lost.processes.iter().map(|process| (process.pid, by_cause(process))).collect()
+}
+
 fn process(window: &Model, topology: &Topology, app: &App) -> Process {
     let mut threads_by_node = vec![0; topology.node_count()];
     let mut threads: Vec<&model::Thread> = window.threads_of(app).iter().collect();
@@ -162,6 +198,7 @@ fn process(window: &Model, topology: &Topology, app: &App) -> Process {
         pid: app.pid.0,
         cpu_percent: app.cpu_percent,
         lost: lost_to_latency(window, topology, app),
+        lost_by_cause: Vec::new(),
         local_percent: app.traffic.as_ref().and_then(Traffic::local_percent),
         latency_cycles: app.latency_cycles,
         per_us: app.traffic.as_ref().map(Traffic::total_per_us),

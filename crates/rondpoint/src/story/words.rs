@@ -4,8 +4,10 @@
 use rondpoint_core::trial;
 use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES};
 
-use super::{Deed, Done, Kind, Verdict};
+use super::{Deed, Done, Kind, Process, Verdict};
 
+/// Percent below which a cause of lost time is not named.
+const LEAST_LOSS: f64 = 0.5;
 /// Routes that a sentence names; the rest is a number.
 const MOST_ROUTES: usize = 4;
 
@@ -34,6 +36,19 @@ pub(crate) fn grouped(number: u64) -> String {
 /// `1 page`, `1,488 pages`.
 pub(crate) fn many(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+impl Process {
+    /// What it loses by cause, the largest first, as the cost model says; `None` where that is
+    /// little or not known.
+    pub(crate) fn causes(&self) -> Option<String> {
+        let mut causes = self.lost_by_cause.clone();
+        causes.retain(|loss| loss.percent >= LEAST_LOSS);
+        causes.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+        let names: Vec<String> =
+            causes.iter().map(|loss| format!("{} {:.0} %", loss.cause, loss.percent)).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
 }
 
 impl Deed {

@@ -65,6 +65,8 @@ pub(super) struct ProcessRow {
     /// Share of its time that it loses to memory that is far or crowded.
     pub(super) lost_percent: Option<f64>,
     pub(super) least_lost_percent: Option<f64>,
+    /// What it loses by cause, where a cost model says so.
+    pub(super) causes: Option<String>,
     pub(super) local_percent: Option<f64>,
     pub(super) latency: Option<String>,
     pub(super) resident_bytes: Option<u64>,

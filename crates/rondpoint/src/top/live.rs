@@ -161,6 +161,7 @@ fn process(process: &Process) -> ProcessRow {
         cpu_percent: process.cpu_percent,
         lost_percent: process.lost_share.map(|share| 100.0 * share),
         least_lost_percent: process.least_lost_share.map(|share| 100.0 * share),
+        causes: None,
         local_percent: process.local_share.map(|share| 100.0 * share),
         latency: process.latency_ns.map(|ns| format!("{ns:.0} ns")),
         resident_bytes: Some(process.resident_bytes),

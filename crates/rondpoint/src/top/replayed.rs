@@ -53,16 +53,16 @@ impl Player {
         self.go_to(self.place.saturating_add_signed(looks).min(last));
     }
 
-    pub(super) fn to_begin(&mut self) {
+    pub(super) fn rewind(&mut self) {
         self.go_to(0);
     }
 
-    pub(super) fn to_end(&mut self) {
+    pub(super) fn forward_to_end(&mut self) {
         self.go_to(self.story.moments.len() - 1);
     }
 
     /// Goes to the next moment, or the one before, at which something was done or judged.
-    pub(super) fn to_decision(&mut self, forward: bool) {
+    pub(super) fn seek_decision(&mut self, forward: bool) {
         let decides = |moment: &Moment| {
             let mut deeds = self.story.deeds_of(moment).iter();
             !moment.verdicts.is_empty() || deeds.any(crate::story::Deed::is_tried)
@@ -86,7 +86,7 @@ impl Player {
     pub(super) fn toggle(&mut self) {
         // At the end it begins anew.
         if !self.playing && self.place + 1 == self.story.moments.len() {
-            self.to_begin();
+            self.rewind();
         }
         self.playing = !self.playing;
     }
@@ -192,6 +192,7 @@ fn process(process: &Process) -> ProcessRow {
         cpu_percent: process.cpu_percent,
         lost_percent: process.lost.map(|lost| 100.0 * lost.likely),
         least_lost_percent: process.lost.map(|lost| 100.0 * lost.least),
+        causes: process.causes(),
         local_percent: process.local_percent,
         latency: process.latency_cycles.map(|cycles| format!("{cycles:.0} cycles")),
         resident_bytes: process.memory_bytes.as_ref().map(|nodes| nodes.iter().sum()),

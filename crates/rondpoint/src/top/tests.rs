@@ -166,11 +166,11 @@ fn time_goes_on_back_and_to_decisions() {
     player.step(-1);
     assert_eq!(player.frame().at_s, 2.0);
     assert!(!player.pass(60.0), "it stays where it was put");
-    player.to_decision(true);
+    player.seek_decision(true);
     assert_eq!(player.frame().at_s, 3.0, "pages were moved there");
-    player.to_decision(true);
+    player.seek_decision(true);
     assert_eq!(player.frame().at_s, 7.0, "a verdict");
-    player.to_decision(false);
+    player.seek_decision(false);
     assert_eq!(player.frame().at_s, 3.0);
     player.step(-100);
     assert_eq!(player.frame().at_s, 0.0);

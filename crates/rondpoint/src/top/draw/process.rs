@@ -23,7 +23,7 @@ pub(super) fn draw(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &S
     };
     let nodes = (process.threads_by_node.len() as u16).min(area.height / 3);
     let [facts, memory, threads, _, decisions] = Layout::vertical([
-        Constraint::Length(3),
+        Constraint::Length(4),
         Constraint::Length(nodes + 1),
         Constraint::Min(0),
         Constraint::Length(1),
@@ -55,7 +55,11 @@ fn fact_lines(process: &ProcessRow) -> Vec<Line<'static>> {
             Span::styled(title, TITLE),
             Span::styled(format!("  {}", process.state), FAINT),
         ]),
-        Line::from(facts.join("   ")),
+        Line::from(facts.join("  ")),
+        process
+            .causes
+            .as_ref()
+            .map_or(Line::default(), |causes| Line::from(format!("cost model: {causes}"))),
         Line::default(),
     ]
 }
