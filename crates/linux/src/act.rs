@@ -2,6 +2,7 @@
 //!
 //! A refusal of the kernel, a process that has gone and a page that cannot move are outcomes.
 
+pub mod copies;
 mod follow;
 pub mod masks;
 pub mod pages;
@@ -27,6 +28,7 @@ use crate::observe::tasks::started;
 use crate::parse::stat;
 use crate::probe::{Capability, has_capability};
 use crate::root::{self, Root};
+use crate::syscall::advice::Advice;
 use crate::syscall::pages::Reach;
 use crate::syscall::time::since_boot_ns;
 
@@ -216,16 +218,20 @@ impl Actor {
         pages::relocate(&kernel, pid, pages, Origin::Planned, &self.topology)
     }
 
+    fn advise(&self, pid: Pid, pages: &[PageMove], advice: Advice) -> StepResult {
+        let Some(process) = self.identity(pid) else { return StepResult::Gone };
+        copies::step(&self.root, process, pages, advice)
+    }
+
     fn act(&mut self, proposal: &Proposal) -> StepResult {
         let there = |pid| self.identity(pid).is_some_and(|identity| identity.is_there(&self.root));
         match &proposal.action {
             Action::MovePages { pid, .. } if !there(*pid) => StepResult::Gone,
             Action::MovePages { pid, pages, .. } => self.move_pages(*pid, pages),
-            // Linux has no page replication without a patch; masks are set and whole processes
-            // moved above, the rate is set where the sensors are.
-            Action::Replicate { .. }
-            | Action::Unreplicate { .. }
-            | Action::SetAffinity { .. }
+            Action::Replicate { pid, pages } => self.advise(*pid, pages, Advice::Replicate),
+            Action::Unreplicate { pid, pages } => self.advise(*pid, pages, Advice::Unreplicate),
+            // Masks are set and whole processes moved above, the rate is set where the sensors are.
+            Action::SetAffinity { .. }
             | Action::MoveProcessMemory { .. }
             | Action::SetSampling { .. } => StepResult::Unsupported,
         }

@@ -299,16 +299,18 @@ fn parse(path: PathBuf, text: &str) -> Left {
                 left.frozen.retain(|(process, _)| *process != identity(pid, started));
             }
             Ok(Entry::Settled { pid, plans }) => left.open.retain(|entry| match entry {
-                Entry::Pages { plan, pid: of, .. } | Entry::Memory { plan, pid: of, .. } => {
-                    *of != pid || !plans.contains(plan)
-                }
+                Entry::Pages { plan, pid: of, .. }
+                | Entry::Copies { plan, pid: of, .. }
+                | Entry::Memory { plan, pid: of, .. } => *of != pid || !plans.contains(plan),
                 _ => true,
             }),
             Ok(Entry::Manager { .. }) | Err(_) => left.bad_lines += 1,
             Ok(entry @ (Entry::Mask(_) | Entry::OwnMask { .. } | Entry::Member { .. })) => {
                 masks.push(entry);
             }
-            Ok(entry @ (Entry::Pages { .. } | Entry::Memory { .. })) => left.open.push(entry),
+            Ok(entry @ (Entry::Pages { .. } | Entry::Copies { .. } | Entry::Memory { .. })) => {
+                left.open.push(entry);
+            }
         }
     }
     left.open.reverse();

@@ -4,6 +4,7 @@
 //! The best sensor that the machine has is used, and [`Observer::notes`] says in sentences what is
 //! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
 
+mod copies;
 pub mod counters;
 mod glance;
 mod inherited;

@@ -9,6 +9,7 @@ pub mod cpulist;
 pub mod fields;
 pub mod maps;
 pub mod meminfo;
+pub mod numa_copies;
 pub mod numa_maps;
 pub mod sched;
 pub mod schedstat;

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "the one module that talks to the kernel by hand")]
 
+pub mod advice;
 pub mod affinity;
 pub mod guardian;
 pub mod memory;

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use rondpoint_core::Topology;
+use rondpoint_linux::act::copies;
 use rondpoint_linux::observe::kernel::{self, Balancing};
 use rondpoint_linux::perf::event::advice;
 use rondpoint_linux::perf::generation::{Available, Generation};
@@ -191,6 +192,7 @@ fn examine(root: &Root, check: bool) -> Result<Report> {
         balancing_check(root),
         bandwidth_monitoring_check(root),
         pages_check(root)?,
+        copies_check(root),
         threads_check(root)?,
         rivals_check(root)?,
     ];
@@ -280,6 +282,19 @@ fn perf_fix(error: &LinuxError) -> Option<&'static str> {
 mod libc_errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const EACCES: i32 = 13;
+}
+
+/// Carrefour's third technique: the other two do without.
+fn copies_check(root: &Root) -> Check {
+    const NAME: &str = "copies of pages";
+    match copies::is_offered(root) {
+        true => good(NAME, "this kernel keeps copies of pages that are only read on every node"),
+        false => limited(
+            NAME,
+            "this kernel keeps none (NUMA replication); pages that are only read are interleaved",
+            None,
+        ),
+    }
 }
 
 fn nodes_check(found: &Discovered) -> Check {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use rondpoint_core::Topology;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
+use rondpoint_linux::act::copies;
 use rondpoint_linux::act::pages::{self, Origin};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
@@ -176,6 +177,7 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
             let result = pages::relocate(&kernel, process.pid, &moves, Origin::Any, topology);
             (result, list.len() as u64)
         }
+        Entry::Copies { ranges, .. } => (copies::drop_copies(&Root::live(), process, ranges), 0),
         Entry::Memory { nodes, .. } => {
             let ways = nodes.iter().copied().collect();
             // Nobody has to stand still for it now.

@@ -1,5 +1,5 @@
 //! Look-ups in one table that all threads share and one of them filled, as a server's: at random,
-//! and every tenth changes what it finds. Where the table lies matters, which thread runs where
+//! and every tenth changes what it finds, or as many as are asked for. Where the table lies matters, which thread runs where
 //! does not. Several of these programs may have one table, as the processes of a data base do.
 
 mod table;
@@ -18,8 +18,6 @@ use self::table::Table;
 
 /// Look-ups of a round.
 const LOOKUPS: u64 = 10_000;
-/// One in so many changes what it finds.
-const CHANGES_EVERY: u64 = 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -33,6 +31,9 @@ pub(crate) struct Flags {
     /// whoever comes first fills it
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
+    /// One look-up in so many changes what it finds; 0: none
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=LOOKUPS))]
+    change_every: u64,
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
@@ -45,24 +46,28 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let report = clock.run("lookup", flags.apart.threads, |index| {
         let mut random = Random::new(flags.seed.seed, index as u64);
         clock.rounds(|| {
-            changes.fetch_add(LOOKUPS / CHANGES_EVERY, Ordering::Relaxed);
-            Ok(look_up(table.words(), &mut random))
+            let (right, changed) = look_up(table.words(), &mut random, flags.change_every);
+            changes.fetch_add(changed, Ordering::Relaxed);
+            Ok(right)
         })
     })?;
     let words = table.words().len();
     Ok(report.pair("words", words).check("changes", table.leave(changes.into_inner())?))
 }
 
-/// One round; whether all that was found had been written.
-fn look_up(table: &[AtomicU64], random: &mut Random) -> bool {
-    let mut is_right = true;
+/// One round; whether all that was found had been written, and how much was changed.
+fn look_up(table: &[AtomicU64], random: &mut Random, change_every: u64) -> (bool, u64) {
+    let (mut is_right, mut changes) = (true, 0);
     for lookup in 0..LOOKUPS {
         let word = &table[random.below(table.len() as u64) as usize];
-        let found = match lookup % CHANGES_EVERY {
-            0 => word.fetch_add(1, Ordering::Relaxed),
+        let found = match lookup.checked_rem(change_every) {
+            Some(0) => {
+                changes += 1;
+                word.fetch_add(1, Ordering::Relaxed)
+            }
             _ => word.load(Ordering::Relaxed),
         };
         is_right &= found > 0;
     }
-    is_right
+    (is_right, changes)
 }

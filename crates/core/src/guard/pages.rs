@@ -7,6 +7,24 @@ use crate::plan::{Action, PageMove, Proposal, Refusal};
 use crate::units::{Bytes, Pid};
 use alloc::vec::Vec;
 
+/// What is done to pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PagesKind {
+    Move,
+    Replicate,
+    Unreplicate,
+}
+
+impl PagesKind {
+    fn of(action: &Action) -> Self {
+        match action {
+            Action::Replicate { .. } => Self::Replicate,
+            Action::Unreplicate { .. } => Self::Unreplicate,
+            _ => Self::Move,
+        }
+    }
+}
+
 impl Guard {
     /// Admits the pages that may move; the others are refused in groups of one cause.
     pub(super) fn admit_pages(
@@ -25,17 +43,17 @@ impl Guard {
         if pages.is_empty() {
             return verdicts.refuse(proposal, Refusal::Malformed);
         }
-        let copies = !matches!(proposal.action, Action::MovePages { .. });
+        let kind = PagesKind::of(&proposal.action);
         let mut admitted = Vec::with_capacity(pages.len());
         let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         for page in pages {
             let subject = Subject::Page(app.pid, page.address);
             let checked = self
-                .check_page(app, page, copies, scene, verdicts)
+                .check_page(app, page, kind, scene, verdicts)
                 .and_then(|()| self.history.admit(subject, scene.model.at, &self.settings));
             match checked {
                 Ok(()) => {
-                    self.take_page(page, copies, scene, verdicts);
+                    self.take_page(page, kind, scene, verdicts);
                     admitted.push(*page);
                 }
                 Err(refusal) => add_refused(&mut refused, refusal, *page),
@@ -54,23 +72,33 @@ impl Guard {
         &self,
         app: &App,
         page: &PageMove,
-        copies: bool,
+        kind: PagesKind,
         scene: &Scene<'_>,
         verdicts: &Verdicts,
     ) -> Result<(), Refusal> {
         let (from, to) = (usize::from(page.from), usize::from(page.to));
         let count = scene.topology.node_count();
-        if from >= count || to >= count || (!copies && from == to) {
+        if from >= count || to >= count || (kind == PagesKind::Move && from == to) {
             return Err(Refusal::Malformed);
         }
         if !app.may_use_node(to) {
             return Err(Refusal::NodeNotAllowed { node: to });
         }
         self.check_sharers(app, page, scene.model)?;
-        let promised = verdicts.promised.get(&to).copied().unwrap_or(0);
-        let free = self.free(scene, to) - Bytes(promised);
-        if page.bytes() > free {
-            return Err(Refusal::NoMemory { node: to, free });
+        let room_on = |node: usize| {
+            let promised = verdicts.promised.get(&node).copied().unwrap_or(0);
+            let free = self.free(scene, node) - Bytes(promised);
+            if page.bytes() > free { Err(Refusal::NoMemory { node, free }) } else { Ok(()) }
+        };
+        match kind {
+            PagesKind::Move => room_on(to)?,
+            // A copy on every node, but where the page itself lies.
+            PagesKind::Replicate => {
+                let controllers = scene.topology.controllers();
+                controllers.iter().filter(|&node| node != from).try_for_each(room_on)?;
+            }
+            // Memory gets free.
+            PagesKind::Unreplicate => return Ok(()),
         }
         for node in [from, to] {
             let left = self.bytes[node].left();
@@ -99,7 +127,7 @@ impl Guard {
     fn take_page(
         &mut self,
         page: &PageMove,
-        copies: bool,
+        kind: PagesKind,
         scene: &Scene<'_>,
         verdicts: &mut Verdicts,
     ) {
@@ -108,11 +136,13 @@ impl Guard {
             self.bytes[node].take(bytes as f64);
             *verdicts.promised.entry(node).or_insert(0) += bytes;
         };
-        if copies {
-            scene.topology.controllers().iter().for_each(&mut charge);
-        } else {
-            charge(usize::from(page.to));
-            self.bytes[usize::from(page.from)].take(bytes as f64);
+        match kind {
+            PagesKind::Replicate => scene.topology.controllers().iter().for_each(&mut charge),
+            PagesKind::Move => {
+                charge(usize::from(page.to));
+                self.bytes[usize::from(page.from)].take(bytes as f64);
+            }
+            PagesKind::Unreplicate => {}
         }
     }
 }

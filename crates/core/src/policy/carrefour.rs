@@ -158,7 +158,8 @@ impl Carrefour {
             let rounds = self.preset.stabiliser.max_untreated_rounds.unwrap_or(0);
             return Err(SamplingCause::GivenUp { rounds });
         }
-        gates.mechanisms.replication &= self.replication_offered;
+        // A host that replicates tells what has copies, be it nothing.
+        gates.mechanisms.replication &= self.replication_offered && app.replicas.is_some();
         if let Some(feedback) = &self.preset.feedback {
             let verdict = state.verdict(feedback, &gates, model.at);
             if verdict == Some(Verdict::Effective) {

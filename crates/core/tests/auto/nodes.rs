@@ -224,6 +224,7 @@ fn memory_on_its_way_is_not_free_for_copies() {
             process(&mut model, &world.topology, 2, &[], &[0.1], "0>1:80 1>0:80");
             let app = &mut model.apps[1];
             app.read_percent = Some(99.0);
+            app.replicas = Some(Vec::new());
             let kind = MappingKind::PrivateAnonymous;
             app.mappings = Some(vec![Mapping { start: 0, end: 1 << 40, kind }]);
             pages(&mut model, 1, 600, 0, &[0, 1]);

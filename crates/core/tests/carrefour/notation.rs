@@ -68,6 +68,8 @@ fn add_app(model: &mut Model, topology: &Topology, text: &str) {
     let pid: u32 = words.next().expect("a pid").parse().expect("a number");
     let thread = model.threads.len();
     let mut app = App::new(Pid(pid), thread..thread + 1);
+    // The kernel replicates, and nothing is replicated yet.
+    app.replicas = Some(Vec::new());
     let mut main = Thread::new(Tid(pid), model.apps.len(), 0, topology.all_cpus());
     app.traffic.clone_from(&model.traffic);
     let mut kind = MappingKind::PrivateAnonymous;

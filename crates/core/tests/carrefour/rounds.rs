@@ -109,7 +109,8 @@ fn a_page_that_collapsed_six_times_is_never_replicated_again() {
     let mut policy = carrefour("final");
     let address = model.pages.iter().next().expect("a page").address;
     let mut round = |collapses: Option<u32>| {
-        model.apps[0].replicas = collapses.map(|collapses| vec![Replica { address, collapses }]);
+        let replica = |collapses| Replica { address, collapses };
+        model.apps[0].replicas = Some(collapses.map(replica).into_iter().collect());
         let actions = policy.propose(&model, &topology, &mut Random::new(1));
         let lines = actions.iter().map(|proposal| format!("{}; ", proposal.action));
         lines.filter(|line| line.contains("replicate")).collect::<String>()
@@ -140,6 +141,17 @@ fn where_the_kernel_cannot_replicate_pages_are_interleaved_from_then_on() {
     policy.learn(&Plan { number: 1, steps, ..Plan::default() }, &[outcome]);
     let second = render(&proposals(&mut policy, text, 2));
     assert!(second.contains("500 of them only read: replication would take them"), "{second}");
+}
+
+#[test]
+fn a_kernel_that_tells_no_copies_is_not_asked_for_any() {
+    let (topology, mut model) =
+        model("node:4 core:4\nload 100 0 0 0\nfree 90\napp 1 reads 99\npages 500 home 0: 1x2 2x3");
+    model.apps[0].replicas = None;
+    let steps = carrefour("final").propose(&model, &topology, &mut Random::new(1));
+    let text = render(&steps);
+    assert!(!text.contains("replicate "), "{text}");
+    assert!(text.contains("500 of them only read: replication would take them"), "{text}");
 }
 
 #[test]

@@ -226,6 +226,32 @@ fn copies_are_taken_back_in_the_step_in_which_all_memory_goes() {
 }
 
 #[test]
+fn copies_need_room_on_every_node_and_dropping_them_needs_none() {
+    let mut stage = Stage::new();
+    stage.set_free(&[0, 8 << 30, 8 << 30, 0]);
+    let mut back = replicate(1, &[(0x3000, 0)]);
+    let Action::Replicate { pid, pages } = back.action else { panic!("it replicates") };
+    back.action = Action::Unreplicate { pid, pages };
+    check(
+        &mut stage,
+        vec![replicate(1, &[(0x1000, 0)]), back],
+        expect![[r#"
+            admit unreplicate 1 page of 1
+            refuse replicate 1 page of 1: node 3 has 0 B free
+        "#]],
+    );
+    // The page itself lies on the full node and needs no copy there.
+    stage.set_free(&[0, 8 << 30, 8 << 30, 8 << 30]);
+    check(
+        &mut stage,
+        vec![replicate(1, &[(0x5000, 0)])],
+        expect![[r#"
+            admit replicate 1 page of 1
+        "#]],
+    );
+}
+
+#[test]
 fn bulk_migration_locks_the_process_and_makes_room_for_itself() {
     let mut stage = Stage::new();
     stage.model.apps[0].memory = Some(vec![Bytes(3 << 30), Bytes(2 << 30), Bytes(0), Bytes(0)]);

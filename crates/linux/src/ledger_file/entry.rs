@@ -5,6 +5,7 @@ use rondpoint_core::{Nanos, Pid, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::act::Identity;
+use crate::act::copies::ranges_of;
 use crate::freeze::Means;
 
 /// One line.
@@ -50,6 +51,17 @@ pub enum Entry {
         started: u64,
         /// Address, log2 of the size, and the kernel's number of the node.
         pages: Vec<(u64, u8, u32)>,
+    },
+    /// Pages that are about to have copies on other nodes.
+    Copies {
+        /// Number of the plan.
+        plan: u64,
+        /// Process.
+        pid: u32,
+        /// When the process started, nanoseconds since boot.
+        started: u64,
+        /// First address and one past the last of each range.
+        ranges: Vec<(u64, u64)>,
     },
     /// Memory of a whole process before a change.
     Memory {
@@ -134,10 +146,12 @@ impl Entry {
                 let nodes = nodes.iter().map(|way| (node(way.from), node(way.to))).collect();
                 Self::Memory { plan, pid: pid.0, started, nodes }
             }
-            Action::SetAffinity { .. }
-            | Action::Replicate { .. }
-            | Action::Unreplicate { .. }
-            | Action::SetSampling { .. } => return None,
+            Action::Unreplicate { pid, pages } => {
+                Self::Copies { plan, pid: pid.0, started, ranges: ranges_of(pages) }
+            }
+            Action::SetAffinity { .. } | Action::Replicate { .. } | Action::SetSampling { .. } => {
+                return None;
+            }
         })
     }
 
@@ -149,6 +163,7 @@ impl Entry {
             | Self::OwnMask { pid, started, .. }
             | Self::Member { pid, started }
             | Self::Pages { pid, started, .. }
+            | Self::Copies { pid, started, .. }
             | Self::Memory { pid, started, .. }
             | Self::Freeze { pid, started, .. }
             | Self::Thaw { pid, started } => {

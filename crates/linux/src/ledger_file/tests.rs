@@ -85,6 +85,27 @@ fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled()
 }
 
 #[test]
+fn copies_that_a_dead_manager_made_are_to_be_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let unreplicate = |plan, addresses: &[u64]| {
+        let page = |&address: &u64| PageMove { address, shift: 12, from: 0, to: 0 };
+        let action =
+            Action::Unreplicate { pid: Pid(7), pages: addresses.iter().map(page).collect() };
+        Inverse { plan, step: 0, action: Some(action), exact: false }
+    };
+    let mut dead = LedgerFile::create(&folder, &Root::live()).unwrap();
+    dead.write(&entries(&[unreplicate(1, &[0x9000]), unreplicate(2, &[0x1000, 0x2000])])).unwrap();
+    dead.write(&[Entry::Settled { pid: 7, plans: vec![1] }]).unwrap();
+    drop(dead);
+    let ranges = vec![(0x1000, 0x3000)];
+    assert_eq!(
+        left_behind(&folder).unwrap().left[0].open,
+        [Entry::Copies { plan: 2, pid: 7, started: 5, ranges }]
+    );
+}
+
+#[test]
 fn a_folder_that_others_may_write_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("open");

@@ -4,6 +4,7 @@
 //! when it has gone. Processes that vanish while they are read are normal.
 
 mod family;
+mod memory;
 mod newborn;
 mod pausing;
 mod place;
@@ -13,16 +14,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
+use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
 use self::family::Family;
 use self::newborn::Newborn;
+use super::copies::Copies;
 use super::maps::Maps;
 use super::pause::Paused;
 use super::shared::Shared;
 use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
+use crate::act::copies::is_offered;
 use crate::kept::Kept;
 use crate::parse::schedstat::{self, SchedStat};
 use crate::parse::stat::TaskStat;
@@ -64,6 +67,8 @@ pub struct Tasks {
     pub refused: BTreeMap<Pid, String>,
     paused: Option<Paused>,
     newborn: Newborn,
+    /// The kernel keeps copies of pages on other nodes.
+    replicates: bool,
 }
 
 struct Process {
@@ -73,6 +78,7 @@ struct Process {
     is_kernel_thread: bool,
     maps: Maps,
     shared: Shared,
+    copies: Copies,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
     last: ProcessObservation,
@@ -114,6 +120,7 @@ impl Tasks {
 
     fn with(root: Root, family: Family, plan: Option<ThreadPlan>) -> Self {
         Self {
+            replicates: is_offered(&root),
             root,
             family,
             processes: BTreeMap::new(),
@@ -287,6 +294,9 @@ impl Tasks {
             false => self.look_at(topology, pid, threads, budget)?,
         }
         self.look_at_memory(topology, pid)?;
+        if self.replicates && topology.node_count() > 1 {
+            self.look_at_copies(pid)?;
+        }
         // Only who runs maps something.
         if may_share && !is_still {
             self.look_at_shared(pid)?;
@@ -353,6 +363,7 @@ impl Tasks {
                 is_kernel_thread: found.is_kernel_thread,
                 maps: Maps::default(),
                 shared: Shared::default(),
+                copies: Copies::default(),
                 threads: BTreeMap::new(),
                 allowed_nodes,
                 last,
@@ -382,33 +393,6 @@ impl Tasks {
         process.last.faults = Some(found.faults);
         process.last.allowed_nodes = process.allowed_nodes.clone();
         process.resident = Bytes(found.resident_pages.saturating_mul(page_bytes() as u64));
-        Ok(())
-    }
-
-    /// Where its memory is, if that is due; somebody else may have moved it.
-    fn look_at_memory(&mut self, topology: &Topology, pid: Pid) -> Result<(), LinuxError> {
-        let maps = self.path(pid, "numa_maps");
-        let root = &self.root;
-        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
-        let scheds = process.threads.keys().map(sched);
-        let memory = process.maps.read(&maps, topology, process.resident, scheds)?;
-        process.last.memory = memory.or(process.last.memory.take());
-        process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
-            (true, _) => Some(Exemption::KernelThread),
-            (_, true) => Some(Exemption::OwnMemoryPolicy),
-            _ => None,
-        };
-        Ok(())
-    }
-
-    /// What it has mapped that others may have mapped too, if that is due.
-    fn look_at_shared(&mut self, pid: Pid) -> Result<(), LinuxError> {
-        let maps = self.path(pid, "maps");
-        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        if let Some(shared) = process.shared.read(&maps)? {
-            process.last.shared = shared;
-        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rondpoint_core::observation::{SharedMapping, SharedObject};
+use rondpoint_core::observation::{MappingKind, SharedMapping, SharedObject};
 
 use super::ParseError;
 use super::fields::{decimal, hexadecimal, lines, words};
@@ -109,6 +109,22 @@ pub fn mode_of(line: &[u8]) -> Option<(u64, Mode)> {
     Some((start, mode))
 }
 
+/// What a line maps, as far as moving and copying its pages is concerned. Whether some of it is in
+/// huge pages is not told here.
+#[must_use]
+pub fn kind_of(line: &[u8]) -> MappingKind {
+    let name = words(line).nth(5).unwrap_or_default();
+    let is_named = !name.is_empty() && !matches!(name, b"[heap]" | b"[stack]");
+    let is_anonymous = !is_named || name.starts_with(b"[anon:");
+    match words(line).nth(1) {
+        Some([_, _, _, b's', ..]) => MappingKind::Shared,
+        Some([b'r', b'w', ..]) if is_anonymous => MappingKind::PrivateAnonymous,
+        Some(_) if KERNELS.iter().any(|kernel| line.ends_with(kernel)) => MappingKind::Special,
+        Some(_) => MappingKind::PrivateOther,
+        None => MappingKind::Special,
+    }
+}
+
 /// Folders of `/dev` that hold devices, from the kernel's drivers and udev's rules. Any other
 /// folder there is taken for a file system of memory: hosts mount hugetlbfs and tmpfs under names
 /// of their own (`/dev/hugepages1G`). Taking a device for memory costs a call that the kernel
@@ -205,6 +221,19 @@ mod tests {
         ];
         assert_eq!(parse(text).unwrap(), expected);
         assert_eq!(parse(b"").unwrap(), []);
+    }
+
+    #[test]
+    fn only_private_anonymous_memory_that_is_read_and_written_is_called_so() {
+        let kind = |line: &str| kind_of(line.as_bytes());
+        let anonymous = MappingKind::PrivateAnonymous;
+        assert_eq!(kind("1000-2000 rw-p 00000000 00:00 0 "), anonymous);
+        assert_eq!(kind("1000-2000 rw-p 00000000 00:00 0 [heap]"), anonymous);
+        assert_eq!(kind("1000-2000 rw-p 00000000 00:00 0 [anon:table]"), anonymous);
+        assert_eq!(kind("1000-2000 rw-p 00000000 08:01 9 /lib/a"), MappingKind::PrivateOther);
+        assert_eq!(kind("1000-2000 r--p 00000000 00:00 0 "), MappingKind::PrivateOther);
+        assert_eq!(kind("1000-2000 rw-s 00000000 00:01 9 /dev/zero"), MappingKind::Shared);
+        assert_eq!(kind("1000-2000 r-xp 00000000 00:00 0 [vdso]"), MappingKind::Special);
     }
 
     #[test]

@@ -110,7 +110,7 @@ const READ: [c_long; 76] = [
 ];
 
 /// Watching and changing processes, and the guardian of a frozen one.
-const MANAGE: [c_long; 24] = [
+const MANAGE: [c_long; 25] = [
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_eventfd2,
@@ -124,6 +124,7 @@ const MANAGE: [c_long; 24] = [
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
     libc::SYS_pipe2,
+    libc::SYS_process_madvise,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
     libc::SYS_sched_setaffinity,

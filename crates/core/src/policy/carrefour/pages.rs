@@ -219,16 +219,19 @@ impl Marker<'_> {
             mapping_of(mappings, page.address)
                 .is_some_and(|mapping| mapping.kind == MappingKind::PrivateAnonymous)
         });
-        let replicated = self
-            .app
-            .replicas
-            .as_deref()
-            .is_some_and(|replicas| is_replicated(replicas, page.address));
         private
             && page.shift == PAGE_SHIFT
             && page.address < USER_END
-            && !replicated
+            && !self.has_copies(page.address)
             && !self.state.never_replicate(page.address)
+    }
+
+    /// Whether a page has copies. One that collapsed too often has none, or gets rid of them in
+    /// this round.
+    fn has_copies(&self, address: u64) -> bool {
+        let replicas = self.app.replicas.as_deref();
+        replicas.is_some_and(|replicas| is_replicated(replicas, address))
+            && !self.state.never_replicate(address)
     }
 
     fn may_move(&self, address: u64, shift: u8) -> bool {
@@ -237,9 +240,7 @@ impl Marker<'_> {
             true => rules.max_moves_per_huge_page,
             false => rules.max_moves_per_page,
         };
-        let replicas = self.app.replicas.as_deref();
-        let replicated = replicas.is_some_and(|replicas| is_replicated(replicas, address));
-        !replicated && (most == 0 || self.state.moves(address) < most)
+        !self.has_copies(address) && (most == 0 || self.state.moves(address) < most)
     }
 }
 

@@ -1,0 +1,124 @@
+//! Which pages of a process may have copies on other nodes, and which have: where the kernel
+//! replicates.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rondpoint_core::limits::MAX_REMEMBERED_PAGES;
+use rondpoint_core::observation::{Mapping, Replica};
+
+use crate::LinuxError;
+use crate::lines::Lines;
+use crate::parse::{maps, numa_copies};
+use crate::syscall::memory::page_bytes;
+
+/// How often `maps` is read: programs map their tables once. It takes 0.1 ms for some hundred
+/// mappings.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The next reading waits so many times as long as the last one took: two thousandths of the time.
+const REST: u32 = 500;
+/// Mappings that are followed at most: 1.5 MB.
+const MAX_MAPPINGS: usize = 1 << 16;
+/// The kernel replicates no page that was written more often (`MAX_COLLAPSES`, mm/numa_copies.c of
+/// our series).
+const MAX_COLLAPSES: u32 = 5;
+
+/// When to read the mappings again.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    next: Option<Instant>,
+}
+
+impl Copies {
+    /// The mappings in `folder`, a process's in `/proc`; `None` where the last answer still has to
+    /// do.
+    pub(super) fn mappings(&mut self, folder: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
+        let begin = Instant::now();
+        if self.next.is_some_and(|next| begin < next) {
+            return Ok(None);
+        }
+        let found = allowed(mappings(&folder.join("maps")))?;
+        self.next = Some(begin + (begin.elapsed() * REST).max(INTERVAL));
+        Ok(found)
+    }
+
+    /// The pages with copies now, and those that may have none any more.
+    pub(super) fn replicas(folder: &Path) -> Result<Option<Vec<Replica>>, LinuxError> {
+        allowed(replicas(&folder.join("numa_copies")))
+    }
+}
+
+/// `None` for what may not be read.
+fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
+    match read {
+        Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM | libc::ESRCH)) => {
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+fn mappings(path: &Path) -> Result<Vec<Mapping>, LinuxError> {
+    let mut found = Vec::new();
+    let Some(mut lines) = Lines::open(path)? else { return Ok(found) };
+    while let Some((number, line)) = lines.next_line()? {
+        if found.len() == MAX_MAPPINGS {
+            break;
+        }
+        let kind = maps::kind_of(line);
+        let mapping = maps::mapping_of(number, line).map_err(|source| lines.format(source))?;
+        found.extend(mapping.map(|one| Mapping { start: one.start, end: one.end, kind }));
+    }
+    Ok(found)
+}
+
+/// A page that a write left without copies can be replicated again, until there were too many.
+fn replicas(path: &Path) -> Result<Vec<Replica>, LinuxError> {
+    let mut found = Vec::new();
+    let Some(mut lines) = Lines::open(path)? else { return Ok(found) };
+    while let Some((number, line)) = lines.next_line()? {
+        let run = numa_copies::run_of(number, line).map_err(|source| lines.format(source))?;
+        if run.nodes.is_empty() && run.collapses <= MAX_COLLAPSES {
+            continue;
+        }
+        let pages = (run.start..run.end).step_by(page_bytes());
+        let room = MAX_REMEMBERED_PAGES - found.len();
+        let replica = |address| Replica { address, collapses: run.collapses };
+        found.extend(pages.map(replica).take(room));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::observation::MappingKind;
+
+    use super::*;
+
+    #[test]
+    fn mappings_and_copies_are_read_of_a_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("maps", "10000-20000 rw-p 00000000 00:00 0 \n20000-21000 r--p 00000000 08:01 9 /a\n");
+        write(
+            "numa_copies",
+            "10000-12000 nodes=1 collapses=2\n12000-13000 nodes= collapses=1\n\
+             13000-14000 nodes= collapses=6\n",
+        );
+        let mut copies = Copies::default();
+        let found = copies.mappings(folder.path()).unwrap().unwrap();
+        let kinds: Vec<_> = found.iter().map(|mapping| mapping.kind).collect();
+        assert_eq!(kinds, [MappingKind::PrivateAnonymous, MappingKind::PrivateOther]);
+        assert_eq!(
+            copies.mappings(folder.path()).unwrap(),
+            None,
+            "the last answer still has to do"
+        );
+        let replica = |address, collapses| Replica { address, collapses };
+        assert_eq!(
+            Copies::replicas(folder.path()).unwrap().unwrap(),
+            [replica(0x10000, 2), replica(0x11000, 2), replica(0x13000, 6)]
+        );
+    }
+}

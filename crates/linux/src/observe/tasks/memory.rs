@@ -1,0 +1,51 @@
+//! Where the memory of a process is, who shares it, and what of it has copies.
+
+use rondpoint_core::observation::Exemption;
+use rondpoint_core::{Pid, Tid, Topology};
+
+use super::Tasks;
+use crate::LinuxError;
+use crate::observe::copies::Copies;
+
+impl Tasks {
+    /// Where its memory is, if that is due; somebody else may have moved it.
+    pub(super) fn look_at_memory(
+        &mut self,
+        topology: &Topology,
+        pid: Pid,
+    ) -> Result<(), LinuxError> {
+        let maps = self.path(pid, "numa_maps");
+        let root = &self.root;
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
+        let scheds = process.threads.keys().map(sched);
+        let memory = process.maps.read(&maps, topology, process.resident, scheds)?;
+        process.last.memory = memory.or(process.last.memory.take());
+        process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
+            (true, _) => Some(Exemption::KernelThread),
+            (_, true) => Some(Exemption::OwnMemoryPolicy),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Which of its pages may have copies, if that is due, and which have.
+    pub(super) fn look_at_copies(&mut self, pid: Pid) -> Result<(), LinuxError> {
+        let folder = self.root.in_proc(pid.0.to_string());
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let last = &mut process.last;
+        last.mappings = process.copies.mappings(&folder)?.or(last.mappings.take());
+        last.replicas = Copies::replicas(&folder)?;
+        Ok(())
+    }
+
+    /// What it has mapped that others may have mapped too, if that is due.
+    pub(super) fn look_at_shared(&mut self, pid: Pid) -> Result<(), LinuxError> {
+        let maps = self.path(pid, "maps");
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        if let Some(shared) = process.shared.read(&maps)? {
+            process.last.shared = shared;
+        }
+        Ok(())
+    }
+}
