@@ -4,6 +4,7 @@
 //! `--check` runs loads of which every counter's answer is known, and names those that lie.
 
 mod controllers;
+mod copies;
 mod judge;
 mod known_load;
 mod metrics;
@@ -14,7 +15,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use rondpoint_core::Topology;
-use rondpoint_linux::act::copies;
 use rondpoint_linux::observe::kernel::{self, Balancing};
 use rondpoint_linux::perf::event::advice;
 use rondpoint_linux::perf::generation::{Available, Generation};
@@ -192,7 +192,7 @@ fn examine(root: &Root, check: bool) -> Result<Report> {
         balancing_check(root),
         bandwidth_monitoring_check(root),
         pages_check(root)?,
-        copies_check(root),
+        copies::check(root),
         threads_check(root)?,
         rivals_check(root)?,
     ];
@@ -282,19 +282,6 @@ fn perf_fix(error: &LinuxError) -> Option<&'static str> {
 mod libc_errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const EACCES: i32 = 13;
-}
-
-/// Carrefour's third technique: the other two do without.
-fn copies_check(root: &Root) -> Check {
-    const NAME: &str = "copies of pages";
-    match copies::is_offered(root) {
-        true => good(NAME, "this kernel keeps copies of pages that are only read on every node"),
-        false => limited(
-            NAME,
-            "this kernel keeps none (NUMA replication); pages that are only read are interleaved",
-            None,
-        ),
-    }
 }
 
 fn nodes_check(found: &Discovered) -> Check {
