@@ -91,7 +91,7 @@ pub(crate) fn calibration() -> Result<Tally> {
 /// The program of the suite that takes least time, alone and under Rondpoint: its packages are
 /// fetched, it runs, and its result is right.
 pub(crate) fn real_program() -> Result<Tally> {
-    const NAME: &str = "zstd";
+    const NAME: &str = "sort";
     let folder = setup::programs::provide_named(&[NAME])?.display().to_string();
     runner(&["programs", NAME, "--folder", &folder, "--config", "first-touch,rondpoint"])
 }
