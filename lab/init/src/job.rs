@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rondpoint_lab_init::{
@@ -79,6 +80,8 @@ fn shell(job: &Job) -> Result<(), String> {
     status.map(drop).map_err(|error| format!("/bin/busybox: cannot start a shell: {error}"))
 }
 
+/// Where programs and scripts start.
+const HOME: &str = "/root";
 /// Where the program's output is kept until it is sent.
 const STDOUT_PATH: &str = "/tmp/.lab-stdout";
 const STDERR_PATH: &str = "/tmp/.lab-stderr";
@@ -87,12 +90,12 @@ const SAID_CHARACTERS: usize = 2000;
 
 /// Runs a script that the runner left; `None` where there is none. Returns how it ended, and the
 /// end of what it said.
-fn run_script(path: &str, job: &Job) -> Result<Option<(Ending, String)>, String> {
+fn run_script(path: &str, job: &Job, folder: &Path) -> Result<Option<(Ending, String)>, String> {
     if !fs::exists(path).unwrap_or(false) {
         return Ok(None);
     }
     let mut command = Command::new(path);
-    command.env_clear().envs(&job.environment).current_dir("/root").stdin(Stdio::null());
+    command.env_clear().envs(&job.environment).current_dir(folder).stdin(Stdio::null());
     command.env("OUTPUT", STDOUT_PATH).env("ERRORS", STDERR_PATH);
     let output = command.output().map_err(|error| format!("{path}: cannot start: {error}"))?;
     let said = [output.stdout, output.stderr].concat();
@@ -102,7 +105,8 @@ fn run_script(path: &str, job: &Job) -> Result<Option<(Ending, String)>, String>
 }
 
 fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), String> {
-    if let Some((ending, said)) = run_script(PREPARE_PATH, job)?
+    let home = Path::new(HOME);
+    if let Some((ending, said)) = run_script(PREPARE_PATH, job, home)?
         && ending != Ending::Exit(0)
     {
         return Err(format!("preparation of the program: {ending:?}: {said}"));
@@ -110,7 +114,7 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     let mut stdout = capture(STDOUT_PATH)?;
     let mut stderr = capture(STDERR_PATH)?;
     let mut command = Command::new(&job.command[0]);
-    command.args(&job.command[1..]).env_clear().envs(&job.environment).current_dir("/root");
+    command.args(&job.command[1..]).env_clear().envs(&job.environment).current_dir(HOME);
     command.stdin(Stdio::null());
     command.stdout(stdout.try_clone().map_err(|error| format!("stdout: {error}"))?);
     command.stderr(stderr.try_clone().map_err(|error| format!("stderr: {error}"))?);
@@ -149,7 +153,7 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     if let Some(event) = spreader.map(Spreader::finish).transpose()?.flatten() {
         report.say(&event);
     }
-    if let Some((ending, said)) = run_script(CHECK_PATH, job)? {
+    if let Some((ending, said)) = run_script(CHECK_PATH, job, home)? {
         report.say(&Event::Checked { ending, said });
     }
     report.send_output(1, &mut stdout)?;
@@ -192,6 +196,21 @@ fn rises(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTree
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_is_told_the_output_and_its_end_and_words_come_back() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = std::env::temp_dir().join(format!("rondpoint-script-{}", std::process::id()));
+        let text = "#!/bin/sh\necho $OUTPUT; echo wrong byte >&2; exit 3\n";
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+        let place = std::env::temp_dir();
+        let ran = run_script(&path.display().to_string(), &Job::default(), &place);
+        fs::remove_file(&path).expect("there");
+        let said = format!("{STDOUT_PATH}\nwrong byte");
+        assert_eq!(ran, Ok(Some((Ending::Exit(3), said))));
+        assert_eq!(run_script("/nonexistent", &Job::default(), &place), Ok(None));
+    }
 
     #[test]
     fn only_counters_that_rose_are_reported() {
