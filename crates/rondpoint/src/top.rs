@@ -12,14 +12,16 @@ mod terminal_mode;
 mod tests;
 
 use std::io::{self, IsTerminal as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use rondpoint_linux::privileges::{self, Needs};
+use rondpoint_linux::syscall::signal;
 
 use self::frame::Frame;
 use self::live::Live;
@@ -34,6 +36,10 @@ use crate::{session, story, terminal};
 const BAD_INPUT: u8 = 2;
 /// How long a key or a signal may wait: shorter than what a user notices.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How long the screen has for ending by itself after a signal.
+const GRACE: Duration = Duration::from_millis(500);
+/// Whether a signal wants it to end.
+static STOPPED: AtomicBool = AtomicBool::new(false);
 /// Between two looks of our own, where no daemon runs.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -73,7 +79,8 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(BAD_INPUT);
         }
     };
-    match show(source, signals.as_fd()) {
+    watch(signals);
+    match show(source) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::fail("top", &error);
@@ -137,8 +144,22 @@ impl Source {
     }
 }
 
+/// Waits for a signal in a thread of its own. The library for the terminal never returns from one
+/// that has gone, so where the screen does not end by itself soon the process does.
+fn watch(signals: OwnedFd) {
+    std::thread::spawn(move || {
+        while !session::has_stopped(signals.as_fd()) {
+            let _ = signal::wait_readable(&[signals.as_fd()], -1);
+        }
+        STOPPED.store(true, Ordering::SeqCst);
+        std::thread::park_timeout(GRACE);
+        terminal_mode::put_back();
+        std::process::exit(0);
+    });
+}
+
 /// Shows frames until a key or a signal ends it.
-fn show(mut source: Source, arriving: BorrowedFd<'_>) -> Result<()> {
+fn show(mut source: Source) -> Result<()> {
     let mut state = State::new();
     let mut screen = Taken::open()?;
     let mut frame = source.frame();
@@ -161,7 +182,7 @@ fn show(mut source: Source, arriving: BorrowedFd<'_>) -> Result<()> {
                 After::Nothing => {}
             }
         }
-        if session::has_stopped(arriving) {
+        if STOPPED.load(Ordering::SeqCst) {
             return Ok(());
         }
         let elapsed = before.elapsed();

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rondpoint_linux::syscall::process::kill;
@@ -105,12 +106,18 @@ impl Tmux {
         }
     }
 
+    /// Starts `top` with these arguments, and waits until its screen has this text.
+    #[track_caller]
+    fn start_with(&self, arguments: &str, text: &str) -> String {
+        let program = env!("CARGO_BIN_EXE_rondpoint");
+        self.type_line(&format!("{program} top {arguments}; echo ended-$?"));
+        self.wait_for(text)
+    }
+
     /// Starts `top` on the recording, and waits until it is there.
     #[track_caller]
     fn start_top(&self) {
-        let (program, file) = (env!("CARGO_BIN_EXE_rondpoint"), self.recording());
-        self.type_line(&format!("{program} top --replay {file}; echo ended-$?"));
-        self.wait_for("of 11.000 s");
+        self.start_with(&format!("--replay {}", self.recording()), "of 11.000 s");
         assert_eq!(self.say("#{alternate_on}"), "1", "on the terminal's second page");
     }
 
@@ -172,6 +179,94 @@ fn a_signal_ends_it_and_the_terminal_is_left_right() {
     tmux.start_top();
     tmux.keys(&["C-c"]);
     tmux.is_left_right("0");
+}
+
+/// A process that is killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A daemon that only looks at programs of one name.
+struct Daemon(Ended);
+
+impl Daemon {
+    fn start(folder: &Path, command: &str) -> Self {
+        let config = folder.join("rondpoint.toml");
+        let text = format!(
+            "mode = \"observe\"\n[manage]\nmin_memory_mib = 0\nmin_cpus = 0.0\n\
+             look_every_s = 0.1\ncommands = [\"{command}\"]\n\
+             [control]\nsocket = \"{}\"\n",
+            folder.join("control").display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_rondpoint"))
+            .args(["daemon", "--config"])
+            .arg(config)
+            .env("RUNTIME_DIRECTORY", folder.join("ledgers"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let daemon = Self(Ended(child.unwrap()));
+        let deadline = Instant::now() + PATIENCE;
+        while !folder.join("control").exists() {
+            assert!(Instant::now() < deadline, "no socket");
+            std::thread::yield_now();
+        }
+        daemon
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.0.kill();
+        let _ = self.0.0.wait();
+    }
+}
+
+#[test]
+fn a_daemon_is_followed_until_its_end() {
+    let Some(tmux) = Tmux::start((100, 30)) else {
+        eprintln!("did not run: no tmux here");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("top-target");
+    let sleep = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|path| path.join("sleep"))
+        .find(|path| path.is_file());
+    std::fs::copy(sleep.unwrap(), &program).unwrap();
+    let target = Ended(Command::new(&program).arg("600").spawn().unwrap());
+    let mut daemon = Daemon::start(folder.path(), "top-target");
+    let socket = folder.path().join("control");
+    tmux.start_with(&format!("--socket {}", socket.display()), "daemon observes");
+    tmux.wait_for(&format!("{} top-target", target.0.id()));
+    tmux.keys(&["Enter"]);
+    tmux.wait_for(&format!("process {}  top-target", target.0.id()));
+    // Its thread, once the daemon has looked a second time.
+    tmux.wait_for(&format!("{} top-target", target.0.id()));
+    daemon.kill();
+    tmux.wait_for("rondpoint top: the daemon has ended");
+    tmux.is_left_right("1");
+}
+
+/// A terminal that is closed takes `top` with it.
+#[test]
+fn it_ends_with_its_terminal() {
+    let Some(tmux) = Tmux::start((80, 24)) else {
+        eprintln!("did not run: no tmux here");
+        return;
+    };
+    tmux.start_top();
+    let process = tmux.process();
+    tmux.run(&["kill-server"]);
+    let deadline = Instant::now() + PATIENCE;
+    while Path::new(&format!("/proc/{process}/cmdline")).exists() {
+        assert!(Instant::now() < deadline, "it runs without a terminal");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

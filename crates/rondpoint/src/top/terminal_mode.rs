@@ -66,7 +66,7 @@ impl Drop for Taken {
 
 /// Puts the terminal back, once. What cannot be put back any more is no failure: the terminal has
 /// gone.
-fn put_back() {
+pub(super) fn put_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
         let _ = execute!(out, LeaveAlternateScreen, Show);
