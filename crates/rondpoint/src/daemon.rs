@@ -10,7 +10,7 @@ mod metrics;
 mod notify;
 mod others;
 mod own;
-mod rules;
+pub(crate) mod rules;
 mod station;
 
 use std::path::PathBuf;

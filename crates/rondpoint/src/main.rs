@@ -34,6 +34,7 @@ mod report;
 mod run;
 mod session;
 mod story;
+mod targets;
 mod terminal;
 mod top;
 mod topology;

@@ -23,6 +23,7 @@ use rondpoint_linux::{LinuxError, Root, root, topology};
 
 use self::report::Report;
 use crate::number_sets::Range;
+use crate::targets::Target;
 use crate::{ledgers, session, terminal};
 
 /// Something was not moved.
@@ -55,9 +56,10 @@ stopped it; 2 nothing was tried.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
-    /// The process
-    #[arg(long, short, value_name = "PID", value_parser = session::process_number)]
-    pid: u32,
+    /// The process: its number or its name (name:postgres, or postgres alone); or all of a unit
+    /// (unit:nginx.service) or of a cgroup (cgroup:/machine.slice), one after the other
+    #[arg(long, short, value_name = "PROGRAM", value_parser = Target::parse)]
+    pid: Target,
 
     /// Nodes whose memory is moved
     #[arg(long, value_name = "NODES")]
@@ -105,55 +107,93 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
-    match run(arguments) {
-        Ok(report) => {
-            let shown = match arguments.json {
-                true => terminal::print_json(&report),
-                false => terminal::print(&report.text()),
-            };
-            if let Err(error) = &shown {
-                terminal::fail("move", error);
-            }
-            ExitCode::from(if report.is_good() && shown.is_ok() { 0 } else { INCOMPLETE })
-        }
+    let (reports, mut status) = match run(arguments) {
+        Ok(Done { reports, failed: false }) => (reports, 0),
+        Ok(Done { reports, failed: true }) => (reports, INCOMPLETE),
         Err(error) => {
             terminal::fail("move", &error);
-            ExitCode::from(REFUSED)
+            return ExitCode::from(REFUSED);
         }
+    };
+    let shown = match (&reports[..], arguments.json) {
+        ([one], true) => terminal::print_json(one),
+        (several, true) => terminal::print_json(&several),
+        (all, false) => terminal::print(&all.iter().map(Report::text).collect::<String>()),
+    };
+    if let Err(error) = &shown {
+        terminal::fail("move", error);
     }
+    if shown.is_err() || !reports.iter().all(Report::is_good) {
+        status = INCOMPLETE;
+    }
+    ExitCode::from(status)
 }
 
-fn run(arguments: &Arguments) -> Result<Report> {
+/// What became of a program's processes.
+struct Done {
+    reports: Vec<Report>,
+    /// A process of several could not be moved, which was said.
+    failed: bool,
+}
+
+fn run(arguments: &Arguments) -> Result<Done> {
     let root = Root::live();
-    let order = order(&root, arguments)?;
+    let pids = arguments.pid.find(&root)?;
+    let orders = pids.iter().map(|pid| order(&root, arguments, Pid(*pid)));
+    let orders = orders.collect::<Result<Vec<Order>>>()?;
     let control = Control::default();
     let mut watch = Watch::new(&control, arguments)?;
     let _ = privileges::keep_only(&Needs::to_move());
-    let before = bulk::survey(&root, order.process, order.workers, &control, &mut || watch.look())?;
-    let planned = Report::planned(&order, before.clone(), control.is_stopped());
+    let mut done = Done { reports: Vec::new(), failed: false };
+    for order in &orders {
+        match process(&root, arguments, order, &mut watch) {
+            Ok(report) => done.reports.push(report),
+            Err(error) if orders.len() == 1 => return Err(error),
+            Err(error) => {
+                terminal::fail("move", &error);
+                done.failed = true;
+            }
+        }
+        if control.is_stopped() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Moves the memory of one process.
+fn process(
+    root: &Root,
+    arguments: &Arguments,
+    order: &Order,
+    watch: &mut Watch<'_>,
+) -> Result<Report> {
+    let control = watch.control;
+    let before = bulk::survey(root, order.process, order.workers, control, &mut || watch.look())?;
+    let planned = Report::planned(order, before.clone(), control.is_stopped());
     if arguments.dry_run || control.is_stopped() {
         return Ok(planned);
     }
     watch.total = planned.on_sources();
-    room(&root, &order.ways, &before)?;
+    room(root, &order.ways, &before)?;
     let ledgers = ledgers::folder()?;
-    ledgers::put_back_what_was_left(&ledgers, &topology::discover(&root)?.topology)?;
+    ledgers::put_back_what_was_left(&ledgers, &topology::discover(root)?.topology)?;
     let (moved, stood) = match arguments.freeze {
         true => {
             let limit = arguments.freeze_limit.unwrap_or_else(|| freeze::budget(order.process));
-            let mut ledger = LedgerFile::create(&ledgers, &root)?;
-            let done = move_frozen(&root, &order, limit, &mut ledger, &mut watch);
+            let mut ledger = LedgerFile::create(&ledgers, root)?;
+            let done = move_frozen(root, order, limit, &mut ledger, watch);
             // The process runs again, and pages stay where they are: there is nothing to undo.
             let _ = ledger.close();
             done?
         }
         false => {
-            let moved = bulk::relocate(&root, &order, &control, &mut || watch.look())?;
+            let moved = bulk::relocate(root, order, control, &mut || watch.look())?;
             (moved, Stood::default())
         }
     };
     watch.end();
-    Ok(Report::new(&order, before, &moved).with(stood))
+    Ok(Report::new(order, before, &moved).with(stood))
 }
 
 /// Moves while the process stands still, and the rest when it had to go on before the end.
@@ -181,7 +221,7 @@ fn move_frozen(
 }
 
 /// Everything that can be said against it before anything is looked at in the process's memory.
-fn order(root: &Root, arguments: &Arguments) -> Result<Order> {
+fn order(root: &Root, arguments: &Arguments, pid: Pid) -> Result<Order> {
     let topology = topology::discover(root)?.topology;
     let all = Range::memory_nodes(&topology);
     let parse = |flag: &str, text: &str| {
@@ -193,7 +233,6 @@ fn order(root: &Root, arguments: &Arguments) -> Result<Order> {
         let (from, to) = (cpulist::format(&from), cpulist::format(&to));
         bail!("--from {from} --to {to}: no node's memory would go to another");
     }
-    let pid = Pid(arguments.pid);
     let process = session::process_of(root, pid)?;
     session::may_move_pages_of(pid)?;
     if let Some(allowed) = allowed_nodes(root, pid)?

@@ -10,6 +10,7 @@ mod moves;
 mod period;
 mod replicate;
 mod report;
+mod several;
 mod witnesses;
 
 use std::ffi::OsString;
@@ -220,14 +221,17 @@ fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
 
 fn join(mut arguments: AttachArguments) -> Result<u8> {
     arguments.management.settle(None)?;
+    let pid = match arguments.target.find(&Root::live())?[..] {
+        [pid] => pid,
+        ref several => return several::attach(&arguments.management, several),
+    };
     let preparation = prepare(&arguments.management, &[], session::caller()?.as_ref())?;
-    let pid = Pid(arguments.pid);
-    session::process_of(&Root::live(), pid)?;
+    let (number, pid) = (pid, Pid(pid));
     if preparation.header.guard.act {
         session::may_move_pages_of(pid)?;
     }
     let machine = preparation.machine.clone();
-    let mut session = Session::join(arguments.pid, machine, &preparation.settings)?;
+    let mut session = Session::join(number, machine, &preparation.settings)?;
     let ready = get_ready(preparation, &mut session)?;
     let managed = manage(ready, &arguments.management, session)?;
     Ok(u8::from(managed.ended_early))

@@ -85,7 +85,8 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
         refuse(&line.split(' ').collect::<Vec<_>>(), 125, expected);
     }
     refuse(&["run", "--", "/nonexistent"], 127, "cannot run /nonexistent");
-    refuse(&["attach", "x"], 125, "expected a process number");
+    refuse(&["attach", "0x"], 125, "expected a process number");
+    refuse(&["attach", "no-such-name"], 125, "name:no-such-name: no such process");
     refuse(&["attach", "1073741823"], 125, "process 1073741823: there is none");
 }
 

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 
 use super::by_hand::ByHand;
 use crate::observe::Sensor;
-use crate::session;
+use crate::targets::Target;
 
 /// All that are published, each for what it is good at, by the order and the conflict rules of
 /// ALGORITHMS 5.
@@ -62,6 +63,22 @@ pub(super) struct Management {
 }
 
 impl Management {
+    /// As typed, for a manager of another process; without the files that one process has.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["--policy".into(), self.policy.join(",").into()];
+        words.extend(["--seed".into(), self.seed.to_string().into()]);
+        if let Some(sensor) = self.sensor.as_ref().and_then(ValueEnum::to_possible_value) {
+            words.extend(["--sensor".into(), sensor.get_name().into()]);
+        }
+        if let Some(path) = &self.machine {
+            words.extend(["--machine".into(), path.into()]);
+        }
+        let flags =
+            [(self.dry_run, "--dry-run"), (self.verbose, "--verbose"), (self.quiet, "--quiet")];
+        words.extend(flags.iter().filter(|(given, _)| *given).map(|(_, flag)| flag.into()));
+        words
+    }
+
     /// Fills in the policy that was not named: the default, or for a placement by hand the one that
     /// does nothing.
     ///
@@ -121,6 +138,7 @@ pub(crate) struct RunArguments {
 const ATTACH_EXAMPLES: &str = "\
 Examples:
   sudo rondpoint attach 4711
+  sudo rondpoint attach unit:postgresql                # every process of the unit
   sudo rondpoint attach --dry-run --verbose 4711      # what would be done, in detail";
 
 const ATTACH_STATUS: &str = "
@@ -135,9 +153,10 @@ pub(crate) struct AttachArguments {
     #[command(flatten)]
     pub(super) management: Management,
 
-    /// Its process number
-    #[arg(value_name = "PID", value_parser = session::process_number)]
-    pub(super) pid: u32,
+    /// Its process number, its name (name:postgres, or postgres alone), or all of a unit
+    /// (unit:nginx.service) or of a cgroup (cgroup:/machine.slice)
+    #[arg(value_name = "PROGRAM", value_parser = Target::parse)]
+    pub(super) target: Target,
 }
 
 const RECORD_EXAMPLES: &str = "\
