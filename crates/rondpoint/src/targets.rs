@@ -57,8 +57,8 @@ impl Target {
         }
     }
 
-    /// The processes that it stands for, without those whose ancestor is among them: each is managed
-    /// with what it has started. Never this process itself.
+    /// The processes that it stands for, without those whose ancestor is among them: each is
+    /// managed with what it has started. Never this process itself.
     ///
     /// # Errors
     /// There is none; several processes have the name, or several cgroups are of the unit.

@@ -1,5 +1,5 @@
-//! `attach` to a unit or a cgroup of which several processes have no ancestor in it: one manager for
-//! each, as they have nothing in common that a policy could see.
+//! `attach` to a unit or a cgroup of which several processes have no ancestor in it. Each has a
+//! manager of its own, as they have nothing in common that a policy could see.
 
 use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};
