@@ -36,6 +36,8 @@ pub(super) struct Place {
     pub(super) count: f64,
     /// Counted in as much time before it, when nothing of ours ran.
     pub(super) idle: f64,
+    /// It stood at less after one of the two than before.
+    pub(super) fell: bool,
 }
 
 impl Place {
@@ -49,6 +51,8 @@ impl Place {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Lie {
+    /// It counts backwards: what overflowed was not carried on.
+    Backwards,
     /// It was hardly ever on a counter.
     NeverOnACounter,
     /// It counts nothing.
@@ -125,6 +129,9 @@ fn lie_of(reading: &Reading) -> Option<Lie> {
     let (added, amount) = (right.added(), reading.amount);
     let loudest = reading.places.iter().enumerate().filter(|(at, _)| *at != reading.expected);
     let loudest = loudest.map(|(_, place)| place).max_by(|a, b| a.added().total_cmp(&b.added()));
+    if right.fell || reading.units.iter().any(|unit| unit.fell) {
+        return Some(Lie::Backwards);
+    }
     if reading.running_share < LEAST_RUNNING {
         return Some(Lie::NeverOnACounter);
     }
@@ -172,6 +179,9 @@ fn sentence(reading: &Reading, lie: &Lie) -> String {
     let right = &reading.places[reading.expected];
     let (name, amount) = (&right.name, reading.amount);
     match lie {
+        Lie::Backwards => {
+            format!("{metric} stands at less for {name} after {load} than before: it overflows")
+        }
         Lie::NeverOnACounter => format!(
             "{metric} was on a counter for {:.1} % of the time: another profiler holds the counters",
             100.0 * reading.running_share
@@ -209,7 +219,7 @@ mod tests {
 
     fn place(name: impl Into<String>, count: f64) -> Place {
         // A little goes on all the time, on every real machine.
-        Place { name: name.into(), count: count + 2e3, idle: 2e3 }
+        Place { name: name.into(), count: count + 2e3, idle: 2e3, fell: false }
     }
 
     /// What an honest machine of two nodes with four controllers each says of every metric under
@@ -285,6 +295,41 @@ mod tests {
             assert_eq!(lies.len(), 1, "{metric}: {lies:?}");
             assert!(matches!(&lies[0], (name, Lie::Elsewhere(_)) if name == metric), "{lies:?}");
         }
+    }
+
+    #[test]
+    fn remote_accesses_that_count_as_local_are_found() {
+        let lies = found("dram by distance", |reading| {
+            if reading.remote {
+                let remote = std::mem::replace(&mut reading.places[1].count, 2e3);
+                reading.places[0].count += remote;
+            }
+        });
+        assert_eq!(lies, only("dram by distance", Lie::Elsewhere("local".to_string())));
+    }
+
+    #[test]
+    fn units_of_one_node_alone_leave_the_other_silent() {
+        let lies = found("controllers", |reading| {
+            let place = &mut reading.places[1];
+            (place.count, place.idle) = (0.0, 0.0);
+            if reading.holding == 1 {
+                reading.units.clear();
+            }
+        });
+        assert_eq!(lies, only("controllers", Lie::Silent));
+    }
+
+    #[test]
+    fn a_counter_that_overflows_is_not_taken_for_another_profilers() {
+        // What `Counter::since` makes of a reading below the one before.
+        let overflow = |reading: &mut Reading| {
+            reading.places[reading.expected] = Place { fell: true, ..place("node", 0.0) };
+            reading.running_share = 0.0;
+        };
+        assert_eq!(found("llc_misses", overflow), only("llc_misses", Lie::Backwards));
+        let unit = |reading: &mut Reading| reading.units[1].fell = true;
+        assert_eq!(found("controllers", unit), only("controllers", Lie::Backwards));
     }
 
     #[test]

@@ -189,12 +189,14 @@ impl Window<'_> {
         name: impl Into<String>,
         of: impl Fn(&Look) -> Option<Counter>,
     ) -> Option<(Place, f64)> {
-        // `None` between two readings: the event was never on a counter.
-        let loaded = of(self.later)?.since(of(self.earlier)?);
-        let idle = of(self.quiet)?.since(of(self.before)?);
+        let loaded = (of(self.earlier)?, of(self.later)?);
+        let idle = (of(self.before)?, of(self.quiet)?);
+        let fell = [loaded, idle].iter().any(|(before, after)| after.value < before.value);
+        // `None` between two readings: the event was never on a counter, or fell.
+        let [loaded, idle] = [loaded, idle].map(|(before, after)| after.since(before));
         let (count, share) = loaded.map_or((0.0, 0.0), |delta| (delta.events, delta.running_share));
         let idle = idle.map_or(0.0, |delta| delta.events);
-        Some((Place { name: name.into(), count, idle }, share))
+        Some((Place { name: name.into(), count, idle, fell }, share))
     }
 }
 
@@ -301,7 +303,7 @@ impl Bench<'_> {
         let place = |node: usize| {
             let count = of_memory.iter().filter(|sample| usize::from(sample.node) == node).count();
             let name = format!("node {}", self.topology.kernel_node(node));
-            (Place { name, count: count as f64, idle: 0.0 }, 1.0)
+            (Place { name, count: count as f64, idle: 0.0, fell: false }, 1.0)
         };
         let places = (0..self.topology.node_count()).map(place).collect();
         let mut reading = self.reading("address samples", load, places, load.holding, OF_SAMPLES);
