@@ -142,7 +142,12 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
 
     fn samples(&self) -> Told {
         match self.available.sample.first() {
-            Some(event) => self.event(SAMPLES, event),
+            Some(event) => {
+                // AMD's op sampling cannot be opened for counting.
+                let mut event = event.clone();
+                event.attr.sample_period = self.available.period;
+                self.event(SAMPLES, &event)
+            }
             None if self.available.buffer.is_some() => {
                 Told { cost: Some(BUFFER_UNREAD.to_string()), ..derived(SAMPLES, "page faults") }
             }
@@ -214,6 +219,17 @@ mod tests {
     fn state(told: &[Told], name: &str) -> (State, String) {
         let found = told.iter().find(|told| told.name == name).expect("is listed");
         (found.state, found.from.clone().or(found.cost.clone()).unwrap_or_default())
+    }
+
+    #[test]
+    fn samples_are_tried_as_samples() {
+        let machine = synthetic::parse("node:2 core:2").expect("a machine");
+        let available =
+            Available { sample: vec![event("ibs_op")], period: 65_536, ..Available::default() };
+        let refuse =
+            |event: &Event| (event.attr.sample_period == 0).then(|| "not for counting".to_string());
+        let told = told(&available, &machine, refuse);
+        assert_eq!(state(&told, "address_samples"), (State::Measured, "ibs_op".to_string()));
     }
 
     fn counted(metrics: &[Metric]) -> Available {
