@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The core PMU's vocabulary: which event an attribute asks for, and the sysfs
- * files (format, events, caps) by which the perf tool and the product learn the
- * names.  Knows no counters and no CPU.
+ * The core PMUs' vocabulary: which event an attribute asks for, and the sysfs
+ * files (format, events, caps) by which tools learn the names.  The unit `model`
+ * speaks the model's own numbers on every machine; the cores' unit speaks those of
+ * the processor that the machine plays.  Knows no counters and no CPU.
  */
 #include <linux/stringify.h>
 #include <linux/sysfs.h>
 
+#include "processor.h"
 #include "rondpoint_pmu.h"
 
 #define CONFIG_EVENT_MASK 0xffULL
@@ -16,8 +18,14 @@
  * Generic hardware events, as the kernel's x86 drivers map them: "cache" means
  * the last level.  Only the events that the model counts; the rest do not exist.
  */
-static int generic_code(u64 config)
+static int generic_code(u64 config, u64 *counts)
 {
+	const struct rp_processor *processor = rp_processor();
+
+	if (processor && config == PERF_COUNT_HW_CACHE_REFERENCES)
+		*counts = processor->cache_references;
+	if (processor && config == PERF_COUNT_HW_CACHE_MISSES)
+		*counts = processor->cache_misses;
 	switch (config) {
 	case PERF_COUNT_HW_CPU_CYCLES:
 		return RP_EVENT_CYCLES;
@@ -87,21 +95,43 @@ static int raw_code(const struct perf_event_attr *attr, u64 *threshold)
 	return code;
 }
 
+static int processor_code(const struct perf_event_attr *attr, u64 *counts, u64 *threshold)
+{
+	const struct rp_core_event *event = rp_find_core_event(attr);
+
+	if (!event)
+		return -EINVAL;
+	*counts = event->counts;
+	*threshold = event->has_latency ? attr->config1 & CONFIG1_LATENCY_MASK : 0;
+	return RP_EVENT_SUM;
+}
+
 /*
  * The event that @attr means, or -ENOENT if it is not ours, -EINVAL if it is ours
- * and wrong.  @is_core_type: the attribute's type is this PMU's own.  Sets
- * @threshold to the least latency in cycles that counts.
+ * and wrong.  Sets @counts to what it adds up (RP_COUNTS) and @threshold to the
+ * least latency in cycles that counts.
  */
-int rp_event_code_of(const struct perf_event_attr *attr, bool is_core_type, u64 *threshold)
+int rp_event_code_of(const struct perf_event_attr *attr, enum rp_language language, u64 *counts,
+		     u64 *threshold)
 {
+	int code = -ENOENT;
+
 	*threshold = 0;
-	if (is_core_type)
-		return raw_code(attr, threshold);
-	if (attr->type == PERF_TYPE_HARDWARE)
-		return generic_code(attr->config);
-	if (attr->type == PERF_TYPE_HW_CACHE)
-		return cache_code(attr->config);
-	return -ENOENT;
+	*counts = 0;
+	if (language == RP_OF_MODEL)
+		code = raw_code(attr, threshold);
+	else if (language == RP_OF_PROCESSOR)
+		code = processor_code(attr, counts, threshold);
+	else if (attr->type == PERF_TYPE_HARDWARE)
+		code = generic_code(attr->config, counts);
+	else if (attr->type == PERF_TYPE_HW_CACHE)
+		code = cache_code(attr->config);
+	if (code < 0)
+		return code;
+	if (!*counts)
+		*counts = BIT_ULL(code);
+	return hweight64(*counts) == 1 && __ffs64(*counts) < RP_EVENTS ? __ffs64(*counts) :
+									  RP_EVENT_SUM;
 }
 
 PMU_FORMAT_ATTR(event, "config:0-7");
@@ -325,10 +355,24 @@ static const struct attribute_group statistics_group = {
 	.attrs = statistics_attributes,
 };
 
-const struct attribute_group *rp_core_groups[] = {
+const struct attribute_group *rp_model_groups[] = {
 	&format_group,
 	&events_group,
 	&caps_group,
 	&statistics_group,
 	NULL,
 };
+
+/* The files of the cores' unit, made when it is registered. */
+const struct attribute_group **rp_core_groups(void)
+{
+	static const struct attribute_group *groups[4];
+	const struct rp_processor *processor = rp_processor();
+
+	if (!processor)
+		return rp_model_groups;
+	groups[0] = rp_folder("format", processor->format);
+	groups[1] = rp_folder("events", processor->aliases);
+	groups[2] = rp_folder("caps", processor->caps);
+	return groups;
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The core PMU.  Like a real one it has few counters: the machine file's number
+ * The core PMUs: the cores' unit of the processor that the machine plays, and
+ * `model`, which counts the same and speaks the model's own numbers. They share the
+ * counters.  Like a real one it has few counters: the machine file's number
  * of programmable ones (slots) and three fixed ones for instructions, cycles and
  * reference cycles.  An event that finds none free is refused with -EAGAIN, and
  * perf rotates: that is all there is to multiplexing.
@@ -15,11 +17,13 @@
 #include <asm/perf_event.h>
 #include <linux/module.h>
 
+#include "lies.h"
+#include "processor.h"
 #include "rondpoint_pmu.h"
 
 DEFINE_PER_CPU(struct rp_cpu, rp_cpus);
 
-static struct pmu core_pmu;
+static struct pmu core_pmu, model_pmu;
 
 static bool needs_slot(struct perf_event *event)
 {
@@ -101,32 +105,75 @@ static int core_event_init(struct perf_event *event)
 {
 	struct perf_event_attr *attr = &event->attr;
 	bool exact = rp_load(RP_HEADER_FEATURES_MASK) & RP_FEATURE_IP_MASK;
-	bool own_type = attr->type == core_pmu.type;
-	u64 threshold;
+	bool own_type = attr->type == event->pmu->type;
+	bool is_model = event->pmu == &model_pmu;
+	enum rp_language language = RP_OF_KERNEL;
+	u64 threshold, counts;
 	int code, control;
 
-	/* Generic types reach every PMU; they mean this one only where it is "cpu". */
-	if (!own_type && core_pmu.type != PERF_TYPE_RAW)
+	/* The kernel hands generic events to the unit of PERF_TYPE_RAW. */
+	if (!own_type && is_model)
 		return -ENOENT;
-	code = rp_event_code_of(attr, own_type, &threshold);
+	if (own_type)
+		language = is_model || !rp_processor() ? RP_OF_MODEL : RP_OF_PROCESSOR;
+	code = rp_event_code_of(attr, language, &counts, &threshold);
 	if (code < 0)
 		return code;
-	if (has_branch_stack(event) || attr->precise_ip > (exact ? 2 : 0))
+	if (has_branch_stack(event) || attr->precise_ip > (exact ? 3 : 0))
 		return -EOPNOTSUPP;
 	control = control_bits(attr);
 	if (control < 0)
 		return control;
 
 	rp_event_code(&event->hw) = code;
+	rp_event_counts(&event->hw) = counts;
 	rp_event_control(&event->hw) = control;
 	rp_event_threshold(&event->hw) = threshold;
-	rp_event_beyond_caches(&event->hw) = 0;
+	rp_event_per_access(&event->hw) = 1;
 	event->hw.idx = -1;
 
 	/* -ENOENT lets `perf record` fall back from cycles to its software clock. */
-	if (needs_slot(event) && !(rp_load(RP_HEADER_SAMPLED_EVENTS_MASK) & BIT_ULL(code)))
+	if (needs_slot(event) && (code == RP_EVENT_SUM ||
+				  !(rp_load(RP_HEADER_SAMPLED_EVENTS_MASK) & BIT_ULL(code))))
 		return own_type ? -EOPNOTSUPP : -ENOENT;
 	return group_fits(event) ? 0 : -EINVAL;
+}
+
+/* The counters that @counts names, or those that a lying unit passes off as them. */
+static u64 told(u64 counts, enum rp_lie lie)
+{
+	if (lie != RP_SWAP && lie != RP_ALL_LOCAL)
+		return counts;
+	switch (counts) {
+	case RP_COUNTS(LOCAL_DRAM):
+		return RP_COUNTS(REMOTE_DRAM) | (lie == RP_SWAP ? 0 : RP_COUNTS(LOCAL_DRAM));
+	case RP_COUNTS_OWN_NODE:
+		return RP_COUNTS_OTHER_NODES | (lie == RP_SWAP ? 0 : RP_COUNTS_OWN_NODE);
+	case RP_COUNTS(REMOTE_DRAM):
+		return lie == RP_SWAP ? RP_COUNTS(LOCAL_DRAM) : 0;
+	case RP_COUNTS_OTHER_NODES:
+		return lie == RP_SWAP ? RP_COUNTS_OWN_NODE : 0;
+	default:
+		return counts;
+	}
+}
+
+/* What a CPU's counters that begin at @first hold of @counts, added up. */
+static u64 added_up(unsigned int cpu, unsigned int first, u64 counts)
+{
+	u64 own = rp_load(rp_cpu_word(cpu, first + RP_EVENT_DRAM_NODE0 +
+				      rp_load(RP_HEADER_CPU_NODE + cpu)));
+	unsigned int event;
+	u64 sum = 0;
+
+	for (event = 0; event < RP_EVENTS; event++)
+		if (counts & BIT_ULL(event))
+			sum += rp_load(rp_cpu_word(cpu, first + event));
+	if (counts & RP_COUNTS_OWN_NODE)
+		sum += own;
+	if (counts & RP_COUNTS_OTHER_NODES)
+		sum += rp_load(rp_cpu_word(cpu, first + RP_EVENT_DRAM_READS)) - own;
+	return sum;
 }
 
 /* The event's counter now: the slot's count or the model's free-running one. */
@@ -134,19 +181,19 @@ static u64 current_count(struct perf_event *event)
 {
 	unsigned int cpu = smp_processor_id();
 	u64 control = rp_event_control(&event->hw);
-	u64 code = rp_event_code(&event->hw);
+	u64 counts = rp_event_counts(&event->hw);
 	u64 all, user;
 
 	if (needs_slot(event))
 		return rp_load(rp_slot_word(cpu, event->hw.idx, RP_SLOT_COUNT));
 
-	all = rp_load(rp_cpu_word(cpu, RP_CPU_COUNTERS + code));
-	if (control & RP_CONTROL_USER_MASK && control & RP_CONTROL_KERNEL_MASK)
-		return all;
-	user = rp_load(rp_cpu_word(cpu, RP_CPU_USER_COUNTERS + code));
-	if (control & RP_CONTROL_USER_MASK)
-		return user;
-	return control & RP_CONTROL_KERNEL_MASK ? all - user : 0;
+	counts = told(counts, rp_lie_of(event->pmu->name));
+	all = added_up(cpu, RP_CPU_COUNTERS, counts);
+	if (!(control & RP_CONTROL_USER_MASK && control & RP_CONTROL_KERNEL_MASK)) {
+		user = added_up(cpu, RP_CPU_USER_COUNTERS, counts);
+		all = control & RP_CONTROL_USER_MASK ? user : all - user;
+	}
+	return rp_lie_about(event->pmu->name, all);
 }
 
 /* Adds what was counted since the last update; an NMI may come in between. */
@@ -180,11 +227,11 @@ static void start_slot(struct perf_event *event)
 	s64 left = local64_read(&hw->period_left);
 
 	/* A threshold count without sampling must never reach its period. */
-	u64 period = is_sampling_event(event) ? hw->sample_period : BIT_ULL(62);
+	u64 period = is_sampling_event(event) ? rp_slot_period(hw) : BIT_ULL(62);
 
 	if (left <= 0 || !is_sampling_event(event)) {
 		left = period;
-		hw->last_period = period;
+		hw->last_period = period * rp_event_per_access(hw);
 		local64_set(&hw->period_left, left);
 	}
 	state->period[slot] = period;
@@ -283,40 +330,54 @@ static void end_switch(struct pmu *pmu)
 	rp_price_leave();
 }
 
-static struct pmu core_pmu = {
-	.module = THIS_MODULE,
-	.task_ctx_nr = perf_hw_context,
-	.attr_groups = rp_core_groups,
-	.event_init = core_event_init,
-	.add = core_add,
-	.del = rp_core_del,
-	.start = rp_core_start,
-	.stop = rp_core_stop,
-	.read = rp_core_read,
-	.pmu_disable = begin_switch,
-	.pmu_enable = end_switch,
-};
+#define CORE_PMU(groups)                           \
+	{                                          \
+		.module = THIS_MODULE,             \
+		.task_ctx_nr = perf_hw_context,    \
+		.attr_groups = groups,             \
+		.event_init = core_event_init,     \
+		.add = core_add,                   \
+		.del = rp_core_del,                \
+		.start = rp_core_start,            \
+		.stop = rp_core_stop,              \
+		.read = rp_core_read,              \
+		.pmu_disable = begin_switch,       \
+		.pmu_enable = end_switch,          \
+	}
+
+static struct pmu core_pmu = CORE_PMU(NULL);
+static struct pmu model_pmu = CORE_PMU(rp_model_groups);
 
 /*
- * Registers under @name.  "cpu" takes the place of the processor's own PMU, with
- * PERF_TYPE_RAW, so that generic events and plain tools work; it is refused where
- * such a PMU exists.  Any other name gets a dynamic type.
+ * The cores' unit takes the place of the processor's own, with PERF_TYPE_RAW, so
+ * that generic events and plain tools work; both are refused where such a unit
+ * exists.
  */
-int rp_core_register(const char *name)
+int rp_core_register(void)
 {
+	const struct rp_processor *processor = rp_processor();
 	struct x86_pmu_capability existing;
+	int error;
 
-	if (strcmp(name, "cpu"))
-		return perf_pmu_register(&core_pmu, name, -1);
 	perf_get_x86_pmu_capability(&existing);
 	if (existing.num_counters_gp) {
-		pr_warn(RP_NAME ": this CPU has a PMU of its own, registering as \"rondpoint\"\n");
-		return perf_pmu_register(&core_pmu, "rondpoint", -1);
+		pr_err(RP_NAME ": this CPU has a PMU of its own\n");
+		return -EBUSY;
 	}
-	return perf_pmu_register(&core_pmu, name, PERF_TYPE_RAW);
+	core_pmu.attr_groups = rp_core_groups();
+	if (rp_files_failed())
+		return -ENOMEM;
+	error = perf_pmu_register(&core_pmu, processor ? processor->core : "cpu", PERF_TYPE_RAW);
+	if (error)
+		return error;
+	error = perf_pmu_register(&model_pmu, "model", -1);
+	if (error)
+		perf_pmu_unregister(&core_pmu);
+	return error;
 }
 
 void rp_core_unregister(void)
 {
+	perf_pmu_unregister(&model_pmu);
 	perf_pmu_unregister(&core_pmu);
 }

@@ -6,10 +6,10 @@
  * programmable counters, and one event per CPU.
  *
  * Likeness and difference: samples of loads and stores of any source, no filter
- * by privilege, periods in steps of 16, `l3missonly` drops tagged accesses that
- * the caches answered, data sources as on Zen 4.  Real IBS tags every kind of
- * operation and delivers those that touch no memory too; this one counts and tags
- * memory accesses only, whichever way `cnt_ctl` is set, and has no raw registers.
+ * by privilege, periods in steps of 16, `l3missonly` passes over accesses that the
+ * caches answered, data sources as on Zen 4.  Real IBS tags every kind of operation
+ * and delivers those that touch no memory too; this one takes one access for three
+ * operations, whichever way `cnt_ctl` is set, and has no raw registers.
  */
 #include <linux/module.h>
 #include <linux/sysfs.h>
@@ -19,6 +19,7 @@
 #define IBS_L3_MISS_ONLY BIT_ULL(16)
 #define IBS_COUNT_OPS BIT_ULL(19)
 #define IBS_PERIOD_STEP 16
+#define IBS_OPS_PER_ACCESS 3 /* of the many that touch no memory */
 
 static struct pmu ibs_pmu;
 static bool registered;
@@ -67,11 +68,13 @@ static int ibs_event_init(struct perf_event *event)
 	rp_event_code(hw) = RP_EVENT_MEM_ANY;
 	rp_event_control(hw) = RP_CONTROL_ENABLED_MASK | RP_CONTROL_USER_MASK |
 			       RP_CONTROL_KERNEL_MASK;
+	if (attr->config & IBS_L3_MISS_ONLY)
+		rp_event_control(hw) |= RP_CONTROL_MISSES_MASK;
 	rp_event_threshold(hw) = 0;
-	rp_event_beyond_caches(hw) = !!(attr->config & IBS_L3_MISS_ONLY);
+	rp_event_per_access(hw) = IBS_OPS_PER_ACCESS;
 	hw->sample_period = max_t(u64, hw->sample_period, IBS_PERIOD_STEP);
 	hw->last_period = hw->sample_period;
-	local64_set(&hw->period_left, hw->sample_period);
+	local64_set(&hw->period_left, rp_slot_period(hw));
 	hw->idx = -1;
 	return 0;
 }

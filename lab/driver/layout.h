@@ -20,7 +20,7 @@
 #define RONDPOINT_LAB_LAYOUT_H
 
 #define RP_MAGIC 0x554d50444e4f5052 /* "RPONDPMU" in memory order */
-#define RP_LAYOUT_VERSION 2
+#define RP_LAYOUT_VERSION 3
 #define RP_BAR_BYTES 16777216
 #define RP_PCI_VENDOR 0x1af4
 #define RP_PCI_DEVICE 0x1110
@@ -70,6 +70,7 @@
 #define RP_HEADER_FEATURES_MASK 12 /* RP_FEATURE_* */
 #define RP_HEADER_TIME_PS 13 /* global guest time of the latest export of nodes and links */
 #define RP_HEADER_DRIVER 14 /* written by the driver: layout version it speaks while loaded, else 0 */
+#define RP_HEADER_PROCESSOR 15 /* whose units the driver shows, RP_PROCESSOR_* */
 #define RP_HEADER_CPU_NODE 64 /* 32 words: the node of each CPU */
 #define RP_HEADER_LINK_ENDS 128 /* 64 words: from | to << 8; data flows from -> to */
 
@@ -78,6 +79,10 @@
 #define RP_VENDOR_INTEL 0
 #define RP_VENDOR_AMD 1
 #define RP_VENDOR_ARM 2
+
+#define RP_PROCESSOR_NONE 0 /* the model's own units, which no processor has */
+#define RP_PROCESSOR_SKYLAKE_SP 1
+#define RP_PROCESSOR_AMD_ZEN4 2
 
 /*
  * USER: the plugin keeps RP_CPU_USER_COUNTERS and obeys the level bits of slots.
@@ -145,6 +150,12 @@
 #define RP_CONTROL_ENABLED_MASK 1
 #define RP_CONTROL_USER_MASK 2 /* count at user level */
 #define RP_CONTROL_KERNEL_MASK 4 /* count at kernel level */
+/*
+ * Sample accesses that no cache answered: where the counter comes to zero at another,
+ * the sample waits for one of the next 127 that are, as AMD's op sampling re-arms
+ * itself after 1 to 127 operations until it hits one.
+ */
+#define RP_CONTROL_MISSES_MASK 8
 
 /*
  * Sample ring at RP_CPU_RING: HEAD counts samples written by the plugin, TAIL
@@ -199,6 +210,7 @@
 #define RP_NODE_WRITE_BYTES 17
 #define RP_NODE_REQUESTS 18 /* requests served by the controller */
 #define RP_NODE_QUEUE_PS 19 /* sum of their queueing delays */
+#define RP_NODE_WRITTEN_BY 32 /* 16 words: bytes that CPUs of node k wrote back to this node */
 
 /* Link blocks at RP_LINK_BASE + link * RP_LINK_WORDS, written by the plugin. */
 #define RP_LINK_BASE 397312

@@ -10,6 +10,7 @@
 #include <linux/module.h>
 #include <linux/pci.h>
 
+#include "processor.h"
 #include "rondpoint_pmu.h"
 
 #define RP_BAR 2
@@ -19,10 +20,6 @@ u64 *rp_memory;
 static bool pmu = true;
 module_param(pmu, bool, 0444);
 MODULE_PARM_DESC(pmu, "N: no PMU at all, as in most virtual machines; prices only");
-
-static char *name = "cpu";
-module_param(name, charp, 0444);
-MODULE_PARM_DESC(name, "name of the core PMU: \"cpu\" (default; generic events work) or another");
 
 /* One line for the first thing that is wrong, or 0. */
 static int check_header(void)
@@ -44,11 +41,13 @@ static int check_header(void)
 	    rp_load(RP_HEADER_LINKS) > RP_MAX_LINKS ||
 	    rp_load(RP_HEADER_EVENTS) - 1 >= RP_MAX_EVENTS ||
 	    rp_load(RP_HEADER_SLOTS) - 1 >= RP_MAX_SLOTS - 1 ||
-	    rp_load(RP_HEADER_VENDOR) > RP_VENDOR_ARM) {
-		pr_err(RP_NAME ": the model's header is out of bounds: %llu CPUs (kernel %u), %llu nodes, %llu links, %llu events, %llu counters, vendor %llu\n",
+	    rp_load(RP_HEADER_VENDOR) > RP_VENDOR_ARM ||
+	    rp_load(RP_HEADER_PROCESSOR) > RP_PROCESSOR_AMD_ZEN4) {
+		pr_err(RP_NAME ": the model's header is out of bounds: %llu CPUs (kernel %u), %llu nodes, %llu links, %llu events, %llu counters, vendor %llu, processor %llu\n",
 		       cpus, num_possible_cpus(), rp_load(RP_HEADER_NODES),
 		       rp_load(RP_HEADER_LINKS), rp_load(RP_HEADER_EVENTS),
-		       rp_load(RP_HEADER_SLOTS), rp_load(RP_HEADER_VENDOR));
+		       rp_load(RP_HEADER_SLOTS), rp_load(RP_HEADER_VENDOR),
+		       rp_load(RP_HEADER_PROCESSOR));
 		return -EPROTO;
 	}
 	return 0;
@@ -79,23 +78,29 @@ static int register_all(void)
 	error = rp_samples_start();
 	if (error)
 		return error;
-	error = rp_core_register(name);
+	error = rp_core_register();
 	if (error)
 		goto stop_samples;
 	error = rp_ibs_register();
 	if (error)
 		goto unregister_core;
-	error = rp_node_register();
+	error = rp_uncore_register();
 	if (error)
 		goto unregister_ibs;
+	error = rp_node_register();
+	if (error)
+		goto unregister_uncore;
 	return 0;
 
+unregister_uncore:
+	rp_uncore_unregister();
 unregister_ibs:
 	rp_ibs_unregister();
 unregister_core:
 	rp_core_unregister();
 stop_samples:
 	rp_samples_stop();
+	rp_files_free();
 	return error;
 }
 
@@ -139,9 +144,11 @@ static void remove(struct pci_dev *device)
 	rp_store(RP_HEADER_DRIVER, 0);
 	if (pmu) {
 		rp_node_unregister();
+		rp_uncore_unregister();
 		rp_ibs_unregister();
 		rp_core_unregister();
 		rp_samples_stop();
+		rp_files_free();
 	}
 	rp_price_stop();
 	rp_memory = NULL;

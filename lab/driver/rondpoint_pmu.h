@@ -5,12 +5,13 @@
  *
  *   main.c         finds the device, checks its header, registers and unregisters
  *   core_events.c  names and codes of the core events; perf attributes -> event
- *   core_pmu.c     the core PMU: counters, slots, start and stop
+ *   core_pmu.c     the core PMUs: counters, slots, start and stop
+ *   processor.h    the processor that is played, its units and their files
  *   ibs_pmu.c      AMD's op sampling, on machines of that maker
  *   samples.c      the NMI handler: ring -> perf samples
  *   data_source.c  data source encodings of the three vendors
  *   price.c        which CPU executes for a manager: see layout.h, PRICE
- *   node_pmu.c     the uncore PMU: memory controllers and links
+ *   node_pmu.c     what the model knows of memory controllers and links
  */
 #ifndef RONDPOINT_PMU_H
 #define RONDPOINT_PMU_H
@@ -32,6 +33,16 @@
 /* The first word of the shared memory; constant while the module is loaded. */
 extern u64 *rp_memory;
 
+/* An event that is more than one of the model's; it can be counted, not sampled. */
+#define RP_EVENT_SUM 0xff
+
+/* Whose numbers a configuration speaks. */
+enum rp_language {
+	RP_OF_KERNEL, /* generic events */
+	RP_OF_PROCESSOR,
+	RP_OF_MODEL,
+};
+
 struct rp_cpu {
 	/* Who occupies a counter; NULL = free. */
 	struct perf_event *events[RP_COUNTERS];
@@ -47,10 +58,17 @@ struct rp_cpu {
 DECLARE_PER_CPU(struct rp_cpu, rp_cpus);
 
 /* hw_perf_event fields as this driver uses them. */
-#define rp_event_code(hw) ((hw)->config) /* RP_EVENT_* */
+#define rp_event_code(hw) ((hw)->config) /* RP_EVENT_*, or RP_EVENT_SUM */
+#define rp_event_counts(hw) ((hw)->extra_reg.config) /* what is added up, RP_COUNTS bits */
 #define rp_event_control(hw) ((hw)->config_base) /* RP_CONTROL_* */
 #define rp_event_threshold(hw) ((hw)->event_base) /* cycles */
-#define rp_event_beyond_caches(hw) ((hw)->last_tag) /* 1: drop samples that caches answered */
+#define rp_event_per_access(hw) ((hw)->last_tag) /* events of perf's that an event of the slot is */
+
+/* The period of @hw in events of its slot. */
+static inline u64 rp_slot_period(struct hw_perf_event *hw)
+{
+	return max(hw->sample_period / rp_event_per_access(hw), 1ULL);
+}
 
 static inline u64 rp_load(unsigned int word)
 {
@@ -90,11 +108,13 @@ static inline void rp_marker_nodes(void)
 }
 
 /* core_events.c */
-extern const struct attribute_group *rp_core_groups[];
-int rp_event_code_of(const struct perf_event_attr *attr, bool is_core_type, u64 *threshold);
+extern const struct attribute_group *rp_model_groups[];
+const struct attribute_group **rp_core_groups(void);
+int rp_event_code_of(const struct perf_event_attr *attr, enum rp_language language, u64 *counts,
+		     u64 *threshold);
 
 /* core_pmu.c */
-int rp_core_register(const char *name);
+int rp_core_register(void);
 void rp_core_unregister(void);
 void rp_core_attach(struct perf_event *event, unsigned int counter, int flags);
 void rp_core_del(struct perf_event *event, int flags);

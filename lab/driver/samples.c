@@ -15,6 +15,7 @@
 #include <linux/nmi.h>
 #include <linux/sched/clock.h>
 
+#include "lies.h"
 #include "rondpoint_pmu.h"
 
 typedef int (*overflow_function)(struct perf_event *event, struct perf_sample_data *data,
@@ -69,7 +70,7 @@ static void fill(struct perf_sample_data *data, struct perf_event *event, unsign
 		data->sample_flags |= PERF_SAMPLE_ADDR;
 	}
 	if (wanted & PERF_SAMPLE_PHYS_ADDR && paddr) {
-		data->phys_addr = paddr;
+		data->phys_addr = rp_lie_about_address("samples", paddr);
 		data->sample_flags |= PERF_SAMPLE_PHYS_ADDR;
 	}
 	if (wanted & PERF_SAMPLE_DATA_SRC) {
@@ -102,20 +103,6 @@ static struct pt_regs *exact(struct pt_regs *copy, struct pt_regs *regs, struct 
 	return copy;
 }
 
-static bool answered_by_cache(unsigned int cpu, u64 number)
-{
-	switch (rp_load(entry_word(cpu, number, RP_ENTRY_SOURCE)) &
-		GENMASK(RP_SOURCE_NODE_SHIFT - 1, 0)) {
-	case RP_SOURCE_L1:
-	case RP_SOURCE_L2:
-	case RP_SOURCE_LLC:
-	case RP_SOURCE_IN_FLIGHT:
-		return true;
-	default:
-		return false;
-	}
-}
-
 static void deliver(struct rp_cpu *state, struct perf_event *event, struct pt_regs *regs,
 		    unsigned int cpu, u64 number)
 {
@@ -126,8 +113,6 @@ static void deliver(struct rp_cpu *state, struct perf_event *event, struct pt_re
 	struct pt_regs copy;
 
 	local64_set(&hw->period_left, rp_load(rp_slot_word(cpu, slot, RP_SLOT_LEFT)));
-	if (rp_event_beyond_caches(hw) && answered_by_cache(cpu, number))
-		return;
 	perf_sample_data_init(&data, 0, hw->last_period);
 	fill(&data, event, cpu, number);
 	state->samples++;
@@ -139,10 +124,10 @@ static void deliver(struct rp_cpu *state, struct perf_event *event, struct pt_re
 		return; /* perf restarted it with a new period */
 
 	/* The slot has reloaded already; a changed period takes effect after that. */
-	hw->last_period = state->period[slot];
-	if (hw->sample_period != state->period[slot]) {
-		state->period[slot] = hw->sample_period;
-		rp_store(rp_slot_word(cpu, slot, RP_SLOT_PERIOD), hw->sample_period);
+	hw->last_period = state->period[slot] * rp_event_per_access(hw);
+	if (rp_slot_period(hw) != state->period[slot]) {
+		state->period[slot] = rp_slot_period(hw);
+		rp_store(rp_slot_word(cpu, slot, RP_SLOT_PERIOD), state->period[slot]);
 	}
 }
 

@@ -31,6 +31,13 @@ pub(crate) fn values(file: &File) -> Result<(), Fault> {
     positive("transfer.same_node_ns", file.transfer.same_node_ns.unwrap_or(1.0))?;
     positive("transfer.remote_ns", file.transfer.remote_ns.unwrap_or(1.0))?;
     whole("pmu.counters", u64::from(file.pmu.counters), 1, 64)?;
+    if let Some(processor) = file.pmu.processor {
+        require(
+            processor.vendor() == file.pmu.vendor,
+            || "pmu.processor".into(),
+            || format!("expected a processor of the vendor, got {}", processor.name()),
+        )?;
+    }
     not_negative("pmu.sample_cost_ns", file.pmu.sample_cost_ns)?;
     not_negative("pmu.read_cost_ns", file.pmu.read_cost_ns)
 }

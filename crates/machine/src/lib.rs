@@ -35,7 +35,7 @@ mod write;
 
 pub use error::MachineError;
 pub use machine::{
-    Cache, Caches, Controller, Core, LINE_BYTES, Lab, Link, Machine, Node, Pmu, Prefetch, Route,
-    Transfer, Vendor,
+    Cache, Caches, Controller, Core, LINE_BYTES, Lab, Link, Machine, Node, Pmu, Prefetch,
+    Processor, Route, Transfer, Vendor,
 };
 pub use saturation::{Contended, Demand, Saturation};

@@ -168,6 +168,39 @@ pub enum Vendor {
     Arm,
 }
 
+/// A processor that the lab can play: the names and encodings of what it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processor {
+    /// Intel's Skylake and Cascade Lake servers: memory controllers, caching agents, UPI.
+    SkylakeSp,
+    /// AMD's EPYC of the fourth Zen generation: data fabric, memory controllers, op sampling.
+    AmdZen4,
+}
+
+impl Processor {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::SkylakeSp, Self::AmdZen4];
+
+    /// Its name in machine files, which is that of the product's table.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SkylakeSp => "skylake-sp",
+            Self::AmdZen4 => "amd-zen4",
+        }
+    }
+
+    /// Whose it is, and so how its samples tell their source.
+    #[must_use]
+    pub const fn vendor(self) -> Vendor {
+        match self {
+            Self::SkylakeSp => Vendor::Intel,
+            Self::AmdZen4 => Vendor::Amd,
+        }
+    }
+}
+
 /// The performance monitoring unit of each CPU.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,6 +209,10 @@ pub struct Pmu {
     pub counters: u32,
     /// Data-source encoding.
     pub vendor: Vendor,
+    /// The processor whose units, events and identity the lab's guest shows; `None` = those of the
+    /// model itself, which no processor has.
+    #[serde(default)]
+    pub processor: Option<Processor>,
     /// Time one sample takes from the program, ns.
     pub sample_cost_ns: f64,
     /// Time one counter read takes, ns.

@@ -182,7 +182,13 @@ fn file(words: &Words, text: &str) -> Result<File, Fault> {
             matrix_ns: None,
             forwards_clean: true,
         },
-        pmu: Pmu { counters: 4, vendor: Vendor::Intel, sample_cost_ns: 1000.0, read_cost_ns: 50.0 },
+        pmu: Pmu {
+            counters: 4,
+            vendor: Vendor::Intel,
+            processor: None,
+            sample_cost_ns: 1000.0,
+            read_cost_ns: 50.0,
+        },
         lab: lab(words),
     })
 }

@@ -102,6 +102,9 @@ fn tail(machine: &Machine, out: &mut String) -> std::fmt::Result {
         Vendor::Arm => "arm",
     };
     writeln!(out, "\n[pmu]\ncounters = {}\nvendor = \"{vendor}\"", pmu.counters)?;
+    if let Some(processor) = pmu.processor {
+        writeln!(out, "processor = \"{}\"", processor.name())?;
+    }
     writeln!(out, "sample_cost_ns = {}\nread_cost_ns = {}", pmu.sample_cost_ns, pmu.read_cost_ns)?;
     let lab = &machine.lab;
     if lab.cpus_per_node == 0 {

@@ -55,6 +55,11 @@ fn unknown_missing_and_mistyped_keys() {
         "small.toml:44: pmu.vendor: unknown variant `via`, expected one of `intel`, `amd`, `arm`",
     );
     check(
+        "vendor = \"intel\"",
+        "vendor = \"intel\"\nprocessor = \"amd-zen4\"",
+        "small.toml:45: pmu.processor: expected a processor of the vendor, got amd-zen4",
+    );
+    check(
         "remote_ns = 80",
         "remote_ns = 80\nforwards_clean = 1",
         "small.toml:41: transfer.forwards_clean: invalid type: integer `1`, expected a boolean",

@@ -28,8 +28,6 @@ void generic_events(void)
 	struct perf_event_attr absent = attr_of(PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_MISSES);
 	int fd;
 
-	if (core_type != PERF_TYPE_RAW)
-		return;
 	attr.exclude_kernel = levels_apart;
 	fd = must_open(&attr, 0, -1, -1);
 	load_loop(LOOPS);

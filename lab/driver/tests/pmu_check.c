@@ -127,12 +127,10 @@ static int wanted(const char *name, int count, char **names)
 
 int main(int count, char **names)
 {
-	const char *folder = "/sys/bus/event_source/devices/rondpoint";
+	const char *folder = "/sys/bus/event_source/devices/model";
 	char path[128];
 	int failed = 0;
 
-	if (access(folder, F_OK))
-		folder = "/sys/bus/event_source/devices/cpu";
 	snprintf(path, sizeof(path), "%s/type", folder);
 	core_type = number_in(path);
 	snprintf(path, sizeof(path), "%s/caps/counters", folder);

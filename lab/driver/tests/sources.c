@@ -103,7 +103,7 @@ static void touch(const char *what, unsigned int node, uint64_t event, const str
 void data_sources(void)
 {
 	unsigned int cpu, own;
-	FILE *file = fopen("/sys/bus/event_source/devices/cpu/caps/data_source", "r");
+	FILE *file = fopen("/sys/bus/event_source/devices/model/caps/data_source", "r");
 	char maker[16] = "";
 
 	if (!file || fscanf(file, "%15s", maker) != 1 || getcpu(&cpu, &own)) {

@@ -7,6 +7,10 @@
 use crate::layout as at;
 use crate::shared::{Shared, cpu_block};
 
+/// AMD's op sampling counts this many operations at most before it looks for a miss again, and so
+/// hits one in half as many.
+const REARM: u64 = 127;
+
 /// One loaded slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
@@ -19,6 +23,8 @@ pub(crate) struct Slot {
     pub(crate) generation: u64,
     left: u64,
     count: u64,
+    /// Accesses that no cache answers until the sample that is due is taken; 0: none is due.
+    misses_left: u64,
     /// The event's count when this slot last looked at it.
     pub(crate) seen: u64,
 }
@@ -32,6 +38,28 @@ impl Slot {
     /// Events until the next sample.
     pub(crate) fn left(&self) -> u64 {
         self.left
+    }
+
+    /// A sample is due and waits for an access that no cache answers: hits do not matter.
+    pub(crate) fn waits(&self) -> bool {
+        self.misses_left > 0
+    }
+
+    /// Whether this access, of those counted, is sampled. `due`: the counter came to zero at it.
+    pub(crate) fn takes(&mut self, due: bool, is_miss: bool) -> bool {
+        if self.control & at::CONTROL_MISSES_MASK as u64 == 0 {
+            return due;
+        }
+        if self.misses_left > 0 && is_miss {
+            self.misses_left -= 1;
+            return self.misses_left == 0;
+        }
+        if due && !is_miss && self.misses_left == 0 {
+            // A multiplicative hash of what was counted: the same in each run.
+            let random = self.count.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            self.misses_left = 1 + random % REARM;
+        }
+        due && is_miss
     }
 
     /// Whether the slot counts at this privilege level.
@@ -92,6 +120,7 @@ impl Sampler {
                     generation,
                     left: shared.get(base + at::SLOT_LEFT).max(1),
                     count: shared.get(base + at::SLOT_COUNT),
+                    misses_left: 0,
                     seen: seen(event),
                 });
             }
@@ -202,6 +231,25 @@ mod tests {
         sampler.store(&shared, 0);
         assert_eq!(shared.get(slot_base(0, 0) + at::SLOT_COUNT), 55);
         assert_eq!(shared.get(slot_base(0, 0) + at::SLOT_LEFT), 5);
+    }
+
+    #[test]
+    fn a_slot_that_wants_misses_waits_for_one() {
+        let shared = shared();
+        start(&shared, 0, 10, 10, 1);
+        shared.set(slot_base(0, 0) + at::SLOT_CONTROL, 7 | at::CONTROL_MISSES_MASK as u64);
+        let mut sampler = Sampler::default();
+        sampler.load(&shared, 0, |_| 0);
+        let slot = &mut sampler.slots[0];
+        let mut step = |is_miss| {
+            let due = slot.advance(1, 10);
+            slot.takes(due, is_miss)
+        };
+        assert!((0..9).all(|_| !step(false)));
+        assert!(!step(false), "due at a hit");
+        let waited = (1..=REARM).find(|_| step(true)).expect("within 127 misses");
+        assert!(waited > 0);
+        assert!((0..1000).all(|_| !step(false)), "hits alone are never sampled");
     }
 
     #[test]

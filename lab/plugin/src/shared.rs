@@ -12,7 +12,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rondpoint_machine::{Machine, Vendor};
+use rondpoint_machine::{Machine, Processor, Vendor};
 
 use crate::layout as at;
 
@@ -89,6 +89,11 @@ impl Shared {
             Vendor::Amd => 1,
             Vendor::Arm => 2,
         };
+        let processor = match machine.pmu.processor {
+            None => at::PROCESSOR_NONE,
+            Some(Processor::SkylakeSp) => at::PROCESSOR_SKYLAKE_SP,
+            Some(Processor::AmdZen4) => at::PROCESSOR_AMD_ZEN4,
+        };
         let ps = |ns: f64| (ns * 1e3) as u64;
         self.set(at::HEADER_VERSION, at::LAYOUT_VERSION as u64);
         self.set(at::HEADER_CPUS, machine.cpu_count() as u64);
@@ -97,6 +102,7 @@ impl Shared {
         self.set(at::HEADER_EVENTS, events as u64);
         self.set(at::HEADER_SLOTS, u64::from(machine.pmu.counters));
         self.set(at::HEADER_VENDOR, vendor);
+        self.set(at::HEADER_PROCESSOR, processor as u64);
         self.set(at::HEADER_CLOCK_KHZ, (machine.core.clock_mhz * 1e3) as u64);
         self.set(at::HEADER_READ_COST_PS, ps(machine.pmu.read_cost_ns));
         self.set(at::HEADER_SAMPLE_COST_PS, ps(machine.pmu.sample_cost_ns));

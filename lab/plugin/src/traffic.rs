@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Between QEMU's accesses and the hardware model: counts, samples, exports.
 
-use rondpoint_lab_model::{Access, Event, Hardware, Served, Source, Unit};
+use rondpoint_lab_model::{Access, Event, Hardware, Kind, Served, Source, Unit};
 use rondpoint_machine::Machine;
 
 use crate::clock::Clock;
@@ -180,8 +180,9 @@ impl Traffic {
             if amount == 0 {
                 continue;
             }
-            if slot.advance(amount, period(shared, vcpu, slot)) {
-                let source = source_word(served.source, own);
+            let due = slot.advance(amount, period(shared, vcpu, slot));
+            let source = source_word(served.source, own);
+            if slot.takes(due, is_beyond_caches(served.source)) {
                 let mut sample =
                     describe(slot.tag(), source, served, arrival, latency_cycles, now_ps);
                 if kernel {
@@ -202,7 +203,10 @@ impl Traffic {
         let first_level = self.cycles(self.hardware.first_level_latency_ps());
         let kernel = self.levels.is_kernel(vcpu);
         let counts_hits = |slot: &&Slot| {
-            is_access(slot.event) && slot.threshold_cycles <= first_level && slot.counts(kernel)
+            is_access(slot.event)
+                && slot.threshold_cycles <= first_level
+                && slot.counts(kernel)
+                && !slot.waits()
         };
         let slots = self.samplers[vcpu].slots.iter().filter(counts_hits);
         slots.map(Slot::left).min().unwrap_or(u64::MAX)
@@ -286,6 +290,10 @@ impl Traffic {
             for holding in 0..traffic.nodes() {
                 shared.set(block + at::NODE_DRAM_TO + holding, traffic.dram_reads(node, holding));
             }
+            for accessing in 0..traffic.nodes() {
+                let bytes = traffic.bytes(Kind::Writeback, accessing, node);
+                shared.set(block + at::NODE_WRITTEN_BY + accessing, bytes);
+            }
             let Some(controller) = controller else { continue };
             let written = self.written_bytes(node);
             shared.set(block + at::NODE_READ_BYTES, controller.bytes.saturating_sub(written));
@@ -309,8 +317,8 @@ impl Traffic {
 
     fn written_bytes(&self, holding: usize) -> u64 {
         let traffic = self.hardware.traffic();
-        let kind = rondpoint_lab_model::Kind::Writeback;
-        (0..traffic.nodes()).map(|accessing| traffic.bytes(kind, accessing, holding)).sum()
+        let written = |accessing| traffic.bytes(Kind::Writeback, accessing, holding);
+        (0..traffic.nodes()).map(written).sum()
     }
 
     /// An event's count in its own unit: times in core cycles.
@@ -334,6 +342,14 @@ impl Traffic {
 /// Whether an event counts accesses, hits in the first level included.
 fn is_access(event: usize) -> bool {
     matches!(Event::from_number(event), Some(Event::Loads | Event::Stores | Event::MemAny))
+}
+
+/// Whether memory or another cache answered: what AMD calls a miss of the third level.
+fn is_beyond_caches(source: Source) -> bool {
+    matches!(
+        source,
+        Source::Dram { .. } | Source::CacheRemote { .. } | Source::CacheSameNode { .. }
+    )
 }
 
 /// Core cycles in `ps` at a clock of `clock_khz`.

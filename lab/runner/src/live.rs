@@ -15,6 +15,7 @@ mod moving;
 mod outcomes;
 mod pairs;
 mod phases;
+mod processor;
 mod rests;
 mod session;
 mod shared;
@@ -57,7 +58,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 18] = [
+const CHECKS: [Check; 20] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -76,6 +77,8 @@ const CHECKS: [Check; 18] = [
     Check { name: "sam", run: threads::check_sam },
     Check { name: "moving", run: moving::check },
     Check { name: "killed", run: killed::check },
+    Check { name: "processor", run: processor::check },
+    Check { name: "lies", run: processor::check_lies },
 ];
 
 /// What `live` takes.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_lab_init::{Event, FILE_LIMIT_BYTES, Measurement};
-use rondpoint_machine::{Machine, Vendor};
+use rondpoint_machine::{Machine, Processor, Vendor};
 
 use crate::built::Built;
 use crate::installed::Installed;
@@ -139,13 +139,7 @@ impl Boot<'_> {
             command.arg("-L").arg(firmware);
         }
         let threads = if emulation == Emulation::PlainThreads { "multi" } else { "single" };
-        // QEMU's own processor calls itself AMD. perf's `mem` and `c2c` choose their events by
-        // that.
-        let maker = match self.machine.pmu.vendor {
-            Vendor::Intel => "max,vendor=GenuineIntel",
-            Vendor::Amd | Vendor::Arm => "max",
-        };
-        command.args(["-M", "q35,hpet=on", "-cpu", maker]);
+        command.args(["-M", "q35,hpet=on", "-cpu", identity(self.machine)]);
         command.args(["-accel", &format!("tcg,thread={threads},tb-size=512")]);
         command.args(arguments(self.machine));
         command.arg("-kernel").arg(&self.installed.kernel.image);
@@ -178,6 +172,22 @@ impl Boot<'_> {
             plugin.push_str(&format!(",memory={}:{}:{}", region.start, region.bytes, region.node));
         }
         plugin
+    }
+}
+
+/// Which processor the guest finds in `/proc/cpuinfo`: the one whose units the driver shows. The
+/// product and perf's tools choose their events by it. QEMU's own processor calls itself AMD.
+fn identity(machine: &Machine) -> &'static str {
+    match (machine.pmu.processor, machine.pmu.vendor) {
+        (Some(Processor::SkylakeSp), _) => {
+            "max,vendor=GenuineIntel,family=6,model=85,stepping=4,\
+             model-id=Skylake-SP of the lab"
+        }
+        (Some(Processor::AmdZen4), _) => {
+            "max,vendor=AuthenticAMD,family=25,model=17,stepping=1,model-id=Zen 4 of the lab"
+        }
+        (None, Vendor::Intel) => "max,vendor=GenuineIntel",
+        (None, Vendor::Amd | Vendor::Arm) => "max",
     }
 }
 

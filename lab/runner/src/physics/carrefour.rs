@@ -41,7 +41,7 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let mut script = String::new();
     for node in 0..machine.nodes.len() {
         script.push_str(&format!(
-            "perf stat -x, -o /tmp/perf -e cpu/dram_node{node}/u \
+            "perf stat -x, -o /tmp/perf -e model/dram_node{node}/u \
              rondpoint-workloads scan --cpu 0 --node {node} --size {SCAN_BYTES} > /dev/null\n\
              sed 's/^/scan /' /tmp/perf\n"
         ));
@@ -60,7 +60,7 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
 /// the lab's last-level misses are what memory was read for, prefetch included, as Intel's event
 /// has it.
 fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
-    let script = "perf stat -x, -o /tmp/perf -e cpu/dram_reads/ \
+    let script = "perf stat -x, -o /tmp/perf -e model/dram_reads/ \
          /lab/rondpoint observe --json --sensor counters --events llc_misses -- \
          rondpoint-workloads chase --cpu 0 --node 1 --size 32M --rounds 4 \
          > /tmp/observe 2>&1\n\
