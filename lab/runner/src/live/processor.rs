@@ -1,7 +1,6 @@
 //! The lab as the processor that it plays: the guest's units have that processor's names and
-//! encodings, so the product's own tables are what is tried. Its counts are those of the model,
-//! `rondpoint doctor` calls them measured, and finds each of the lies that the driver tells on
-//! demand.
+//! encodings, so the product's own tables are what is tried. Its counts are those of the model, and
+//! `rondpoint doctor` calls them measured.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::{Machine, Processor};
@@ -25,7 +24,7 @@ const fn pair(what: &'static str, event: &'static str, truth: &'static str) -> P
 }
 
 /// Skylake-SP. A line is nine flits on a link of 64 bytes a line.
-const INTEL: [Pair; 9] = [
+const INTEL: [Pair; 8] = [
     pair("last-level misses", "cpu/event=0x2e,umask=0x41", "model/dram_reads"),
     pair("loads from local memory", "cpu/event=0xd3,umask=0x01", "model/local_dram"),
     pair("loads from remote memory", "cpu/event=0xd3,umask=0x02", "model/remote_dram"),
@@ -47,12 +46,6 @@ const INTEL: [Pair; 9] = [
         truth: "lab_nb/event=5,unit=0",
         times: 9.0 / 64.0,
     },
-    Pair {
-        what: "flits received over UPI",
-        event: "uncore_upi/event=0x03,umask=0x0f",
-        truth: "lab_nb/event=5,unit=1",
-        times: 9.0 / 64.0,
-    },
 ];
 
 /// Zen 4. The fabric's channels and links are asked one by one.
@@ -70,9 +63,10 @@ const AMD: [Pair; 6] = [
     },
 ];
 
-/// What `doctor --metrics` has to call measured.
+/// What `doctor --metrics` has to call measured. Links that it sends over are counted where a
+/// machine file names them, which the doctor does not read.
 const INTEL_MEASURED: &str = "address_samples controller_reads controller_writes cycles \
-    instructions link_in link_out llc_hits llc_misses local_dram local_forward local_hitm \
+    instructions link_in llc_hits llc_misses local_dram local_forward local_hitm \
     private_misses remote_dram remote_forward remote_hitm stall_cycles";
 const AMD_MEASURED: &str = "address_samples cache_lookups cache_misses controller_bytes \
     controller_reads controller_writes cycles instructions llc_misses local_dram local_forward \
@@ -85,32 +79,6 @@ stream --cpu-node 0 --mem-node 0
 stream --cpu-node 0 --mem-node 1
 stream --cpu-node 1 --mem-node 0
 END"#;
-
-/// A lie of the driver's and the metric in which the doctor has to find it.
-struct Lie {
-    tell: &'static str,
-    metric: &'static str,
-}
-
-const fn lie(tell: &'static str, metric: &'static str) -> Lie {
-    Lie { tell, metric }
-}
-
-const LIES: [Lie; 13] = [
-    lie("zero cpu", "llc_misses"),
-    lie("clock cpu", "llc_misses"),
-    lie("swap cpu", "local_dram and remote_dram"),
-    lie("all-local cpu", "local_dram and remote_dram"),
-    lie("swap samples", "address samples"),
-    lie("swap uncore_cha", "dram_to_node"),
-    lie("all-local uncore_cha", "dram_to_node"),
-    lie("all-nodes uncore_cha", "dram_to_node"),
-    lie("twice uncore_upi", "link_out"),
-    lie("bytes uncore_imc", "controller_reads"),
-    lie("zero uncore_imc_2", "controller_reads"),
-    lie("one-node uncore_imc", "controller_reads"),
-    lie("wrap uncore_imc", "controller_reads"),
-];
 
 /// How far a count may be off the model's, percent.
 const COUNT_PERCENT: f64 = 2.0;
@@ -131,34 +99,6 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
             findings.push(Finding::near(&name(&machine), check, values, COUNT_PERCENT, ""));
         }
         findings.push(told(&machine, table, measured, &doctor(&record, "doctor")?));
-    }
-    Ok(findings)
-}
-
-/// Each lie of [`LIES`], and the truth before them, of which nothing must be said.
-pub(super) fn check_lies(lab: &Lab) -> Result<Vec<Finding>> {
-    let machine = playing("nmass-2", Processor::SkylakeSp)?;
-    let one = |(number, told): (usize, &str)| {
-        format!(
-            "echo {told} > /sys/module/rondpoint_pmu/parameters/lie\n\
-             rondpoint doctor --check --json > /tmp/doctor || true\n\
-             echo \"lie{number} $(tr -d '\\n' < /tmp/doctor)\"\n"
-        )
-    };
-    let tells = ["none"].into_iter().chain(LIES.iter().map(|lie| lie.tell));
-    let text: String = tells.enumerate().map(one).collect();
-    let record = script::run(lab, &machine, "counters that lie", &text)?;
-    let machine = name(&machine);
-    let honest = lies(&doctor(&record, "lie0")?);
-    let check = "doctor --check where every counter tells the truth";
-    let mut findings =
-        vec![Finding::fact(&machine, check, "no lie", sentences(&honest), honest.is_empty())];
-    for (number, lie) in LIES.iter().enumerate() {
-        let found = lies(&doctor(&record, &format!("lie{}", number + 1))?);
-        let is_named = found.iter().any(|(metric, _)| metric == lie.metric);
-        let check = format!("doctor --check where the driver is told: {}", lie.tell);
-        let target = format!("{} lies", lie.metric);
-        findings.push(Finding::fact(&machine, &check, &target, sentences(&found), is_named));
     }
     Ok(findings)
 }
@@ -200,20 +140,6 @@ fn doctor(record: &crate::vm::Record, tag: &str) -> Result<Value> {
     serde_json::from_str(line).with_context(|| format!("the doctor's report: {line:?}"))
 }
 
-/// Metrics that lie, each with its sentence.
-fn lies(report: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let lies = report["lies"].as_array().into_iter().flatten();
-    lies.map(|lie| (text(&lie["metric"]), text(&lie["sentence"]))).collect()
-}
-
-fn sentences(lies: &[(String, String)]) -> String {
-    match lies {
-        [] => "no lie".to_owned(),
-        lies => lies.iter().map(|(_, sentence)| sentence.as_str()).collect::<Vec<_>>().join("; "),
-    }
-}
-
 /// Whether all that this processor counts is called measured.
 fn told(machine: &Machine, table: &str, expected: &str, report: &Value) -> Finding {
     let metrics = report["metrics"].as_array().into_iter().flatten();
@@ -228,8 +154,6 @@ fn told(machine: &Machine, table: &str, expected: &str, report: &Value) -> Findi
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -237,12 +161,5 @@ mod tests {
         assert_eq!(sum(["3", "4"].into_iter()).expect("counts"), 7.0);
         assert!(sum(std::iter::empty()).is_err());
         assert!(sum(["<not counted>"].into_iter()).is_err());
-    }
-
-    #[test]
-    fn lies_are_named_with_their_sentences() {
-        let report = json!({ "lies": [{ "metric": "a", "lie": "silent", "sentence": "a is so" }] });
-        assert_eq!(sentences(&lies(&report)), "a is so");
-        assert_eq!(sentences(&lies(&json!({}))), "no lie");
     }
 }
