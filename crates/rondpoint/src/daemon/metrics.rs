@@ -259,4 +259,46 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
         assert!(!text.contains("numa_lost_least") && !text.contains("node_load"), "{text}");
     }
+
+    /// The dashboard asks for nothing that a machine with every sensor does not give.
+    #[test]
+    fn each_metric_of_the_dashboard_is_there() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana.json");
+        let dashboard = std::fs::read_to_string(path).expect("packaging/grafana.json");
+        let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+        let (share, rate) = (Some(0.5), Some(1.0));
+        let status = Status {
+            nodes: vec![Node {
+                free_bytes: Some(1),
+                load_bytes_per_s: rate,
+                capacity_bytes_per_s: rate,
+                ..Node::default()
+            }],
+            links: vec![Link { use_share: share, ..Link::default() }],
+            traffic_bytes_per_s: Some(vec![vec![1.0]]),
+            factor: Factor { lost_share: share, local_share: share, ..Factor::default() },
+            processes: vec![Process {
+                lost_share: share,
+                memory_bytes: Some(vec![1]),
+                ..Process::default()
+            }],
+            ..Status::default()
+        };
+        let text = text(&status, Totals::default());
+        let panels = dashboard["panels"].as_array().expect("panels");
+        let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+        let mut asked = 0;
+        for target in targets {
+            let expression = target["expr"].as_str().expect("an expression");
+            let begin = expression.find("rondpoint_").expect("one of ours");
+            let name: String = expression[begin..]
+                .chars()
+                .take_while(|one| one.is_ascii_alphanumeric() || *one == '_')
+                .collect();
+            let is_there = |line: &str| line.starts_with(&name) && !line.starts_with('#');
+            assert!(text.lines().any(is_there), "{name} is not in\n{text}");
+            asked += 1;
+        }
+        assert!(asked >= 20, "{asked}");
+    }
 }

@@ -19,6 +19,7 @@ use crate::control::protocol::{
 };
 use crate::control::server::{Answer, Id, Peer, Refused, parameters};
 use crate::live::trees::Trees;
+use crate::policies;
 
 /// What the interface is, for `varlinkctl introspect`.
 const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
@@ -225,6 +226,10 @@ impl Station {
         }
         if new.acts() && !self.may_ever_act {
             notes.push("mode = \"act\" takes effect when the daemon is started anew".to_string());
+        }
+        let counted = |config: &Config| policies::thread_metrics(&config.policies());
+        if counted(new) != counted(&old) {
+            notes.push("what is counted of threads stays until the daemon is started anew".into());
         }
         if new.freezes() && !old.freezes() {
             notes.push("[budget] freeze takes effect when the daemon is started anew".to_string());

@@ -116,12 +116,12 @@ impl Station {
 
     /// Whether a tree has it already.
     fn is_followed(&self, pid: Pid) -> bool {
-        self.roots.contains_key(&pid)
-            || self.parts.observer.origins().contains_key(&pid)
-            || self
-                .census
-                .ancestors(pid)
-                .any(|one| self.roots.contains_key(&one) && !self.left.contains_key(&pid))
+        // A tree ends at who is left alone: what that one starts is judged by itself.
+        let mut above = std::iter::once(pid)
+            .chain(self.census.ancestors(pid))
+            .take_while(|one| !self.left.contains_key(one));
+        self.parts.observer.origins().contains_key(&pid)
+            || above.any(|one| self.roots.contains_key(&one))
     }
 
     /// Trees whose root has ended and that have nobody else end.
