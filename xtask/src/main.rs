@@ -17,6 +17,7 @@ mod replay;
 mod results;
 mod setup;
 mod sim;
+mod simulated;
 mod test;
 mod tidy;
 mod watched;
@@ -52,6 +53,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Run the simulator's swarm: random machines, programs and faults, and rules that must hold
     Sim(sim::Arguments),
+    /// Run the simulator's comparisons and write their pages in docs/results
+    Simulated(simulated::Arguments),
     /// Write the pages and charts of docs/results from their JSON
     Results,
     /// Check what the boundaries forbid (a part of ./x test)
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Dist(arguments) => dist::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Simulated(arguments) => simulated::run(&arguments),
         Command::Results => results::run(),
         Command::Tidy => tidy::run(),
     };

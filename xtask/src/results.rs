@@ -6,6 +6,7 @@
 mod chart;
 mod data;
 mod page;
+mod scatter;
 mod screens;
 
 use std::collections::BTreeMap;
@@ -192,6 +193,16 @@ mod tests {
         assert!(svg.contains("A &amp; B") && svg.contains("1.50"), "{svg}");
         assert_eq!(svg.matches("class=\"range\"").count(), 1, "{svg}");
         assert_eq!(svg.matches("class=\"bar\"").count(), 2, "what is not known has no bar: {svg}");
+    }
+
+    #[test]
+    fn points_are_drawn_in_place_of_bars() {
+        let scatter = r#""scatter": {"x": "a", "y": "b", "range": [-1, 2],
+            "points": [{"series": "s", "at": [0, 0]}, {"series": "s", "at": [9, 1]}]}, "rows""#;
+        let svg = chart::svg(&Experiment::parse(&DATA.replace("\"rows", scatter)).unwrap());
+        assert_eq!(svg.matches("class=\"point\"").count(), 2, "{svg}");
+        assert!(svg.contains("cx=\"480.0\""), "beyond the range it is on the edge: {svg}");
+        assert!(!svg.contains("class=\"bar\""), "{svg}");
     }
 
     #[test]

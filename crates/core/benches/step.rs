@@ -9,7 +9,9 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use rondpoint_core::arbiter::Arbiter;
 use rondpoint_core::controller::{Controller, Input, Settings};
+use rondpoint_core::cost::{Facts, Sampled, Seen};
 use rondpoint_core::guard::{Guard, GuardSettings, Scene};
 use rondpoint_core::ledger::Ledger;
 use rondpoint_core::limits::MAX_TRACKED_PAGES;
@@ -272,5 +274,44 @@ fn ingest(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decide, step, ingest);
+/// What pricing adds to a step: the fit of a window, the sums over its pages, and the choice among
+/// what Carrefour wants of eight processes.
+fn price(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("price");
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(3))
+        .warm_up_time(Duration::from_millis(500));
+    for pages in [125_000, 1_000_000] {
+        let size = Size { pages, ..LARGEST };
+        let (topology, before, after) = interval(size);
+        let model = Model::update(&topology, &before, &after, &UpdateSettings::default());
+        let mut carrefour = Carrefour::new(FINAL.clone());
+        let proposals = carrefour.propose(&model, &topology, &mut Random::new(1));
+        let moves = proposals.iter().any(|one| matches!(one.action, Action::MovePages { .. }));
+        assert!(moves, "there is something to price");
+        let mut arbiter = Arbiter::new(&topology);
+        arbiter.observe(&model);
+        let name = format!("{} nodes, {} threads, {pages} pages", size.nodes, size.threads);
+        group.bench_function(BenchmarkId::new("facts", &name), |bencher| {
+            bencher.iter_with_large_drop(|| Facts::of(&model, &topology));
+        });
+        group.bench_function(BenchmarkId::new("all", &name), |bencher| {
+            bencher.iter_batched(
+                || proposals.clone(),
+                |proposals| {
+                    let facts = Facts::of(&model, &topology);
+                    let pages = Sampled::of(&model, &topology);
+                    let seen =
+                        Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
+                    arbiter.choose(seen, proposals)
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decide, step, price, ingest);
 criterion_main!(benches);

@@ -130,6 +130,7 @@ impl Controller {
         self.forget_gone(&window);
         let under_way = |pid| self.slots.iter().any(|slot| slot.policy.is_under_way(pid));
         let mut judged = self.trials.observe(&window, under_way);
+        self.slots.iter_mut().for_each(|slot| slot.policy.judge(&judged, window.at));
         let undo = self.undo(&mut judged, &window);
         let plan = self.admit(undo, proposals, &window, &intervals);
         self.keep(observation, &plan);

@@ -20,13 +20,15 @@ mod laws;
 mod lost;
 mod placement;
 mod predict;
+mod quote;
 mod solve;
 mod waiting;
 
 pub use self::facts::{Evidence, Facts};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
-pub use self::placement::{Placement, Seen};
+pub use self::placement::{Placement, Sampled, Seen};
 pub use self::predict::{changes, predicted, predicted_by};
+pub use self::quote::{Change, Interval, MoveCosts, Quote};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 

@@ -19,6 +19,9 @@ extern crate std;
 
 pub mod accounts;
 pub mod advice;
+pub mod arbiter;
+pub mod belief;
+pub mod candidate;
 pub mod controller;
 pub mod cost;
 pub mod guard;

@@ -19,6 +19,7 @@ use crate::model::Model;
 use crate::plan::{Outcome, Plan, Proposal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
+use crate::trial::Judged;
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,6 +40,10 @@ pub trait Policy {
     /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps
     /// of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
+
+    /// Trials that ended, with what was predicted and measured. Those of other policies are among
+    /// them.
+    fn judge(&mut self, _judged: &[Judged], _now: Nanos) {}
 
     /// What it held back itself in the last [`Policy::propose`], with the rule, for reports. Gives
     /// it once.

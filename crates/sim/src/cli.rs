@@ -11,7 +11,9 @@ use serde::Serialize;
 use crate::catalogue;
 use crate::contender::Contender;
 use crate::fleet;
+use crate::judgement;
 use crate::parallel;
+use crate::predictions;
 use crate::report::{Comparison, Row};
 use crate::reproduce;
 use crate::run::{record, run};
@@ -27,10 +29,10 @@ const MOST_RUNS: u64 = 10_000;
 #[command(name = "rondpoint simulate", bin_name = "rondpoint simulate")]
 struct Arguments {
     /// Machine: a name, a file, or a line like "nodes=4 cpus=8 memory=16G"
-    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet"])]
+    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
     machine: Option<String>,
     /// Programs: a name or a file; several joined by + run side by side
-    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet"])]
+    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
     workload: Option<String>,
     /// What places them: first-touch, interleave, interleave-late, autonuma, numad, oracle, or a
     /// policy NAME[:PRESET], several at once joined by +
@@ -71,6 +73,14 @@ struct Arguments {
     /// hosts would gain how much
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case", "reproduce", "fit"])]
     fleet: Option<PathBuf>,
+    /// Compare what the cost model predicted of each trial with what the trial measured, over all
+    /// machines and workloads and N cases of the swarm
+    #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet"])]
+    predictions: Option<u64>,
+    /// Compare auto:priced with auto, the single policies and interleaving, over all machines and
+    /// workloads and N cases of the swarm without faults
+    #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
+    judge: Option<u64>,
     /// Where each host's result goes at once; a fleet that was interrupted goes on from there
     #[arg(long, value_name = "FILE", requires = "fleet")]
     results: Option<PathBuf>,
@@ -111,6 +121,20 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
         let report = fleet::simulate(path, arguments.results.as_deref(), arguments.seed, show)?;
         progress.clear();
         return Ok((shown(arguments.json, &report, fleet::Report::text)?, true));
+    }
+    if let Some(cases) = arguments.predictions {
+        let progress = Progress::new(2);
+        let show = |done, jobs| progress.show_of(done, jobs);
+        let report = predictions::collect(arguments.seed, arguments.runs, cases, show)?;
+        progress.clear();
+        return Ok((shown(arguments.json, &report, predictions::Report::text)?, true));
+    }
+    if let Some(cases) = arguments.judge {
+        let progress = Progress::new(2);
+        let show = |done, jobs| progress.show_of(done, jobs);
+        let report = judgement::judge(arguments.seed, arguments.runs, cases, show)?;
+        progress.clear();
+        return Ok((shown(arguments.json, &report, judgement::Report::text)?, true));
     }
     if let Some(paper) = &arguments.reproduce {
         let report = reproduce::reproduce(paper, arguments.draws)?;

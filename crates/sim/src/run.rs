@@ -148,7 +148,11 @@ pub(crate) fn recorder(
     Ok(Recorder::new(Writer::new(file, path, &header)?))
 }
 
-fn managed(
+/// Runs a scene under policies and shows a witness each step.
+///
+/// # Errors
+/// A policy does not exist.
+pub(crate) fn managed(
     scene: &Scene,
     choices: &[PolicyChoice],
     witness: &mut impl Witness,

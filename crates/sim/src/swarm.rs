@@ -56,7 +56,7 @@ pub(crate) fn run(case: &Case) -> Result {
     let mut managed = managed(case, &mut ());
     let mut speed = None;
     if case.faults.is_none() && managed.broken.is_none() {
-        let base = first_touch(case);
+        let base = unmanaged(case, FirstPlace::Touch);
         speed = against(&managed.work, &base);
         if let Some(speed) = speed.filter(|speed| *speed < HARM) {
             let what = format!("{speed:.3} of first touch's work, expected {HARM} or more");
@@ -82,6 +82,21 @@ pub(crate) fn record(case: &Case, path: &Path) -> std::result::Result<(), TraceE
     let mut recorder = crate::run::recorder(&case.scene(), &choices, path)?;
     managed(case, &mut recorder);
     recorder.finish().map(|_| ())
+}
+
+/// Work done under the case's policy against first touch, in the same time.
+pub(crate) fn speed(case: &Case) -> Option<f64> {
+    against(&managed(case, &mut ()).work, &unmanaged(case, FirstPlace::Touch))
+}
+
+/// The same of memory interleaved from the beginning on.
+pub(crate) fn interleaved(case: &Case) -> Option<f64> {
+    against(&unmanaged(case, FirstPlace::Interleave), &unmanaged(case, FirstPlace::Touch))
+}
+
+/// Runs a case and shows a witness each step.
+pub(crate) fn watch(case: &Case, witness: &mut impl Witness) {
+    managed(case, witness);
 }
 
 fn against(own: &[f64], base: &[f64]) -> Option<f64> {
@@ -116,8 +131,8 @@ fn work(plant: &Plant) -> Vec<f64> {
     plant.processes.iter().map(done).collect()
 }
 
-fn first_touch(case: &Case) -> Vec<f64> {
-    let mut world = World::new(&case.scene(), FirstPlace::Touch, balancing(case));
+fn unmanaged(case: &Case, place: FirstPlace) -> Vec<f64> {
+    let mut world = World::new(&case.scene(), place, balancing(case));
     case.confine(&mut world.plant);
     while world.plant.now() < end(case) {
         world.pass();

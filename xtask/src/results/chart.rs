@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use super::data::{Cell, Experiment};
+use super::scatter;
 
 /// Pixels.
 const WIDTH: f64 = 760.0;
@@ -19,6 +20,9 @@ const FOOT: f64 = 30.0;
 const NAME_LETTERS: usize = 36;
 
 pub(super) fn svg(experiment: &Experiment) -> String {
+    if let Some(scatter) = &experiment.scatter {
+        return scatter::svg(experiment, scatter);
+    }
     let rows: Vec<(&str, Option<&Cell>)> = experiment
         .rows
         .iter()
@@ -107,6 +111,6 @@ fn put_row(
     );
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

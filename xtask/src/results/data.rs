@@ -33,6 +33,29 @@ pub(super) struct Experiment {
     /// What was learnt, in sentences.
     #[serde(default)]
     pub(super) findings: Vec<String>,
+    /// Drawn in place of the first column.
+    #[serde(default)]
+    pub(super) scatter: Option<Scatter>,
+}
+
+/// One number against another.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scatter {
+    /// What goes to the right and what goes up.
+    pub(super) x: String,
+    pub(super) y: String,
+    /// Ends of both axes; beyond them a point lies on the edge.
+    pub(super) range: [f64; 2],
+    pub(super) points: Vec<Point>,
+}
+
+/// One point.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Point {
+    pub(super) series: String,
+    pub(super) at: [f64; 2],
 }
 
 fn two() -> usize {
@@ -120,6 +143,10 @@ impl Experiment {
         ensure!(found.seeds > 0, "expected at least one seed");
         ensure!(!found.commands.is_empty(), "expected the commands");
         let columns = found.columns.len();
+        if let Some(scatter) = &found.scatter {
+            let [low, high] = scatter.range;
+            ensure!(low < 0.0 && high > 0.0, "scatter.range: expected zero between both ends");
+        }
         for row in &found.rows {
             let cells = row.cells.len();
             ensure!(cells == columns, "{}: {cells} cells for {columns} columns", row.name);

@@ -135,6 +135,27 @@ impl Facts {
         self.place(pid).map(|place| self.processes[place].evidence)
     }
 
+    /// The same threads and memory on another machine with as many nodes and CPUs.
+    #[must_use]
+    pub(super) fn on_machine(&self, machine: &Topology) -> Self {
+        let mut there = self.clone();
+        there.charges = Charges::of(machine);
+        // Links are others; what cannot be asked of them is asked of nothing.
+        there.load = there.charges.no_load();
+        there.exposure = there.charges.no_load();
+        for group in there.processes.iter_mut().flat_map(|process| &mut process.groups) {
+            group.overlap = group.overlap.min(there.charges.outstanding.max(1.0));
+            for (holding, share) in &group.shares {
+                let per_us = group.misses * group.cpus * share;
+                let way = (group.node, *holding);
+                solve::add_flow(&there.charges, &mut there.load, way, per_us);
+            }
+            solve::add_exposure(&there.charges, &mut there.exposure, group, 1.0);
+        }
+        there.waits = Waits::at(&there.charges, &there.load);
+        there
+    }
+
     /// The place of a process.
     pub(super) fn place(&self, pid: Pid) -> Option<usize> {
         let place = self.processes.binary_search_by_key(&pid, |one| one.pid).ok()?;
@@ -182,8 +203,10 @@ impl Facts {
             .collect();
         let mut process = Process { pid: app.pid, groups: all, evidence };
         spread_lines(&mut process.groups);
-        let groups = process.groups.iter_mut().zip(groups.values());
-        groups.for_each(|(group, sums)| self.fit(group, sums));
+        for (group, sums) in process.groups.iter_mut().zip(groups.values()) {
+            count_far(group, sums);
+            self.fit(group, sums);
+        }
         process
     }
 
@@ -277,6 +300,8 @@ struct Sums {
     stalls_known: bool,
     misses: f64,
     lines: f64,
+    /// Of the lines, those from other nodes, where both are counted.
+    far: Option<f64>,
 }
 
 impl Default for Sums {
@@ -289,6 +314,7 @@ impl Default for Sums {
             stalls_known: true,
             misses: 0.0,
             lines: 0.0,
+            far: Some(0.0),
         }
     }
 }
@@ -305,8 +331,12 @@ impl Sums {
             None => self.stalls_known = false,
         }
         self.misses += thread.cpu_share * rates.memory_per_s.unwrap_or(0.0) / 1e6;
-        let lines = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
-        let lines: f64 = lines.into_iter().flatten().sum();
+        let counted = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
+        self.far = match (self.far, counted) {
+            (Some(far), [Some(remote), Some(_)]) => Some(far + thread.cpu_share * remote / 1e6),
+            _ => None,
+        };
+        let lines: f64 = counted.into_iter().flatten().sum();
         self.lines += thread.cpu_share * lines / 1e6;
     }
 }
@@ -348,8 +378,17 @@ fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> 
     Matrix::from_fn(nodes, |a, h| if all > 0.0 { misses[a] * resident(h) / all } else { 0.0 })
 }
 
+/// Where lines from other nodes were counted, so many are: threads need not share with those beside
+/// which they run.
+fn count_far(group: &mut Group, sums: &Sums) {
+    let spread: f64 = group.far.iter().map(|(_, share)| share).sum();
+    let Some(far) = sums.far.filter(|_| sums.lines > 0.0 && spread > 0.0) else { return };
+    let scale = far / sums.lines / spread;
+    group.far.iter_mut().for_each(|(_, share)| *share *= scale);
+}
+
 /// Lines come from the threads of the process alike, wherever these run.
-pub(super) fn spread_lines(groups: &mut [Group]) {
+fn spread_lines(groups: &mut [Group]) {
     let threads: Vec<(usize, usize, f64)> =
         groups.iter().map(|group| (group.node, group.domain, group.threads)).collect();
     let all: f64 = threads.iter().map(|(_, _, count)| count).sum();

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::lost::{CAUSES, Cause, CostModel, Lost};
-use super::placement::{Placement, Seen};
+use super::placement::{Placement, Sampled, Seen};
 use crate::index_set::CpuSet;
 use crate::matrix::Matrix;
 use crate::model::{App, Model, Thread, Traffic};
@@ -126,7 +126,8 @@ fn rotation(names: [usize; NODES]) -> Proposal {
 fn rotated(world: &World, names: [usize; NODES]) -> Lost {
     let (topology, model) = world.seen(names);
     let facts = Facts::of(&model, &topology);
-    let seen = Seen { model: &model, pages: &model, topology: &topology, facts: &facts };
+    let pages = Sampled::of(&model, &topology);
+    let seen = Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
     CostModel.lost(&facts, &Placement::unchanged().after(seen, &[&rotation(names)]))
 }
 

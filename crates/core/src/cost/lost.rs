@@ -1,7 +1,7 @@
 //! Time lost: of each process, by cause.
 
 use super::charges::Charges;
-use super::facts::{Facts, Group, Process, spread_lines};
+use super::facts::{Facts, Group, Process};
 use super::placement::Placement;
 use super::solve::{Runner, Waits, add_exposure, add_flow, settle};
 use crate::units::Pid;
@@ -125,14 +125,14 @@ impl CostModel {
 /// A placement as it is priced.
 struct Priced<'a> {
     facts: &'a Facts,
-    placed: Vec<(&'a Process, Vec<Group>)>,
+    placed: Vec<(&'a Process, &'a [Group])>,
     /// CPUs asked for by node, and misses by cache.
     wanted: Vec<f64>,
     pressure: Vec<f64>,
 }
 
 impl<'a> Priced<'a> {
-    fn new(facts: &'a Facts, placement: &Placement) -> Self {
+    fn new(facts: &'a Facts, placement: &'a Placement) -> Self {
         let mut priced = Self {
             facts,
             placed: Vec::with_capacity(placement.placed.len()),
@@ -141,13 +141,11 @@ impl<'a> Priced<'a> {
         };
         for (place, groups) in &placement.placed {
             let process = &facts.processes[*place];
-            let mut groups = groups.clone();
-            spread_lines(&mut groups);
             for now in &process.groups {
                 priced.wanted[now.node] -= now.wanted;
                 priced.pressure[now.domain] -= now.misses * now.cpus;
             }
-            for then in &groups {
+            for then in groups {
                 priced.wanted[then.node] += then.wanted;
                 priced.pressure[then.domain] += then.misses * then.cpus;
             }
@@ -179,7 +177,7 @@ impl<'a> Priced<'a> {
         let waits = settle(charges, &others, &facts.waits, &all);
         let longer = waits.0.iter().zip(&facts.waits.0).map(|(then, now)| then - now);
         let others_us: f64 = longer.zip(&exposure).map(|(longer, exposed)| longer * exposed).sum();
-        let of = |((process, _), runners): (&(&Process, Vec<Group>), &Vec<Runner<'_>>)| {
+        let of = |((process, _), runners): (&(&Process, &[Group]), &Vec<Runner<'_>>)| {
             self.process(process, runners, &waits)
         };
         let mut processes: Vec<ProcessLoss> = self.placed.iter().zip(&runners).map(of).collect();

@@ -2,8 +2,7 @@
 //! make of it.
 
 use super::facts::{Facts, Group};
-use crate::matrix::Matrix;
-use crate::model::{App, Model, Page};
+use crate::model::{App, Model, Thread};
 use crate::plan::{Action, Mechanism, PageMove, Proposal};
 use crate::topology::Topology;
 use crate::units::Pid;
@@ -23,12 +22,51 @@ pub struct Placement {
 pub struct Seen<'a> {
     /// The window.
     pub model: &'a Model,
-    /// An interval that ends with it and has sampled pages; the window itself where none has.
-    pub pages: &'a Model,
+    /// Sampled pages of it, or of an interval that ends with it and has more.
+    pub pages: &'a Sampled<'a>,
     /// The machine.
     pub topology: &'a Topology,
     /// What the window tells.
     pub facts: &'a Facts,
+}
+
+/// Sampled pages, with sums over those of each process.
+#[derive(Debug, Clone)]
+pub struct Sampled<'a> {
+    model: &'a Model,
+    /// By process.
+    of: Vec<SampledApp>,
+}
+
+/// Samples of one process.
+#[derive(Debug, Clone, Default)]
+struct SampledApp {
+    all: f64,
+    /// Of pages that were sampled once.
+    once: f64,
+    /// By the node that holds the page.
+    of_node: Vec<f64>,
+}
+
+impl<'a> Sampled<'a> {
+    /// Sums up the pages of a model, in one pass.
+    #[must_use]
+    pub fn of(model: &'a Model, topology: &Topology) -> Self {
+        let mut sampled = Self { model, of: vec![SampledApp::default(); model.apps.len()] };
+        for page in model.pages.iter() {
+            let Some(of_app) = sampled.of.get_mut(page.app) else { continue };
+            let total = page.total();
+            of_app.all += f64::from(total);
+            of_app.once += f64::from(u8::from(total == 1));
+            let Some(home) = page.home else { continue };
+            of_app.of_node.resize(topology.node_count(), 0.0);
+            of_app.of_node[home] += f64::from(total);
+        }
+        for of_app in &mut sampled.of {
+            of_app.of_node.resize(topology.node_count(), 0.0);
+        }
+        sampled
+    }
 }
 
 impl Placement {
@@ -61,6 +99,18 @@ impl Placement {
                 }
             };
             apply(seen, app, &mut self.placed[at].1, &step.action);
+        }
+        self
+    }
+
+    /// This placement with the processes of another where they are now, as far as it has not placed
+    /// them: to compare both.
+    #[must_use]
+    pub(super) fn completed(mut self, facts: &Facts, other: &Self) -> Self {
+        for (place, _) in &other.placed {
+            if let Err(at) = self.placed.binary_search_by_key(place, |(place, _)| *place) {
+                self.placed.insert(at, (*place, facts.processes[*place].groups.clone()));
+            }
         }
         self
     }
@@ -111,8 +161,9 @@ fn apply(seen: Seen<'_>, app: &App, groups: &mut Vec<Group>, action: &Action) {
         Action::Replicate { pages, .. } => {
             let moved = Moved::of(seen, app, pages);
             let nodes = seen.topology.controllers();
+            let asked = asked(groups, seen.topology.node_count());
             for group in groups.iter_mut().filter(|group| nodes.contains(group.node)) {
-                moved.copy_to(group);
+                moved.copy_to(&asked, group);
             }
         }
         Action::MoveProcessMemory { nodes, .. } => {
@@ -156,16 +207,47 @@ fn summed(shares: impl Iterator<Item = (usize, f64)>) -> Vec<(usize, f64)> {
     sums.into_iter().collect()
 }
 
+/// A thread exchanges lines with the threads that it joins, and leaves those beside it. With whom
+/// it does so nobody knows: with threads elsewhere in proportion to what these exchange with
+/// others. Gives the share of its lines that are near now and were not.
+fn meet(alone: &mut Group, groups: &[Group], to: usize) -> f64 {
+    let far: f64 = alone.far.iter().map(|(_, share)| share).sum();
+    let exchanged = |group: &Group| {
+        group.lines * group.cpus * group.far.iter().map(|(_, share)| share).sum::<f64>()
+    };
+    let elsewhere = groups.iter().filter(|group| group.domain != alone.domain);
+    let all: f64 = elsewhere.map(exchanged).sum();
+    let there: f64 = groups.iter().filter(|group| group.domain == to).map(exchanged).sum();
+    let met = if all > 0.0 { far * there / all } else { 0.0 };
+    let scale = if far > 0.0 { 1.0 - met / far } else { 0.0 };
+    alone.far.iter_mut().for_each(|(_, share)| *share *= scale);
+    let beside = (1.0 - far).max(0.0);
+    alone.far.push((alone.node, beside));
+    met
+}
+
 /// A thread runs behind another cache, and asks for the same memory as before.
 fn move_thread(
     seen: Seen<'_>,
     groups: &mut Vec<Group>,
-    thread: &crate::model::Thread,
+    thread: &Thread,
     (from, to): (usize, usize),
     node: usize,
 ) {
     let Some(at) = groups.iter().position(|group| group.domain == from) else { return };
     let alone = seen.facts.thread_alone(thread, &groups[at]);
+    let mut alone = alone;
+    let (own_node, share) = (groups[at].node, meet(&mut alone, groups, to));
+    if share > 0.0 {
+        // Those that it joins have it near now.
+        let lines = alone.lines * alone.cpus * share;
+        for group in groups.iter_mut().filter(|group| group.domain == to && group.lines > 0.0) {
+            let less = lines / (group.lines * group.cpus);
+            for (_, far) in group.far.iter_mut().filter(|(owner, _)| *owner == own_node) {
+                *far = (*far - less).max(0.0);
+            }
+        }
+    }
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
         groups.remove(at);
@@ -187,100 +269,101 @@ fn move_thread(
     groups.push(Group { node, domain: to, ..alone });
 }
 
-/// What part of the accesses of each node goes to pages that move, by where from and where to.
+/// Pages that move, by where from and where to: what part of the accesses to the first node they
+/// have, and which nodes' threads make these.
 struct Moved {
-    /// By accessing node: parts of all its accesses.
-    parts: Vec<BTreeMap<(usize, usize), f64>>,
-    /// Nobody sampled these pages: parts of what lies on each node.
-    bytes: Matrix<f64>,
-    sampled: bool,
+    ways: BTreeMap<(usize, usize), Way>,
+}
+
+/// Pages that go one way.
+#[derive(Default)]
+struct Way {
+    /// Part of what lies on the first node.
+    bytes: f64,
+    /// Samples of these pages by accessing node.
+    by_node: BTreeMap<usize, f64>,
+    /// Part of the accesses to the first node that go to these pages, as far as samples tell.
+    sampled: f64,
 }
 
 impl Moved {
     fn of(seen: Seen<'_>, app: &App, pages: &[PageMove]) -> Self {
-        let nodes = seen.topology.node_count();
-        let mut moved = Self {
-            parts: vec![BTreeMap::new(); nodes],
-            bytes: Matrix::filled(nodes, 0.0),
-            sampled: false,
-        };
+        let mut moved = Self { ways: BTreeMap::new() };
         for page in pages {
-            let size = libm::exp2(f64::from(page.shift));
-            moved.bytes[(usize::from(page.from), usize::from(page.to))] += size;
+            let way = moved.ways.entry((page.from.into(), page.to.into())).or_default();
+            way.bytes += libm::exp2(f64::from(page.shift));
         }
-        for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
-            let resident = app.memory.as_ref().map_or(0, |memory| memory[from].0).max(1);
-            let cell = &mut moved.bytes[(from, to)];
-            *cell = (*cell / resident as f64).min(1.0);
+        for ((from, _), way) in &mut moved.ways {
+            let resident = app.memory.as_ref().map_or(0, |memory| memory[*from].0).max(1);
+            way.bytes = (way.bytes / resident as f64).min(1.0);
         }
-        let index = seen.pages.apps.iter().position(|one| one.pid == app.pid);
-        if let Some(index) = index {
-            moved.sample(seen, index, pages);
+        let apps = &seen.pages.model.apps;
+        if let Ok(index) = apps.binary_search_by_key(&app.pid, |one| one.pid) {
+            moved.sample(seen.pages, index, pages);
         }
         moved
     }
 
-    /// Counts samples of the pages. Pages that were never sampled have accesses too: as many in
-    /// proportion as the sampled ones have single samples (Good and Turing's estimate).
-    fn sample(&mut self, seen: Seen<'_>, index: usize, pages: &[PageMove]) {
-        let nodes = self.parts.len();
-        let (mut all, mut once) = (vec![0.0; nodes], 0.0);
-        for page in seen.pages.pages.iter().filter(|page| page.app == index) {
-            once += f64::from(u8::from(page.total() == 1));
-            page.accesses().for_each(|(node, count)| all[node] += f64::from(count));
-        }
-        let total: f64 = all.iter().sum();
-        if total <= 0.0 {
-            return;
-        }
-        // Where each sample found a new page, the share of the memory that was seen tells.
-        let covered = 1.0 - once / total;
-        let of_page = |page: &PageMove| -> Option<(Page<'_>, (usize, usize))> {
-            let seen = seen.pages.pages.find(index, page.address)?;
-            Some((seen, (usize::from(page.from), usize::from(page.to))))
-        };
-        for (page, way) in pages.iter().filter_map(of_page) {
-            for (node, count) in page.accesses() {
-                *self.parts[node].entry(way).or_default() += covered * f64::from(count) / all[node];
+    /// Counts samples of the pages. Pages that were never sampled have accesses too: as many, in
+    /// proportion, as sampled ones have single samples (Good and Turing's estimate).
+    fn sample(&mut self, sampled: &Sampled<'_>, index: usize, pages: &[PageMove]) {
+        let Some(of_app) = sampled.of.get(index).filter(|of_app| of_app.all > 0.0) else { return };
+        let covered = 1.0 - of_app.once / of_app.all;
+        for page in pages {
+            let Some(found) = sampled.model.pages.find(index, page.address) else { continue };
+            let from = usize::from(page.from);
+            let Some(way) = self.ways.get_mut(&(from, page.to.into())) else { continue };
+            for (node, count) in found.accesses() {
+                *way.by_node.entry(node).or_default() += f64::from(count);
+                way.sampled += covered * f64::from(count) / of_app.of_node[from].max(1.0);
             }
-            self.sampled = true;
         }
+    }
+
+    /// Parts of all accesses of a group that go another way: `(from, to, part)`.
+    fn parts(
+        &self,
+        mechanism: Mechanism,
+        asked: &[f64],
+        group: &Group,
+    ) -> Vec<(usize, usize, f64)> {
+        let own = group.cpus * group.misses;
+        let part = |((from, to), way): (&(usize, usize), &Way)| {
+            let share = group.shares.iter().find(|(node, _)| node == from)?.1;
+            let samples: f64 = way.by_node.values().sum();
+            // Of the accesses to these pages, those that the group makes.
+            let users = match (samples > 0.0, mechanism) {
+                (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
+                (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),
+                (false, _) => f64::from(u8::from(group.node == *to)),
+            };
+            let moved = way.bytes.max(way.sampled.min(1.0)) * asked[*from] * users;
+            let part = if own > 0.0 { (moved / own).min(share) } else { 0.0 };
+            (part > 0.0).then_some((*from, *to, part))
+        };
+        self.ways.iter().filter_map(part).collect()
     }
 
     fn apply(&self, mechanism: Mechanism, asked: &[f64], group: &mut Group) {
-        let was: BTreeMap<usize, f64> = group.shares.iter().copied().collect();
-        let mut changes: Vec<(usize, f64)> = Vec::new();
-        for (from, to, part) in self.bytes.cells().filter(|(_, _, part)| *part > 0.0) {
-            let Some(share) = was.get(&from) else { continue };
-            let sampled = self.parts[group.node].get(&(from, to)).copied().unwrap_or(0.0);
-            // What all use alike each node asks for; what one node uses, that node alone.
-            let own = group.cpus * group.misses;
-            let even = match mechanism {
-                Mechanism::Interleaving => part * share,
-                _ if group.node == to && !self.sampled && own > 0.0 => part * asked[from] / own,
-                _ => 0.0,
-            };
-            let part = sampled.max(even).min(*share);
+        let mut changes = Vec::new();
+        for (from, to, part) in self.parts(mechanism, asked, group) {
             changes.extend([(from, -part), (to, part)]);
         }
-        let all = group.shares.iter().copied().chain(changes);
-        let shares = summed(all).into_iter().filter(|(_, share)| *share > 1e-12);
-        group.shares = shares.collect();
+        group.shares = changed(&group.shares, changes);
     }
 
     /// Each node reads its own copy.
-    fn copy_to(&self, group: &mut Group) {
-        let was: BTreeMap<usize, f64> = group.shares.iter().copied().collect();
-        let mut changes: Vec<(usize, f64)> = Vec::new();
-        let mut from_node: BTreeMap<usize, f64> = BTreeMap::new();
-        for ((from, _), part) in &self.parts[group.node] {
-            *from_node.entry(*from).or_default() += part;
-        }
-        for (from, part) in from_node.into_iter().filter(|(from, _)| *from != group.node) {
-            let part = part.min(was.get(&from).copied().unwrap_or(0.0));
+    fn copy_to(&self, asked: &[f64], group: &mut Group) {
+        let mut changes = Vec::new();
+        for (from, _, part) in self.parts(Mechanism::Interleaving, asked, group) {
             changes.extend([(from, -part), (group.node, part)]);
         }
-        let all = group.shares.iter().copied().chain(changes);
-        group.shares = summed(all).into_iter().filter(|(_, share)| *share > 1e-12).collect();
+        group.shares = changed(&group.shares, changes);
     }
+}
+
+/// Shares after some changes, none below zero.
+fn changed(shares: &[(usize, f64)], changes: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
+    let all = summed(shares.iter().copied().chain(changes));
+    all.into_iter().filter(|(_, share)| *share > 1e-12).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::lost::{CostModel, ProcessLoss};
-use super::placement::{Placement, Seen};
+use super::placement::{Placement, Sampled, Seen};
 use crate::model::Model;
 use crate::plan::{Action, Proposal};
 use crate::topology::Topology;
@@ -31,7 +31,8 @@ pub fn predicted_by(
     let pages = all().max_by_key(|model| model.pages.len()).unwrap_or(window);
     let facts = Facts::of(model, topology);
     let steps: Vec<&Proposal> = steps.iter().collect();
-    changes(Seen { model, pages, topology, facts: &facts }, &steps)
+    let pages = Sampled::of(pages, topology);
+    changes(Seen { model, pages: &pages, topology, facts: &facts }, &steps)
 }
 
 /// As [`predicted`], of facts that are known already.

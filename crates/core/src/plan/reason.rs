@@ -3,6 +3,7 @@
 //!
 //! Each policy keeps its own reasons beside its code; here they become one type.
 
+use crate::arbiter::Worth;
 use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
 use crate::policy::auto::Held;
@@ -134,6 +135,11 @@ pub enum Refusal {
         /// The rule.
         held: Held,
     },
+    /// It is not worth what it costs, by the cost model.
+    Worth {
+        /// What it would be worth; `None` where too little is known to price it.
+        worth: Option<Worth>,
+    },
     /// The action does not make sense on this topology (a CPU or node that is not there, an empty
     /// list).
     Malformed,
@@ -219,6 +225,8 @@ impl fmt::Display for Refusal {
             }
             Self::PartnerRefused => write!(f, "a thread that should move with it stays"),
             Self::Held { held } => held.fmt(f),
+            Self::Worth { worth: Some(worth) } => worth.fmt(f),
+            Self::Worth { worth: None } => write!(f, "too little is known to price it"),
             Self::Conflict => write!(f, "a policy of higher priority moved it"),
             Self::Malformed => write!(f, "no such CPU or node, or nothing to do"),
         }

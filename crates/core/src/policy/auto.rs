@@ -51,6 +51,7 @@ mod lane;
 mod nearer;
 mod paired;
 mod past;
+mod priced;
 mod private;
 mod promised;
 mod rates;
@@ -64,6 +65,7 @@ use self::gathered::{Gathered, by_counters};
 use self::nearer::no_nearer;
 use self::paired::Paired;
 use self::past::{EPOCH, Past};
+use self::priced::Priced;
 use self::private::{Data, Private};
 use self::promised::reserved;
 use self::rates::Rates;
@@ -88,11 +90,12 @@ use alloc::vec::Vec;
 pub(super) const REGISTERED: Registered = Registered {
     name: "auto",
     about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
-    presets: &["steady", "published"],
+    presets: &["steady", "published", "priced"],
     make: |preset| {
         let carrefour = match preset {
             None | Some("steady") => &STEADY,
             Some("published") => &FINAL,
+            Some("priced") => return Some(Box::new(Priced::new())),
             Some(_) => return None,
         };
         Some(Box::new(Auto::new(carrefour)) as Box<dyn Policy>)

@@ -45,7 +45,9 @@ const EVENTS: [Row; 13] = [
 /// Whether the processor has the event.
 fn has(pmu: Pmu, event: Event) -> bool {
     match event {
-        Event::RemoteForward | Event::StallCycles => matches!(pmu, Pmu::Pebs | Pmu::Counters),
+        Event::RemoteForward => matches!(pmu, Pmu::Pebs | Pmu::Counters),
+        // AMD's processors have no event that tells cycles that wait for memory.
+        Event::StallCycles => pmu != Pmu::Ibs,
         Event::Refills | Event::RefillsModified => pmu == Pmu::Ibs,
         Event::RemoteHitm | Event::SnoopLocal => pmu != Pmu::Spe,
         _ => true,

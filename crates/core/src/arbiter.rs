@@ -1,0 +1,264 @@
+//! Chooses among what policies propose: the set of candidates that together win most, each worth
+//! more than it costs.
+//!
+//! The value of a candidate is what is believed of the lower bound of its gain, for as long as the
+//! present phase may be expected to last, less what it costs once. The best is taken, the others
+//! are priced again beside it, and so on until nothing is left that is worth anything. Only what a
+//! candidate touches is priced again, and only when it could be the next best.
+
+use crate::belief::Belief;
+use crate::candidate::{Candidate, candidates};
+use crate::cost::{MoveCosts, Placement, Quote, Seen};
+use crate::model::{App, Model};
+use crate::plan::{Action, Kind, NodeMove, Outcome, Plan, Proposal, Refusal, Refused, StepResult};
+use crate::topology::Topology;
+use crate::trial::{Judged, Measure};
+use crate::units::{Bytes, Nanos, Pid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A phase is expected to last as long as it has lasted, between these bounds (our choice): pages
+/// move back as fast as they came, and nobody knows more than a minute ahead.
+const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
+/// Weight of a new measurement of what moving takes.
+const FRESH: f64 = 0.2;
+
+/// Why a candidate was taken or not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Worth {
+    /// CPU seconds won in a second: likely, and at least.
+    pub won: f64,
+    /// Lower bound of that.
+    pub least: f64,
+    /// What part of it is believed.
+    pub belief: f64,
+    /// Seconds for which it is expected to last.
+    pub horizon_s: f64,
+    /// CPU seconds that moving takes.
+    pub cost_s: f64,
+}
+
+impl Worth {
+    /// CPU seconds that it is worth.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        // What harms is believed whole.
+        let believed = if self.least > 0.0 { self.belief * self.least } else { self.least };
+        believed * self.horizon_s - self.cost_s
+    }
+}
+
+impl fmt::Display for Worth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "would win {:.1} % of a CPU, at least {:.1} %, of which {:.0} % is believed, for {:.0} s; \
+             moving costs {:.3} s",
+            100.0 * self.won,
+            100.0 * self.least,
+            100.0 * self.belief,
+            self.horizon_s,
+            self.cost_s
+        )
+    }
+}
+
+/// What was chosen.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Chosen {
+    /// Steps to do, the most valuable first.
+    pub steps: Vec<Proposal>,
+    /// The others, with what they would be worth.
+    pub refused: Vec<Refused>,
+}
+
+/// What is remembered from step to step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arbiter {
+    belief: Belief,
+    moving: MoveCosts,
+    /// By process: when its present phase began, and what it did then.
+    phases: BTreeMap<Pid, (Nanos, Measure)>,
+}
+
+/// A candidate with its price.
+struct Offer {
+    candidate: Candidate,
+    worth: Option<Worth>,
+    /// How many were taken when it was priced.
+    round: usize,
+}
+
+impl Offer {
+    fn value(&self) -> f64 {
+        self.worth.map_or(f64::NEG_INFINITY, |worth| worth.value())
+    }
+}
+
+impl Arbiter {
+    /// One that has seen nothing.
+    #[must_use]
+    pub fn new(topology: &Topology) -> Self {
+        Self { belief: Belief::default(), moving: MoveCosts::of(topology), phases: BTreeMap::new() }
+    }
+
+    /// Takes in an interval: which phase each process is in.
+    pub fn observe(&mut self, model: &Model) {
+        self.belief.forget_gone(model);
+        self.phases.retain(|pid, _| model.app(*pid).is_some());
+        for app in &model.apps {
+            let measure = Measure::of(model, app);
+            let phase = self.phases.entry(app.pid).or_insert((app.started, measure));
+            if !measure.is_phase_of(&phase.1) {
+                *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
+            }
+        }
+    }
+
+    /// Takes in trials that ended.
+    pub fn judge(&mut self, judged: &[Judged], now: Nanos) {
+        judged.iter().for_each(|one| self.belief.learn(one, now));
+    }
+
+    /// Takes in what a plan took.
+    pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
+            let Some(step) = plan.steps.get(outcome.step) else { continue };
+            let StepResult::Pages(counts) = &outcome.result else { continue };
+            if matches!(step.action, Action::MovePages { .. }) && counts.moved > 0 {
+                let each = outcome.spent.0 as f64 / counts.moved as f64;
+                self.moving.page_ns += FRESH * (each - self.moving.page_ns);
+            }
+        }
+    }
+
+    /// Chooses among proposals.
+    #[must_use]
+    pub fn choose(&self, seen: Seen<'_>, proposals: Vec<Proposal>) -> Chosen {
+        let (found, free) = candidates(proposals);
+        let mut placement = Placement::unchanged();
+        let offer = |candidate: Candidate| {
+            let worth = self.worth(seen, &placement, &candidate);
+            Offer { candidate, worth, round: 0 }
+        };
+        let mut offers: Vec<Offer> = found.into_iter().map(offer).collect();
+        let mut chosen = Chosen { steps: free, refused: Vec::new() };
+        let mut claimed: BTreeSet<Pid> = BTreeSet::new();
+        let mut round = 0;
+        while let Some(best) = best_of(&offers) {
+            if offers[best].value() <= 0.0 {
+                break;
+            }
+            if !offers[best].candidate.claims.is_disjoint(&claimed) {
+                let taken = offers.swap_remove(best);
+                chosen.refused.extend(refused(taken.candidate, Refusal::Conflict));
+                continue;
+            }
+            if offers[best].round < round {
+                let worth = self.worth(seen, &placement, &offers[best].candidate);
+                (offers[best].worth, offers[best].round) = (worth, round);
+                continue;
+            }
+            let taken = offers.swap_remove(best).candidate;
+            let follows = memory_that_follows(seen, &taken);
+            placement = placement.after(seen, &priced(&taken, &follows));
+            claimed.extend(taken.claims);
+            chosen.steps.extend(taken.steps);
+            round += 1;
+        }
+        for offer in offers {
+            chosen.refused.extend(refused(offer.candidate, Refusal::Worth { worth: offer.worth }));
+        }
+        chosen
+    }
+
+    /// What a candidate is worth on top of a placement; `None` where it cannot be priced.
+    fn worth(&self, seen: Seen<'_>, placement: &Placement, candidate: &Candidate) -> Option<Worth> {
+        let follows = memory_that_follows(seen, candidate);
+        let quote = Quote::of(seen, placement, &priced(candidate, &follows), &self.moving);
+        if quote.changes.is_empty() {
+            return None;
+        }
+        let now = seen.model.at;
+        let factor = |pid: Pid| {
+            let kinds = candidate.kinds.iter();
+            let of = |kind: &Kind| self.belief.factor(pid, candidate.policy, *kind, now);
+            kinds.map(of).fold(f64::INFINITY, f64::min)
+        };
+        let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
+        let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
+        Some(Worth {
+            won: quote.won.likely,
+            least: quote.won.least,
+            belief: if belief.is_finite() { belief } else { 1.0 },
+            horizon_s: lasts.unwrap_or(HORIZON.0).seconds(),
+            cost_s: quote.cost_s,
+        })
+    }
+
+    /// For how long what a process does now is expected to last.
+    fn horizon(&self, pid: Pid, now: Nanos) -> Nanos {
+        let lasted = self.phases.get(&pid).map_or(Nanos(0), |(began, _)| now.since(*began));
+        lasted.clamp(HORIZON.0, HORIZON.1)
+    }
+}
+
+/// The place of the most valuable offer; the first of several.
+fn best_of(offers: &[Offer]) -> Option<usize> {
+    let mut best: Option<usize> = None;
+    for (place, offer) in offers.iter().enumerate() {
+        if best.is_none_or(|best| offer.value() > offers[best].value()) {
+            best = Some(place);
+        }
+    }
+    best
+}
+
+fn refused(candidate: Candidate, refusal: Refusal) -> impl Iterator<Item = Refused> {
+    candidate.steps.into_iter().map(move |proposal| Refused { proposal, refusal })
+}
+
+/// The steps of a candidate as they are priced.
+fn priced<'a>(candidate: &'a Candidate, follows: &'a [Proposal]) -> Vec<&'a Proposal> {
+    candidate.steps.iter().chain(follows).collect()
+}
+
+/// A placement of threads on other nodes is priced as it will be when their memory has followed,
+/// which its policy sees to later: these steps are what is missing.
+fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
+    let Some(first) = candidate.steps.iter().find(|step| step.reason.is_indivisible()) else {
+        return Vec::new();
+    };
+    let mut steps = Vec::new();
+    for app in candidate.claims.iter().filter_map(|pid| seen.model.app(*pid)) {
+        let nodes = memory_after(seen, app, &candidate.steps);
+        if nodes.is_empty() {
+            continue;
+        }
+        let resident = |step: &NodeMove| app.memory.as_ref().map_or(0, |bytes| bytes[step.from].0);
+        let memory = Bytes(nodes.iter().map(resident).sum());
+        let action = Action::MoveProcessMemory { pid: app.pid, nodes, freeze: false, memory };
+        steps.push(Proposal { policy: first.policy, action, reason: first.reason.clone() });
+    }
+    steps
+}
+
+/// Where the memory of each node goes when most threads of that node go there.
+fn memory_after(seen: Seen<'_>, app: &App, steps: &[Proposal]) -> Vec<NodeMove> {
+    let mut goes: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    for step in steps {
+        let Action::SetAffinity { pid, tid, cpus, via } = &step.action else { continue };
+        let threads = seen.model.threads_of(app).iter();
+        let thread = threads.filter(|_| *pid == app.pid).find(|thread| thread.tid == *tid);
+        let Some((thread, cpu)) = thread.zip(via.or_else(|| cpus.iter().next())) else { continue };
+        let (from, to) = (seen.topology.node_of_cpu(thread.cpu), seen.topology.node_of_cpu(cpu));
+        *goes.entry(from).or_default().entry(to).or_default() += 1;
+    }
+    let most = |(from, targets): (&usize, &BTreeMap<usize, usize>)| {
+        let (to, _) = targets.iter().max_by_key(|(to, count)| (**count, usize::MAX - **to))?;
+        (to != from).then_some(NodeMove { from: *from, to: *to })
+    };
+    goes.iter().filter_map(most).collect()
+}

@@ -1,0 +1,155 @@
+//! How far predictions are to be believed: what trials realised over what was predicted of them, by
+//! process and by what was done.
+//!
+//! A mechanism that keeps its promises is believed; one that does not is discounted until nothing
+//! that it promises is worth its cost. Old experience fades, so that nothing is given up for good.
+
+use crate::model::Model;
+use crate::plan::Kind;
+use crate::trial::{Judged, Verdict};
+use crate::units::{Nanos, Pid};
+use alloc::collections::BTreeMap;
+
+/// After this time experience counts half (our choice): phases last seconds to minutes.
+const HALF_LIFE: Nanos = Nanos::from_secs(60);
+/// Before any trial it is as if so much had been promised and kept (our choice): one trial of a
+/// tenth that brings nothing halves what is believed.
+const PRIOR: f64 = 0.1;
+/// More than was promised is believed up to here only (our choice).
+const MOST: f64 = 1.25;
+
+/// Experience with predictions.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Belief {
+    of_process: BTreeMap<(Pid, &'static str, Kind), Record>,
+    of_all: BTreeMap<(&'static str, Kind), Record>,
+}
+
+/// Sums of relative changes of speed, faded to a time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Record {
+    promised: f64,
+    realised: f64,
+    at: Nanos,
+}
+
+impl Record {
+    fn at(self, now: Nanos) -> Self {
+        let faded = libm::exp2(-(now.since(self.at).seconds() / HALF_LIFE.seconds()));
+        Self { promised: self.promised * faded, realised: self.realised * faded, at: now }
+    }
+
+    fn add(&mut self, promised: f64, realised: f64, now: Nanos) {
+        *self = self.at(now);
+        self.promised += promised;
+        self.realised += realised;
+    }
+
+    /// What is kept of a promise, where so much was before.
+    fn factor(self, before: f64, now: Nanos) -> f64 {
+        let Self { promised, realised, .. } = self.at(now);
+        ((PRIOR * before + realised) / (PRIOR + promised)).clamp(0.0, MOST)
+    }
+}
+
+impl Belief {
+    /// Takes in a trial that ended. Trials without a prediction or a comparison say nothing.
+    pub fn learn(&mut self, judged: &Judged, now: Nanos) {
+        let compared = judged.speed().filter(|_| judged.verdict != Verdict::PhaseChange);
+        let Some((promised, speed)) = judged.predicted.zip(compared) else { return };
+        // A fall below the noise is none, and so is a rise.
+        let realised = if speed.change.abs() > speed.noise { speed.change } else { 0.0 };
+        let promised = promised.max(0.0);
+        for kind in &judged.kinds {
+            let own = self.of_process.entry((judged.pid, judged.policy, *kind)).or_default();
+            own.add(promised, realised, now);
+            let all = self.of_all.entry((judged.policy, *kind)).or_default();
+            all.add(promised, realised, now);
+        }
+    }
+
+    /// What part of a promise is to be believed, 0 to 1.25: 1 before any experience.
+    #[must_use]
+    pub fn factor(&self, pid: Pid, policy: &'static str, kind: Kind, now: Nanos) -> f64 {
+        let of = |record: Option<&Record>, before| {
+            record.map_or(before, |record| record.factor(before, now))
+        };
+        let all = of(self.of_all.get(&(policy, kind)), 1.0);
+        of(self.of_process.get(&(pid, policy, kind)), all)
+    }
+
+    /// Forgets processes that are gone.
+    pub fn forget_gone(&mut self, model: &Model) {
+        self.of_process.retain(|(pid, ..), _| model.app(*pid).is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Change, Comparison};
+    use alloc::vec;
+
+    const INTERLEAVED: Kind = Kind::Pages(crate::plan::Mechanism::Interleaving);
+
+    fn judged(pid: u32, predicted: f64, change: f64) -> Judged {
+        let comparison = Comparison {
+            instructions: Some(Change { change, noise: 0.01 }),
+            ..Comparison::between(&[], &[])
+        };
+        Judged {
+            pid: Pid(pid),
+            policy: "carrefour",
+            plans: vec![1],
+            kinds: vec![INTERLEAVED],
+            verdict: Verdict::Unclear,
+            comparison,
+            predicted: Some(predicted),
+        }
+    }
+
+    fn factor(belief: &Belief, pid: u32, at: u64) -> f64 {
+        belief.factor(Pid(pid), "carrefour", INTERLEAVED, Nanos::from_secs(at))
+    }
+
+    #[test]
+    fn kept_promises_are_believed_and_broken_ones_are_not() {
+        let mut belief = Belief::default();
+        assert_eq!(factor(&belief, 1, 0), 1.0);
+        belief.learn(&judged(1, 0.3, 0.3), Nanos(0));
+        assert!((factor(&belief, 1, 0) - 1.0).abs() < 1e-9);
+        let mut belief = Belief::default();
+        belief.learn(&judged(1, 0.3, -0.2), Nanos(0));
+        assert_eq!(factor(&belief, 1, 0), 0.0, "it made things worse");
+        let other = factor(&belief, 2, 0);
+        assert!(other == 0.0, "nothing else is known of the mechanism: {other}");
+    }
+
+    #[test]
+    fn experience_with_the_process_itself_counts_more_than_that_with_others() {
+        let mut belief = Belief::default();
+        belief.learn(&judged(1, 0.3, 0.0), Nanos(0));
+        belief.learn(&judged(2, 0.3, 0.3), Nanos(0));
+        assert!(factor(&belief, 1, 0) < factor(&belief, 3, 0));
+        assert!(factor(&belief, 3, 0) < factor(&belief, 2, 0));
+    }
+
+    #[test]
+    fn experience_fades() {
+        let mut belief = Belief::default();
+        belief.learn(&judged(1, 0.3, 0.0), Nanos(0));
+        let factors = [0, 60, 600].map(|at| factor(&belief, 1, at));
+        assert!(factors[0] < factors[1] && factors[1] < factors[2], "{factors:?}");
+        assert!(factors[2] > 0.95);
+    }
+
+    #[test]
+    fn what_changed_by_less_than_the_noise_did_not_change() {
+        let mut belief = Belief::default();
+        belief.learn(&judged(1, 0.1, -0.005), Nanos(0));
+        assert!((factor(&belief, 1, 0) - factor(&belief, 1, 0)).abs() < 1e-12);
+        let mut none = Belief::default();
+        none.learn(&judged(1, 0.1, 0.0), Nanos(0));
+        assert_eq!(factor(&belief, 1, 0), factor(&none, 1, 0));
+    }
+}

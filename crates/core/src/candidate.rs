@@ -1,0 +1,188 @@
+//! What may be chosen: steps that make sense together, and what they lay claim to.
+
+use crate::plan::{Action, Kind, Proposal, Reason};
+use crate::policy::sam::SamReason;
+use crate::units::{Pid, Tid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Steps of one policy that are done together or not at all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Whose.
+    pub policy: &'static str,
+    /// In the policy's order.
+    pub steps: Vec<Proposal>,
+    /// Processes that it changes: nobody else changes them in the same step.
+    pub claims: BTreeSet<Pid>,
+    /// What it does.
+    pub kinds: BTreeSet<Kind>,
+}
+
+/// Proposals as candidates, in the order of their first steps; and those that need no price: how
+/// closely is looked, and copies that are taken back alone.
+///
+/// One candidate are: what a policy wants of one process, page mechanisms apart; both halves of an
+/// exchange; a thread that stays and the one that joins it; a placement of several processes that
+/// is all or nothing.
+#[must_use]
+pub fn candidates(proposals: Vec<Proposal>) -> (Vec<Candidate>, Vec<Proposal>) {
+    let together = Together::of(&proposals);
+    let mut place: BTreeMap<usize, usize> = BTreeMap::new();
+    let (mut found, mut free): (Vec<Candidate>, Vec<Proposal>) = (Vec::new(), Vec::new());
+    for (index, step) in proposals.into_iter().enumerate() {
+        let Some(root) = together.root(index) else {
+            free.push(step);
+            continue;
+        };
+        let at = *place.entry(root).or_insert_with(|| {
+            found.push(Candidate {
+                policy: step.policy,
+                steps: Vec::new(),
+                claims: BTreeSet::new(),
+                kinds: BTreeSet::new(),
+            });
+            found.len() - 1
+        });
+        found[at].claims.extend(step.action.pid());
+        found[at].kinds.insert(step.action.kind());
+        found[at].steps.push(step);
+    }
+    // A candidate that only takes copies back needs no price either.
+    let is_priced = |one: &Candidate| {
+        one.steps.iter().any(|step| !matches!(step.action, Action::Unreplicate { .. }))
+    };
+    let (priced, other): (Vec<_>, Vec<_>) = found.into_iter().partition(is_priced);
+    free.extend(other.into_iter().flat_map(|one| one.steps));
+    (priced, free)
+}
+
+/// Which proposals belong together: a forest of parents.
+struct Together {
+    parent: Vec<Option<usize>>,
+}
+
+/// What a proposal has in common with others of its candidate.
+type Key = (&'static str, Option<Pid>, Option<Kind>);
+
+impl Together {
+    fn of(proposals: &[Proposal]) -> Self {
+        let is_free = |step: &Proposal| step.action.kind() == Kind::Sampling;
+        let parent = |(index, step)| (!is_free(step)).then_some(index);
+        let mut together = Self { parent: proposals.iter().enumerate().map(parent).collect() };
+        let mut first: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut of_thread: BTreeMap<Tid, usize> = BTreeMap::new();
+        for (index, step) in proposals.iter().enumerate().filter(|(_, step)| !is_free(step)) {
+            if let Action::SetAffinity { tid, .. } = step.action {
+                of_thread.insert(tid, index);
+            }
+            let other = *first.entry(key(step)).or_insert(index);
+            together.join(index, other);
+        }
+        for (index, step) in proposals.iter().enumerate() {
+            let with = step.reason.exchanged_with().or_else(|| joined(&step.reason));
+            if let Some(other) = with.and_then(|tid| of_thread.get(&tid)) {
+                together.join(index, *other);
+            }
+        }
+        together
+    }
+
+    fn root(&self, mut index: usize) -> Option<usize> {
+        while let Some(parent) = self.parent[index] {
+            if parent == index {
+                return Some(index);
+            }
+            index = parent;
+        }
+        None
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        if let (Some(one), Some(other)) = (self.root(one), self.root(other)) {
+            self.parent[one.max(other)] = Some(one.min(other));
+        }
+    }
+}
+
+fn key(step: &Proposal) -> Key {
+    let kind = step.action.kind();
+    match step.reason.is_indivisible() {
+        true => (step.policy, None, None),
+        // Page mechanisms are judged apart from each other.
+        false => (step.policy, step.action.pid(), kind.moves_pages().then_some(kind)),
+    }
+}
+
+/// The thread that a step makes company for.
+fn joined(reason: &Reason) -> Option<Tid> {
+    match reason {
+        Reason::Sam(SamReason::Company { of, .. }) => Some(*of),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::plan::{Mechanism, PageMove, Sampling};
+    use alloc::string::String;
+
+    fn step(policy: &'static str, action: Action, reason: Reason) -> Proposal {
+        Proposal { policy, action, reason }
+    }
+
+    fn other() -> Reason {
+        Reason::Other(String::from("a test"))
+    }
+
+    fn mask(pid: u32, tid: u32) -> Action {
+        let (pid, tid) = (Pid(pid), Tid(tid));
+        Action::SetAffinity { pid, tid, cpus: CpuSet::first(1), via: None }
+    }
+
+    fn pages(pid: u32, mechanism: Mechanism) -> Action {
+        let page = PageMove { address: 0, shift: 12, from: 0, to: 1 };
+        Action::MovePages { pid: Pid(pid), mechanism, pages: Vec::from([page]) }
+    }
+
+    fn shapes(proposals: Vec<Proposal>) -> (Vec<usize>, usize) {
+        let (found, free) = candidates(proposals);
+        (found.iter().map(|one| one.steps.len()).collect(), free.len())
+    }
+
+    #[test]
+    fn a_process_is_one_candidate_for_threads_and_one_for_each_way_to_move_pages() {
+        let all = Vec::from([
+            step("sam", mask(1, 1), other()),
+            step("carrefour", pages(1, Mechanism::CoLocation), other()),
+            step("sam", mask(1, 2), other()),
+            step("carrefour", pages(1, Mechanism::Interleaving), other()),
+            step("sam", mask(2, 3), other()),
+        ]);
+        assert_eq!(shapes(all), (Vec::from([2, 1, 1, 1]), 0));
+    }
+
+    #[test]
+    fn a_thread_that_stays_for_another_goes_with_it() {
+        let company = Reason::Sam(SamReason::Company { of: Tid(1), node: 0 });
+        let all = Vec::from([
+            step("sam", mask(1, 1), other()),
+            step("sam", mask(2, 2), company),
+            step("sam", mask(3, 3), other()),
+        ]);
+        let (found, _) = candidates(all);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].claims, BTreeSet::from([Pid(1), Pid(2)]));
+    }
+
+    #[test]
+    fn looking_and_taking_copies_back_need_no_price() {
+        let sampling = Action::SetSampling { pid: Some(Pid(1)), sampling: Sampling::Off };
+        let back = Action::Unreplicate { pid: Pid(1), pages: Vec::new() };
+        let all =
+            Vec::from([step("carrefour", sampling, other()), step("carrefour", back, other())]);
+        assert_eq!(shapes(all), (Vec::new(), 2));
+    }
+}

@@ -1,0 +1,230 @@
+//! The price of steps: what they win, how sure that is, and what they cost once.
+
+use super::facts::Facts;
+use super::lost::{Cause, CostModel, ProcessLoss};
+use super::placement::{Placement, Seen};
+use crate::plan::{Action, Proposal};
+use crate::topology::Topology;
+use crate::units::{LINE_BYTES, PAGE_BYTES, Pid};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Part of a predicted change that the model is not sure of where stalls and traffic were counted
+/// (our choice, about what trials in the simulator show).
+const ERROR: f64 = 0.3;
+/// The same where something had to be assumed.
+const ERROR_OF_ASSUMED: f64 = 0.5;
+/// Below this part of a process's time nothing is won for sure: a trial tells no less from noise.
+const LEAST: f64 = 0.01;
+/// ns to move a base page where nobody measured it: `move_pages` takes 1 to 3 µs [BENCHMARKS].
+const PAGE_NS: f64 = 2_000.0;
+/// Part of that for each page of a bulk move [BENCHMARKS].
+const BULK_SHARE: f64 = 0.8;
+/// ns for which each thread of a process stands still for a page that moves: the flush of
+/// translations, in batches.
+const FLUSH_NS: f64 = 30.0;
+/// Bytes of cache that a thread fills again elsewhere, where the cache is not known: its second
+/// level and a part of the last.
+const WARM_BYTES: f64 = 2_097_152.0;
+
+/// A value that lies between two others.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Interval {
+    /// Lower end.
+    pub least: f64,
+    /// Expected.
+    pub likely: f64,
+    /// Upper end.
+    pub most: f64,
+}
+
+impl Interval {
+    fn around(likely: f64, error: f64) -> Self {
+        Self { least: likely - error, likely, most: likely + error }
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self { least: factor * self.least, likely: factor * self.likely, most: factor * self.most }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            least: self.least + other.least,
+            likely: self.likely + other.likely,
+            most: self.most + other.most,
+        }
+    }
+}
+
+/// What steps bring one process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Change {
+    /// Process.
+    pub pid: Pid,
+    /// Relative change of speed: 0.1 = 10 % faster.
+    pub speed: Interval,
+    /// What it loses most by now, and how much, in ns of a second.
+    pub cause: Cause,
+    /// ns lost by that cause in a second, now and then.
+    pub lost_ns_per_s: (f64, f64),
+}
+
+/// The price of steps.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Quote {
+    /// By process, ascending.
+    pub changes: Vec<Change>,
+    /// CPU seconds that all processes together win in a second.
+    pub won: Interval,
+    /// CPU seconds that moving takes, once.
+    pub cost_s: f64,
+    /// Highest use of a memory controller, now and then.
+    pub controller: (f64, f64),
+}
+
+/// What moving takes, in ns, as it was measured so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MoveCosts {
+    /// The mover's time for one base page.
+    pub page_ns: f64,
+    /// A thread's time to fill its caches again.
+    pub thread_ns: f64,
+}
+
+impl MoveCosts {
+    /// Before anything was moved on a machine.
+    #[must_use]
+    pub fn of(topology: &Topology) -> Self {
+        let costs = topology.costs();
+        let domains = topology.domain_count().max(1);
+        let share = |bytes: u64| bytes as f64 * domains as f64 / topology.cpu_count().max(1) as f64;
+        let lines = costs.cache_bytes.map_or(WARM_BYTES, share) / LINE_BYTES as f64;
+        let local_ns = super::idle_local_cycles(topology)
+            / (topology.clock_hz().unwrap_or(super::CLOCK_HZ) / 1e9);
+        let under_way = costs.outstanding_misses.unwrap_or(1.0).max(1.0);
+        Self { page_ns: PAGE_NS, thread_ns: lines * local_ns / under_way }
+    }
+
+    /// CPU seconds that some steps take, once: the mover's, and what the program's threads stand
+    /// still for.
+    #[must_use]
+    pub fn seconds(&self, seen: Seen<'_>, steps: &[&Proposal]) -> f64 {
+        let ns = |step: &&Proposal| {
+            let threads = step.action.pid().and_then(|pid| seen.model.app(pid));
+            let flush = FLUSH_NS * threads.map_or(1, |app| app.threads.len()) as f64;
+            let pages = |count: f64, each: f64| count * (each + flush);
+            match &step.action {
+                Action::MovePages { pages: list, .. } | Action::Replicate { pages: list, .. } => {
+                    let bytes: f64 =
+                        list.iter().map(|page| libm::exp2(f64::from(page.shift))).sum();
+                    pages(bytes / PAGE_BYTES as f64, self.page_ns)
+                }
+                Action::MoveProcessMemory { memory, .. } => {
+                    pages(memory.0 as f64 / PAGE_BYTES as f64, BULK_SHARE * self.page_ns)
+                }
+                Action::SetAffinity { .. } => self.thread_ns,
+                Action::Unreplicate { .. } | Action::SetSampling { .. } => 0.0,
+            }
+        };
+        steps.iter().map(ns).sum::<f64>() / 1e9
+    }
+}
+
+impl Quote {
+    /// The price of steps on top of a placement.
+    #[must_use]
+    pub fn of(seen: Seen<'_>, before: &Placement, steps: &[&Proposal], moving: &MoveCosts) -> Self {
+        let after = before.clone().after(seen, steps);
+        let cost_s = moving.seconds(seen, steps);
+        Self::between(seen.facts, before, &after, cost_s)
+    }
+
+    /// What one placement wins over another.
+    #[must_use]
+    pub fn between(facts: &Facts, before: &Placement, after: &Placement, cost_s: f64) -> Self {
+        let before = before.clone().completed(facts, after);
+        let now = CostModel.lost(facts, &before);
+        let then = CostModel.lost(facts, after);
+        let others = (now.others_ns_per_s - then.others_ns_per_s) / 1e9;
+        let mut won = Interval::around(others, ERROR * others.abs());
+        let mut changes = Vec::with_capacity(then.processes.len());
+        for (now, then) in now.processes.iter().zip(&then.processes) {
+            let change = changed(facts, now, then);
+            won = won.plus(change.speed.times(now.cpus));
+            changes.push(change);
+        }
+        let controller = (now.busiest_controller, then.busiest_controller);
+        Self { changes, won, cost_s, controller }
+    }
+
+    /// What another machine with the same nodes and CPUs wins, everything placed as it is.
+    #[must_use]
+    pub fn on_machine(facts: &Facts, machine: &Topology) -> Self {
+        let there = facts.on_machine(machine);
+        let now = CostModel.lost(facts, &facts.everything());
+        let then = CostModel.lost(&there, &there.everything());
+        let mut won = Interval::default();
+        let mut changes = Vec::with_capacity(then.processes.len());
+        for (now, then) in now.processes.iter().zip(&then.processes) {
+            let change = changed(facts, now, then);
+            won = won.plus(change.speed.times(now.cpus));
+            changes.push(change);
+        }
+        let controller = (now.busiest_controller, then.busiest_controller);
+        Self { changes, won, cost_s: 0.0, controller }
+    }
+}
+
+fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss) -> Change {
+    let likely = if now.pace > 0.0 { then.pace / now.pace - 1.0 } else { 0.0 };
+    let evidence = facts.evidence(now.pid);
+    let is_counted = evidence.is_some_and(|of| of.counts_stalls && of.knows_traffic);
+    let base = if is_counted { ERROR } else { ERROR_OF_ASSUMED };
+    let accesses = evidence.map_or(0.0, |of| of.latency_accesses).max(1.0);
+    // Latencies of single accesses vary about as much as their mean is.
+    let error = base + super::STANDARD_ERRORS / libm::sqrt(accesses);
+    let cause = now.worst();
+    Change {
+        pid: now.pid,
+        speed: Interval::around(likely, likely.abs() * error.min(1.0) + LEAST),
+        cause,
+        lost_ns_per_s: (now.by(cause), then.by(cause)),
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Interval { least, likely, most } = self.speed;
+        write!(
+            f,
+            "{:+.0} % ({:+.0} to {:+.0}): {} takes {:.0} % of its time, then {:.0} %",
+            100.0 * likely,
+            100.0 * least,
+            100.0 * most,
+            self.cause,
+            self.lost_ns_per_s.0 / 1e7,
+            self.lost_ns_per_s.1 / 1e7
+        )
+    }
+}
+
+impl fmt::Display for Quote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let best = self
+            .changes
+            .iter()
+            .max_by(|a, b| a.speed.likely.abs().total_cmp(&b.speed.likely.abs()));
+        match best {
+            Some(change) => change.fmt(f)?,
+            None => write!(f, "no process that can be priced")?,
+        }
+        let (now, then) = self.controller;
+        if (now - then).abs() > 0.05 {
+            write!(f, "; busiest controller {:.0} %, then {:.0} %", 100.0 * now, 100.0 * then)?;
+        }
+        write!(f, "; {:.2} s to move", self.cost_s)
+    }
+}

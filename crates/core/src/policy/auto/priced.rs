@@ -1,0 +1,294 @@
+//! `auto:priced`: the same policies as generators, without rules between them. What each proposes
+//! is priced by the cost model, and the arbiter takes what wins most.
+//!
+//! What stays hard: memory on its way has its process for itself, one policy changes a process in a
+//! step, and the guard's budgets and residence.
+
+use super::claims::{memory_moves, unreplicate};
+use super::past::{EPOCH, Past};
+use super::promised::reserved;
+use super::rates::Rates;
+use super::{CALM, Held, LONGEST_PERIOD, SOON};
+use crate::arbiter::Arbiter;
+use crate::cost::{Facts, Sampled, Seen};
+use crate::model::Model;
+use crate::plan::{Kind, Outcome, Plan, Proposal, Refusal, Refused};
+use crate::policy::Policy;
+use crate::policy::asymsched::{self, AsymSched};
+use crate::policy::carrefour::Carrefour;
+use crate::policy::carrefour::preset::STEADY;
+use crate::policy::home::Home;
+use crate::policy::nmass::{self, NMass};
+use crate::policy::sam::{self, Sam};
+use crate::policy::views::Views;
+use crate::random::Random;
+use crate::topology::Topology;
+use crate::trial::Judged;
+use crate::units::{Nanos, Pid};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// Its lanes: SAM, and the others, each with its own interval.
+const SAM: usize = 0;
+const HOME: usize = 1;
+const NMASS: usize = 2;
+const ASYMSCHED: usize = 3;
+const CARREFOUR: usize = 4;
+const LANES: usize = 5;
+
+/// State of the policy.
+#[derive(Debug, Clone)]
+pub(super) struct Priced {
+    sam: Sam,
+    nmass: NMass,
+    asymsched: AsymSched,
+    carrefour: Carrefour,
+    home: Home,
+    rates: Rates,
+    past: Past,
+    /// Made with the first machine that is seen.
+    arbiter: Option<Arbiter>,
+    /// Looks of SAM's since one of its moves was taken.
+    calm: u32,
+    refused: Vec<Refused>,
+}
+
+impl Priced {
+    /// A policy that has seen nothing yet.
+    pub(super) fn new() -> Self {
+        Self {
+            sam: Sam::new(sam::Preset::WITH_HOMES),
+            nmass: NMass::new(nmass::Preset::STEADY),
+            asymsched: AsymSched::new(asymsched::Preset::MEASURED),
+            carrefour: Carrefour::new(STEADY.clone()),
+            home: Home::default(),
+            rates: Rates::default(),
+            past: Past::default(),
+            arbiter: None,
+            calm: 0,
+            refused: Vec::new(),
+        }
+    }
+
+    /// After a change of nodes, what was learnt of the old ones holds for the new ones.
+    fn relabel(&mut self, topology: &Topology) {
+        for (pid, permuted) in self.past.take_permuted() {
+            let image = |node| permuted.image(node);
+            self.sam.relabel(topology, &permuted.tids, image);
+            self.nmass.relabel(topology, pid, image);
+            self.home.relabel(&permuted.tids, image);
+        }
+    }
+
+    /// What all policies want whose interval is over.
+    fn generate(
+        &mut self,
+        views: &Views<'_>,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        if let Some(model) = views.due(SAM) {
+            proposals.extend(self.sam.propose(model, topology, random));
+        }
+        if let Some(model) = views.due(HOME) {
+            proposals.extend(self.home.propose(model, topology, random));
+        }
+        if let Some(model) = views.due(NMASS) {
+            proposals.extend(self.nmass.propose(model, topology, random));
+        }
+        if let Some(model) = views.due(ASYMSCHED) {
+            for proposal in self.asymsched.propose(model, topology, random) {
+                let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
+                if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
+                    proposals.extend(unreplicate(app, &proposal));
+                }
+                proposals.push(proposal);
+            }
+        }
+        if let Some(model) = views.due(CARREFOUR) {
+            let free = reserved(model, &self.asymsched);
+            proposals.extend(self.carrefour.propose(&free, topology, random));
+        }
+        proposals
+    }
+
+    /// Takes out what is not to be priced: memory on its way goes on, and nothing else is done to
+    /// its process.
+    fn on_the_way(&mut self, proposals: Vec<Proposal>) -> (Vec<Proposal>, Vec<Proposal>) {
+        let (mut free, mut open) = (Vec::new(), Vec::new());
+        for proposal in proposals {
+            let pid = proposal.action.pid();
+            let moves = pid.and_then(|pid| memory_moves(&self.asymsched, pid));
+            match moves.filter(|_| proposal.action.kind() != Kind::Sampling) {
+                None => open.push(proposal),
+                Some(_)
+                    if proposal.policy == asymsched::REGISTERED.name
+                        && !proposal.reason.is_indivisible() =>
+                {
+                    free.push(proposal);
+                }
+                Some(held) => self.hold(proposal, held),
+            }
+        }
+        (free, open)
+    }
+
+    fn hold(&mut self, proposal: Proposal, held: Held) {
+        self.refused.push(Refused { proposal, refusal: Refusal::Held { held } });
+    }
+
+    fn choose(
+        &mut self,
+        views: &Views<'_>,
+        topology: &Topology,
+        proposals: Vec<Proposal>,
+    ) -> Vec<Proposal> {
+        let Some(arbiter) = &self.arbiter else { return Vec::new() };
+        if proposals.iter().all(|one| one.action.kind() == Kind::Sampling) {
+            return proposals;
+        }
+        let shown = || (0..LANES).filter_map(|lane| views.due(lane));
+        let longest = shown().max_by_key(|model| model.elapsed);
+        let sampled = shown().max_by_key(|model| model.pages.len());
+        // A tenth of a second says little: what was measured since the last epoch says more.
+        let model = match longest {
+            Some(model) if model.elapsed >= EPOCH => Some(model),
+            _ => views.so_far(NMASS).filter(|model| model.elapsed > Nanos(0)).or(longest),
+        };
+        let Some((model, pages)) = model.zip(sampled) else { return Vec::new() };
+        let (facts, pages) = (Facts::of(model, topology), Sampled::of(pages, topology));
+        let seen = Seen { model, pages: &pages, topology, facts: &facts };
+        let chosen = arbiter.choose(seen, proposals);
+        self.refused.extend(chosen.refused);
+        chosen.steps
+    }
+
+    /// Carrefour judges a round by what came of it: where nothing was done there was none.
+    fn withdraw(&mut self) {
+        let pids: BTreeSet<Pid> = self
+            .refused
+            .iter()
+            .filter(|one| one.proposal.action.kind().moves_pages())
+            .filter_map(|one| one.proposal.action.pid())
+            .collect();
+        pids.into_iter().for_each(|pid| self.carrefour.withdraw(pid));
+    }
+
+    fn look(&mut self, model: &Model, topology: &Topology) {
+        self.refused.clear();
+        self.past.advance(model);
+        self.relabel(topology);
+        self.rates.forget_gone(model);
+        self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model);
+    }
+}
+
+impl Policy for Priced {
+    fn propose(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        self.propose_due(&Views::all_due(LANES, model), topology, random)
+    }
+
+    fn propose_due(
+        &mut self,
+        views: &Views<'_>,
+        topology: &Topology,
+        random: &mut Random,
+    ) -> Vec<Proposal> {
+        let Some(model) = views.due(SAM) else { return Vec::new() };
+        self.look(model, topology);
+        let proposals = self.generate(views, topology, random);
+        let (mut steps, open) = self.on_the_way(proposals);
+        steps.extend(self.choose(views, topology, open));
+        self.withdraw();
+        let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
+        self.calm = if steps.iter().any(moves) { 0 } else { self.calm.saturating_add(1) };
+        self.rates.merge(&mut steps);
+        steps
+    }
+
+    fn judge(&mut self, judged: &[Judged], now: Nanos) {
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.judge(judged, now);
+        }
+    }
+
+    fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        self.past.learn(plan, outcomes);
+        self.sam.learn(plan, outcomes);
+        self.nmass.learn(plan, outcomes);
+        self.asymsched.learn(plan, outcomes);
+        self.home.learn(plan, outcomes);
+        self.carrefour.learn(plan, outcomes);
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.learn(plan, outcomes);
+        }
+    }
+
+    fn take_held(&mut self) -> Vec<Refused> {
+        core::mem::take(&mut self.refused)
+    }
+
+    fn is_under_way(&self, pid: Pid) -> bool {
+        self.asymsched.is_under_way(pid)
+    }
+
+    fn wake(&mut self) -> Vec<Proposal> {
+        self.calm = 0;
+        let mut proposals = self.carrefour.look_again();
+        self.rates.merge(&mut proposals);
+        proposals
+    }
+
+    fn full_sampling(&self) -> Option<u64> {
+        self.carrefour.full_sampling()
+    }
+
+    fn lanes(&self) -> usize {
+        LANES
+    }
+
+    fn lane_period(&self, lane: usize) -> Nanos {
+        let is_calm = self.calm >= CALM;
+        match lane {
+            SAM if !is_calm => self.sam.period(),
+            SAM => LONGEST_PERIOD,
+            CARREFOUR => self.carrefour.period(),
+            _ if is_calm && !self.asymsched.is_anybody_moving() => {
+                self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD)
+            }
+            _ => EPOCH,
+        }
+    }
+
+    fn lane_least(&self, lane: usize) -> Nanos {
+        match lane {
+            CARREFOUR => SOON,
+            _ => self.lane_period(lane),
+        }
+    }
+
+    fn lane_memory(&self, lane: usize) -> Nanos {
+        match lane {
+            CARREFOUR => self.carrefour.sample_memory(),
+            _ => Nanos(0),
+        }
+    }
+
+    fn sample_memory(&self) -> Nanos {
+        self.carrefour.sample_memory()
+    }
+
+    fn period(&self) -> Nanos {
+        (0..LANES).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
+    }
+
+    fn settles_within(&self) -> Nanos {
+        Nanos(EPOCH.0 + EPOCH.0 / 4)
+    }
+}

@@ -1,0 +1,143 @@
+//! The arbiter takes what wins, leaves what does not, and remembers broken promises.
+
+use rondpoint_core::arbiter::{Arbiter, Chosen};
+use rondpoint_core::cost::{Facts, Sampled, Seen};
+use rondpoint_core::matrix::Matrix;
+use rondpoint_core::model::{App, Thread, Traffic};
+use rondpoint_core::plan::{Kind, Mechanism, NodeMove, PageMove, Refusal, Sampling};
+use rondpoint_core::topology::synthetic;
+use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};
+use rondpoint_core::{Action, Bytes, CpuSet, Model, Nanos, Pid, Proposal, Reason, Tid, Topology};
+
+const PAGES: u64 = 1024;
+
+fn machine() -> Topology {
+    synthetic::parse("node:4 core:2 gbs:4 mhz:2000").expect("a machine")
+}
+
+/// A process with a thread on each of four nodes that asks so much, and its memory on nodes as
+/// `holds` says.
+fn scene(holds: [f64; 4], per_us: f64, latency_cycles: f64) -> Model {
+    let mut model = Model::empty(4);
+    model.at = Nanos::from_secs(20);
+    for node in 0..4 {
+        let mut thread = Thread::new(Tid(node as u32), 0, 2 * node, CpuSet::first(8));
+        (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(0.8));
+        model.threads.push(thread);
+    }
+    let mut app = App::new(Pid(1), 0..4);
+    (app.latency_cycles, app.latency_accesses) = (Some(latency_cycles), 1e6);
+    app.traffic = Some(Traffic::new(Matrix::from_fn(4, |_, holding| per_us * holds[holding])));
+    app.memory = Some(holds.map(|share| Bytes((share * (PAGES << 12) as f64) as u64)).into());
+    model.traffic.clone_from(&app.traffic);
+    model.apps.push(app);
+    model
+}
+
+fn step(policy: &'static str, action: Action) -> Proposal {
+    Proposal { policy, action, reason: Reason::Other("a test".to_string()) }
+}
+
+/// Three fourths of the pages of node 0 to the others.
+fn spread() -> Proposal {
+    let page = |number: u64| PageMove {
+        address: number << 12,
+        shift: 12,
+        from: 0,
+        to: 1 + (number % 3) as u16,
+    };
+    let pages = (0..3 * PAGES / 4).map(page).collect();
+    step("carrefour", Action::MovePages { pid: Pid(1), mechanism: Mechanism::Interleaving, pages })
+}
+
+/// All memory to node 0.
+fn gather() -> Proposal {
+    let nodes = [1, 2, 3].map(|from| NodeMove { from, to: 0 }).into();
+    let memory = Bytes(3 << 20);
+    step("other", Action::MoveProcessMemory { pid: Pid(1), nodes, freeze: false, memory })
+}
+
+fn choose(arbiter: &Arbiter, model: &Model, proposals: Vec<Proposal>) -> Chosen {
+    let topology = machine();
+    let facts = Facts::of(model, &topology);
+    let pages = Sampled::of(model, &topology);
+    let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
+    arbiter.choose(seen, proposals)
+}
+
+fn arbiter(model: &Model) -> Arbiter {
+    let mut arbiter = Arbiter::new(&machine());
+    arbiter.observe(model);
+    arbiter
+}
+
+#[test]
+fn what_wins_is_taken_and_what_harms_is_left_with_its_price() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let chosen = choose(&arbiter(&jam), &jam, vec![spread()]);
+    assert_eq!((chosen.steps.len(), chosen.refused.len()), (1, 0));
+    let even = scene([0.25; 4], 15.0, 400.0);
+    let chosen = choose(&arbiter(&even), &even, vec![gather()]);
+    assert!(chosen.steps.is_empty());
+    let Refusal::Worth { worth: Some(worth) } = chosen.refused[0].refusal else {
+        panic!("{:?}", chosen.refused);
+    };
+    assert!(worth.won < 0.0 && worth.value() < 0.0, "{worth:?}");
+    assert!(chosen.refused[0].refusal.to_string().contains("would win -"), "{worth}");
+}
+
+#[test]
+fn where_nothing_is_lost_nothing_is_done() {
+    let idle = scene([1.0, 0.0, 0.0, 0.0], 0.5, 245.0);
+    let chosen = choose(&arbiter(&idle), &idle, vec![spread()]);
+    assert!(chosen.steps.is_empty(), "{:?}", chosen.refused);
+}
+
+#[test]
+fn the_better_of_two_policies_has_the_process_and_the_other_is_told() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let half = |mut whole: Proposal| {
+        if let Action::MovePages { pages, .. } = &mut whole.action {
+            pages.truncate(200);
+        }
+        Proposal { policy: "half", ..whole }
+    };
+    for proposals in [vec![half(spread()), spread()], vec![spread(), half(spread())]] {
+        let chosen = choose(&arbiter(&jam), &jam, proposals);
+        let policies: Vec<&str> = chosen.steps.iter().map(|step| step.policy).collect();
+        assert_eq!(policies, ["carrefour"]);
+        assert_eq!(chosen.refused[0].refusal, Refusal::Conflict);
+    }
+}
+
+#[test]
+fn a_broken_promise_is_not_believed_again_until_it_is_forgotten() {
+    let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let mut arbiter = arbiter(&jam);
+    let change = Some(Change { change: -0.1, noise: 0.01 });
+    let judged = Judged {
+        pid: Pid(1),
+        policy: "carrefour",
+        plans: vec![1],
+        kinds: vec![Kind::Pages(Mechanism::Interleaving)],
+        verdict: Verdict::Worse,
+        comparison: Comparison { instructions: change, ..Comparison::between(&[], &[]) },
+        predicted: Some(0.5),
+    };
+    arbiter.judge(&[judged], jam.at);
+    assert!(choose(&arbiter, &jam, vec![spread()]).steps.is_empty());
+    jam.at = Nanos::from_secs(3_600);
+    assert_eq!(choose(&arbiter, &jam, vec![spread()]).steps.len(), 1, "an hour later");
+}
+
+#[test]
+fn what_cannot_be_priced_is_not_done_and_looking_costs_nothing() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let unknown =
+        Action::SetAffinity { pid: Pid(9), tid: Tid(9), cpus: CpuSet::first(1), via: None };
+    let look = Action::SetSampling { pid: Some(Pid(1)), sampling: Sampling::Off };
+    let proposals = vec![step("sam", unknown), step("carrefour", look.clone())];
+    let chosen = choose(&arbiter(&jam), &jam, proposals);
+    assert_eq!(chosen.steps.iter().map(|step| &step.action).collect::<Vec<_>>(), [&look]);
+    assert_eq!(chosen.refused[0].refusal, Refusal::Worth { worth: None });
+}

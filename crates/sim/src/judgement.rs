@@ -1,0 +1,236 @@
+//! A policy against its rivals, over all machines and workloads and over cases of the swarm: how
+//! fast each is against first touch, and where one loses to another.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::catalogue;
+use crate::contender::Contender;
+use crate::parallel;
+use crate::run::run;
+use crate::sensors::Pmu;
+use crate::swarm::{self, Case, Ranges};
+use crate::workload::BUILT_IN;
+use crate::world::Scene;
+
+/// The policy that is judged, and the one that it is to replace.
+const JUDGED: &str = "auto:priced";
+const RIVAL: &str = "auto";
+/// All that are compared, behind first touch.
+const CONTENDERS: [&str; 8] =
+    ["interleave", "carrefour", "nmass", "sam", "asymsched", "home", RIVAL, JUDGED];
+/// A difference of speed below this is none (our choice; the hidden constants of a seed are the
+/// same for all).
+const ALIKE: f64 = 0.02;
+
+/// One scene under all contenders.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Line {
+    /// Workload and machine, or the seed of a case.
+    pub(crate) scene: String,
+    /// Against first touch, in the order of the contenders; absent where it was given up.
+    pub(crate) speeds: Vec<Option<f64>>,
+}
+
+/// One contender over all scenes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) policy: String,
+    /// Geometric mean.
+    pub(crate) mean: f64,
+    pub(crate) worst: f64,
+    pub(crate) best: f64,
+    /// Share of the scenes in which it is slower than first touch by more than two percent.
+    pub(crate) slower: f64,
+}
+
+/// The judgement.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) kind: &'static str,
+    pub(crate) contenders: Vec<&'static str>,
+    /// Machines and workloads, then cases of the swarm.
+    pub(crate) scenes: Vec<Row>,
+    pub(crate) cases: Vec<Row>,
+    /// Scenes in which the judged policy is slower than its rival by more than two percent, the
+    /// worst first: scene, its speed, the rival's.
+    pub(crate) losses: Vec<(String, f64, f64)>,
+    /// The same the other way round.
+    pub(crate) wins: usize,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// Runs everything.
+///
+/// # Errors
+/// A machine or workload that comes along is refused.
+pub(crate) fn judge(
+    seed: u64,
+    runs: u64,
+    cases: u64,
+    progress: impl Fn(usize, usize) + Sync,
+) -> Result<Report> {
+    let mut jobs = Vec::new();
+    for machine in catalogue::machine_names() {
+        for (workload, _) in BUILT_IN {
+            let seeds = (0..runs).map(|run| seed.wrapping_add(run));
+            jobs.extend(seeds.map(|seed| Job::Scene { machine, workload, seed }));
+        }
+    }
+    let scenes = jobs.len();
+    jobs.extend((0..cases).map(|case| Job::Case(seed.wrapping_add(case))));
+    let all = jobs.len();
+    let lines = parallel::map(&jobs, Job::run, |done| progress(done, all));
+    let lines: Vec<Line> = lines.into_iter().collect::<Result<_>>()?;
+    Ok(Report::of(lines, scenes))
+}
+
+enum Job {
+    Scene { machine: &'static str, workload: &'static str, seed: u64 },
+    Case(u64),
+}
+
+impl Job {
+    fn run(&self) -> Result<Line> {
+        match self {
+            Self::Scene { machine, workload, seed } => {
+                let full = catalogue::machine(machine)?;
+                let scene = Scene {
+                    pmu: Pmu::of(&full),
+                    machine: full,
+                    workload: catalogue::workload(workload)?,
+                    replication: false,
+                    truth: None,
+                    seed: *seed,
+                };
+                let base = run(&scene, &Contender::FirstTouch)?;
+                let mut speeds = Vec::with_capacity(CONTENDERS.len());
+                for name in CONTENDERS {
+                    let contender = name.parse().map_err(anyhow::Error::msg)?;
+                    speeds.push(run(&scene, &contender)?.speed_against(&base));
+                }
+                Ok(Line { scene: format!("{workload} on {machine}, seed {seed}"), speeds })
+            }
+            Self::Case(seed) => {
+                let mut case = Case::draw(*seed, &Ranges::frozen());
+                case.faults = None;
+                let speeds = CONTENDERS.map(|name| match name {
+                    "interleave" => swarm::interleaved(&case),
+                    name => {
+                        case.policy = name.to_string();
+                        swarm::speed(&case)
+                    }
+                });
+                Ok(Line { scene: format!("case {seed}"), speeds: speeds.into() })
+            }
+        }
+    }
+}
+
+impl Report {
+    fn of(lines: Vec<Line>, scenes: usize) -> Self {
+        let place = |name: &str| CONTENDERS.iter().position(|one| *one == name).unwrap_or(0);
+        let (judged, rival) = (place(JUDGED), place(RIVAL));
+        let pairs = lines.iter().filter_map(|line| {
+            Some((line.scene.clone(), line.speeds[judged]?, line.speeds[rival]?))
+        });
+        let (mut losses, mut wins) = (Vec::new(), 0);
+        for (scene, own, other) in pairs {
+            match own / other - 1.0 {
+                change if change < -ALIKE => losses.push((scene, own, other)),
+                change => wins += usize::from(change > ALIKE),
+            }
+        }
+        losses.sort_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)));
+        Self {
+            kind: "simulated",
+            contenders: CONTENDERS.into(),
+            scenes: rows(&lines[..scenes]),
+            cases: rows(&lines[scenes..]),
+            losses,
+            wins,
+            lines,
+        }
+    }
+
+    /// The tables for people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::from("Speed against first touch (simulated)\n");
+        for (title, rows) in [("machines and workloads", &self.scenes), ("swarm", &self.cases)] {
+            let _ = write!(
+                text,
+                "\n{title:<24} {:>8} {:>8} {:>8} {:>16}\n",
+                "mean", "worst", "best", "slower by > 2 %"
+            );
+            for row in rows {
+                let _ = writeln!(
+                    text,
+                    "{:<24} {:>8.3} {:>8.3} {:>8.2} {:>14.1} %",
+                    row.policy,
+                    row.mean,
+                    row.worst,
+                    row.best,
+                    100.0 * row.slower
+                );
+            }
+        }
+        let _ = write!(
+            text,
+            "\n{JUDGED} against {RIVAL}: faster by more than 2 % in {} of {} scenes, slower in {}\n",
+            self.wins,
+            self.lines.len(),
+            self.losses.len()
+        );
+        for (scene, own, other) in self.losses.iter().take(15) {
+            let _ = writeln!(text, "  {scene:<44} {own:.3} where {RIVAL} has {other:.3}");
+        }
+        text
+    }
+}
+
+fn rows(lines: &[Line]) -> Vec<Row> {
+    let row = |(place, name): (usize, &&str)| {
+        let speeds: Vec<f64> = lines.iter().filter_map(|line| line.speeds[place]).collect();
+        let count = speeds.len() as f64;
+        let slower = speeds.iter().filter(|speed| **speed < 1.0 - ALIKE).count();
+        let logs: f64 = speeds.iter().map(|speed| speed.ln()).sum();
+        (count > 0.0).then(|| Row {
+            policy: (*name).to_string(),
+            mean: (logs / count).exp(),
+            worst: speeds.iter().copied().fold(f64::INFINITY, f64::min),
+            best: speeds.iter().copied().fold(0.0, f64::max),
+            slower: slower as f64 / count,
+        })
+    };
+    CONTENDERS.iter().enumerate().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_where_the_rival_is_faster_by_more_than_noise() {
+        let line = |scene: &str, rival: f64, judged: f64| Line {
+            scene: scene.to_string(),
+            speeds: [Some(1.0); 6].into_iter().chain([Some(rival), Some(judged)]).collect(),
+        };
+        let lines = vec![line("a", 1.5, 1.2), line("b", 1.0, 1.01), line("c", 1.0, 1.1)];
+        let report = Report::of(lines, 2);
+        assert_eq!(report.losses, [("a".to_string(), 1.2, 1.5)]);
+        assert_eq!(report.wins, 1);
+        let judged = report.scenes.last().expect("judged");
+        assert!((judged.mean - (1.2f64 * 1.01).sqrt()).abs() < 1e-12, "{judged:?}");
+        assert!(report.text().contains("a "), "{}", report.text());
+    }
+
+    #[test]
+    fn a_scene_is_run_under_each() {
+        let job = Job::Scene { machine: "nmass-2", workload: "producer-consumer", seed: 1 };
+        let line = job.run().unwrap();
+        assert_eq!(line.speeds.len(), CONTENDERS.len());
+        assert!(line.speeds.iter().all(|speed| speed.is_some_and(|speed| speed > 0.1)), "{line:?}");
+    }
+}

@@ -1,0 +1,193 @@
+//! `./x simulated`: runs the simulator's comparisons that docs/results has, and writes their JSON
+//! and pages.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::tidy::root;
+use crate::{cargo, results};
+
+/// What `./x simulated` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Cases of the swarm in each comparison
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    cases: u64,
+}
+
+/// Trials whose change is smaller on both sides say nothing about the model: percent.
+const TRIVIAL: f64 = 2.0;
+/// Ends of the scatter plot's axes, percent.
+const RANGE: [f64; 2] = [-100.0, 200.0];
+
+/// Runs both comparisons and writes the pages.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut build = cargo::command();
+    build.args(["build", "--quiet", "--release", "--package", "rondpoint-sim"]);
+    if !build.status().context("cargo: cannot run")?.success() {
+        bail!("the simulator does not build");
+    }
+    let cases = arguments.cases;
+    let predictions: Predictions = simulate("--predictions", cases)?;
+    write("predictions", &predicted(&predictions, cases)?)?;
+    let judgement: Judgement = simulate("--judge", cases)?;
+    write("priced", &judged(&judgement, cases)?)?;
+    results::run()
+}
+
+fn simulate<T: for<'a> Deserialize<'a>>(option: &str, cases: u64) -> Result<T> {
+    let program = root().join("target/release/rondpoint-sim");
+    let output = Command::new(&program)
+        .args([option, &cases.to_string(), "--json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| program.display().to_string())?;
+    if !output.status.success() {
+        bail!("rondpoint-sim {option} {cases} failed");
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn write(name: &str, experiment: &Value) -> Result<()> {
+    let path: PathBuf = root().join(format!("docs/results/{name}.json"));
+    fs::write(&path, serde_json::to_string_pretty(experiment)? + "\n")
+        .with_context(|| path.display().to_string())
+}
+
+fn commit() -> Result<String> {
+    let output = Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .current_dir(root())
+        .output()
+        .context("git: cannot run")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// What the simulator says of predictions, as far as it is published.
+#[derive(Deserialize)]
+struct Predictions {
+    classes: Vec<Class>,
+    trials: Vec<Trial>,
+}
+
+#[derive(Deserialize)]
+struct Class {
+    mechanism: String,
+    trials: usize,
+    clear: usize,
+    median_error: Option<f64>,
+    rank_correlation: Option<f64>,
+    same_sign: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Trial {
+    mechanism: String,
+    predicted: f64,
+    measured: f64,
+}
+
+fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
+    let cell = |value: Option<f64>| value.map_or(Value::Null, |value| json!(value));
+    let row = |class: &Class| {
+        json!({"name": class.mechanism, "cells": [
+            cell(class.rank_correlation), cell(class.median_error),
+            cell(class.same_sign.map(|share| 100.0 * share)), class.clear, class.trials,
+        ]})
+    };
+    let clear = |trial: &&Trial| trial.predicted.abs() > TRIVIAL || trial.measured.abs() > TRIVIAL;
+    let rounded = |value: f64| (10.0 * value).round() / 10.0;
+    let point = |trial: &Trial| {
+        let at = [rounded(trial.predicted), rounded(trial.measured)];
+        json!({"series": trial.mechanism, "at": at})
+    };
+    let points: Vec<Value> = found.trials.iter().filter(clear).map(point).collect();
+    Ok(json!({
+        "format": 1,
+        "title": "Cost model: predicted against measured",
+        "about": format!(
+            "Each trial of the controller, over all machines and workloads of the simulator under \
+             each policy, and {cases} cases of the swarm under auto. Predicted is what the cost \
+             model said before the action, measured is what the trial found. A trial in which both \
+             are within {TRIVIAL:.0} % is counted and left out of the rest."
+        ),
+        "kind": "simulated",
+        "machine": "all",
+        "seeds": 1,
+        "commit": commit()?,
+        "commands": ["./x simulated", format!("rondpoint simulate --predictions {cases}")],
+        "reference": null,
+        "columns": [
+            "rank correlation", "median error, points", "same sign, %", "clear trials", "all trials",
+        ],
+        "rows": found.classes.iter().map(row).collect::<Vec<_>>(),
+        "scatter": {
+            "x": "predicted, %", "y": "measured, %", "range": RANGE, "points": points,
+        },
+    }))
+}
+
+/// What the simulator says of policies, as far as it is published.
+#[derive(Deserialize)]
+struct Judgement {
+    scenes: Vec<Contender>,
+    cases: Vec<Contender>,
+    losses: Vec<(String, f64, f64)>,
+    wins: usize,
+    lines: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Contender {
+    policy: String,
+    mean: f64,
+    worst: f64,
+    best: f64,
+    slower: f64,
+}
+
+/// Losses that are named.
+const NAMED: usize = 15;
+
+fn judged(found: &Judgement, cases: u64) -> Result<Value> {
+    let row = |kind: &str, one: &Contender| {
+        json!({"name": format!("{}, {kind}", one.policy), "cells": [
+            one.mean, one.worst, one.best, 100.0 * one.slower,
+        ]})
+    };
+    let mut rows: Vec<Value> = found.scenes.iter().map(|one| row("scenes", one)).collect();
+    rows.extend(found.cases.iter().map(|one| row("swarm", one)));
+    let mut findings = vec![format!(
+        "auto:priced is faster than auto by more than 2 % in {} of {} and slower in {}.",
+        found.wins,
+        found.lines.len(),
+        found.losses.len()
+    )];
+    let named = found.losses.iter().take(NAMED);
+    findings.extend(named.map(|(scene, own, other)| {
+        format!("Loss: {scene}: {own:.2} of first touch, auto {other:.2}.")
+    }));
+    Ok(json!({
+        "format": 1,
+        "title": "auto:priced against auto and single policies",
+        "about": format!(
+            "Speed against first touch: geometric mean, worst and best, and the share that is slower \
+             than first touch by more than 2 %. Scenes are every machine with every workload, swarm \
+             is {cases} drawn cases without faults."
+        ),
+        "kind": "simulated",
+        "machine": "all",
+        "seeds": 1,
+        "commit": commit()?,
+        "commands": ["./x simulated", format!("rondpoint simulate --judge {cases}")],
+        "reference": 1.0,
+        "columns": ["mean speed", "worst", "best", "slower, %"],
+        "rows": rows,
+        "findings": findings,
+    }))
+}
