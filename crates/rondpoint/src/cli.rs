@@ -9,7 +9,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::session::OWN_FAILURE;
 use crate::{
     advise, calibrate, control::commands as control, daemon, decide, doctor, explain, external,
-    ledgers, move_memory, observe, replay, report, run, terminal, top, topology, weights,
+    ledgers, move_memory, observe, replay, report, run, terminal, top, topology, weights, whatif,
 };
 
 /// Exit status of bad usage or input.
@@ -88,6 +88,8 @@ enum Command {
     Top(top::Arguments),
     /// Say why a recorded run, or a process that the daemon sees, is managed as it is
     Explain(explain::Arguments),
+    /// Say what a recorded run would have lost or won otherwise; changes nothing
+    Whatif(whatif::Arguments),
     /// Show a recorded run as a page for the browser
     Report(report::Arguments),
     /// Say what a policy would do with a model from a file; changes nothing
@@ -137,6 +139,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Daemon(arguments) => daemon::main(arguments),
         Command::Status(arguments) => control::status(&arguments),
+        Command::Whatif(arguments) => whatif::main(&arguments),
         Command::Explain(arguments) => explain::main(&arguments),
         Command::Top(arguments) => top::main(&arguments),
         Command::Report(arguments) => report::main(&arguments),

@@ -39,6 +39,7 @@ mod terminal;
 mod top;
 mod topology;
 mod weights;
+mod whatif;
 
 use std::process::ExitCode;
 

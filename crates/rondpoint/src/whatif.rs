@@ -1,0 +1,106 @@
+//! `rondpoint whatif`: what else would have happened in a recorded run, by the cost model: under
+//! other policies, with memory placed otherwise, or on another machine. It reads files and changes
+//! nothing.
+
+mod answer;
+mod other;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use rondpoint_core::model::UpdateSettings;
+use rondpoint_core::{Model, Observation};
+use rondpoint_linux::privileges::{self, Needs};
+use rondpoint_trace::Reader;
+
+use self::answer::Answer;
+use self::other::Other;
+use crate::terminal;
+
+/// Exit status of bad usage or input.
+const BAD_INPUT: u8 = 2;
+
+/// Say what a recorded run would have lost or won otherwise; changes nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rondpoint whatif run.trace --policy auto            # had `auto` placed it
+  rondpoint whatif run.trace --place interleave       # had its memory been spread
+  rondpoint whatif run.trace --machine other.toml     # had it run on that machine
+
+Each window of the recording is priced by the cost model as it was and as it would have been. The
+program is taken to do the same work; it does not feel earlier changes of its own. An interval says
+how far the model is to be trusted.
+
+Exit status: 0 good, 2 bad usage or file.")]
+#[group(skip)]
+pub(crate) struct Arguments {
+    /// What `rondpoint record` or `run --record` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    question: Question,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What would have been otherwise: one of these.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Question {
+    /// Policies that place it; NAME:PRESET chooses a preset
+    #[arg(long, value_name = "POLICY[,POLICY]", value_delimiter = ',')]
+    policy: Vec<String>,
+    /// Where its memory lies: local (each thread's on its own node), interleave, or node:N
+    #[arg(long, value_name = "PLACE")]
+    place: Option<String>,
+    /// A machine file: the same placement on that machine
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+}
+
+/// Runs the command; a bad file is said on standard error and ends with status 2.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let _ = privileges::keep_only(&Needs::to_read(None));
+    let shown = answer(arguments).and_then(|answer| match arguments.json {
+        true => terminal::print_json(&answer),
+        false => terminal::print(&answer.text()),
+    });
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::fail("whatif", &error);
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> Result<Answer> {
+    let mut reader = Reader::open(&arguments.file)?;
+    let header = reader.header().clone();
+    let mut other = Other::of(&arguments.question, &header)?;
+    let mut answer = Answer::new(arguments.file.display().to_string(), other.name());
+    let mut previous: Option<Observation> = None;
+    while let Some(record) = reader.next().transpose()? {
+        let now = record.input.observation;
+        // What was counted across a rest is not of one placement.
+        let window = previous.take().filter(|_| !now.after_rest).map(|before| {
+            let settings = UpdateSettings { touches: false, ..UpdateSettings::default() };
+            Model::update(&header.topology, &before, &now, &settings)
+        });
+        other.see(&now);
+        if let Some(window) = window {
+            answer.add(&window, other.quote(&window, &header.topology));
+        }
+        previous = Some(now);
+    }
+    if answer.is_empty() {
+        bail!("{}: no window in which a process ran", arguments.file.display());
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests;
