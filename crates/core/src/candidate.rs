@@ -1,7 +1,6 @@
 //! What may be chosen: steps that make sense together, and what they lay claim to.
 
-use crate::plan::{Action, Kind, Proposal, Reason};
-use crate::policy::sam::SamReason;
+use crate::plan::{Action, Kind, Proposal};
 use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -80,7 +79,7 @@ impl Together {
             together.join(index, other);
         }
         for (index, step) in proposals.iter().enumerate() {
-            let with = step.reason.exchanged_with().or_else(|| joined(&step.reason));
+            let with = step.reason.exchanged_with().or_else(|| step.reason.joined_by());
             if let Some(other) = with.and_then(|tid| of_thread.get(&tid)) {
                 together.join(index, *other);
             }
@@ -114,19 +113,12 @@ fn key(step: &Proposal) -> Key {
     }
 }
 
-/// The thread that a step makes company for.
-fn joined(reason: &Reason) -> Option<Tid> {
-    match reason {
-        Reason::Sam(SamReason::Company { of, .. }) => Some(*of),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
-    use crate::plan::{Mechanism, PageMove, Sampling};
+    use crate::plan::{Mechanism, PageMove, Reason, Sampling};
+    use crate::policy::sam::SamReason;
     use alloc::string::String;
 
     fn step(policy: &'static str, action: Action, reason: Reason) -> Proposal {

@@ -42,6 +42,7 @@ pub mod topology;
 pub mod trial;
 mod undo;
 pub mod units;
+pub mod worth;
 
 pub use index_set::{CpuSet, IndexSet, NodeSet};
 pub use matrix::Matrix;

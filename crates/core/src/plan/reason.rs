@@ -3,7 +3,6 @@
 //!
 //! Each policy keeps its own reasons beside its code; here they become one type.
 
-use crate::arbiter::Worth;
 use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
 use crate::policy::auto::Held;
@@ -13,6 +12,7 @@ use crate::policy::nmass::NMassReason;
 use crate::policy::sam::{Phase, SamReason, Side};
 use crate::policy::sharing::SharingReason;
 use crate::units::{Bytes, Nanos, Tid};
+use crate::worth::Worth;
 use core::fmt;
 
 /// Why something is proposed.
@@ -165,6 +165,15 @@ impl Reason {
     pub fn exchanged_with(&self) -> Option<Tid> {
         match self {
             Self::Sam(SamReason::Move { side: Side::Partner { of }, .. }) => Some(*of),
+            _ => None,
+        }
+    }
+
+    /// The thread that joins this one, which stays for it.
+    #[must_use]
+    pub fn joined_by(&self) -> Option<Tid> {
+        match self {
+            Self::Sam(SamReason::Company { of, .. }) => Some(*of),
             _ => None,
         }
     }

@@ -38,9 +38,7 @@
 //! with a move that will not be made.
 //!
 //! Not taken from the document: SAM may also move threads to nodes that the process does not
-//! occupy, without which phases R and B would repair nothing in a process on one node; nor may it
-//! move them inside the nodes that AsymSched chooses, whose number and threads a move would change
-//! as well.
+//! occupy, without which phases R and B would repair nothing in a process on one node.
 
 mod claims;
 mod exchange;
