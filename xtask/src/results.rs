@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn points_are_drawn_in_place_of_bars() {
         let scatter = r#""scatter": {"x": "a", "y": "b", "range": [-1, 2],
-            "points": [{"series": "s", "at": [0, 0]}, {"series": "s", "at": [9, 1]}]}, "rows""#;
+            "points": [{"series": "s", "at": [0, 0]}, {"series": "s", "at": [9, 1]}]}, "rows"#;
         let svg = chart::svg(&Experiment::parse(&DATA.replace("\"rows", scatter)).unwrap());
         assert_eq!(svg.matches("class=\"point\"").count(), 2, "{svg}");
         assert!(svg.contains("cx=\"480.0\""), "beyond the range it is on the edge: {svg}");

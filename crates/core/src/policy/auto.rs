@@ -37,8 +37,7 @@
 //! tests. What a policy is told to leave it leaves in its own algorithm, so that it does not reckon
 //! with a move that will not be made.
 //!
-//! Not taken from the document: SAM may also move threads to nodes that the process does not
-//! occupy, without which phases R and B would repair nothing in a process on one node.
+//! Not taken from the document: SAM may also move threads to nodes that a process does not occupy.
 
 mod claims;
 mod exchange;
