@@ -344,12 +344,13 @@ fn is_access(event: usize) -> bool {
     matches!(Event::from_number(event), Some(Event::Loads | Event::Stores | Event::MemAny))
 }
 
-/// Whether memory or another cache answered: what AMD calls a miss of the third level.
+/// Whether memory or a cache of another domain answered: what AMD calls a miss of the third level.
 fn is_beyond_caches(source: Source) -> bool {
-    matches!(
-        source,
-        Source::Dram { .. } | Source::CacheRemote { .. } | Source::CacheSameNode { .. }
-    )
+    match source {
+        Source::Dram { .. } | Source::CacheRemote { .. } => true,
+        Source::CacheSameNode { other_domain, .. } => other_domain,
+        _ => false,
+    }
 }
 
 /// Core cycles in `ps` at a clock of `clock_khz`.
