@@ -1,8 +1,8 @@
-//! What the command answers of a recording in which one node holds all memory.
+//! What the command answers of a recording that begins with all memory on one node.
 
 use super::*;
 
-/// A thread on each of four nodes, all of whose memory lies on the first.
+/// A thread on each of four nodes, and memory that Carrefour spreads from the first.
 const JAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/traces/carrefour.trace");
 
 fn asked(question: &[&str]) -> Result<Answer> {
@@ -27,15 +27,13 @@ fn memory_of_a_jam_is_faster_spread_than_on_one_node() {
     let [least, likely, most] = speed(&["--place", "interleave"]);
     assert!(least > 1.0 && least < likely && likely < most, "{least} {likely} {most}");
     let [_, one_node, _] = speed(&["--place", "node:0"]);
-    assert!((0.9..1.1).contains(&one_node), "it lies there already: {one_node}");
+    assert!(one_node < likely, "{one_node}");
 }
 
 #[test]
-fn a_policy_that_would_act_wins_and_one_that_only_looks_does_not() {
-    let [_, carrefour, _] = speed(&["--policy", "carrefour"]);
-    let [_, observe, _] = speed(&["--policy", "observe"]);
-    assert!(carrefour > 1.05, "{carrefour}");
-    assert!((observe - 1.0).abs() < 1e-9, "{observe}");
+fn a_policy_that_only_looks_changes_nothing() {
+    let [least, likely, most] = speed(&["--policy", "observe"]);
+    assert!([least, likely, most].iter().all(|speed| (speed - 1.0).abs() < 1e-9), "{likely}");
 }
 
 #[test]
