@@ -30,8 +30,9 @@ Examples:
   rondpoint whatif run.trace --machine other.toml     # had it run on that machine
 
 Each window of the recording is priced by the cost model as it was and as it would have been. The
-program is taken to do the same work; it does not feel earlier changes of its own. An interval says
-how far the model is to be trusted.
+program is taken to do the same work. An interval says how far the model is to be trusted.
+Policies are asked about the time before the recorded manager first moved or bound anything: later
+windows show its work. A recording of `rondpoint record` is whole.
 
 Exit status: 0 good, 2 bad usage or file.")]
 #[group(skip)]
@@ -83,8 +84,13 @@ fn answer(arguments: &Arguments) -> Result<Answer> {
     let mut other = Other::of(&arguments.question, &header)?;
     let mut answer = Answer::new(arguments.file.display().to_string(), other.name());
     let mut previous: Option<Observation> = None;
+    let mut has_acted = false;
     while let Some(record) = reader.next().transpose()? {
         let now = record.input.observation;
+        if has_acted && other.decides() {
+            answer.leave_out();
+            continue;
+        }
         // What was counted across a rest is not of one placement.
         let window = previous.take().filter(|_| !now.after_rest).map(|before| {
             let settings = UpdateSettings { touches: false, ..UpdateSettings::default() };
@@ -95,9 +101,11 @@ fn answer(arguments: &Arguments) -> Result<Answer> {
             answer.add(&window, other.quote(&window, &header.topology));
         }
         previous = Some(now);
+        has_acted = has_acted || record.decision.is_some_and(|decision| decision.places());
     }
     if answer.is_empty() {
-        bail!("{}: no window in which a process ran", arguments.file.display());
+        let before = if has_acted && other.decides() { " before its manager acted" } else { "" };
+        bail!("{}: no window in which a process ran{before}", arguments.file.display());
     }
     Ok(answer)
 }

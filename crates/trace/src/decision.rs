@@ -49,6 +49,12 @@ impl Decision {
         extent
     }
 
+    /// Whether it moves or binds anything. Another rate of sampling does not.
+    #[must_use]
+    pub fn places(&self) -> bool {
+        self.plan.steps.iter().any(|step| !step.action.is_of_sampling())
+    }
+
     /// Trials that it judged.
     #[must_use]
     pub fn judged(&self) -> usize {

@@ -16,6 +16,8 @@ pub(super) struct Answer {
     kind: &'static str,
     /// Seconds of the recording that could be priced.
     seconds: f64,
+    /// Looks of the recording after its manager's first act, which are left out.
+    looks_left_out: usize,
     processes: Vec<Process>,
 }
 
@@ -37,11 +39,17 @@ pub(super) struct Process {
 
 impl Answer {
     pub(super) fn new(file: String, question: String) -> Self {
-        Self { file, question, kind: "predicted", seconds: 0.0, processes: Vec::new() }
+        let kind = "predicted";
+        Self { file, question, kind, seconds: 0.0, looks_left_out: 0, processes: Vec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.processes.is_empty()
+    }
+
+    /// Counts a look that shows the work of the recorded manager.
+    pub(super) fn leave_out(&mut self) {
+        self.looks_left_out += 1;
     }
 
     /// Adds a window.
@@ -109,6 +117,13 @@ impl Answer {
                 of.seconds,
                 shown(&of.speed, 2),
                 shown(&of.saved_s, 1)
+            );
+        }
+        if self.looks_left_out > 0 {
+            let _ = writeln!(
+                text,
+                "\n{} later looks are left out: the recorded manager had acted.",
+                self.looks_left_out
             );
         }
         text

@@ -45,6 +45,11 @@ pub(super) struct Decided {
 }
 
 impl Other {
+    /// Whether it decides from what it sees, so that another manager's work would mislead it.
+    pub(super) fn decides(&self) -> bool {
+        matches!(self, Self::Policies(_))
+    }
+
     pub(super) fn of(question: &Question, header: &Header) -> Result<Self> {
         if let Some(word) = &question.place {
             return Ok(Self::Place(Place::parse(word, &header.topology)?));

@@ -37,6 +37,17 @@ fn a_policy_that_only_looks_changes_nothing() {
 }
 
 #[test]
+fn a_policy_is_asked_only_about_the_time_before_the_recorded_one_acted() {
+    // The recorded Carrefour spreads pages at three of twelve seconds.
+    let answer = asked(&["--policy", "carrefour"]).expect("an answer");
+    let json = serde_json::to_value(&answer).expect("JSON");
+    assert!((1.0..=3.0).contains(&json["seconds"].as_f64().expect("a number")), "{json}");
+    assert!(answer.text().contains("looks are left out: the recorded manager had acted"));
+    let whole = serde_json::to_value(asked(&["--place", "interleave"]).expect("an answer"));
+    assert_eq!(whole.expect("JSON")["looks_left_out"], 0);
+}
+
+#[test]
 fn a_wider_machine_wins_and_another_size_is_refused() {
     let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
     let text = std::fs::read_to_string(format!("{machines}carrefour-a.toml")).expect("a file");

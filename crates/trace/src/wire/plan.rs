@@ -223,6 +223,11 @@ impl Action {
         }
     }
 
+    /// Whether it sets a rate of sampling.
+    pub(crate) fn is_of_sampling(&self) -> bool {
+        matches!(self, Self::SetSampling { .. })
+    }
+
     /// Whether it restricts a thread.
     pub(crate) fn is_of_thread(&self) -> bool {
         matches!(self, Self::SetAffinity { .. })
