@@ -47,5 +47,7 @@ fn what_cannot_be_moved_is_refused_before_anything_is() {
     refuse(&["--pid", &pid, "--from", "0", "--to", "0"], "no node's memory would go to another");
     refuse(&["--pid", &pid, "--from", "0", "--to", "0", "--limit", "x"], "expected bytes such as");
     refuse(&["--pid", &pid, "--from", "0", "--to", "0", "--workers", "0"], "--workers");
-    refuse(&["--pid", "x", "--from", "0", "--to", "0"], "expected a process number");
+    let nobody = output(&["move", "--pid", "name:no such name", "--from", "0", "--to", "0"]);
+    assert!(!nobody.status.success());
+    assert!(errors(&nobody).contains("name:no such name: no such process"), "{}", errors(&nobody));
 }
