@@ -25,10 +25,16 @@ fn synthetic(bytes: &[u8]) {
     }
 }
 
+/// Largest machine of which all laws are tried: routes take the cube of its nodes.
+const MOST_NODES: usize = 64;
+
 /// An accepted machine has a topology, saturates somewhere or not, and reads again as itself.
 fn hold_the_laws(machine: &Machine) {
     let topology = machine.topology();
     assert_eq!(topology.cpu_count(), machine.cpu_count());
+    if topology.node_count() > MOST_NODES {
+        return;
+    }
     let _ = (machine.check_saturation(), machine.for_lab());
     let again = Machine::parse(&machine.to_toml(), "again.toml").expect("its own text is accepted");
     assert_eq!(again.cpu_count(), machine.cpu_count());
