@@ -58,7 +58,7 @@ pub(crate) fn become_runner(arguments: &[&str]) -> Result<()> {
         cargo_build("building the lab's command", &target, &["rondpoint-lab"], None)?;
         target.join("release").join(built::RUNNER)
     } else {
-        build()?.join(built::RUNNER)
+        build_for(arguments)?.join(built::RUNNER)
     };
     let error = Command::new(&program).args(arguments).exec();
     Err(error).with_context(|| format!("{}: cannot run", program.display()))
@@ -137,9 +137,21 @@ pub(crate) fn target_folder() -> PathBuf {
     asked.unwrap_or_else(|| root().join("target"))
 }
 
+/// Whether `--kernel NAME` asks for the kernel of `./x lab kernel`.
+fn asks_for_own_kernel(arguments: &[&str]) -> bool {
+    let follows = arguments.windows(2).any(|pair| pair == ["--kernel", kernel::NAME]);
+    follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
+}
+
 /// Builds every part in which something changed. Sets the lab up first where that is still to be
 /// done. Returns the folder that holds the parts.
 pub(crate) fn build() -> Result<PathBuf> {
+    build_for(&[])
+}
+
+/// As [`build`], with what a lab's command line needs: a driver for our own kernel only where the
+/// line names it.
+fn build_for(arguments: &[&str]) -> Result<PathBuf> {
     let target = target_folder();
     let cache = cache_folder(|name| env::var(name).ok())?;
     let installed = setup::provide(&cache)?;
@@ -166,7 +178,8 @@ pub(crate) fn build() -> Result<PathBuf> {
 
     let driver = build_driver(&installed, &installed.kernel.headers, &target.join("driver"))?;
     provide(&driver, &parts.join(built::DRIVER))?;
-    if let Some(own) = OwnKernel::load(&cache, kernel::NAME) {
+    let own = asks_for_own_kernel(arguments).then(|| OwnKernel::load(&cache, kernel::NAME));
+    if let Some(own) = own.flatten() {
         let folder = target.join(format!("driver-{}", kernel::NAME));
         let driver = build_driver(&installed, &own.kernel.headers, &folder)?;
         let there = parts.join(kernel::NAME);
@@ -256,6 +269,13 @@ pub(crate) fn provide(source: &Path, copy: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_for_our_own_kernel_is_built_only_where_a_line_names_it() {
+        assert!(asks_for_own_kernel(&["run", "--kernel", kernel::NAME, "--", "a"]));
+        assert!(asks_for_own_kernel(&["run", &format!("--kernel={}", kernel::NAME)]));
+        assert!(!asks_for_own_kernel(&["live"]));
+    }
 
     #[test]
     fn help_of_the_lab_is_told_from_that_of_a_program() {
