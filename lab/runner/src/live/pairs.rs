@@ -49,17 +49,21 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     Ok(vec![together(&machine, &record)?, gain])
 }
 
-/// Each pair is held on one node, and no trial finds that worse.
+/// Pairs of four that one node must hold. The fourth may stay free where it meets by itself.
+const LEAST_PAIRS: usize = 3;
+
+/// Most pairs are held on one node each, and no trial finds that worse.
 fn together(machine: &Machine, record: &Record) -> Result<Finding> {
     let pairs = masks(record)?;
     let is_held = |pair: &[&str]| pair[0] == pair[1] && node_of(machine, pair[0]).is_some();
+    let held = pairs.chunks_exact(2).filter(|pair| is_held(pair)).count();
     let (verdicts, is_worse) = verdicts(&report(record, "pairs")?);
     Ok(Finding::fact(
         &name(machine),
         "pairs: CPUs that each thread may use; verdicts",
-        "one node's for both of each of four pairs, none worse",
+        "one node's for both of three of four pairs or more, none worse",
         format!("{}; {verdicts}", pairs.join(" ")),
-        pairs.len() == 8 && pairs.chunks_exact(2).all(is_held) && !is_worse,
+        pairs.len() == 8 && held >= LEAST_PAIRS && !is_worse,
     ))
 }
 
