@@ -22,7 +22,11 @@ report refused /tmp/refused
 
 # A file system on node 1 that leaves 16 MiB of the node free (10 to 35, as it comes), and a reserve for the kernel that is larger
 # still, 40 MiB a node: Rondpoint sees room, the kernel gives none. A larger one would leave node 0 none either.
-fill() { dd if=/dev/zero of=/full/$1 bs=64k count=$((($(free_kib) - $2) / 64)) 2> /dev/null; }
+fill() {
+    count=$((($(free_kib) - $2) / 64))
+    # Where the node has less to give than it says, the kernel ends dd and not this script.
+    (echo 1000 > /proc/self/oom_score_adj; exec dd if=/dev/zero of=/full/$1 bs=64k count=$count 2> /dev/null) || true
+}
 free_kib() { sed -n 's/.*MemFree: *\([0-9]*\) kB/\1/p' /sys/devices/system/node/node1/meminfo; }
 echo 1024 > /proc/sys/vm/min_free_kbytes
 mkdir /full
