@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use rondpoint_machine::Machine;
 
+use crate::sensors::Pmu;
 use crate::workload::Workload;
+use crate::world::Scene;
 
 const MACHINES: &[(&str, &str)] = &[
     ("altra-2", include_str!("../../../machines/altra-2.toml")),
@@ -58,6 +60,23 @@ pub fn workload(words: &str) -> Result<Workload> {
         });
     }
     all.context("--workload: expected a name or a file")
+}
+
+/// A workload on a machine, both as for [`machine`] and [`workload`], with that machine's sensors
+/// and no replication.
+///
+/// # Errors
+/// As [`machine`] and [`workload`].
+pub(crate) fn scene(machine: &str, workload: &str, seed: u64) -> Result<Scene> {
+    let machine = self::machine(machine)?;
+    Ok(Scene {
+        pmu: Pmu::of(&machine),
+        machine,
+        workload: self::workload(workload)?,
+        replication: false,
+        truth: None,
+        seed,
+    })
 }
 
 fn one_workload(word: &str) -> Result<Workload> {

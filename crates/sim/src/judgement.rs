@@ -10,10 +10,8 @@ use crate::catalogue;
 use crate::contender::Contender;
 use crate::parallel;
 use crate::run::run;
-use crate::sensors::Pmu;
 use crate::swarm::{self, Case, Ranges};
 use crate::workload::BUILT_IN;
-use crate::world::Scene;
 
 /// The policy that is judged, and the one that it is to replace.
 const JUDGED: &str = "auto:priced";
@@ -96,15 +94,7 @@ impl Job {
     fn run(&self) -> Result<Line> {
         match self {
             Self::Scene { machine, workload, seed } => {
-                let full = catalogue::machine(machine)?;
-                let scene = Scene {
-                    pmu: Pmu::of(&full),
-                    machine: full,
-                    workload: catalogue::workload(workload)?,
-                    replication: false,
-                    truth: None,
-                    seed: *seed,
-                };
+                let scene = catalogue::scene(machine, workload, *seed)?;
                 let base = run(&scene, &Contender::FirstTouch)?;
                 let mut speeds = Vec::with_capacity(CONTENDERS.len());
                 for name in CONTENDERS {

@@ -18,10 +18,8 @@ use crate::catalogue;
 use crate::parallel;
 use crate::report::median;
 use crate::run;
-use crate::sensors::Pmu;
 use crate::swarm::{self, Case, Ranges};
 use crate::workload::BUILT_IN;
-use crate::world::Scene;
 
 /// Policies whose trials are compared.
 const POLICIES: [&str; 6] = ["auto", "carrefour", "sam", "nmass", "asymsched", "home"];
@@ -165,15 +163,7 @@ impl Job {
     fn run(&self) -> Result<Ended> {
         match self {
             Self::Scene { machine, workload, policy, seed } => {
-                let full = catalogue::machine(machine)?;
-                let scene = Scene {
-                    pmu: Pmu::of(&full),
-                    machine: full,
-                    workload: catalogue::workload(workload)?,
-                    replication: false,
-                    truth: None,
-                    seed: *seed,
-                };
+                let scene = catalogue::scene(machine, workload, *seed)?;
                 let mut ended = Ended::of(format!("{workload} on {machine}"));
                 run::managed(&scene, &[PolicyChoice::parse(policy)], &mut ended)?;
                 Ok(ended)
