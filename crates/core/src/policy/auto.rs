@@ -59,6 +59,7 @@ use self::claims::{claims, memory_moves, unreplicate};
 use self::exchange::take_worthless;
 use self::flags::Flags;
 use self::gathered::{Gathered, by_counters};
+use self::lane::Pace;
 use self::nearer::no_nearer;
 use self::paired::Paired;
 use self::past::{EPOCH, Past};
@@ -445,27 +446,23 @@ impl Policy for Auto {
         lane::COUNT
     }
 
-    /// SAM decides at its own period while it has something to do, else with the others. The others
-    /// but Carrefour decide once an epoch. Where neither SAM nor AsymSched has anything to do they
-    /// wait for Carrefour, whose period grows while it finds nothing.
     fn lane_period(&self, lane: usize) -> Nanos {
-        let is_calm = self.calm >= CALM;
+        let pace = Pace {
+            is_calm: self.calm >= CALM,
+            sam: &self.sam,
+            asymsched: &self.asymsched,
+            carrefour: &self.carrefour,
+        };
         match lane {
-            lane::SAM if !is_calm => self.sam.period(),
-            lane::SAM => LONGEST_PERIOD,
-            lane::CARREFOUR => self.carrefour.period(),
-            _ if is_calm && !self.asymsched.is_anybody_moving() => {
-                self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD)
-            }
-            _ => EPOCH,
+            lane::SAM => pace.of_sam(),
+            lane::CARREFOUR => pace.of_carrefour(),
+            _ => pace.of_others(),
         }
     }
 
-    /// Pages move on a tenth of a second of samples: samples of a page say where it is used, and
-    /// what moves is judged. The others need a whole epoch.
     fn lane_least(&self, lane: usize) -> Nanos {
         match lane {
-            lane::CARREFOUR => SOON,
+            lane::CARREFOUR => lane::LEAST_OF_CARREFOUR,
             _ => self.lane_period(lane),
         }
     }
@@ -492,9 +489,7 @@ impl Policy for Auto {
         (0..lane::COUNT).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
     }
 
-    /// Every policy was asked once: at the end of an epoch, which a rest that comes a little early
-    /// must not cut off.
     fn settles_within(&self) -> Nanos {
-        Nanos(EPOCH.0 + EPOCH.0 / 4)
+        lane::SETTLES_WITHIN
     }
 }

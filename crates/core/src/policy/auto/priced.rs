@@ -5,10 +5,11 @@
 //! step, and the guard's budgets and residence.
 
 use super::claims::{memory_moves, unreplicate};
+use super::lane::{self, Pace};
 use super::past::{EPOCH, Past};
 use super::promised::reserved;
 use super::rates::Rates;
-use super::{CALM, Held, LONGEST_PERIOD, SOON};
+use super::{CALM, Held};
 use crate::arbiter::Arbiter;
 use crate::cost::{Facts, Sampled, Seen};
 use crate::model::Model;
@@ -254,21 +255,22 @@ impl Policy for Priced {
     }
 
     fn lane_period(&self, lane: usize) -> Nanos {
-        let is_calm = self.calm >= CALM;
+        let pace = Pace {
+            is_calm: self.calm >= CALM,
+            sam: &self.sam,
+            asymsched: &self.asymsched,
+            carrefour: &self.carrefour,
+        };
         match lane {
-            SAM if !is_calm => self.sam.period(),
-            SAM => LONGEST_PERIOD,
-            CARREFOUR => self.carrefour.period(),
-            _ if is_calm && !self.asymsched.is_anybody_moving() => {
-                self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD)
-            }
-            _ => EPOCH,
+            SAM => pace.of_sam(),
+            CARREFOUR => pace.of_carrefour(),
+            _ => pace.of_others(),
         }
     }
 
     fn lane_least(&self, lane: usize) -> Nanos {
         match lane {
-            CARREFOUR => SOON,
+            CARREFOUR => lane::LEAST_OF_CARREFOUR,
             _ => self.lane_period(lane),
         }
     }
@@ -289,6 +291,6 @@ impl Policy for Priced {
     }
 
     fn settles_within(&self) -> Nanos {
-        Nanos(EPOCH.0 + EPOCH.0 / 4)
+        lane::SETTLES_WITHIN
     }
 }
