@@ -1,7 +1,7 @@
 //! The price of steps: what they win, how sure that is, and what they cost once.
 
 use super::facts::Facts;
-use super::lost::{Cause, CostModel, ProcessLoss};
+use super::lost::{Cause, CostModel, Lost, ProcessLoss};
 use super::placement::{Placement, Seen};
 use crate::plan::{Action, Proposal};
 use crate::topology::Topology;
@@ -149,15 +149,8 @@ impl Quote {
         let now = CostModel.lost(facts, &before);
         let then = CostModel.lost(facts, after);
         let others = (now.others_ns_per_s - then.others_ns_per_s) / 1e9;
-        let mut won = Interval::around(others, ERROR * others.abs());
-        let mut changes = Vec::with_capacity(then.processes.len());
-        for (now, then) in now.processes.iter().zip(&then.processes) {
-            let change = changed(facts, now, then);
-            won = won.plus(change.speed.times(now.cpus));
-            changes.push(change);
-        }
-        let controller = (now.busiest_controller, then.busiest_controller);
-        Self { changes, won, cost_s, controller }
+        let others = Interval::around(others, ERROR * others.abs());
+        Self { cost_s, ..Self::compared(facts, &now, &then, others) }
     }
 
     /// What another machine with the same nodes and CPUs wins, everything placed as it is.
@@ -166,7 +159,12 @@ impl Quote {
         let there = facts.on_machine(machine);
         let now = CostModel.lost(facts, &facts.everything());
         let then = CostModel.lost(&there, &there.everything());
-        let mut won = Interval::default();
+        Self::compared(facts, &now, &then, Interval::default())
+    }
+
+    /// What each process and all together win, beside what `others` win; free of cost.
+    fn compared(facts: &Facts, now: &Lost, then: &Lost, others: Interval) -> Self {
+        let mut won = others;
         let mut changes = Vec::with_capacity(then.processes.len());
         for (now, then) in now.processes.iter().zip(&then.processes) {
             let change = changed(facts, now, then);
