@@ -127,14 +127,15 @@ pub fn numa_balancing(root: &Root) -> Option<Balancing> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
 
     use rondpoint_core::topology::synthetic;
 
     use super::*;
 
-    fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    /// A machine of these files, for the readers of this folder.
+    pub(in crate::observe) fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = directory.path().join(path);

@@ -139,18 +139,11 @@ fn in_debugfs(root: &Root, folder: &str, path: &str) -> Offer {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::observe::kernel::tests::fixture;
 
     fn check(files: &[(&str, &str)], feature: Feature, expected: Offer) {
-        let directory = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = directory.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let root = Root::captured(directory.path());
+        let (_directory, root) = fixture(files);
         assert_eq!(offer(&root, feature), expected, "{feature:?} with {files:?}");
     }
 
