@@ -1,6 +1,6 @@
 //! What happened in a managed run: a witness of the loop that adds everything up for the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::accounts::{Account, Accounts};
 use rondpoint_core::controller::{Input, Step};
@@ -41,7 +41,8 @@ pub(super) struct Diary {
     pub(super) wanted: Wanted,
     /// Pages that went back because a check found their move worse; moved pages include them.
     pub(super) pages_back: u64,
-    pub(super) rungs: BTreeMap<Rung, u64>,
+    /// The sensors that fed a window.
+    pub(super) rungs: BTreeSet<Rung>,
     /// Looks at the program, and samples that they brought.
     pub(super) looks: u64,
     pub(super) samples: u64,
@@ -103,11 +104,10 @@ impl Diary {
         (self.confidence.1 > 0).then(|| self.confidence.0 / self.confidence.1 as f64)
     }
 
-    /// The sensor that fed most windows. Windows of mere statistics count only if there are no
-    /// others: hint faults come in bursts, and samples may be off.
+    /// The best sensor that fed a window. It need not feed all of them: hint faults come in bursts,
+    /// and samples are off while nothing is jammed.
     pub(super) fn rung(&self) -> Option<Rung> {
-        let of = |rung: &Rung| (*rung != Rung::Statistics, self.rungs[rung]);
-        self.rungs.keys().max_by_key(|rung| of(rung)).copied()
+        self.rungs.first().copied()
     }
 
     /// The clock at the first look, seconds since boot.
@@ -127,7 +127,7 @@ impl Diary {
     }
 
     pub(super) fn take_in(&mut self, window: &Model) {
-        *self.rungs.entry(window.sensing.rung).or_insert(0) += 1;
+        self.rungs.insert(window.sensing.rung);
         self.confidence = (self.confidence.0 + window.sensing.confidence, self.confidence.1 + 1);
         let is_counted = self.counting.is_whole(window);
         if self.first_action_s.is_none() {
