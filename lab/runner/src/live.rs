@@ -9,6 +9,7 @@ mod attached;
 mod births;
 mod cost;
 mod crowd;
+mod daemon;
 mod encodings;
 mod killed;
 mod moving;
@@ -63,6 +64,7 @@ const CHECKS: [Check; 19] = [
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
     Check { name: "cost", run: cost::check },
+    Check { name: "daemon", run: daemon::check },
     Check { name: "attach", run: attached::check_attach },
     Check { name: "refusals", run: outcomes::check_refusals },
     Check { name: "auto", run: threads::check_auto },
