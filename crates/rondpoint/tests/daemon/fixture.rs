@@ -20,13 +20,16 @@ const SIGTERM: i32 = 15;
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until something holds.
-pub(crate) fn wait_for(what: &str, holds: impl Fn() -> bool) {
+/// Whether something comes to hold while we have patience.
+fn comes(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "no sign of {what}");
+    while Instant::now() < deadline {
+        if holds() {
+            return true;
+        }
         std::thread::yield_now();
     }
+    false
 }
 
 /// A folder that other users may pass through.
@@ -60,7 +63,7 @@ impl Program {
         command.arg("as-worker").arg(&ready).stdin(Stdio::null());
         let child = command.spawn().expect("it starts");
         let worker = Worker::named_in(ready);
-        wait_for("the program", || worker.is_ready());
+        assert!(comes(|| worker.is_ready()), "the program does not begin");
         Self { child, worker, _folder: folder }
     }
 
@@ -112,6 +115,14 @@ impl Daemon {
         let daemon = Self { child, folder, notified };
         daemon.wait_until("READY=1");
         daemon
+    }
+
+    /// Waits until something holds.
+    pub(crate) fn wait_for(&self, what: &str, holds: impl Fn() -> bool) {
+        if !comes(holds) {
+            let status = self.ask(&["status", "--json"]);
+            panic!("no sign of {what}; its log:\n{}\nits state:\n{status:?}", self.log());
+        }
     }
 
     fn wait_until(&self, word: &str) {

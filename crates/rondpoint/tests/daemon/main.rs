@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use rondpoint_core::CpuSet;
 use rondpoint_linux::syscall::process::effective_user;
 
-use self::fixture::{Daemon, Program, wait_for};
+use self::fixture::{Daemon, Program};
 use self::harness::Test;
 
 const TESTS: &[Test] = &[
@@ -51,7 +51,7 @@ commands = [\"other-*\"]
 fn chosen(own: &CpuSet) {
     let daemon = Daemon::start("act", RULES);
     let (wanted, other) = (Program::start("wanted-a"), Program::start("other-b"));
-    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     let left = daemon.process(other.pid()).expect("it is shown");
     assert_eq!(
         (&left["state"], &left["why"]),
@@ -70,17 +70,17 @@ fn chosen(own: &CpuSet) {
     assert_eq!(wanted.worker.narrow_threads(own), 1, "all masks are back");
     assert_eq!(daemon.json(&["status", "--json"])["paused"], true);
     assert!(daemon.ask(&["resume"]).success);
-    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     assert!(daemon.ask(&["leave", &wanted.pid().to_string()]).success);
     assert_eq!(wanted.worker.narrow_threads(own), 1);
     assert_eq!(daemon.ledgers(), 0);
     assert!(daemon.ask(&["manage", &wanted.pid().to_string()]).success);
-    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
 
     let late = Program::start("wanted-c");
-    wait_for("another mask", || late.worker.narrow_threads(own) > 1);
+    daemon.wait_for("another mask", || late.worker.narrow_threads(own) > 1);
     drop(late);
-    wait_for("its end", || daemon.ledgers() == 1);
+    daemon.wait_for("its end", || daemon.ledgers() == 1);
     let ledgers = daemon.folder();
     daemon.end();
     assert_eq!(wanted.worker.narrow_threads(own), 1);
@@ -96,7 +96,7 @@ fn refused(own: &CpuSet) {
     }
     let daemon = Daemon::start("act", RULES);
     let wanted = Program::start("wanted-a");
-    wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     let pid = wanted.pid().to_string();
     for words in [&["pause"][..], &["resume"], &["reload"], &["leave", &pid], &["manage", &pid]] {
         let asked = daemon.ask_as(NOBODY, words);
@@ -118,7 +118,7 @@ fn reloaded(own: &CpuSet) {
     let daemon = Daemon::start("act", RULES);
     let (stays, goes) = (Program::start("wanted-a"), Program::start("wanted-b"));
     let both = || stays.worker.narrow_threads(own) > 1 && goes.worker.narrow_threads(own) > 1;
-    wait_for("both masks", both);
+    daemon.wait_for("both masks", both);
     let more = RULES.replace("[exclude]\ncommands = [", "[exclude]\ncommands = [\"*-b\", ");
     daemon.configure("act", &more);
     assert!(daemon.ask(&["reload"]).success);
@@ -132,8 +132,8 @@ fn reloaded(own: &CpuSet) {
     assert_eq!(daemon.process(goes.pid()).expect("it is shown")["state"], "left");
     daemon.configure("observe", RULES);
     daemon.hang_up();
-    wait_for("the masks", || stays.worker.narrow_threads(own) == 1);
-    wait_for("the mode", || daemon.json(&["status", "--json"])["mode"] == "observe");
+    daemon.wait_for("the masks", || stays.worker.narrow_threads(own) == 1);
+    daemon.wait_for("the mode", || daemon.json(&["status", "--json"])["mode"] == "observe");
     daemon.end();
 }
 
@@ -148,7 +148,7 @@ fn killed(own: &CpuSet) {
     let folder = fixture::folder();
     for run in 0..runs {
         let daemon = Daemon::start_in(folder.clone(), "act", RULES);
-        wait_for("a mask", narrow);
+        daemon.wait_for("a mask", narrow);
         // Somewhere else in its round each time.
         (0..run % 7).for_each(|_| drop(daemon.json(&["status", "--json"])));
         daemon.kill();
