@@ -15,8 +15,10 @@ const ROUND_BYTES: usize = 1 << 20;
 pub(crate) fn main(ready: &Path) {
     let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep runs");
     let one: CpuSet = affinity::get(0).expect("a mask").iter().take(1).collect();
+    let (chooses, has_chosen) = std::sync::mpsc::channel();
     let bound = std::thread::spawn(move || {
         affinity::set(0, &one).expect("a CPU of ours");
+        chooses.send(()).expect("the main thread waits");
         loop {
             std::thread::park();
         }
@@ -28,6 +30,7 @@ pub(crate) fn main(ready: &Path) {
             }
         });
     }
+    has_chosen.recv().expect("it has its mask");
     let unfinished = ready.with_extension("new");
     std::fs::write(&unfinished, format!("{} {}", std::process::id(), child.id())).expect("written");
     std::fs::rename(unfinished, ready).expect("renamed");

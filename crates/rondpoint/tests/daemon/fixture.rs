@@ -46,6 +46,11 @@ pub(crate) fn ledgers_in(folder: &Path) -> usize {
     names.filter(|name| name.file_name().to_string_lossy().ends_with(".ledger")).count()
 }
 
+/// What names of this process's programs end with: the tests of another tree may run beside these.
+pub(crate) fn mark() -> String {
+    format!(".{:x}", std::process::id())
+}
+
 /// A program to be managed, by the name under which it is started; killed when dropped.
 pub(crate) struct Program {
     child: Child,
@@ -56,7 +61,8 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn start(name: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, ready) = (folder.path().join(name), folder.path().join("ready"));
+        let (path, ready) =
+            (folder.path().join(format!("{name}{}", mark())), folder.path().join("ready"));
         std::os::unix::fs::symlink(std::env::current_exe().expect("this program"), &path)
             .expect("a link");
         let mut command = Command::new(path);
@@ -136,6 +142,14 @@ impl Daemon {
         }
     }
 
+    /// Makes room for the last word: the kernel keeps ten unread ones, and a daemon waits for no
+    /// reader.
+    fn read_old_news(&self) {
+        self.notified.set_nonblocking(true).expect("ours");
+        while self.notified.recv(&mut [0; 1024]).is_ok() {}
+        self.notified.set_nonblocking(false).expect("ours");
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path().join("control")
     }
@@ -202,6 +216,7 @@ impl Daemon {
 
     /// Ends it in good order; its log.
     pub(crate) fn end(mut self) -> String {
+        self.read_old_news();
         kill(self.child.id() as i32, SIGTERM).expect("ours");
         let status = self.child.wait().expect("ours");
         assert!(status.success(), "{status:?}\n{}", self.log());

@@ -35,27 +35,39 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The configuration of most tests: `wanted-…` is managed, `other-…` is excluded.
-const RULES: &str = "\
+/// The configuration of most tests: `wanted-…` of this process is managed, `other-…` is excluded.
+fn rules() -> String {
+    let own = fixture::mark();
+    format!(
+        "\
 [manage]
 min_memory_mib = 0
 min_cpus = 0.0
 look_every_s = 0.1
-commands = [\"wanted-*\", \"other-*\"]
+commands = [\"wanted-*{own}\", \"other-*{own}\"]
 [policy]
 policies = [\"shuffle\"]
 [exclude]
-commands = [\"other-*\"]
-";
+commands = [\"other-*{own}\"]
+"
+    )
+}
+
+/// Threads of a program that were given masks so far. The masks themselves may be gone again: at
+/// random both busy threads get one CPU now and then, and the check of that puts them back.
+fn moved(daemon: &Daemon, program: &Program) -> u64 {
+    let found = daemon.process(program.pid());
+    found.and_then(|found| found["moved_threads"].as_u64()).unwrap_or(0)
+}
 
 fn chosen(own: &CpuSet) {
-    let daemon = Daemon::start("act", RULES);
+    let daemon = Daemon::start("act", &rules());
     let (wanted, other) = (Program::start("wanted-a"), Program::start("other-b"));
     daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     let left = daemon.process(other.pid()).expect("it is shown");
     assert_eq!(
         (&left["state"], &left["why"]),
-        (&"left".into(), &"excluded: command other-*".into())
+        (&"left".into(), &format!("excluded: command other-*{}", fixture::mark()).into())
     );
     let asked = daemon.ask(&["manage", &other.pid().to_string()]);
     assert!(asked.success && asked.errors.contains("is left: excluded"), "{asked:?}");
@@ -69,8 +81,9 @@ fn chosen(own: &CpuSet) {
     assert!(daemon.ask(&["pause"]).success);
     assert_eq!(wanted.worker.narrow_threads(own), 1, "all masks are back");
     assert_eq!(daemon.json(&["status", "--json"])["paused"], true);
+    let before = moved(&daemon, &wanted);
     assert!(daemon.ask(&["resume"]).success);
-    daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    daemon.wait_for("a move", || moved(&daemon, &wanted) > before);
     assert!(daemon.ask(&["leave", &wanted.pid().to_string()]).success);
     assert_eq!(wanted.worker.narrow_threads(own), 1);
     assert_eq!(daemon.ledgers(), 0);
@@ -94,7 +107,7 @@ fn refused(own: &CpuSet) {
         println!("not tried: only root can become another user");
         return;
     }
-    let daemon = Daemon::start("act", RULES);
+    let daemon = Daemon::start("act", &rules());
     let wanted = Program::start("wanted-a");
     daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     let pid = wanted.pid().to_string();
@@ -115,11 +128,10 @@ fn refused(own: &CpuSet) {
 }
 
 fn reloaded(own: &CpuSet) {
-    let daemon = Daemon::start("act", RULES);
+    let daemon = Daemon::start("act", &rules());
     let (stays, goes) = (Program::start("wanted-a"), Program::start("wanted-b"));
-    let both = || stays.worker.narrow_threads(own) > 1 && goes.worker.narrow_threads(own) > 1;
-    daemon.wait_for("both masks", both);
-    let more = RULES.replace("[exclude]\ncommands = [", "[exclude]\ncommands = [\"*-b\", ");
+    daemon.wait_for("moves of both", || moved(&daemon, &stays).min(moved(&daemon, &goes)) > 0);
+    let more = rules().replace("[exclude]\ncommands = [", "[exclude]\ncommands = [\"*-b*\", ");
     daemon.configure("act", &more);
     assert!(daemon.ask(&["reload"]).success);
     assert_eq!(goes.worker.narrow_threads(own), 1, "its masks are back");
@@ -130,7 +142,7 @@ fn reloaded(own: &CpuSet) {
     assert!(!asked.success, "{asked:?}");
     assert!(asked.errors.contains("line 8") && asked.errors.contains("min_cpu"), "{asked:?}");
     assert_eq!(daemon.process(goes.pid()).expect("it is shown")["state"], "left");
-    daemon.configure("observe", RULES);
+    daemon.configure("observe", &rules());
     daemon.hang_up();
     daemon.wait_for("the masks", || stays.worker.narrow_threads(own) == 1);
     daemon.wait_for("the mode", || daemon.json(&["status", "--json"])["mode"] == "observe");
@@ -147,12 +159,12 @@ fn killed(own: &CpuSet) {
     let narrow = || programs.iter().any(|one| one.worker.narrow_threads(own) > 1);
     let folder = fixture::folder();
     for run in 0..runs {
-        let daemon = Daemon::start_in(folder.clone(), "act", RULES);
+        let daemon = Daemon::start_in(folder.clone(), "act", &rules());
         daemon.wait_for("a mask", narrow);
         // Somewhere else in its round each time.
         (0..run % 7).for_each(|_| drop(daemon.json(&["status", "--json"])));
         daemon.kill();
-        let next = Daemon::start_in(folder.clone(), "observe", RULES);
+        let next = Daemon::start_in(folder.clone(), "observe", &rules());
         for one in &programs {
             assert_eq!(one.worker.narrow_threads(own), 1, "run {run}");
             assert!(one.worker.goes_on(), "run {run}");
