@@ -6,6 +6,7 @@
 mod account;
 mod arguments;
 mod by_hand;
+mod delegate;
 mod moves;
 mod period;
 mod replicate;
@@ -42,6 +43,7 @@ use self::moves::ThreadMoves;
 use self::replicate::Replication;
 use self::report::{Facts, Report};
 use self::witnesses::Witnesses;
+use crate::control::SOCKET;
 use crate::live::{LiveHost, trees::Trees};
 use crate::machine::Known;
 use crate::observe::Sensor;
@@ -64,7 +66,8 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         quiet: false,
     };
     let by_hand = ByHand::default();
-    let arguments = RunArguments { management, by_hand, replicate: Vec::new(), command };
+    let socket = SOCKET.into();
+    let arguments = RunArguments { management, by_hand, replicate: Vec::new(), socket, command };
     conclude("record", start("rondpoint record", arguments))
 }
 
@@ -176,7 +179,7 @@ fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Read
 fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
     arguments.management.settle(arguments.by_hand.policy())?;
     let caller = session::caller()?;
-    let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
+    let mut preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
     let placement = arguments.by_hand.placement(&Root::live(), &machine.topology)?;
     let replication = Replication::prepare(&replicate::Request {
@@ -194,6 +197,23 @@ fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
         machine,
         settings,
     )?;
+    if arguments.replicate.is_empty()
+        && delegate::is_wanted(&arguments.management, &prepared.session().observer)
+    {
+        let pid = prepared.session().pid().0;
+        match delegate::Daemon::asked(&arguments.socket, pid) {
+            Ok(None) => {}
+            Ok(Some(daemon)) => {
+                let told = (&arguments.management, preparation.header.command);
+                return daemon.run(who, prepared, preparation.report, told);
+            }
+            Err(error) => {
+                preparation
+                    .notes
+                    .push(format!("the daemon does not manage the program: {error:#}"));
+            }
+        }
+    }
     let ready = match get_ready(preparation, prepared.session()) {
         Ok(ready) => ready,
         Err(error) => {

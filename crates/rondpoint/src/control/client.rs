@@ -55,6 +55,16 @@ impl Client {
         Ok(Self { stream: BufReader::new(connected) })
     }
 
+    /// The same, with another limit for each answer.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub(crate) fn with_patience(self, patience: Duration) -> Result<Self> {
+        self.stream.get_ref().set_read_timeout(Some(patience))?;
+        self.stream.get_ref().set_write_timeout(Some(patience))?;
+        Ok(self)
+    }
+
     /// Calls a method and waits for its reply.
     ///
     /// # Errors

@@ -7,12 +7,13 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::by_hand::ByHand;
+use crate::control::SOCKET;
 use crate::observe::Sensor;
 use crate::targets::Target;
 
 /// All that are published, each for what it is good at, by the order and the conflict rules of
 /// ALGORITHMS 5.
-const DEFAULT_POLICY: &str = "auto";
+pub(super) const DEFAULT_POLICY: &str = "auto";
 /// The policy that watches and does nothing.
 const OBSERVE: &str = "observe";
 
@@ -129,6 +130,10 @@ pub(crate) struct RunArguments {
     /// say whether that would pay
     #[arg(long, value_name = "PATH[,PATH]", value_delimiter = ',')]
     pub(super) replicate: Vec<PathBuf>,
+
+    /// The control socket of the daemon, which a user who may not count asks to manage the program
+    #[arg(long, value_name = "FILE", default_value = SOCKET, hide_short_help = true)]
+    pub(super) socket: PathBuf,
 
     /// The program to run and its arguments
     #[arg(last = true, value_name = "CMD", required = true)]

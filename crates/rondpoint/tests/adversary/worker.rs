@@ -53,6 +53,11 @@ impl Worker {
         self.ready.exists()
     }
 
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.processes()[0]
+    }
+
     fn processes(&self) -> Vec<u32> {
         let text = std::fs::read_to_string(&self.ready).unwrap_or_default();
         text.split(' ').filter_map(|word| word.parse().ok()).collect()
@@ -75,7 +80,7 @@ impl Worker {
     /// Waits until it has computed so long: it goes on without its manager.
     pub(crate) fn goes_on(&self) -> bool {
         let ticks = || {
-            let pid = self.processes()[0];
+            let pid = self.pid();
             let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
             fields.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum::<u64>()

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rondpoint_linux::syscall::process::kill;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -93,6 +94,41 @@ pub(crate) struct Asked {
     pub(crate) errors: String,
 }
 
+/// A program under `rondpoint run`.
+pub(crate) struct Run {
+    child: Child,
+    pub(crate) worker: Worker,
+    folder: TempDir,
+}
+
+impl Run {
+    /// Kills the program, and its child that holds the output open; what `run` says and reports.
+    pub(crate) fn end(self) -> (Asked, String) {
+        let Self { child, worker, folder } = self;
+        drop(worker);
+        let asked = Asked::of(child.wait_with_output().expect("ours"));
+        let report = std::fs::read_to_string(folder.path().join("report"));
+        (asked, report.expect("a report"))
+    }
+}
+
+/// Becomes another program, which is refused perf_event_open(2).
+pub(crate) fn without_counters(command: &[&str]) {
+    const EACCES: u32 = 13;
+    let arch = std::env::consts::ARCH.try_into().expect("an architecture of seccomp");
+    let calls = [(perf_event_open(), Vec::new())].into_iter().collect();
+    let (usual, refused) = (SeccompAction::Allow, SeccompAction::Errno(EACCES));
+    let filter = SeccompFilter::new(calls, usual, refused, arch).expect("a filter");
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).expect("small")).expect("allowed");
+    let error = Command::new(command[0]).args(&command[1..]).exec();
+    panic!("{}: {error}", command[0]);
+}
+
+/// Number of perf_event_open(2).
+fn perf_event_open() -> i64 {
+    if cfg!(target_arch = "x86_64") { 298 } else { 241 }
+}
+
 /// A running daemon; killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
@@ -154,7 +190,7 @@ impl Daemon {
         self.folder.path().join("control")
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let mut text = String::new();
         let file = std::fs::File::open(self.folder.path().join("log"));
         file.and_then(|mut file| file.read_to_string(&mut text)).expect("a log");
@@ -179,12 +215,39 @@ impl Daemon {
         asked(self.command(words))
     }
 
-    /// The same as another user. The program is copied: the build's folder may be closed to others.
-    pub(crate) fn ask_as(&self, user: u32, words: &[&str]) -> Asked {
-        let copy = self.folder.path().join("rondpoint");
+    /// A copy of a program: the build's folder may be closed to other users.
+    fn copy(&self, program: &Path, name: &str) -> PathBuf {
+        let copy = self.folder.path().join(name);
         if !copy.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_rondpoint"), &copy).expect("copied");
+            std::fs::copy(program, &copy).expect("copied");
         }
+        copy
+    }
+
+    /// `rondpoint run` of a program by this name, as a user who may count nothing.
+    pub(crate) fn run_as(&self, user: u32, name: &str) -> Run {
+        let own = std::env::current_exe().expect("this program");
+        let test = self.copy(&own, "test");
+        let worker = self.copy(&own, &format!("{name}{}", mark()));
+        let rondpoint = self.copy(Path::new(env!("CARGO_BIN_EXE_rondpoint")), "rondpoint");
+        let folder = tempfile::tempdir().expect("a folder");
+        let all = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), all).expect("ours");
+        let ready = folder.path().join("ready");
+        let mut command = Command::new(test);
+        command.arg("without-counters").arg(rondpoint).args(["run", "--socket"]);
+        command.arg(self.socket()).arg("--report").arg(folder.path().join("report"));
+        command.arg("--").arg(worker).arg("as-worker").arg(&ready);
+        command.uid(user).gid(user).stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let worker = Worker::named_in(ready);
+        self.wait_for("the program", || worker.is_ready());
+        Run { child, worker, folder }
+    }
+
+    /// The same as another user.
+    pub(crate) fn ask_as(&self, user: u32, words: &[&str]) -> Asked {
+        let copy = self.copy(Path::new(env!("CARGO_BIN_EXE_rondpoint")), "rondpoint");
         let mut command = Command::new(copy);
         command.args(words).arg("--socket").arg(self.socket());
         command.uid(user).gid(user);
@@ -247,11 +310,16 @@ fn configure(folder: &Path, mode: &str, rules: &str) {
 }
 
 fn asked(mut command: Command) -> Asked {
-    let output = command.stdin(Stdio::null()).output().expect("it starts");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Asked {
-        success: output.status.success(),
-        output: text(output.stdout),
-        errors: text(output.stderr),
+    Asked::of(command.stdin(Stdio::null()).output().expect("it starts"))
+}
+
+impl Asked {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self {
+            success: output.status.success(),
+            output: text(output.stdout),
+            errors: text(output.stderr),
+        }
     }
 }

@@ -22,6 +22,7 @@ use self::harness::Test;
 const TESTS: &[Test] = &[
     ("an_excluded_program_is_left_and_others_are_managed_until_told_otherwise", chosen),
     ("another_user_may_look_at_his_own_and_change_nothing", refused),
+    ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
     ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
 ];
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
+        ["without-counters", command @ ..] => fixture::without_counters(command),
         words => return harness::run(TESTS, words),
     }
     ExitCode::SUCCESS
@@ -102,7 +104,6 @@ fn chosen(own: &CpuSet) {
 }
 
 fn refused(own: &CpuSet) {
-    const NOBODY: u32 = 65_534;
     if effective_user() != 0 {
         println!("not tried: only root can become another user");
         return;
@@ -127,6 +128,40 @@ fn refused(own: &CpuSet) {
     assert!(log.matches("NotAllowed").count() >= 6 && log.contains("user=65534"), "{log}");
 }
 
+fn asked_for(own: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start("act", &(rules() + "[log]\nlevel = \"debug\"\n"));
+    for (name, is_managed) in [("asked-a", true), ("other-b", false)] {
+        let run = daemon.run_as(NOBODY, name);
+        let told = match is_managed {
+            true => {
+                daemon.wait_for("a mask", || run.worker.narrow_threads(own) > 1);
+                "managed this program: "
+            }
+            false => {
+                let is_left = |found: &serde_json::Value| found["state"] == "left";
+                let pid = run.worker.pid();
+                daemon.wait_for("it", || daemon.process(pid).as_ref().is_some_and(is_left));
+                "left this program: excluded: command other-"
+            }
+        };
+        // The second question comes after the answer to one that was asked after this.
+        let questions = || daemon.log().matches(".Explain").count();
+        let before = questions();
+        daemon.wait_for("questions", || questions() > before + 1);
+        let (asked, report) = run.end();
+        assert!(!asked.success && asked.errors.contains(told), "{asked:?}");
+        assert!(asked.errors.contains("the daemon (process "), "{asked:?}");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        assert_eq!((&report["signal"], &report["process"]["user"]), (&9.into(), &NOBODY.into()));
+        assert_eq!(report["process"]["moved_threads"].as_u64() > Some(0), is_managed, "{report}");
+    }
+    daemon.end();
+}
+
 fn reloaded(own: &CpuSet) {
     let daemon = Daemon::start("act", &rules());
     let (stays, goes) = (Program::start("wanted-a"), Program::start("wanted-b"));
@@ -148,6 +183,9 @@ fn reloaded(own: &CpuSet) {
     daemon.wait_for("the mode", || daemon.json(&["status", "--json"])["mode"] == "observe");
     daemon.end();
 }
+
+/// A user without rights.
+const NOBODY: u32 = 65_534;
 
 /// Runs in `./x test`. By hand: 100.
 const USUAL_RUNS: u64 = 4;

@@ -23,6 +23,9 @@ use crate::policies;
 
 /// What the interface is, for `varlinkctl introspect`.
 const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
+/// Processes that somebody without privilege may have managed at a time: a user who asks for more
+/// must not keep the others from it ([manage] most).
+const MOST_OF_A_USER: usize = 8;
 /// Of every Varlink service.
 const SERVICE: &str = "org.varlink.service";
 
@@ -30,6 +33,7 @@ impl Station {
     /// Answers everybody who has asked, and those who watch.
     pub(super) fn serve(&mut self, trees: &mut Trees) {
         for (id, peer, call) in self.parts.server.turn() {
+            tracing::debug!(user = peer.user, pid = peer.pid, call.method, "called");
             match self.parts.config_method(&call) {
                 Some(method::WATCH) if call.more => self.begin_watch(id, &peer, &call),
                 _ => {
@@ -122,7 +126,10 @@ impl Station {
         request: Request,
     ) -> Answer {
         let PidsRequest { pids } = read(call)?;
-        self.insist(peer, "say which processes are managed")?;
+        match request {
+            Request::Manage if !self.is_privileged(peer) => self.check_own(peer, &pids)?,
+            _ => self.insist(peer, "say which processes are managed")?,
+        }
         for pid in &pids {
             tracing::info!(user = peer.user, by = peer.pid, pid, ?request, "asked");
             let asked = self.request(Pid(*pid), request);
@@ -137,6 +144,40 @@ impl Station {
             Request::Leave => Vec::new(),
         };
         Ok(parameters(&NotesReply { notes }))
+    }
+
+    /// Everybody may have a few processes of their own managed, which nobody has told to leave.
+    fn check_own(&self, peer: &Peer, pids: &[u32]) -> Result<(), Refused> {
+        let refused = |message| Err(Refused::new("NotAllowed", message));
+        let (user, own) = (peer.user, |pid| self.owner(pid) == Some(peer.user));
+        if let Some(pid) = pids.iter().find(|pid| !own(Pid(**pid))) {
+            return refused(format!(
+                "user {user} may not have process {pid} managed: it is not his"
+            ));
+        }
+        let is_left = |pid: Pid| {
+            let asked = |pid: &Pid| self.requests.get(pid).map(|(_, request)| *request);
+            let above = self.census.ancestors(pid);
+            std::iter::once(pid).chain(above).any(|one| asked(&one) == Some(Request::Leave))
+        };
+        if let Some(pid) = pids.iter().find(|pid| is_left(Pid(**pid))) {
+            return refused(format!(
+                "user {user} may not have process {pid} managed: it is to be left"
+            ));
+        }
+        let held = self.requests.keys().filter(|pid| own(**pid)).count();
+        if held + pids.len() > MOST_OF_A_USER {
+            return refused(format!(
+                "user {user} may not have more than {MOST_OF_A_USER} processes managed"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Who owns a process; root where it may not be looked into.
+    fn owner(&self, pid: Pid) -> Option<u32> {
+        let folder = std::fs::metadata(self.from.in_proc(pid.to_string())).ok()?;
+        Some(std::os::unix::fs::MetadataExt::uid(&folder))
     }
 
     /// Root, the daemon's own user and the group may do it.

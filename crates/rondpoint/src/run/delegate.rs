@@ -1,0 +1,172 @@
+//! A program whose user may not count it: the daemon manages it, where one runs.
+//!
+//! The program is this user's child all the same, with its terminal, limits and signals. The daemon
+//! is asked before it begins; where the daemon refuses, `run` goes on as without one.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_core::Bytes;
+use rondpoint_linux::observe::Observer;
+use rondpoint_linux::syscall::process::{End, Memory};
+use serde::Serialize;
+
+use super::Management;
+use super::arguments::DEFAULT_POLICY;
+use crate::control::client::Client;
+use crate::control::protocol::{
+    Decision, ExplainReply, Mode, NotesReply, PidRequest, PidsRequest, Process, State, StatusReply,
+    method,
+};
+use crate::output::Output;
+use crate::session::{self, Prepared, Session, Turn};
+use crate::terminal;
+
+/// Version of the report's format, as of `run`'s own.
+const SCHEMA: u32 = 1;
+/// From one question about the program to the next: the daemon forgets a program that has ended.
+const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
+/// A daemon that does not answer for so long holds up a program's end no longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A daemon that manages the program.
+pub(super) struct Daemon {
+    client: Client,
+    pid: u32,
+}
+
+/// What is told at the end.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    schema: u32,
+    version: &'static str,
+    command: Vec<String>,
+    pid: u32,
+    exit_status: Option<i32>,
+    signal: Option<i32>,
+    elapsed_s: f64,
+    /// Process number of the daemon.
+    managed_by: u32,
+    /// What the daemon said last of the program; `None` of one that ended before that.
+    process: Option<&'a Process>,
+    decisions: &'a [Decision],
+}
+
+/// Whether this user sees nothing of the program that a policy may act on, and wants nothing that
+/// only `run` itself gives.
+pub(super) fn is_wanted(management: &Management, observer: &Observer) -> bool {
+    let sees = observer.sampled().is_some() || !observer.metrics().is_empty();
+    let Management { dry_run, sensor, record, policy, machine, .. } = management;
+    let is_plain = !dry_run && sensor.is_none() && record.is_none() && machine.is_none();
+    !sees && is_plain && policy.iter().eq([DEFAULT_POLICY])
+}
+
+impl Daemon {
+    /// Asks the daemon at `socket` to manage a process; `None` where none listens.
+    ///
+    /// # Errors
+    /// It does not manage it, and says why.
+    pub(super) fn asked(socket: &Path, pid: u32) -> Result<Option<Self>> {
+        let Ok(client) = Client::connect(socket) else { return Ok(None) };
+        let mut client = client.with_patience(PATIENCE)?;
+        let StatusReply { status } = client.call(method::STATUS, &serde_json::json!({}))?;
+        if status.mode == Mode::Observe || status.paused {
+            bail!("it changes nothing now (rondpoint status)");
+        }
+        let request = PidsRequest { pids: vec![pid] };
+        let NotesReply { notes } = client.call(method::MANAGE, &request)?;
+        match notes.first() {
+            Some(note) => bail!("{note}"),
+            None => Ok(Some(Self { client, pid: status.pid })),
+        }
+    }
+
+    /// Runs the program to its end; its exit status.
+    pub(super) fn run(
+        mut self,
+        who: &str,
+        prepared: Prepared,
+        report: Option<Output>,
+        (management, command): (&Management, Vec<String>),
+    ) -> Result<u8> {
+        let mut session = match prepared.start(who, Memory::Inherited) {
+            Ok(session) => session,
+            Err(status) => return Ok(status),
+        };
+        session.observer.let_go();
+        let last = self.follow(&mut session);
+        let Some(end) = session.end()? else { bail!("the program went on without us") };
+        let report_of = Report {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            command,
+            pid: session.pid().0,
+            exit_status: if let End::Exited(status) = end { Some(status) } else { None },
+            signal: if let End::Killed(signal) = end { Some(signal) } else { None },
+            elapsed_s: session.started_at.elapsed().as_secs_f64(),
+            managed_by: self.pid,
+            process: last.as_ref().map(|last| &last.process),
+            decisions: last.as_ref().map_or(&[], |last| &last.decisions),
+        };
+        if let Some(file) = report
+            && let Err(error) = write(file, &report_of)
+        {
+            terminal::say(&format!("rondpoint: {error:#}\n"));
+        }
+        if !management.quiet {
+            terminal::say(&report_of.text());
+        }
+        Ok(session::status(end))
+    }
+
+    /// Waits for the end of the program; what the daemon said last of it.
+    fn follow(&mut self, session: &mut Session) -> Option<ExplainReply> {
+        let request = PidRequest { pid: session.pid().0 };
+        let mut last = None;
+        loop {
+            match session.wait(Instant::now() + BETWEEN_QUESTIONS) {
+                Ok(Turn::Interval) => {}
+                Ok(Turn::Over) => return last,
+                Err(_) => {
+                    session.wait_for_end();
+                    return last;
+                }
+            }
+            // A daemon that has ended has put back all masks; the program goes on without.
+            last = self.client.call(method::EXPLAIN, &request).ok().or(last);
+        }
+    }
+}
+
+impl Report<'_> {
+    fn text(&self) -> String {
+        let who =
+            format!("rondpoint: the daemon (process {}) managed this program", self.managed_by);
+        let Some(process) = self.process else {
+            return format!("{who}, which ended before the daemon could say anything of it\n");
+        };
+        if process.state == State::Left {
+            let daemon = self.managed_by;
+            return format!(
+                "rondpoint: the daemon (process {daemon}) left this program: {}\n",
+                process.why
+            );
+        }
+        let verdicts = &process.verdicts;
+        format!(
+            "{who}: {} moved, {} moves of threads; {} checks found them better, {} worse, {} unclear\n",
+            Bytes(process.moved_bytes),
+            process.moved_threads,
+            verdicts.better,
+            verdicts.worse,
+            verdicts.unclear,
+        )
+    }
+}
+
+fn write(mut file: Output, report: &Report<'_>) -> Result<()> {
+    let text = serde_json::to_string_pretty(report)? + "\n";
+    file.write_all(text.as_bytes()).and_then(|()| file.keep()).context("writing the report")
+}
