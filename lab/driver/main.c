@@ -125,11 +125,13 @@ static int probe(struct pci_dev *device, const struct pci_device_id *id)
 		return -ENOMEM;
 	}
 	error = check_header();
-	if (!error)
-		error = register_all();
+	if (error)
+		goto forget;
+	rp_price_start();
+	error = register_all();
 	if (error) {
-		rp_memory = NULL;
-		return error;
+		rp_price_stop();
+		goto forget;
 	}
 	compare_nodes();
 	rp_store(RP_HEADER_DRIVER, RP_LAYOUT_VERSION);
@@ -137,6 +139,9 @@ static int probe(struct pci_dev *device, const struct pci_device_id *id)
 		rp_load(RP_HEADER_CPUS), rp_load(RP_HEADER_NODES), rp_load(RP_HEADER_LINKS),
 		rp_load(RP_HEADER_SLOTS));
 	return 0;
+forget:
+	rp_memory = NULL;
+	return error;
 }
 
 static void remove(struct pci_dev *device)

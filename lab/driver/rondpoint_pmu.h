@@ -136,6 +136,7 @@ u64 rp_data_source(u64 source, u64 flags);
 /* price.c */
 void rp_price_enter(void);
 void rp_price_leave(void);
+void rp_price_start(void);
 void rp_price_stop(void);
 
 /* node_pmu.c */
