@@ -95,6 +95,7 @@ pub(crate) struct Arguments {
 
 /// A rung of the sensing ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Sensor {
     /// Counters and address samples

@@ -123,6 +123,7 @@ pub(crate) struct NotesReply {
 
 /// Whether the daemon changes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
     /// It looks, and says what it would do.

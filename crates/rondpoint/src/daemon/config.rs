@@ -25,6 +25,7 @@ const MIB: u64 = 1 << 20;
 
 /// The file as it is written.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// Whether anything is changed.
@@ -42,6 +43,7 @@ pub(crate) struct Config {
 /// What is managed: a process that one of the lists names, or any where there is no list, if it is
 /// large enough.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Manage {
     /// Resident memory below which a process is left to the kernel, in MiB.
@@ -61,6 +63,7 @@ pub(crate) struct Manage {
 
 /// Who decides.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Policy {
     /// In order of priority, as `rondpoint run --policy` has them.
@@ -77,6 +80,7 @@ pub(crate) struct Policy {
 
 /// The guard's budgets; what is absent is the guard's default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Budgets {
     memory_mib_per_s_per_node: Option<u64>,
@@ -94,6 +98,7 @@ pub(crate) struct Budgets {
 
 /// The control socket.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Control {
     pub(crate) socket: PathBuf,
@@ -103,6 +108,7 @@ pub(crate) struct Control {
 
 /// Metrics over HTTP.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Metrics {
     /// A loopback address with a port; nowhere without it.
@@ -111,6 +117,7 @@ pub(crate) struct Metrics {
 
 /// The log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Log {
     /// `error`, `warn`, `info`, `debug` or `trace`.
@@ -119,6 +126,7 @@ pub(crate) struct Log {
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Level {
     Error,
@@ -336,6 +344,13 @@ mod tests {
             let found = refused(text);
             assert!(found.contains(expected), "{text}: {found}");
         }
+    }
+
+    /// For editors; `UPDATE_EXPECT=1` writes it.
+    #[test]
+    fn the_published_schema_is_that_of_the_file_which_is_read() {
+        let schema = serde_json::to_string_pretty(&schemars::schema_for!(Config)).unwrap() + "\n";
+        expect_test::expect_file!["../../../../docs/rondpoint.schema.json"].assert_eq(&schema);
     }
 
     /// The example of the packages, as it is and with each commented key in force.

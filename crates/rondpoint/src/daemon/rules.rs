@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 /// Lists of the configuration. Patterns are those of a shell: `*` also stands for slashes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Match {
     /// Paths of cgroups; those below are meant too.
@@ -22,6 +23,7 @@ pub(crate) struct Match {
 
 /// A user as written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub(crate) enum UserName {
     Number(u32),
