@@ -1,6 +1,6 @@
 //! The price of steps: what they win, how sure that is, and what they cost once.
 
-use super::facts::Facts;
+use super::facts::{Evidence, Facts};
 use super::lost::{Cause, CostModel, Lost, ProcessLoss};
 use super::placement::{Placement, Seen};
 use crate::plan::{Action, Proposal};
@@ -179,11 +179,7 @@ impl Quote {
 fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss) -> Change {
     let likely = if now.pace > 0.0 { then.pace / now.pace - 1.0 } else { 0.0 };
     let evidence = facts.evidence(now.pid);
-    let is_counted = evidence.is_some_and(|of| of.counts_stalls && of.knows_traffic);
-    let base = if is_counted { ERROR } else { ERROR_OF_ASSUMED };
-    let accesses = evidence.map_or(0.0, |of| of.latency_accesses).max(1.0);
-    // Latencies of single accesses vary about as much as their mean is.
-    let error = base + super::STANDARD_ERRORS / libm::sqrt(accesses);
+    let error = evidence.map_or(1.0, error_of);
     let cause = now.worst();
     Change {
         pid: now.pid,
@@ -191,6 +187,17 @@ fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss) -> Change {
         cause,
         lost_ns_per_s: (now.by(cause), then.by(cause)),
     }
+}
+
+/// Part of a predicted change that the evidence leaves open. Where no latency was measured the
+/// machine's own stands for it: it is assumed, and no sample adds to its error.
+fn error_of(evidence: Evidence) -> f64 {
+    let Evidence { counts_stalls, latency_accesses, knows_traffic } = evidence;
+    if latency_accesses <= 0.0 || !counts_stalls || !knows_traffic {
+        return ERROR_OF_ASSUMED;
+    }
+    // Latencies of single accesses vary about as much as their mean is.
+    ERROR + super::STANDARD_ERRORS / libm::sqrt(latency_accesses)
 }
 
 impl fmt::Display for Change {
@@ -224,5 +231,34 @@ impl fmt::Display for Quote {
             write!(f, "; busiest controller {:.0} %, then {:.0} %", 100.0 * now, 100.0 * then)?;
         }
         write!(f, "; {:.2} s to move", self.cost_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNTED: Evidence =
+        Evidence { counts_stalls: true, latency_accesses: 1e4, knows_traffic: true };
+
+    /// Lower bound of a predicted change of this size.
+    fn least(likely: f64, evidence: Evidence) -> f64 {
+        Interval::around(likely, likely * error_of(evidence)).least
+    }
+
+    #[test]
+    fn a_large_gain_is_sure_where_the_processor_measures_no_latency() {
+        let unmeasured = Evidence { latency_accesses: 0.0, ..COUNTED };
+        let nothing_counted = Evidence { counts_stalls: false, ..unmeasured };
+        for evidence in [unmeasured, nothing_counted] {
+            assert!(least(0.4, evidence) > 0.1, "{evidence:?}");
+            assert!(least(0.4, evidence) < least(0.4, COUNTED), "{evidence:?}");
+        }
+    }
+
+    #[test]
+    fn few_measured_accesses_prove_less_than_many() {
+        let of = |latency_accesses| least(0.4, Evidence { latency_accesses, ..COUNTED });
+        assert!(of(2.0) < of(100.0) && of(100.0) < of(1e4));
     }
 }
