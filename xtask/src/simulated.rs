@@ -120,7 +120,10 @@ fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
         "machine": "all",
         "seeds": 1,
         "commit": commit()?,
-        "commands": ["./x simulated", format!("rondpoint simulate --predictions {cases}")],
+        "commands": [
+            format!("./x simulated --cases {cases}"),
+            format!("rondpoint simulate --predictions {cases}"),
+        ],
         "reference": null,
         "columns": [
             "rank correlation", "median error, points", "same sign, %", "clear trials", "all trials",
@@ -184,7 +187,10 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
         "machine": "all",
         "seeds": 1,
         "commit": commit()?,
-        "commands": ["./x simulated", format!("rondpoint simulate --judge {cases}")],
+        "commands": [
+            format!("./x simulated --cases {cases}"),
+            format!("rondpoint simulate --judge {cases}"),
+        ],
         "reference": 1.0,
         "columns": ["mean speed", "worst", "best", "slower, %"],
         "rows": rows,
