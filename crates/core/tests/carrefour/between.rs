@@ -100,7 +100,7 @@ fn a_page_is_filled_in_once() {
 
 #[test]
 fn no_published_preset_moves_what_was_not_sampled() {
-    let published = preset::PRESETS.iter().filter(|preset| preset.name != "steady");
+    let published = preset::PRESETS.iter().filter(|preset| !preset.name.starts_with("steady"));
     assert!(published.clone().count() > 5);
     assert!(published.clone().all(|preset| preset.pages.between.is_none()));
 }
@@ -122,4 +122,52 @@ fn one_page_of_a_hundred_is_not_worth_a_trial() {
         moved(&round("steady", &text), Mechanism::CoLocation).len()
     };
     assert_eq!((misplaced(2), misplaced(3)), (0, 3));
+}
+
+/// The same with an application that may have copies.
+const READS: &str = "node:4 core:4
+     matrix 40 0 0 0 / 40 0 0 0 / 40 0 0 0 / 40 0 0 0
+     free 90
+     app 1 reads 99";
+
+/// Numbers of the pages that get copies.
+fn copied(proposals: &[Proposal]) -> Vec<u64> {
+    let pages = proposals.iter().filter_map(|proposal| match &proposal.action {
+        Action::Replicate { pages, .. } => Some(pages.clone()),
+        _ => None,
+    });
+    let mut pages = numbers(&pages.flatten().collect::<Vec<_>>());
+    pages.sort_unstable();
+    pages
+}
+
+#[test]
+fn a_gap_in_pages_that_are_only_read_gets_copies_with_them() {
+    let pages = "pages 200 home 0: 1x1 2x1\n gap 400\n pages 200 home 0: 1x1 2x1";
+    let round = |preset| proposals(&mut carrefour(preset), &format!("{READS}\n{pages}"), 1);
+    assert_eq!(copied(&round("steady")), (16..816).collect::<Vec<_>>());
+    assert_eq!(copied(&round("final")), [], "400 sampled pages are no batch");
+    assert_eq!(copied(&round("steady-without-copies")), []);
+}
+
+#[test]
+fn a_gap_beside_a_written_page_gets_no_copies() {
+    let pages = "pages 600 home 0: 1x1 2x1\n pages 1 home 0: 1x2 2x1 w1\n gap 300\n\
+                 pages 3 home 0: 1x1 2x1";
+    let round = proposals(&mut carrefour("steady"), &format!("{READS}\n{pages}"), 1);
+    let expected = (16..616).chain(917..920).collect::<Vec<_>>();
+    assert_eq!(copied(&round), expected);
+}
+
+#[test]
+fn pages_that_are_too_few_for_copies_are_spread() {
+    let text = format!("{READS}\npages 200 home 0: 1x1 2x1");
+    let spread = |preset| {
+        let round = proposals(&mut carrefour(preset), &text, 1);
+        assert_eq!(copied(&round), [], "{preset}");
+        moved(&round, Mechanism::Interleaving).len()
+    };
+    // Three quarters leave the only busy controller: 150 of 200, standard deviation 6.
+    assert!((120..=180).contains(&spread("steady")));
+    assert_eq!(spread("final"), 0, "as published");
 }

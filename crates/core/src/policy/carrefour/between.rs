@@ -7,6 +7,7 @@
 //!
 //! - All accesses around a gap come from one node: the gap belongs to that node.
 //! - At least half of the pages around it that have enough samples are shared: the gap is shared.
+//! - It is shared, and no sample wrote a page around it: the gap is only read.
 //! - Otherwise nothing is known about the gap.
 //!
 //! Only gaps between sampled pages are filled, and none wider than a huge page. No sample shows
@@ -45,6 +46,8 @@ pub(super) enum Owner {
     Node(usize),
     /// Several nodes access the pages around it.
     Several,
+    /// Several nodes access them, and no sample wrote one.
+    Readers,
 }
 
 /// Pages without enough samples to decide by themselves, and the owner that their neighbours give
@@ -72,6 +75,7 @@ pub(super) struct Witness {
     /// Sampled accesses, saturating.
     accesses: u16,
     is_shared: bool,
+    is_written: bool,
 }
 
 const _: () = assert!(size_of::<Witness>() <= 16);
@@ -89,6 +93,7 @@ impl Witness {
             node: seen.first as u16,
             accesses: seen.total.min(u32::from(u16::MAX)) as u16,
             is_shared: seen.is_shared,
+            is_written: page.stores > 0,
         })
     }
 
@@ -112,6 +117,7 @@ struct Sums {
     accesses: u32,
     deciding: u32,
     shared: u32,
+    written: u32,
     /// The first of the row up to the last of them in which one and the same node is the only
     /// accessor.
     alike_since: u32,
@@ -129,6 +135,7 @@ impl Sums {
             sum.accesses = sum.accesses.wrapping_add(u32::from(witness.accesses));
             sum.deciding += u32::from(decides);
             sum.shared += u32::from(decides && witness.is_shared);
+            sum.written += u32::from(witness.is_written);
             if place == 0 || !witness.is_like(&witnesses[place - 1]) {
                 sum.alike_since = place as u32;
             }
@@ -222,7 +229,8 @@ impl Between {
         }
         let deciding = after.deciding - before.deciding;
         let shared = after.shared - before.shared;
-        (deciding >= self.deciding && 2 * shared >= deciding).then_some(Owner::Several)
+        let owner = if after.written > before.written { Owner::Several } else { Owner::Readers };
+        (deciding >= self.deciding && 2 * shared >= deciding).then_some(owner)
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Marks {
     pub interleave: Vec<PageMove>,
     /// One copy per node.
     pub replicate: Vec<PageMove>,
+    /// Where the pages of `replicate` go while they are too few for copies.
+    pub(super) instead: Vec<PageMove>,
     /// Shared pages for which interleaving was considered.
     pub considered: usize,
     /// Those of them that are only read and could be replicated.
@@ -40,6 +42,15 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// Interleaves the pages that would get copies where they are fewer than `batch`.
+    pub(super) fn interleave_small_batch(&mut self, batch: usize) {
+        if self.replicate.len() < batch {
+            self.replicate.clear();
+            self.interleave.append(&mut self.instead);
+        }
+        self.instead.clear();
+    }
+
     /// Leaves out the moves of a mechanism that wants too few to be worth a trial.
     pub(super) fn leave_few(&mut self, rules: &PageRules) {
         let least = rules.least_share.unwrap_or(0.0) * self.sampled as f64;
@@ -136,13 +147,22 @@ impl Marker<'_> {
                     marks.colocate.extend(&moves);
                     moves.len()
                 }
-                Owner::Several if self.mechanisms.interleaving => {
+                Owner::Readers if self.mechanisms.replication => {
+                    let pages = self.replicate_gap(&gap, left);
+                    let number = pages.len();
+                    marks.replicate.extend(pages);
+                    if self.interleaves_small_batch() {
+                        marks.instead.extend(self.interleave_gap(&gap, left, random));
+                    }
+                    number
+                }
+                Owner::Several | Owner::Readers if self.mechanisms.interleaving => {
                     let moves = self.interleave_gap(&gap, left, random);
                     marks.interleave_between += moves.len();
                     marks.interleave.extend(&moves);
                     moves.len()
                 }
-                Owner::Node(_) | Owner::Several => 0,
+                Owner::Node(_) | Owner::Several | Owner::Readers => 0,
             };
             left -= marked;
         }
@@ -174,6 +194,22 @@ impl Marker<'_> {
         self.fresh(gap).filter_map(draw).take(most).collect()
     }
 
+    /// Pages of a gap that may have copies. That a page was moved before does not matter: a copy
+    /// leaves it where it is.
+    fn replicate_gap(&self, gap: &Gap, most: usize) -> Vec<PageMove> {
+        let guess = gap.homes.first().map_or(0, |(home, _)| *home);
+        let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
+        let eligible = pages.filter(|&address| self.eligible(address, PAGE_SHIFT));
+        let home = |address| gap.home_of(address, guess);
+        eligible.map(|page| base_page_move(page, home(page), home(page))).take(most).collect()
+    }
+
+    /// Whether pages wait interleaved until there are enough of them for copies.
+    fn interleaves_small_batch(&self) -> bool {
+        let rule = self.preset.replication.as_ref();
+        self.mechanisms.interleaving && rule.is_some_and(|rule| rule.interleaves_small_batch)
+    }
+
     /// Base pages of a gap that were not treated before: nobody has seen whether they lie where the
     /// witnesses do.
     fn fresh<'a>(&'a self, gap: &Gap) -> impl Iterator<Item = u64> + 'a {
@@ -190,10 +226,15 @@ impl Marker<'_> {
     }
 
     fn mark_shared(&self, page: &Page<'_>, source: usize, random: &mut Random, marks: &mut Marks) {
-        let read_only = page.stores == 0 && self.eligible(page);
-        if self.mechanisms.replication && read_only {
+        let read_only = page.stores == 0 && self.eligible(page.address, page.shift);
+        let gets_copies = self.mechanisms.replication && read_only;
+        if gets_copies {
             marks.replicate.push(page_move(page, source, source));
-        } else if self.mechanisms.interleaving {
+        }
+        if gets_copies && !self.interleaves_small_batch() {
+            return;
+        }
+        if self.mechanisms.interleaving {
             marks.considered += 1;
             marks.read_shared += usize::from(read_only);
             let only_accessing = self.preset.pages.targets == Targets::AccessingNodes;
@@ -206,7 +247,8 @@ impl Marker<'_> {
             let allowed = restricted.then_some(&allowed as &dyn Fn(usize) -> bool);
             let target = self.interleaving.target(source, allowed, random);
             if let Some(target) = target.filter(|_| self.may_move(page.address, page.shift)) {
-                marks.interleave.push(page_move(page, source, target));
+                let list = if gets_copies { &mut marks.instead } else { &mut marks.interleave };
+                list.push(page_move(page, source, target));
             }
         }
     }
@@ -214,16 +256,16 @@ impl Marker<'_> {
     /// Whether a page may have copies: a base page of private anonymous memory of a user address,
     /// not flagged by collapses, not replicated already. (That its table entry is present and
     /// writable is the host's to check.)
-    fn eligible(&self, page: &Page<'_>) -> bool {
+    fn eligible(&self, address: u64, shift: u8) -> bool {
         let private = self.app.mappings.as_deref().is_some_and(|mappings| {
-            mapping_of(mappings, page.address)
+            mapping_of(mappings, address)
                 .is_some_and(|mapping| mapping.kind == MappingKind::PrivateAnonymous)
         });
         private
-            && page.shift == PAGE_SHIFT
-            && page.address < USER_END
-            && !self.has_copies(page.address)
-            && !self.state.never_replicate(page.address)
+            && shift == PAGE_SHIFT
+            && address < USER_END
+            && !self.has_copies(address)
+            && !self.state.never_replicate(address)
     }
 
     /// Whether a page has copies. One that collapsed too often has none, or gets rid of them in

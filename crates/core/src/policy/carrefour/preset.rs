@@ -99,6 +99,16 @@ pub struct Replication {
     pub later_batch: usize,
     /// A page that collapsed more often is never replicated again.
     pub max_collapses: u32,
+    /// Whether the pages of a batch that is too small are interleaved meanwhile (ours). Published
+    /// is that they stay, as far as the texts say.
+    pub interleaves_small_batch: bool,
+}
+
+impl Replication {
+    /// Pages that must be marked; `activated` = the application has been replicated before.
+    pub(super) fn batch(&self, activated: bool) -> usize {
+        if activated { self.later_batch } else { self.first_batch }.max(1)
+    }
 }
 
 /// How much memory must be free for replication.
@@ -219,6 +229,7 @@ const PAPER_REPLICATION: Replication = Replication {
     first_batch: 500,
     later_batch: 500,
     max_collapses: 5,
+    interleaves_small_batch: false,
 };
 
 /// The final text: the default.
@@ -395,12 +406,15 @@ const BROUGHT: Tenure =
 ///   such rounds the rate is a sixteenth.
 /// - Small pages between sampled ones move with them. Where a page is sampled less than once a
 ///   round, waiting for each page would leave the jam in place for many rounds.
+/// - Pages between sampled ones get copies too where the samples around them only read.
+/// - Pages that are too few for copies are interleaved.
 /// - Where other nodes use the co-located pages in the next round, co-location pauses.
 /// - A page or two found late in each round stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
 ///   watching.
 pub const STEADY: Preset = Preset {
     name: "steady",
+    replication: Some(Replication { interleaves_small_batch: true, ..PAPER_REPLICATION }),
     quiet_period: Nanos::from_secs(2),
     sample_memory: Nanos::from_secs(1),
     traffic: TrafficGate { scope: TrafficScope::Priced, ..FINAL.traffic },
@@ -421,5 +435,10 @@ pub const STEADY: Preset = Preset {
     ..FINAL
 };
 
+/// [`STEADY`] on a kernel that replicates, without making use of it: for comparisons.
+pub const STEADY_ALONE: Preset =
+    Preset { name: "steady-without-copies", replication: None, ..STEADY };
+
 /// Every preset, the default first.
-pub const PRESETS: &[&Preset] = &[&FINAL, &DRAFT, &CODE, &CODE_MRR, &PER_PID, &LP, &STEADY];
+pub const PRESETS: &[&Preset] =
+    &[&FINAL, &DRAFT, &CODE, &CODE_MRR, &PER_PID, &LP, &STEADY, &STEADY_ALONE];
