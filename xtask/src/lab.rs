@@ -97,7 +97,7 @@ pub(crate) fn real_program() -> Result<Tally> {
 }
 
 fn runner(arguments: &[&str]) -> Result<Tally> {
-    let program = build()?.join(built::RUNNER);
+    let program = build_for(arguments)?.join(built::RUNNER);
     let status = Command::new(&program).args(arguments).status();
     Ok(Tally::one(status.with_context(|| format!("{}: cannot run", program.display()))?.success()))
 }
@@ -137,10 +137,12 @@ pub(crate) fn target_folder() -> PathBuf {
     asked.unwrap_or_else(|| root().join("target"))
 }
 
-/// Whether `--kernel NAME` asks for the kernel of `./x lab kernel`.
+/// Whether a line may boot the kernel of `./x lab kernel`: `--kernel NAME` asks for it, and some
+/// experiments and checks are made on it.
 fn asks_for_own_kernel(arguments: &[&str]) -> bool {
+    let may = matches!(arguments.first(), Some(&"experiments" | &"live"));
     let follows = arguments.windows(2).any(|pair| pair == ["--kernel", kernel::NAME]);
-    follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
+    may || follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
 }
 
 /// Builds every part in which something changed. Sets the lab up first where that is still to be
@@ -150,7 +152,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 }
 
 /// As [`build`], with what a lab's command line needs: a driver for our own kernel only where the
-/// line names it.
+/// line may boot it.
 fn build_for(arguments: &[&str]) -> Result<PathBuf> {
     let target = target_folder();
     let cache = cache_folder(|name| env::var(name).ok())?;
@@ -271,10 +273,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_for_our_own_kernel_is_built_only_where_a_line_names_it() {
+    fn a_driver_for_our_own_kernel_is_built_only_where_a_line_may_need_it() {
         assert!(asks_for_own_kernel(&["run", "--kernel", kernel::NAME, "--", "a"]));
         assert!(asks_for_own_kernel(&["run", &format!("--kernel={}", kernel::NAME)]));
-        assert!(!asks_for_own_kernel(&["live"]));
+        assert!(asks_for_own_kernel(&["live"]));
+        assert!(!asks_for_own_kernel(&["demo"]));
     }
 
     #[test]

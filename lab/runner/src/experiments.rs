@@ -23,7 +23,7 @@ use crate::batch::{Batch, Series, Task};
 use crate::built::WORKLOADS;
 use crate::configuration;
 use crate::initramfs::Initramfs;
-use crate::lab::{Lab, lab_machine};
+use crate::lab::{KernelName, Lab, lab_machine};
 use crate::program;
 use crate::result::RunResult;
 
@@ -58,8 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         results::write(&reports, Path::new(RESULTS))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = chosen(&arguments.names);
-    let lab = Lab::open()?;
+    let laboratories = laboratories(&arguments.names)?;
     let mut report = Report {
         format: FORMAT,
         origin: "emulated".to_owned(),
@@ -67,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         experiments: Vec::new(),
         failures: Vec::new(),
     };
-    for experiment in chosen {
+    for (experiment, lab) in laboratories {
         let machine = lab_machine(experiment.machine)?;
         let done =
             Laboratory::new(&lab, &machine, experiment, arguments)?.carry_out(&mut report)?;
@@ -92,6 +91,22 @@ fn chosen(names: &[String]) -> Vec<&'static Experiment> {
     let is_wanted =
         |one: &&Experiment| names.is_empty() || names.iter().any(|name| name == one.name);
     EXPERIMENTS.iter().filter(is_wanted).collect()
+}
+
+/// The chosen experiments with the lab of each. Where all are asked for, those whose kernel has not
+/// been built are left out, and said so.
+fn laboratories(names: &[String]) -> Result<Vec<(&'static Experiment, Lab)>> {
+    let mut found = Vec::new();
+    for experiment in chosen(names) {
+        match Lab::open_with(experiment.kernel) {
+            Ok(lab) => found.push((experiment, lab)),
+            Err(error) if names.is_empty() && experiment.kernel != KernelName::Stock => {
+                eprintln!("{}: not run: {error:#}", experiment.name);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// One experiment with everything that it is run with.
@@ -162,6 +177,7 @@ impl<'a> Laboratory<'a> {
             slow_motion: self.machine.lab.slow_motion,
             seconds: self.experiment.seconds,
             programs: self.experiment.titles().into_iter().map(str::to_owned).collect(),
+            copies: self.experiment.kernel == KernelName::Replication,
             best_fixed: best,
             cases: reports,
         })
@@ -248,7 +264,7 @@ mod tests {
             [
                 "error: invalid value 'x' for '[NAME]...'",
                 "  [possible values: sam, sam-hogs, sam-spread, nmass, nmass-caches, nmass-streams, nmass-blocks, asymsched, asymsched-mean, \
-                 asymsched-two, demo-pairs, demo-pairs-2, lookup, lookup-shared, pipeline, swap, bursts, crowded, crowded-barriers, fleeting]"
+                 asymsched-two, demo-pairs, demo-pairs-2, lookup, lookup-shared, pipeline, swap, bursts, crowded, crowded-barriers, fleeting, copies, copies-changed, copies-written, copies-no-room, copies-two]"
             ]
         );
     }

@@ -7,6 +7,7 @@
 
 mod attached;
 mod births;
+mod copies;
 mod cost;
 mod crowd;
 mod daemon;
@@ -70,6 +71,7 @@ const CHECKS: [Check; 20] = [
     Check { name: "auto", run: threads::check_auto },
     Check { name: "two-programs", run: attached::check_two },
     Check { name: "nmass", run: threads::check_nmass },
+    Check { name: "copies", run: copies::check },
     Check { name: "phases", run: phases::check },
     Check { name: "births", run: births::check },
     Check { name: "shared", run: shared::check },

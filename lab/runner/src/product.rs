@@ -44,6 +44,13 @@ pub(crate) struct Trial {
 }
 
 impl ProductReport {
+    /// Base pages of all processes that got copies, each time counted.
+    pub(crate) fn copied_pages(&self) -> u64 {
+        let processes = self.other.get("processes").and_then(Value::as_array);
+        let count = |process: &Value| process["account"]["replicated"]["moved"].as_u64();
+        processes.into_iter().flatten().filter_map(count).sum()
+    }
+
     /// Reads a report; the error says what is wrong with it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let report: Self = serde_json::from_slice(bytes)
@@ -70,6 +77,15 @@ mod tests {
         let again = serde_json::to_value(&report).expect("text");
         assert_eq!(again["new"], serde_json::json!([1]));
         assert_eq!(again["trials"][0]["change"], 0.31);
+    }
+
+    #[test]
+    fn pages_with_copies_are_those_of_all_processes() {
+        let text = r#"{"schema":1,"policy":"auto","elapsed_s":4.5,"processes":[
+            {"account":{"replicated":{"moved":3,"busy":1}}},
+            {"account":{"replicated":{"moved":4}}}]}"#;
+        let report = ProductReport::parse(text.as_bytes()).expect("good");
+        assert_eq!(report.copied_pages(), 7);
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub(crate) struct RunResult {
     pub(crate) traffic_mb: Vec<Vec<f64>>,
     /// Local access ratio (LAR), percent.
     pub(crate) local_percent: Option<f64>,
+    /// The same in the last third of the time.
+    #[serde(default)]
+    pub(crate) late_local_percent: Option<f64>,
     /// Controller imbalance (MC-IMB), population standard deviation, percent.
     pub(crate) controller_imbalance_percent: Option<f64>,
     /// Mean use of the directed links, percent of capacity.
@@ -115,6 +118,7 @@ pub(crate) fn summarise(
         check: record.events.iter().find_map(check),
         traffic_mb: megabytes(measurement),
         local_percent: traffic.as_ref().and_then(Traffic::local_percent),
+        late_local_percent: late_local_percent(measurement),
         controller_imbalance_percent: traffic
             .as_ref()
             .and_then(|traffic| traffic.imbalance_percent(Deviation::Population, &topology)),
@@ -167,6 +171,19 @@ fn traffic(measurement: &Measurement) -> Option<Traffic> {
     Traffic::from_counts(&counts, Nanos(measurement.end_ns - measurement.begin_ns))
 }
 
+/// Local accesses among those of the last third of the time, percent.
+fn late_local_percent(measurement: &Measurement) -> Option<f64> {
+    let (begin, end) = (measurement.begin_ns, measurement.end_ns);
+    let from = end - (end - begin) / 3;
+    let nodes = measurement.demand_lines.len();
+    let (mut local, mut all) = (0, 0);
+    for slice in measurement.slices.iter().filter(|slice| slice.end_ns > from) {
+        local += (0..nodes).filter_map(|node| slice.dram_lines.get(node)?.get(node)).sum::<u64>();
+        all += slice.dram_lines.iter().flatten().sum::<u64>();
+    }
+    (all > 0).then(|| 100.0 * local as f64 / all as f64)
+}
+
 fn megabytes(measurement: &Measurement) -> Vec<Vec<f64>> {
     let nodes = measurement.demand_lines.len();
     let cell = |n, m| lines(measurement, n, m) * LINE_BYTES / 1e6;
@@ -207,6 +224,7 @@ pub(crate) fn sample_run() -> RunResult {
         check: None,
         traffic_mb: vec![vec![1.0]],
         local_percent: None,
+        late_local_percent: None,
         controller_imbalance_percent: None,
         link_use_percent: None,
         link_imbalance_percent: None,

@@ -4,9 +4,13 @@ use rondpoint_machine::Machine;
 
 use super::catalogue::{Experiment, Mappings, Program, Programs};
 use crate::configuration::Configuration;
+use crate::lab::KernelName;
 
 /// The kernel alone, with its NUMA balancing off: what everything is compared with.
 pub(super) const LINUX: &str = "Linux";
+
+/// `numactl --interleave=all`: what copies are compared with.
+pub(super) const INTERLEAVED: &str = "interleaved";
 
 /// Guest seconds of a fixed placement, which has nothing to find out.
 const FIXED_SECONDS: u32 = 1;
@@ -37,11 +41,13 @@ impl Experiment {
             case(LINUX, Configuration::FirstTouch),
             case("NUMA balancing", Configuration::AutoNuma),
         ];
+        let spread = (self.kernel == KernelName::Replication)
+            .then(|| case(INTERLEAVED, Configuration::Interleave));
         let managed = self.managers.iter().map(|policy| {
             let word = format!("rondpoint={policy}");
             case(&word, word.parse().expect("the table names policies that there are"))
         });
-        kernel.into_iter().chain(managed).collect()
+        kernel.into_iter().chain(spread).chain(managed).collect()
     }
 
     /// Every fixed placement: the nodes of all threads, program by program. Threads of a program

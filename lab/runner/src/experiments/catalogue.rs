@@ -5,12 +5,16 @@
 //! Nothing in here was chosen by its result: needs, sizes and starting places follow the papers'
 //! descriptions, and so do the fixed placements.
 
+use crate::lab::KernelName;
+
 /// One experiment.
 pub(super) struct Experiment {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     /// A machine that the lab brings.
     pub(super) machine: &'static str,
+    /// The kernel of its guests.
+    pub(super) kernel: KernelName,
     /// Whom the managers are compared with: the policy alone that is for this, and the rest.
     pub(super) managers: &'static [&'static str],
     pub(super) programs: Programs,
@@ -68,12 +72,13 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 20] = [
+pub(super) const EXPERIMENTS: [Experiment; 25] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
                 socket; begun with the sharers apart and both others remote",
         machine: "sam-2",
+        kernel: KernelName::Stock,
         managers: &["sam", "auto"],
         programs: Programs::Placed(&[SHARERS, hog("T2", &[0], &[1]), hog("T4", &[1], &[0])]),
         mappings: Mappings::All,
@@ -84,6 +89,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "two threads that share data, begun apart, beside two programs that use the memory of the \
                 first socket as fast as they can, from there",
         machine: "sam-2",
+        kernel: KernelName::Stock,
         managers: &["sam", "auto"],
         programs: Programs::Placed(&[SHARERS, hog("H1", &[0], &[0]), hog("H2", &[0], &[0])]),
         mappings: Mappings::All,
@@ -94,6 +100,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "two threads that share data, begun apart, beside a program of two that uses the memory of \
                 both sockets as fast as it can, begun on the first",
         machine: "sam-2",
+        kernel: KernelName::Stock,
         managers: &["sam", "auto"],
         programs: Programs::Placed(&[
             SHARERS,
@@ -107,6 +114,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "four single-threaded programs with all their memory on node 0, twice what a cache holds \
                 each, the two that use it most begun on node 1",
         machine: "nmass-2",
+        kernel: KernelName::Stock,
         managers: &["nmass", "nmass:maximum-local", "auto"],
         // Alone, local: 31, 31, about 20 and 16 misses per 1000 instructions; the paper's four are
         // said to have 30, 25, 22 and 18.
@@ -118,6 +126,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         name: "nmass-caches",
         about: "the same with as much memory as a cache holds each, so that company costs them more",
         machine: "nmass-2",
+        kernel: KernelName::Stock,
         managers: &["nmass", "nmass:maximum-local", "auto"],
         programs: Programs::Placed(&four_homed(ONE_CACHE)),
         mappings: Mappings::All,
@@ -127,6 +136,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         name: "nmass-streams",
         about: "two such programs begun on node 1, and two on node 0 that read their memory in order, all of it on node 0",
         machine: "nmass-2",
+        kernel: KernelName::Stock,
         managers: &["nmass", "nmass:maximum-local", "auto"],
         // The penalties of the first two are about 1.6, those of the streams, whose prefetches come
         // in time, 1.06: the paper's are from 1.0 to 1.46. A stream asks for 21 lines in 1000
@@ -145,6 +155,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "four programs with the misses and about the penalties of the paper's, all their memory on node 0, the two that \
                 use it most begun on node 1",
         machine: "nmass-2",
+        kernel: KernelName::Stock,
         managers: &["nmass", "nmass:maximum-local", "auto"],
         // Alone, local: 31, 26, 22 and 19 misses per 1000 instructions, and 1.29, 1.27, 1.25 and
         // 1.23 times as long remote (emulated). The paper's four: 30, 25, 22, 18 (as above), and
@@ -163,6 +174,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "a program of two threads on two nodes, each using the memory of both, begun on the pair \
                 with the least bandwidth",
         machine: "asymsched-8",
+        kernel: KernelName::Stock,
         managers: &["asymsched", "auto"],
         programs: Programs::Placed(&[pair("pair", WORST_PAIR)]),
         mappings: Mappings::These(&[WORST_PAIR, MEAN_PAIR, BEST_PAIR]),
@@ -172,6 +184,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         name: "asymsched-mean",
         about: "the same program begun on a pair with the mean bandwidth",
         machine: "asymsched-8",
+        kernel: KernelName::Stock,
         managers: &["asymsched", "auto"],
         programs: Programs::Placed(&[pair("pair", MEAN_PAIR)]),
         mappings: Mappings::These(&[WORST_PAIR, MEAN_PAIR, BEST_PAIR]),
@@ -182,6 +195,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "two such programs at once, on the pair with the least bandwidth and on that with the least \
                 of the other nodes",
         machine: "asymsched-8",
+        kernel: KernelName::Stock,
         managers: &["asymsched", "auto"],
         programs: Programs::Placed(&[pair("first", WORST_PAIR), pair("second", &[2, 6])]),
         mappings: Mappings::These(&[&[0, 5, 2, 6], &[0, 1, 2, 3]]),
@@ -192,6 +206,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         about: "two of the demo's programs at once, with a thread for half of the CPUs each: an array that one thread has \
                 touched first beside parts that lie where they are used",
         machine: "carrefour-a",
+        kernel: KernelName::Stock,
         managers: &["carrefour", "auto"],
         programs: Programs::Free(&[
             ("k-means", "kmeans --rotate --threads 4 --size 4M"),
@@ -204,6 +219,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         name: "demo-pairs-2",
         about: "the demo's other two: parts that one thread has initialised for all beside bursts of traffic from all to all",
         machine: "carrefour-a",
+        kernel: KernelName::Stock,
         managers: &["carrefour", "auto"],
         programs: Programs::Free(&[
             ("stencil", "stencil --threads 4 --size 4M"),
@@ -255,6 +271,37 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         "a thread on each CPU that starts one child after the other: nothing to improve",
         &[("fleeting", "fleeting --threads 8 --size 1M --children")],
     ),
+    copied(
+        "copies",
+        "random look-ups by all CPUs in one table that the main thread fills and nobody changes, on a kernel that replicates",
+        &[("look-ups", "lookup --threads 8 --size 8M --change-every 0")],
+    ),
+    copied(
+        "copies-changed",
+        "the same where one look-up in 10,000 changes what it finds",
+        &[("look-ups", "lookup --threads 8 --size 8M --change-every 10000")],
+    ),
+    copied(
+        "copies-written",
+        "the same where every tenth look-up changes what it finds: copies must not be made",
+        &[("look-ups", "lookup --threads 8 --size 8M --change-every 10")],
+    ),
+    copied(
+        "copies-no-room",
+        "the same as copies beside a program that holds more than a quarter of the memory",
+        &[
+            ("look-ups", "lookup --threads 7 --size 8M --change-every 0"),
+            ("holder", "lookup --threads 1 --size 480M --change-every 0"),
+        ],
+    ),
+    copied(
+        "copies-two",
+        "two programs at once, with a table each that nobody changes",
+        &[
+            ("one", "lookup --threads 4 --size 8M --change-every 0"),
+            ("other", "lookup --threads 4 --size 8M --change-every 0 --seed 2"),
+        ],
+    ),
 ];
 
 /// A program that no policy was made for, begun where the kernel puts it.
@@ -267,10 +314,30 @@ const fn odd(
         name,
         about,
         machine: "carrefour-a",
+        kernel: KernelName::Stock,
         managers: &["auto"],
         programs: Programs::Free(programs),
         mappings: Mappings::These(&[]),
         seconds: 4,
+    }
+}
+
+/// Free programs on the kernel that replicates, long enough for all copies of a table.
+const fn copied(
+    name: &'static str,
+    about: &'static str,
+    programs: &'static [(&'static str, &'static str)],
+) -> Experiment {
+    Experiment {
+        kernel: KernelName::Replication,
+        managers: &[
+            "carrefour:draft",
+            "carrefour:steady-without-copies",
+            "carrefour:steady",
+            "auto",
+        ],
+        seconds: 9,
+        ..odd(name, about, programs)
     }
 }
 

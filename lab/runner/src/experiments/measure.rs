@@ -30,6 +30,9 @@ pub(crate) struct ExperimentReport {
     /// Guest seconds of every run; speeds are those of its last third.
     pub(crate) seconds: u32,
     pub(crate) programs: Vec<String>,
+    /// Whether the kernel replicates, so that reports tell of copies.
+    #[serde(default)]
+    pub(crate) copies: bool,
     /// The fixed placement that was fastest with the first seed; `None` where none was tried.
     pub(crate) best_fixed: Option<String>,
     pub(crate) cases: Vec<CaseReport>,
@@ -63,6 +66,9 @@ pub(crate) struct Run {
     pub(crate) last_third: Vec<f64>,
     /// The same of the whole run.
     pub(crate) whole: Vec<f64>,
+    /// Local accesses in the last third of the time, percent.
+    #[serde(default)]
+    pub(crate) local_percent: Option<f64>,
     pub(crate) rondpoint: Option<ProductReport>,
 }
 
@@ -82,6 +88,7 @@ impl Run {
             seed: result.seed,
             last_third: Vec::new(),
             whole: Vec::new(),
+            local_percent: result.late_local_percent,
             rondpoint: result.rondpoint.clone(),
         };
         for number in 0..programs {
@@ -195,7 +202,7 @@ mod tests {
 
     fn run(seed: u64, last_third: &[f64]) -> Run {
         let last_third = last_third.to_vec();
-        Run { seed, whole: last_third.clone(), last_third, rondpoint: None }
+        Run { seed, whole: last_third.clone(), last_third, local_percent: None, rondpoint: None }
     }
 
     fn case(name: &str, runs: Vec<Run>) -> CaseReport {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::case::INTERLEAVED;
 use super::measure::{CaseReport, ExperimentReport, Report};
 use crate::comparison::Speed;
 
@@ -24,13 +25,14 @@ pub(super) fn text(report: &Report) -> String {
                 |speed: Option<Speed>| speed.map_or("-".to_owned(), |s| format!("{:.2}", s.median));
             let _ = writeln!(
                 text,
-                "{:28} {:>16} {:>8} {:>8} {:>8}  {}",
+                "{:28} {:>16} {:>8} {:>8} {:>8}  {}{}",
                 name(experiment, case),
                 case.speed.map_or("-".to_owned(), range),
                 cell(case.whole),
                 cell(case.least),
                 cell(case.spread),
                 actions(case),
+                if experiment.copies { copies(case) } else { String::new() },
             );
         }
         text.push_str(&sentences(experiment).join("\n"));
@@ -69,6 +71,26 @@ fn range(speed: Speed) -> String {
     format!("{:.2} ({:.2}-{:.2})", speed.median, speed.least, speed.most)
 }
 
+/// What [`of_copies`] tells.
+pub(super) const COPIES: [&str; 2] = ["local in the last third, %", "pages that got copies"];
+
+/// Of all runs: local accesses in the last third in percent, and pages that got copies. A page
+/// counts each time.
+pub(super) fn of_copies(case: &CaseReport) -> [Option<Speed>; 2] {
+    let reports = case.runs.iter().filter_map(|run| run.rondpoint.as_ref());
+    let pages = Speed::of(reports.map(|report| report.copied_pages() as f64));
+    let local = Speed::of(case.runs.iter().filter_map(|run| run.local_percent));
+    [local, pages]
+}
+
+/// The same in words.
+fn copies(case: &CaseReport) -> String {
+    let [local, pages] = of_copies(case).map(|speed| speed.map(|speed| speed.median));
+    let local = local.map_or(String::new(), |percent| format!("; {percent:.0} % local"));
+    let pages = pages.map_or(String::new(), |pages| format!("; {pages:.0} pages got copies"));
+    local + &pages
+}
+
 /// When Rondpoint acted first and last, seconds after the start, over all runs.
 pub(super) fn actions(case: &CaseReport) -> String {
     let of = |pick: fn(&crate::product::ProductReport) -> Option<f64>| {
@@ -92,12 +114,15 @@ fn sentences(experiment: &ExperimentReport) -> Vec<String> {
             "Mean of the fixed placements with equally many threads on both nodes: {mean:.2}."
         ));
     }
+    let spread = experiment.speed(INTERLEAVED);
     for case in experiment.managed() {
         let Some(own) = case.speed.map(|speed| speed.median) else { continue };
         let of_best = best.map_or(String::new(), |best| {
             format!("{:.2} of the best fixed placement, ", own / best)
         });
-        sentences.push(format!("{}: {of_best}{own:.2} of Linux.", case.name));
+        let of_spread =
+            spread.map_or(String::new(), |spread| format!(", {:.2} of interleaving", own / spread));
+        sentences.push(format!("{}: {of_best}{own:.2} of Linux{of_spread}.", case.name));
     }
     sentences
 }

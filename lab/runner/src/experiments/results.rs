@@ -47,7 +47,7 @@ fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value 
     let kept = |key: &str, or: Value| before.get(key).cloned().unwrap_or(or);
     let rows: Vec<Value> = render::told(experiment)
         .into_iter()
-        .map(|case| json!({"name": render::name(experiment, case), "cells": cells(case)}))
+        .map(|case| json!({"name": render::name(experiment, case), "cells": cells(experiment, case)}))
         .collect();
     let mut commands =
         vec![format!("./x lab experiments {} --seeds {seeds} --json", experiment.name)];
@@ -71,24 +71,36 @@ fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value 
         "commit": commit,
         "commands": commands,
         "reference": 1.0,
-        "columns": [
-            "speed in the last third, of Linux",
-            "whole run",
-            "slowest program",
-            "spread",
-            "first, last action"
-        ],
+        "columns": columns(experiment),
         "rows": rows,
         "findings": kept("findings", json!([])),
     })
 }
 
-fn cells(case: &CaseReport) -> Vec<Value> {
+fn columns(experiment: &ExperimentReport) -> Vec<&'static str> {
+    let mut columns = vec![
+        "speed in the last third, of Linux",
+        "whole run",
+        "slowest program",
+        "spread",
+        "first, last action",
+    ];
+    if experiment.copies {
+        columns.extend(render::COPIES);
+    }
+    columns
+}
+
+fn cells(experiment: &ExperimentReport, case: &CaseReport) -> Vec<Value> {
     let mut cells: Vec<Value> = [case.speed, case.whole, case.least, case.spread]
         .map(|speed| speed.map_or(Value::Null, cell))
         .into();
     let actions = render::actions(case);
     cells.push(if actions.is_empty() { Value::Null } else { json!(actions) });
+    if experiment.copies {
+        let speeds = render::of_copies(case);
+        cells.extend(speeds.map(|speed| speed.map_or(Value::Null, cell)));
+    }
     cells
 }
 
@@ -133,6 +145,7 @@ mod tests {
             slow_motion: 10.0,
             seconds: 2,
             programs: Vec::new(),
+            copies: false,
             best_fixed: None,
             cases: vec![
                 case("Linux", speed(1.0, 1.0, 1.0)),
