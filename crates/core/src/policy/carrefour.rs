@@ -54,16 +54,7 @@ const NAME: &str = "carrefour";
 pub(super) const REGISTERED: Registered = Registered {
     name: NAME,
     about: "pages: co-location, interleaving and replication against congested controllers and links",
-    presets: &[
-        "final",
-        "draft",
-        "code",
-        "code-mrr",
-        "per-pid",
-        "lp",
-        "steady",
-        "steady-without-copies",
-    ],
+    presets: preset::NAMES,
     make: |preset| match preset {
         None => Some(Box::new(Carrefour::new(FINAL))),
         Some(name) => {
@@ -332,9 +323,8 @@ impl Carrefour {
             proposals.push(proposal(action, reason));
         }
         if let Some(rule) = &self.preset.replication {
-            let activated = self.apps.get(&pid).is_some_and(|state| state.activated);
-            let batch = rule.batch(activated);
-            if marks.replicate.len() >= batch.max(1) {
+            let batch = rule.batch(self.apps.get(&pid).is_some_and(|state| state.activated));
+            if marks.replicate.len() >= batch {
                 let reason = CarrefourReason::Replication {
                     read_percent: gates.read_percent.unwrap_or(0.0),
                     above: rule.read_percent,
@@ -395,10 +385,7 @@ impl Carrefour {
         for ((marker, marks), witnesses) in markers.iter().zip(&mut marks).zip(witnesses) {
             if let Some(marker) = marker {
                 marker.mark_between(witnesses, random, marks);
-                let rule = preset.replication.filter(|rule| rule.interleaves_small_batch);
-                if let Some(rule) = rule {
-                    marks.interleave_small_batch(rule.batch(marker.state.activated));
-                }
+                marks.interleave_small_batch(preset, marker.state.activated);
                 marks.leave_few(&preset.pages);
             }
         }

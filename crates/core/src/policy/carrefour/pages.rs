@@ -42,9 +42,11 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Interleaves the pages that would get copies where they are fewer than `batch`.
-    pub(super) fn interleave_small_batch(&mut self, batch: usize) {
-        if self.replicate.len() < batch {
+    /// Interleaves the pages that would get copies where they are too few and the preset says so.
+    /// `activated` = the application has been replicated before.
+    pub(super) fn interleave_small_batch(&mut self, preset: &Preset, activated: bool) {
+        let rule = preset.replication.filter(|rule| rule.interleaves_small_batch);
+        if rule.is_some_and(|rule| self.replicate.len() < rule.batch(activated)) {
             self.replicate.clear();
             self.interleave.append(&mut self.instead);
         }

@@ -439,6 +439,10 @@ pub const STEADY: Preset = Preset {
 pub const STEADY_ALONE: Preset =
     Preset { name: "steady-without-copies", replication: None, ..STEADY };
 
+/// The names of [`PRESETS`].
+pub(super) const NAMES: &[&str] =
+    &["final", "draft", "code", "code-mrr", "per-pid", "lp", "steady", "steady-without-copies"];
+
 /// Every preset, the default first.
 pub const PRESETS: &[&Preset] =
     &[&FINAL, &DRAFT, &CODE, &CODE_MRR, &PER_PID, &LP, &STEADY, &STEADY_ALONE];
