@@ -10,7 +10,8 @@
 
 #include "processor.h"
 
-#define FOLDER_FILES 320
+/* As many as lab_nb can have: 16 nodes of nine files, 64 links of three. */
+#define FOLDER_FILES 400
 
 struct text_file {
 	struct list_head list;

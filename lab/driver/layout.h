@@ -83,6 +83,9 @@
 #define RP_PROCESSOR_NONE 0 /* the model's own units, which no processor has */
 #define RP_PROCESSOR_SKYLAKE_SP 1
 #define RP_PROCESSOR_AMD_ZEN4 2
+#define RP_PROCESSOR_NEHALEM_EP 3
+#define RP_PROCESSOR_IVYBRIDGE_EP 4
+#define RP_PROCESSORS 5
 
 /*
  * USER: the plugin keeps RP_CPU_USER_COUNTERS and obeys the level bits of slots.

@@ -7,7 +7,8 @@
  *     echo "zero uncore_imc_2" > /sys/module/rondpoint_pmu/parameters/lie
  *     echo none > /sys/module/rondpoint_pmu/parameters/lie
  *
- * Events that are open meanwhile jump; open them afterwards.
+ * Events that are open meanwhile jump; open them afterwards. A unit that is missing is
+ * taken from sysfs under its whole name; none of its events may be open.
  */
 #include <linux/ktime.h>
 #include <linux/mm.h>
@@ -16,6 +17,7 @@
 #include <linux/string.h>
 
 #include "lies.h"
+#include "processor.h"
 
 static const char *const kinds[] = {
 	[RP_TRUTH] = "none",
@@ -28,6 +30,7 @@ static const char *const kinds[] = {
 	[RP_ALL_LOCAL] = "all-local",
 	[RP_ALL_NODES] = "all-nodes",
 	[RP_ONE_NODE] = "one-node",
+	[RP_MISSING] = "missing",
 };
 
 #define UNIT_NAME 32
@@ -48,6 +51,7 @@ static int lie_set(const char *text, const struct kernel_param *parameter)
 	lie = RP_TRUTH;
 	strscpy(units, unit, sizeof(units));
 	lie = number;
+	rp_uncore_hide(number == RP_MISSING ? unit : "");
 	return 0;
 }
 

@@ -16,6 +16,7 @@ enum rp_lie {
 	RP_ALL_LOCAL, /* counts remote accesses as local */
 	RP_ALL_NODES, /* counts what all nodes do */
 	RP_ONE_NODE, /* counts on node 0 alone */
+	RP_MISSING, /* is not there */
 };
 
 /* How @unit lies now. */

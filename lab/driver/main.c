@@ -42,7 +42,7 @@ static int check_header(void)
 	    rp_load(RP_HEADER_EVENTS) - 1 >= RP_MAX_EVENTS ||
 	    rp_load(RP_HEADER_SLOTS) - 1 >= RP_MAX_SLOTS - 1 ||
 	    rp_load(RP_HEADER_VENDOR) > RP_VENDOR_ARM ||
-	    rp_load(RP_HEADER_PROCESSOR) > RP_PROCESSOR_AMD_ZEN4) {
+	    rp_load(RP_HEADER_PROCESSOR) >= RP_PROCESSORS) {
 		pr_err(RP_NAME ": the model's header is out of bounds: %llu CPUs (kernel %u), %llu nodes, %llu links, %llu events, %llu counters, vendor %llu, processor %llu\n",
 		       cpus, num_possible_cpus(), rp_load(RP_HEADER_NODES),
 		       rp_load(RP_HEADER_LINKS), rp_load(RP_HEADER_EVENTS),

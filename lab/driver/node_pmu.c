@@ -16,11 +16,10 @@
  *                   nearest node with CPUs); `links/linkI` says "from to"
  */
 #include <linux/cpumask.h>
-#include <linux/module.h>
-#include <linux/slab.h>
-#include <linux/sysfs.h>
 #include <linux/topology.h>
 
+#include "plain.h"
+#include "processor.h"
 #include "rondpoint_pmu.h"
 
 /* config: what to count, and of which node (0 = the CPU's own) or link. */
@@ -39,8 +38,7 @@
 #define NB_LINE_BYTES 64
 #define NB_PS_PER_NS 1000
 
-static struct pmu node_pmu;
-static cpumask_t node_cpus;
+static struct rp_plain node_unit;
 
 /* The node that counts for @node: itself, or the nearest that has CPUs. */
 static unsigned int counting_node(unsigned int node)
@@ -124,155 +122,49 @@ static u64 current_value(u64 config, unsigned int here)
 	}
 }
 
+static u64 node_value(struct perf_event *event)
+{
+	return current_value(event->hw.config, cpu_to_node(event->cpu));
+}
+
 static int node_event_init(struct perf_event *event)
 {
 	struct perf_event_attr *attr = &event->attr;
+	int error = rp_plain_check(event);
 
-	if (attr->type != node_pmu.type)
-		return -ENOENT;
-	if (is_sampling_event(event) || event->attach_state & PERF_ATTACH_TASK)
-		return -EINVAL;
-	if (event->cpu < 0 || !cpumask_test_cpu(event->cpu, &node_cpus))
-		return -EINVAL;
-	if (!is_valid(attr->config) || attr->config1 || attr->config2 || attr->config3)
+	if (error)
+		return error;
+	if (!is_valid(attr->config) || attr->config1)
 		return -EINVAL;
 	event->hw.config = attr->config;
 	return 0;
 }
 
-static u64 fresh_value(struct perf_event *event)
-{
-	rp_marker_nodes();
-	return current_value(event->hw.config, cpu_to_node(event->cpu));
-}
-
-static void node_read(struct perf_event *event)
-{
-	u64 now = fresh_value(event);
-	u64 before = local64_xchg(&event->hw.prev_count, now);
-
-	local64_add(now - before, &event->count);
-}
-
-static void node_start(struct perf_event *event, int flags)
-{
-	local64_set(&event->hw.prev_count, fresh_value(event));
-	event->hw.state = 0;
-	perf_event_update_userpage(event);
-}
-
-static void node_stop(struct perf_event *event, int flags)
-{
-	if (event->hw.state & PERF_HES_STOPPED)
-		return;
-	node_read(event);
-	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
-}
-
-static int node_add(struct perf_event *event, int flags)
-{
-	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
-	if (flags & PERF_EF_START)
-		node_start(event, flags);
-	return 0;
-}
-
-static void node_del(struct perf_event *event, int flags)
-{
-	node_stop(event, PERF_EF_UPDATE);
-}
-
-static ssize_t cpumask_show(struct device *device, struct device_attribute *attribute, char *page)
-{
-	return cpumap_print_to_pagebuf(true, page, &node_cpus);
-}
-static DEVICE_ATTR_RO(cpumask);
-
-static struct attribute *plain_attributes[] = {
-	&dev_attr_cpumask.attr,
-	NULL,
+static const struct rp_text format_files[] = {
+	{ "event", "config:0-7" },
+	{ "unit", "config:8-15" },
+	{}
 };
 
-static const struct attribute_group plain_group = {
-	.attrs = plain_attributes,
-};
+/* Which events exist depends on the machine, so their files are made at load. */
+static struct attribute_group *events, *links;
 
-PMU_FORMAT_ATTR(event, "config:0-7");
-PMU_FORMAT_ATTR(unit, "config:8-15");
-
-static struct attribute *format_attributes[] = {
-	&format_attr_event.attr,
-	&format_attr_unit.attr,
-	NULL,
-};
-
-static const struct attribute_group format_group = {
-	.name = "format",
-	.attrs = format_attributes,
-};
-
-/*
- * Which events exist depends on the machine, so their files are made at load.
- * Bound: 16 dram_to, 4 of own controller with scale and unit (8), the same per
- * memory-only node, 3 per link, the link table, and the two terminators.
- */
-#define MAX_FILES (RP_MAX_NODES + 8 + 8 * RP_MAX_NODES + 4 * RP_MAX_LINKS + 2)
 #define MAX_NAME 40
-
-struct text_file {
-	struct device_attribute attribute;
-	char name[MAX_NAME];
-	char text[MAX_NAME];
-};
-
-static struct text_file *files;
-static unsigned int file_count;
-static struct attribute *event_attributes[MAX_FILES];
-static struct attribute *link_attributes[RP_MAX_LINKS + 1];
-
-static ssize_t text_show(struct device *device, struct device_attribute *attribute, char *page)
-{
-	struct text_file *file = container_of(attribute, struct text_file, attribute);
-
-	return sysfs_emit(page, "%s\n", file->text);
-}
-
-/* Appends a file to the NULL-terminated @list; name and text are in place. */
-static void append(struct attribute **list, struct text_file *file)
-{
-	sysfs_attr_init(&file->attribute.attr);
-	file->attribute.attr.name = file->name;
-	file->attribute.attr.mode = 0444;
-	file->attribute.show = text_show;
-	while (*list)
-		list++;
-	*list = &file->attribute.attr;
-}
-
-static struct text_file *next_file(void)
-{
-	return &files[file_count++];
-}
 
 /* One event @name with its code and, where given, the two files beside it. */
 static void add_event(const char *name, unsigned int kind, unsigned int unit, const char *scale,
 		      const char *scaled_unit)
 {
-	struct text_file *file = next_file();
+	char code[MAX_NAME], beside[MAX_NAME];
 
-	snprintf(file->name, MAX_NAME, "%s", name);
-	snprintf(file->text, MAX_NAME, "event=%u,unit=%u", kind, unit);
-	append(event_attributes, file);
+	snprintf(code, sizeof(code), "event=%u,unit=%u", kind, unit);
+	rp_add_file(events, name, code);
 	if (!scale)
 		return;
-	file = next_file();
-	snprintf(file->name, MAX_NAME, "%s.scale", name);
-	snprintf(file->text, MAX_NAME, "%s", scale);
-	append(event_attributes, file);
-	file = next_file();
-	snprintf(file->name, MAX_NAME, "%s.unit", name);
-	snprintf(file->text, MAX_NAME, "%s", scaled_unit);
-	append(event_attributes, file);
+	snprintf(beside, sizeof(beside), "%s.scale", name);
+	rp_add_file(events, beside, scale);
+	snprintf(beside, sizeof(beside), "%s.unit", name);
+	rp_add_file(events, beside, scaled_unit);
 }
 
 #define MIB_PER_LINE "6.103515625e-5"
@@ -294,15 +186,13 @@ static void add_controller_events(const char *suffix, unsigned int unit)
 
 static void add_link(unsigned int link)
 {
-	struct text_file *ends = next_file();
 	u64 word = rp_load(RP_HEADER_LINK_ENDS + link);
-	char name[MAX_NAME - 8];
+	char name[MAX_NAME - 8], ends[MAX_NAME];
 
 	snprintf(name, sizeof(name), "link%u", link);
 	add_event(name, NB_LINK_BYTES, link, MIB_PER_BYTE, "MiB");
-	snprintf(ends->name, MAX_NAME, "%s", name);
-	snprintf(ends->text, MAX_NAME, "%llu %llu", word & 0xff, word >> 8 & 0xff);
-	append(link_attributes, ends);
+	snprintf(ends, sizeof(ends), "%llu %llu", word & 0xff, word >> 8 & 0xff);
+	rp_add_file(links, name, ends);
 }
 
 static void make_files(void)
@@ -325,61 +215,29 @@ static void make_files(void)
 		add_link(link);
 }
 
-static const struct attribute_group events_group = {
-	.name = "events",
-	.attrs = event_attributes,
-};
-
-static const struct attribute_group links_group = {
-	.name = "links",
-	.attrs = link_attributes,
-};
-
 static const struct attribute_group *groups[] = {
-	&plain_group,
-	&format_group,
-	&events_group,
-	&links_group,
+	&rp_plain_group,
+	NULL, /* format */
+	NULL, /* events */
+	NULL, /* links */
 	NULL,
-};
-
-static struct pmu node_pmu = {
-	.module = THIS_MODULE,
-	.task_ctx_nr = perf_invalid_context,
-	.attr_groups = groups,
-	.capabilities = PERF_PMU_CAP_NO_EXCLUDE | PERF_PMU_CAP_NO_INTERRUPT,
-	.event_init = node_event_init,
-	.add = node_add,
-	.del = node_del,
-	.start = node_start,
-	.stop = node_stop,
-	.read = node_read,
 };
 
 int rp_node_register(void)
 {
-	unsigned int node;
-	int error;
-
-	/* The guest's CPUs are all online at load and stay so. */
-	for_each_online_node(node) {
-		unsigned int cpu = cpumask_first_and(cpumask_of_node(node), cpu_online_mask);
-
-		if (cpu < nr_cpu_ids)
-			cpumask_set_cpu(cpu, &node_cpus);
-	}
-	files = kcalloc(MAX_FILES + RP_MAX_LINKS, sizeof(*files), GFP_KERNEL);
-	if (!files)
-		return -ENOMEM;
+	rp_plain_init(&node_unit, node_event_init, node_value);
+	rp_plain_first_cpus(&node_unit.cpus);
+	groups[1] = rp_folder("format", format_files);
+	groups[2] = events = rp_folder("events", NULL);
+	groups[3] = links = rp_folder("links", NULL);
 	make_files();
-	error = perf_pmu_register(&node_pmu, "lab_nb", -1);
-	if (error)
-		kfree(files);
-	return error;
+	if (rp_files_failed())
+		return -ENOMEM;
+	node_unit.pmu.attr_groups = groups;
+	return perf_pmu_register(&node_unit.pmu, "lab_nb", -1);
 }
 
 void rp_node_unregister(void)
 {
-	perf_pmu_unregister(&node_pmu);
-	kfree(files);
+	perf_pmu_unregister(&node_unit.pmu);
 }

@@ -11,6 +11,8 @@ static const struct rp_processor *const processors[] = {
 	[RP_PROCESSOR_NONE] = NULL,
 	[RP_PROCESSOR_SKYLAKE_SP] = &rp_skylake_sp,
 	[RP_PROCESSOR_AMD_ZEN4] = &rp_amd_zen4,
+	[RP_PROCESSOR_NEHALEM_EP] = &rp_nehalem_ep,
+	[RP_PROCESSOR_IVYBRIDGE_EP] = &rp_ivybridge_ep,
 };
 
 const struct rp_processor *rp_processor(void)

@@ -10,6 +10,7 @@
  *   processor.c   which processor this machine plays; finds events in its tables
  *   intel.c ...   the tables, one file for each maker
  *   uncore_pmu.c  the units outside the cores
+ *   plain.c       how these count
  *   files.c       sysfs files whose text is known at load
  */
 #ifndef RONDPOINT_PROCESSOR_H
@@ -54,6 +55,7 @@ enum rp_quantity {
 	RP_RECEIVED_BYTES,
 	RP_CACHE_LOOKUPS, /* of the node's last-level caches */
 	RP_CACHE_MISSES,
+	RP_NOTHING, /* which the model does not have */
 };
 
 /*
@@ -89,7 +91,7 @@ struct rp_processor {
 	unsigned int uncore_kinds;
 };
 
-extern const struct rp_processor rp_skylake_sp, rp_amd_zen4;
+extern const struct rp_processor rp_nehalem_ep, rp_ivybridge_ep, rp_skylake_sp, rp_amd_zen4;
 
 /* processor.c; NULL: the machine plays none, and its core unit speaks the model's own numbers. */
 const struct rp_processor *rp_processor(void);
@@ -107,5 +109,7 @@ void rp_files_free(void);
 /* uncore_pmu.c */
 int rp_uncore_register(void);
 void rp_uncore_unregister(void);
+/* Takes the unit of that whole name from sysfs, and brings back all others. */
+void rp_uncore_hide(const char *name);
 
 #endif

@@ -10,6 +10,7 @@
  *   ibs_pmu.c      AMD's op sampling, on machines of that maker
  *   samples.c      the NMI handler: ring -> perf samples
  *   data_source.c  data source encodings of the three vendors
+ *   plain.h        units that only count, for whole nodes
  *   price.c        which CPU executes for a manager: see layout.h, PRICE
  *   node_pmu.c     what the model knows of memory controllers and links
  */

@@ -5,14 +5,15 @@
  * holds the first CPU of each node that has CPUs.
  *
  * Units of one kind share their node's lines evenly, as hashing of addresses does
- * it; together they count each exactly once.
+ * it; together they count each exactly once. How they count is in plain.c.
  */
 #include <linux/cpumask.h>
-#include <linux/module.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/topology.h>
 
 #include "lies.h"
+#include "plain.h"
 #include "processor.h"
 #include "rondpoint_pmu.h"
 
@@ -21,10 +22,10 @@
 #define MAX_NAME 32
 
 struct unit {
-	struct pmu pmu;
+	struct rp_plain plain;
 	const struct rp_uncore *kind;
 	unsigned int share, shares;
-	cpumask_t cpus; /* to be asked, one for each node that it counts for */
+	bool is_registered; /* else hidden: lies.c */
 	char name[MAX_NAME];
 	const struct attribute_group *groups[4];
 };
@@ -125,6 +126,8 @@ static u64 quantity_of(enum rp_quantity quantity, unsigned int node)
 		return of_cpus(node, RP_EVENT_L2_MISS);
 	case RP_CACHE_MISSES:
 		return of_cpus(node, RP_EVENT_LLC_MISS);
+	case RP_NOTHING:
+		return 0;
 	}
 	return 0;
 }
@@ -155,15 +158,18 @@ static u64 told_quantity(enum rp_quantity quantity, unsigned int node, enum rp_l
 	}
 }
 
-static u64 current_value(struct perf_event *event)
+static struct unit *unit_of(const struct perf_event *event)
+{
+	return container_of(rp_plain_of(event), struct unit, plain);
+}
+
+static u64 uncore_value(struct perf_event *event)
 {
 	const struct rp_uncore_event *row = event_row(&event->hw);
-	const char *unit = container_of(event->pmu, struct unit, pmu)->name;
+	const char *unit = unit_of(event)->name;
 	u64 shares = event_shares(&event->hw), share = event_share(&event->hw);
-	u64 all;
+	u64 all = told_quantity(row->quantity, cpu_to_node(event->cpu), rp_lie_of(unit));
 
-	rp_marker_nodes();
-	all = told_quantity(row->quantity, cpu_to_node(event->cpu), rp_lie_of(unit));
 	all = all * row->times / row->through;
 	return rp_lie_about(unit, (all + shares - 1 - share) / shares);
 }
@@ -176,8 +182,6 @@ static const struct rp_uncore_event *find_row(const struct unit *unit,
 	const struct rp_uncore *kind = unit->kind;
 	const struct rp_uncore_event *row;
 
-	if (attr->config2 || attr->config3)
-		return NULL;
 	for (row = kind->events; row->quantity; row++) {
 		if (row->config1 != attr->config1)
 			continue;
@@ -194,16 +198,13 @@ static const struct rp_uncore_event *find_row(const struct unit *unit,
 
 static int uncore_event_init(struct perf_event *event)
 {
-	struct unit *unit = container_of(event->pmu, struct unit, pmu);
+	struct unit *unit = unit_of(event);
 	const struct rp_uncore_event *row;
+	int error = rp_plain_check(event);
 	unsigned int port;
 
-	if (event->attr.type != event->pmu->type)
-		return -ENOENT;
-	if (is_sampling_event(event) || event->attach_state & PERF_ATTACH_TASK)
-		return -EINVAL;
-	if (event->cpu < 0 || !cpumask_test_cpu(event->cpu, &unit->cpus))
-		return -EINVAL;
+	if (error)
+		return error;
 	row = find_row(unit, &event->attr, &port);
 	if (!row)
 		return -EINVAL;
@@ -212,59 +213,6 @@ static int uncore_event_init(struct perf_event *event)
 	event_share(&event->hw) = unit->share * max(row->ports, 1U) + port;
 	return 0;
 }
-
-static void uncore_read(struct perf_event *event)
-{
-	u64 now = current_value(event);
-	u64 before = local64_xchg(&event->hw.prev_count, now);
-
-	local64_add(now - before, &event->count);
-}
-
-static void uncore_start(struct perf_event *event, int flags)
-{
-	local64_set(&event->hw.prev_count, current_value(event));
-	event->hw.state = 0;
-	perf_event_update_userpage(event);
-}
-
-static void uncore_stop(struct perf_event *event, int flags)
-{
-	if (event->hw.state & PERF_HES_STOPPED)
-		return;
-	uncore_read(event);
-	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
-}
-
-static int uncore_add(struct perf_event *event, int flags)
-{
-	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
-	if (flags & PERF_EF_START)
-		uncore_start(event, flags);
-	return 0;
-}
-
-static void uncore_del(struct perf_event *event, int flags)
-{
-	uncore_stop(event, PERF_EF_UPDATE);
-}
-
-static ssize_t cpumask_show(struct device *device, struct device_attribute *attribute, char *page)
-{
-	struct pmu *pmu = dev_get_drvdata(device);
-
-	return cpumap_print_to_pagebuf(true, page, &container_of(pmu, struct unit, pmu)->cpus);
-}
-static DEVICE_ATTR_RO(cpumask);
-
-static struct attribute *plain_attributes[] = {
-	&dev_attr_cpumask.attr,
-	NULL,
-};
-
-static const struct attribute_group plain_group = {
-	.attrs = plain_attributes,
-};
 
 /* Registers a unit like @model that counts for the nodes of @cpus. */
 static int register_unit(const struct unit *model, int number, const cpumask_t *cpus)
@@ -275,13 +223,14 @@ static int register_unit(const struct unit *model, int number, const cpumask_t *
 	if (unit_count == MAX_UNITS)
 		return -ENOSPC;
 	*unit = *model;
-	unit->cpus = *cpus;
+	unit->plain.cpus = *cpus;
 	if (number < 0)
 		snprintf(unit->name, MAX_NAME, "%s", model->kind->name);
 	else
 		snprintf(unit->name, MAX_NAME, "%s_%d", model->kind->name, number);
-	unit->pmu.attr_groups = unit->groups;
-	error = perf_pmu_register(&unit->pmu, unit->name, -1);
+	unit->plain.pmu.attr_groups = unit->groups;
+	error = perf_pmu_register(&unit->plain.pmu, unit->name, -1);
+	unit->is_registered = !error;
 	if (!error)
 		unit_count++;
 	return error;
@@ -308,24 +257,14 @@ static int register_numbers(struct unit *model, unsigned int offset, const cpuma
 static int register_kind(const struct rp_uncore *kind)
 {
 	struct unit model = {
-		.pmu = {
-			.module = THIS_MODULE,
-			.task_ctx_nr = perf_invalid_context,
-			.capabilities = PERF_PMU_CAP_NO_EXCLUDE | PERF_PMU_CAP_NO_INTERRUPT,
-			.event_init = uncore_event_init,
-			.add = uncore_add,
-			.del = uncore_del,
-			.start = uncore_start,
-			.stop = uncore_stop,
-			.read = uncore_read,
-		},
 		.kind = kind,
 		.shares = max(hweight32(kind->numbers), 1U),
-		.groups = { &plain_group, rp_folder("format", kind->format), NULL },
+		.groups = { &rp_plain_group, rp_folder("format", kind->format), NULL },
 	};
 	unsigned int cpu, offset = 0;
 	int error;
 
+	rp_plain_init(&model.plain, uncore_event_init, uncore_value);
 	if (kind->aliases)
 		model.groups[2] = rp_folder("events", kind->aliases);
 	if (rp_files_failed())
@@ -346,18 +285,12 @@ static int register_kind(const struct rp_uncore *kind)
 int rp_uncore_register(void)
 {
 	const struct rp_processor *processor = rp_processor();
-	unsigned int node, kind;
+	unsigned int kind;
 	int error;
 
 	if (!processor)
 		return 0;
-	/* The guest's CPUs are all online at load and stay so. */
-	for_each_online_node(node) {
-		unsigned int cpu = cpumask_first_and(cpumask_of_node(node), cpu_online_mask);
-
-		if (cpu < nr_cpu_ids)
-			cpumask_set_cpu(cpu, &node_cpus);
-	}
+	rp_plain_first_cpus(&node_cpus);
 	units = kcalloc(MAX_UNITS, sizeof(*units), GFP_KERNEL);
 	if (!units)
 		return -ENOMEM;
@@ -373,8 +306,30 @@ int rp_uncore_register(void)
 
 void rp_uncore_unregister(void)
 {
-	while (unit_count)
-		perf_pmu_unregister(&units[--unit_count].pmu);
+	while (unit_count) {
+		struct unit *unit = &units[--unit_count];
+
+		if (unit->is_registered)
+			perf_pmu_unregister(&unit->plain.pmu);
+	}
 	kfree(units);
 	units = NULL;
+}
+
+void rp_uncore_hide(const char *name)
+{
+	unsigned int number;
+
+	for (number = 0; number < unit_count; number++) {
+		struct unit *unit = &units[number];
+		bool is_wanted = strcmp(unit->name, name);
+
+		if (unit->is_registered == is_wanted)
+			continue;
+		if (is_wanted && perf_pmu_register(&unit->plain.pmu, unit->name, -1))
+			continue;
+		if (!is_wanted)
+			perf_pmu_unregister(&unit->plain.pmu);
+		unit->is_registered = is_wanted;
+	}
 }

@@ -172,6 +172,10 @@ pub enum Vendor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processor {
+    /// Intel's Xeon 5500: one unit for each socket, QPI that is not counted.
+    NehalemEp,
+    /// Intel's Xeon E5 v2: memory controllers, home and caching agents, QPI.
+    IvybridgeEp,
     /// Intel's Skylake and Cascade Lake servers: memory controllers, caching agents, UPI.
     SkylakeSp,
     /// AMD's EPYC of the fourth Zen generation: data fabric, memory controllers, op sampling.
@@ -180,12 +184,14 @@ pub enum Processor {
 
 impl Processor {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::SkylakeSp, Self::AmdZen4];
+    pub const ALL: [Self; 4] = [Self::NehalemEp, Self::IvybridgeEp, Self::SkylakeSp, Self::AmdZen4];
 
     /// Its name in machine files, which is that of the product's table.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::NehalemEp => "nehalem-ep",
+            Self::IvybridgeEp => "ivybridge-ep",
             Self::SkylakeSp => "skylake-sp",
             Self::AmdZen4 => "amd-zen4",
         }
@@ -195,7 +201,7 @@ impl Processor {
     #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self {
-            Self::SkylakeSp => Vendor::Intel,
+            Self::NehalemEp | Self::IvybridgeEp | Self::SkylakeSp => Vendor::Intel,
             Self::AmdZen4 => Vendor::Amd,
         }
     }

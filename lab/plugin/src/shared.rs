@@ -93,6 +93,8 @@ impl Shared {
             None => at::PROCESSOR_NONE,
             Some(Processor::SkylakeSp) => at::PROCESSOR_SKYLAKE_SP,
             Some(Processor::AmdZen4) => at::PROCESSOR_AMD_ZEN4,
+            Some(Processor::NehalemEp) => at::PROCESSOR_NEHALEM_EP,
+            Some(Processor::IvybridgeEp) => at::PROCESSOR_IVYBRIDGE_EP,
         };
         let ps = |ns: f64| (ns * 1e3) as u64;
         self.set(at::HEADER_VERSION, at::LAYOUT_VERSION as u64);

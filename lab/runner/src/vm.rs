@@ -179,6 +179,13 @@ impl Boot<'_> {
 /// product and perf's tools choose their events by it. QEMU's own processor calls itself AMD.
 fn identity(machine: &Machine) -> &'static str {
     match (machine.pmu.processor, machine.pmu.vendor) {
+        (Some(Processor::NehalemEp), _) => {
+            "max,vendor=GenuineIntel,family=6,model=26,stepping=5,model-id=Nehalem-EP of the lab"
+        }
+        (Some(Processor::IvybridgeEp), _) => {
+            "max,vendor=GenuineIntel,family=6,model=62,stepping=4,\
+             model-id=Ivy Bridge-EP of the lab"
+        }
         (Some(Processor::SkylakeSp), _) => {
             "max,vendor=GenuineIntel,family=6,model=85,stepping=4,\
              model-id=Skylake-SP of the lab"

@@ -106,13 +106,19 @@ pub(super) fn check(machine: &Discovered, available: &Available) -> Result<Check
     let before = bench.look()?;
     std::thread::sleep(time);
     let quiet = bench.look()?;
+    let mut laid: Option<(usize, Anonymous)> = None;
     for &(accessing, holding, cpu) in &pairs {
-        let memory = memory(machine, holding)?;
-        chase::lay(memory.words(), holding as u64 + 1);
+        // Those who read the same node's memory follow each other.
+        if laid.as_ref().is_none_or(|(node, _)| *node != holding) {
+            let memory = memory(machine, holding)?;
+            chase::lay(memory.words(), holding as u64 + 1);
+            laid = Some((holding, memory));
+        }
+        let Some((_, memory)) = &laid else { continue };
         for kind in [Kind::Walk, Kind::Stream] {
             let earlier = bench.look()?;
             let lines = match kind {
-                Kind::Walk => walk(cpu, &memory, time)?,
+                Kind::Walk => walk(cpu, memory, time)?,
                 Kind::Stream => {
                     let rate = stream::bandwidth(&[cpu], memory.words(), time)?;
                     rate / LINE_BYTES * time.as_secs_f64()

@@ -48,6 +48,38 @@ const INTEL: [Pair; 8] = [
     },
 ];
 
+/// Ivy Bridge-EP. A flit on QPI carries eight bytes.
+const IVYBRIDGE: [Pair; 6] = [
+    pair("loads from local memory", "cpu/event=0xd3,umask=0x03", "model/local_dram"),
+    pair("loads from remote memory", "cpu/event=0xd3,umask=0x0c", "model/remote_dram"),
+    pair("lines read by the controllers", "uncore_imc/event=0x04,umask=0x03", "lab_nb/event=1"),
+    pair(
+        "local lines that the caching agents miss",
+        "uncore_cbox/event=0x35,umask=0x2a",
+        "lab_nb/event=0,unit=0",
+    ),
+    pair(
+        "remote lines that the caching agents miss",
+        "uncore_cbox/event=0x35,umask=0x8a",
+        "lab_nb/event=0,unit=1",
+    ),
+    Pair {
+        what: "flits of data sent over QPI",
+        event: "uncore_qpi/event=0x100,umask=0x08",
+        truth: "lab_nb/event=5,unit=0",
+        times: 1.0 / 8.0,
+    },
+];
+
+/// Nehalem-EP. One unit for each socket.
+const NEHALEM: [Pair; 5] = [
+    pair("last-level misses", "cpu/event=0x2e,umask=0x41", "model/dram_reads"),
+    pair("loads from local memory", "cpu/event=0x0f,umask=0x20", "model/local_dram"),
+    pair("lines read by the controllers", "uncore/event=0x2c,umask=0x0f", "lab_nb/event=1"),
+    pair("lines written by the controllers", "uncore/event=0x2f,umask=0x0f", "lab_nb/event=2"),
+    pair("reads of the node's own CPUs", "uncore/event=0x20,umask=0x10", "lab_nb/event=0,unit=0"),
+];
+
 /// Zen 4. The fabric's channels and links are asked one by one.
 const AMD: [Pair; 6] = [
     pair("fills from memory", "cpu/event=0x44,umask=0x48", "model/dram_reads"),
@@ -68,6 +100,10 @@ const AMD: [Pair; 6] = [
 const INTEL_MEASURED: &str = "address_samples controller_reads controller_writes cycles \
     instructions link_in llc_hits llc_misses local_dram local_forward local_hitm \
     private_misses remote_dram remote_forward remote_hitm stall_cycles";
+const IVYBRIDGE_MEASURED: &str = INTEL_MEASURED;
+const NEHALEM_MEASURED: &str = "address_samples controller_reads controller_writes cycles \
+    instructions llc_hits llc_misses local_dram local_hitm private_misses remote_dram \
+    remote_forward";
 const AMD_MEASURED: &str = "address_samples cache_lookups cache_misses controller_bytes \
     controller_reads controller_writes cycles instructions llc_misses local_dram local_forward \
     private_misses remote_dram remote_forward";
@@ -87,6 +123,8 @@ const COUNT_PERCENT: f64 = 2.0;
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for (machine, processor, pairs, measured) in [
+        ("nmass-2", Processor::NehalemEp, &NEHALEM[..], NEHALEM_MEASURED),
+        ("sam-2", Processor::IvybridgeEp, &IVYBRIDGE[..], IVYBRIDGE_MEASURED),
         ("nmass-2", Processor::SkylakeSp, &INTEL[..], INTEL_MEASURED),
         ("carrefour-a", Processor::AmdZen4, &AMD[..], AMD_MEASURED),
     ] {
@@ -103,10 +141,11 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// A machine of one CPU a node that plays another processor than its file says.
-fn playing(name: &str, processor: Processor) -> Result<Machine> {
+/// A machine of one CPU a node that plays this processor, whatever its file says.
+pub(super) fn playing(name: &str, processor: Processor) -> Result<Machine> {
     let mut machine = cut_machine(name, 1)?;
     machine.pmu.processor = Some(processor);
+    machine.pmu.vendor = processor.vendor();
     Ok(machine)
 }
 
@@ -134,7 +173,7 @@ fn sum<'a>(lines: impl Iterator<Item = &'a str>) -> Result<f64> {
     Ok(counts.iter().sum())
 }
 
-fn doctor(record: &crate::vm::Record, tag: &str) -> Result<Value> {
+pub(super) fn doctor(record: &crate::vm::Record, tag: &str) -> Result<Value> {
     let line = script::lines(record, &format!("{tag} ")).next();
     let line = line.with_context(|| format!("the doctor said nothing as {tag}"))?;
     serde_json::from_str(line).with_context(|| format!("the doctor's report: {line:?}"))

@@ -68,6 +68,7 @@ fn check(vendor: &str, family: u32, models: &[u32], expected: &str) {
 
 #[test]
 fn processors_find_their_table() {
+    check("GenuineIntel", 6, &[0x1a], "nehalem-ep");
     check("GenuineIntel", 6, &[0x3e], "ivybridge-ep");
     check("GenuineIntel", 6, &[0x3f, 0x4f], "haswell-ep");
     check("GenuineIntel", 6, &[0x55], "skylake-sp");
