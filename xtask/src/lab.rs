@@ -138,9 +138,9 @@ pub(crate) fn target_folder() -> PathBuf {
 }
 
 /// Whether a line may boot the kernel of `./x lab kernel`: `--kernel NAME` asks for it, and some
-/// experiments and checks are made on it.
+/// experiments are made on it.
 fn asks_for_own_kernel(arguments: &[&str]) -> bool {
-    let may = matches!(arguments.first(), Some(&"experiments" | &"live"));
+    let may = arguments.first() == Some(&"experiments");
     let follows = arguments.windows(2).any(|pair| pair == ["--kernel", kernel::NAME]);
     may || follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
 }
@@ -276,8 +276,8 @@ mod tests {
     fn a_driver_for_our_own_kernel_is_built_only_where_a_line_may_need_it() {
         assert!(asks_for_own_kernel(&["run", "--kernel", kernel::NAME, "--", "a"]));
         assert!(asks_for_own_kernel(&["run", &format!("--kernel={}", kernel::NAME)]));
-        assert!(asks_for_own_kernel(&["live"]));
-        assert!(!asks_for_own_kernel(&["demo"]));
+        assert!(asks_for_own_kernel(&["experiments"]));
+        assert!(!asks_for_own_kernel(&["live"]));
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 mod attached;
 mod births;
-mod copies;
 mod cost;
 mod crowd;
 mod daemon;
@@ -61,7 +60,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 23] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -72,7 +71,6 @@ const CHECKS: [Check; 24] = [
     Check { name: "auto", run: threads::check_auto },
     Check { name: "two-programs", run: attached::check_two },
     Check { name: "nmass", run: threads::check_nmass },
-    Check { name: "copies", run: copies::check },
     Check { name: "phases", run: phases::check },
     Check { name: "births", run: births::check },
     Check { name: "shared", run: shared::check },
