@@ -166,7 +166,7 @@ impl Carrefour {
                 state.found_use();
             }
             if matches!(verdict, Some(Verdict::Ineffective | Verdict::Harmful)) {
-                let used = state.last.map(|last| last.used).unwrap_or_default();
+                let used = state.tried();
                 gates.mechanisms = gates.mechanisms.without(used);
                 state.wait_in_vain(model.at, self.preset.idle_period, feedback.longest_wait);
             } else if state.wait(model.at).is_some()

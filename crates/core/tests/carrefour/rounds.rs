@@ -267,3 +267,18 @@ fn our_preset_looks_less_often_at_what_needs_nothing() {
     let [one, two] = [1, 2].map(Nanos::from_secs);
     assert_eq!([even, even, even, jam, even].map(&mut periods), [one, two, two, one, one]);
 }
+
+#[test]
+fn copies_that_were_never_made_are_not_found_useless() {
+    let preset = preset::Preset { feedback: preset::LP.feedback, ..preset::STEADY };
+    let mut policy = Carrefour::new(preset);
+    let scene = "node:4 core:4\nload 40 20 20 20\nfree 90\napp 1 reads 99\n";
+    // Too few pages for copies; the co-location that was tried brought nothing.
+    let few = format!("{scene}pages 100 home 0: 1x2 2x3\npages 50 home 0: 3x4");
+    let first = proposals(&mut policy, &few, 1);
+    assert!(!render(&first).contains("replicate "), "{}", render(&first));
+    learn(&mut policy, first, 50);
+    let many = format!("{scene}pages 600 home 0: 1x2 2x3");
+    let second = render(&proposals(&mut policy, &many, 2));
+    assert!(second.contains("replicate 600 pages"), "{second}");
+}

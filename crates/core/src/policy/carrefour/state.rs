@@ -138,6 +138,12 @@ impl AppState {
         })
     }
 
+    /// Mechanisms of the last round that were tried. Copies that were never made were not.
+    pub(super) fn tried(&self) -> Mechanisms {
+        let used = self.last.map(|last| last.used).unwrap_or_default();
+        Mechanisms { replication: used.replication && self.activated, ..used }
+    }
+
     /// Remembers collapses; answers the pages that just passed the limit and are still replicated.
     pub(super) fn note_collapses(&mut self, replicas: &[Replica], max_collapses: u32) -> Vec<u64> {
         let over = replicas
