@@ -92,6 +92,8 @@ const QUIET: f64 = 0.5;
 const BUSY: f64 = 0.5;
 /// Nodes under the same load differ by less than this: one of eight channels is 0.125.
 const DIFFERENCE: f64 = 0.1;
+/// Standard deviations of a count that are chance: a few hundred samples differ by this much.
+const CHANCE: f64 = 4.0;
 
 /// The lies, each once for its metric, in the order of the readings.
 pub(super) fn judge(readings: &[Reading]) -> Vec<Finding> {
@@ -168,7 +170,8 @@ fn less_than_others(reading: &Reading, all: &[&Reading]) -> Option<Finding> {
     });
     let most = same.map(|other| part(other)).max_by(f64::total_cmp)?;
     let less = 1.0 - part(reading) / most;
-    (less > DIFFERENCE).then(|| {
+    let chance = CHANCE / reading.amount.sqrt();
+    (less > DIFFERENCE + chance).then(|| {
         let lie = Lie::LessThanOthers(less);
         Finding { metric: reading.metric.clone(), sentence: sentence(reading, &lie), lie }
     })
@@ -358,6 +361,18 @@ mod tests {
         let (metric, lie) = lies.pop().expect("is found");
         assert!(lies.is_empty() && metric == "controllers", "{lies:?}");
         assert!(matches!(lie, Lie::LessThanOthers(less) if (0.1..0.2).contains(&less)), "{lie:?}");
+    }
+
+    #[test]
+    fn few_samples_differ_by_chance() {
+        let few = |reading: &mut Reading| {
+            let right = if reading.holding == 0 { 132.0 } else { 150.0 };
+            reading.amount = 150.0;
+            for (at, place) in reading.places.iter_mut().enumerate() {
+                (place.count, place.idle) = (if at == reading.expected { right } else { 0.0 }, 0.0);
+            }
+        };
+        assert_eq!(found("sample homes", few), []);
     }
 
     #[test]

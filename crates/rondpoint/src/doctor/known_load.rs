@@ -5,7 +5,7 @@
 //! too, see it above these.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use rondpoint_core::observation::{Counter, Samples, Source};
@@ -70,6 +70,7 @@ struct Load {
 
 /// Everything cumulative that can be read at one moment, and the samples since the moment before.
 struct Look {
+    at: Instant,
     readings: Vec<CpuReading>,
     traffic: Option<Matrix<Counter>>,
     links: Option<Vec<Counter>>,
@@ -188,6 +189,12 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
+    /// How many times the quiet time the load's window lasted.
+    fn times_the_quiet(&self) -> f64 {
+        let seconds = |from: &Look, to: &Look| (to.at - from.at).as_secs_f64();
+        seconds(self.earlier, self.later) / seconds(self.before, self.quiet).max(f64::EPSILON)
+    }
+
     /// A place whose counter is found by `of`, and how long that was on its counter. `None` where
     /// it is not counted.
     fn place(
@@ -201,7 +208,7 @@ impl Window<'_> {
         // `None` between two readings: the event was never on a counter, or fell.
         let [loaded, idle] = [loaded, idle].map(|(before, after)| after.since(before));
         let (count, share) = loaded.map_or((0.0, 0.0), |delta| (delta.events, delta.running_share));
-        let idle = idle.map_or(0.0, |delta| delta.events);
+        let idle = idle.map_or(0.0, |delta| delta.events) * self.times_the_quiet();
         Some((Place { name: name.into(), count, idle, fell }, share))
     }
 }
@@ -217,6 +224,7 @@ impl Bench<'_> {
     fn look(&mut self) -> Result<Look> {
         let look = self.observer.observe()?;
         Ok(Look {
+            at: Instant::now(),
             readings: look.readings,
             traffic: look.observation.node_traffic,
             links: look.observation.link_bytes,
