@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::Management;
 use super::arguments::DEFAULT_POLICY;
+use super::report::SCHEMA;
 use crate::control::client::Client;
 use crate::control::protocol::{
     Decision, ExplainReply, Mode, NotesReply, PidRequest, PidsRequest, Process, State, StatusReply,
@@ -24,8 +25,6 @@ use crate::output::Output;
 use crate::session::{self, Prepared, Session, Turn};
 use crate::terminal;
 
-/// Version of the report's format, as of `run`'s own.
-const SCHEMA: u32 = 1;
 /// From one question about the program to the next: the daemon forgets a program that has ended.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 /// A daemon that does not answer for so long holds up a program's end no longer.

@@ -19,7 +19,7 @@ use super::moves::ThreadMoves;
 use super::period::Period;
 
 /// Version of the report's format; fields are only ever added to one.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// The report.
 #[derive(Debug, Serialize)]
