@@ -41,9 +41,9 @@ const MOST_PER_QUIET_S: f64 = 0.8e6;
 const MOST_PER_LOOK: f64 = 1.4e6;
 /// A thread on each of four CPUs: 0.85 M (emulated), glances between two looks included.
 const MOST_PER_BUSY_LOOK: f64 = 1.0e6;
-/// With the samples that Carrefour wants of a program on four CPUs whose pages it would move: some
-/// 1,300 a second at 4,000 to 6,000 instructions each. The median of three starts is 4.6 M to 7.9 M
-/// in builds that differ elsewhere (emulated): 3.2 to 5.5 % of one CPU for 64, goal 2.
+/// With the samples that Carrefour wants of a program on four CPUs whose pages it would move. The
+/// median of three starts is 4.6 M to 7.9 M in builds that differ elsewhere (emulated): 3.2 to
+/// 5.5 % of one CPU for 64, goal 2.
 const MOST_PER_WATCHED_S: f64 = 10.0e6;
 /// What the one acted on cost more than the same one watched; the kernel's migration is in it.
 const MOST_PER_PAGE: f64 = 12_000.0;
