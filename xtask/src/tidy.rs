@@ -93,7 +93,10 @@ fn complaints(files: &[SourceFile]) -> Vec<Complaint> {
 
 /// The repository's root: the folder above this crate.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
+    // As cargo says when it runs this program: clones that share a target folder share the program.
+    let built_in = || env!("CARGO_MANIFEST_DIR").into();
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in);
+    Path::new(&own).parent().expect("xtask lies in the repository").to_owned()
 }
 
 /// Every text file of the repository, sorted by path; what is built or hidden is left out.
