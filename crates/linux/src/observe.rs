@@ -39,7 +39,7 @@ use crate::{LinuxError, probe};
 use counters::CpuReading;
 use kernel::{FreeMemory, numa_statistics};
 use sampler::{Kind, Rate, Sampler, TaskNews};
-pub use sensors::{Rung, Settings};
+pub use sensors::{Rung, Settings, samples_accesses};
 use sensors::{Sensors, Whom};
 use subject::Start;
 use tasks::Births;

@@ -78,15 +78,29 @@ pub fn event(event: &Event) -> Result<(), LinuxError> {
     OpenEvent::open(&event.name, &event.attr, target, None).map(drop)
 }
 
-/// Address samples of an event; the result says whether physical addresses come with them.
+/// Address samples of an event, of the own thread; the result says whether physical addresses come
+/// with them.
 ///
 /// # Errors
 /// What the kernel says.
 pub fn sampling(event: &Event, period: u64) -> Result<bool, LinuxError> {
+    sampling_of(event, period, SELF)
+}
+
+/// The same of everybody on one CPU.
+///
+/// # Errors
+/// What the kernel says.
+pub fn sampling_of_cpu(event: &Event, period: u64) -> Result<bool, LinuxError> {
+    let cpu = event.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(0);
+    sampling_of(event, period, Target { task: -1, cpu: cpu as i32 })
+}
+
+fn sampling_of(event: &Event, period: u64, target: Target) -> Result<bool, LinuxError> {
     let mut attr = event.attr.clone();
     attr.sample_period = period.max(1);
     attr.sample_type = sample_type::ADDR | sample_type::PHYS_ADDR | sample_type::DATA_SRC;
-    let opened = OpenEvent::open(&event.name, &attr, SELF, None)?;
+    let opened = OpenEvent::open(&event.name, &attr, target, None)?;
     Ok(opened.attr.sample_type & sample_type::PHYS_ADDR != 0)
 }
 

@@ -383,7 +383,7 @@ mod tests {
         let file = ledger.path().to_path_buf();
         let mut trees = Trees::new(session.observer.machine().topology.clone());
         trees.add(Pid(pid), ledger);
-        let first = (first, session.started_at);
+        let first = (first, session.started_at());
         let mut host = LiveHost::new(session, trees, first, &GuardSettings::acting(), None);
         host.observe(Nanos(0)).unwrap().unwrap();
         let cpus: CpuSet = [cpu].into_iter().collect();

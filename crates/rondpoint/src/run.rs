@@ -5,6 +5,7 @@
 
 mod account;
 mod arguments;
+mod begin;
 mod by_hand;
 mod delegate;
 mod moves;
@@ -24,20 +25,19 @@ use rondpoint_core::Pid;
 use rondpoint_core::controller::Controller;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run as run_loop;
-use rondpoint_linux::claim::Claim;
 use rondpoint_linux::ledger_file::LedgerFile;
-use rondpoint_linux::observe::sampler::Kind;
-use rondpoint_linux::observe::{Look, Settings};
+use rondpoint_linux::observe::Settings;
 use rondpoint_linux::privileges::{self, Needs};
-use rondpoint_linux::syscall::process::{End, Memory, User, has_default_memory};
+use rondpoint_linux::syscall::process::{End, User};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, probe};
-use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
+use rondpoint_trace::{Header, PolicyChoice, Recorder};
 
 use self::account::Diary;
 pub(crate) use self::account::{cause, told};
 use self::arguments::Management;
 pub(crate) use self::arguments::{AttachArguments, RecordArguments, RunArguments};
+use self::begin::{Begun, Ready};
 use self::by_hand::ByHand;
 use self::moves::ThreadMoves;
 use self::replicate::Replication;
@@ -48,8 +48,8 @@ use crate::live::{LiveHost, trees::Trees};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::output::Output;
-use crate::session::{self, OWN_FAILURE, Session};
-use crate::{ledgers, machine, observe, policies, terminal};
+use crate::session::{self, OWN_FAILURE, Prepared, Session};
+use crate::{machine, policies, terminal};
 
 /// `rondpoint record`: a run that changes nothing and is recorded.
 pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
@@ -143,94 +143,31 @@ fn prepare(
     Ok(Preparation { header, controller, machine, sensor, notes, settings, report, record })
 }
 
-/// Everything that managing needs, before the program runs or anything of it is changed.
-struct Ready {
-    preparation: Preparation,
-    recorder: Option<Writer<Output>>,
-    ledger: LedgerFile,
-    /// No other manager has the program.
-    claim: Claim,
-    /// What the program looked like before.
-    first: Look,
-}
-
-/// Looks for the first time, writes the record's header and makes the ledger; what an earlier
-/// manager left is put back before.
-fn get_ready(mut preparation: Preparation, session: &mut Session) -> Result<Ready> {
-    observe::insist(preparation.sensor, &session.observer)?;
-    let process = session::process_of(&Root::live(), session.pid())?;
-    let claim = session::claim_of(&Root::live(), process)?;
-    let first = session.observer.observe()?;
-    preparation.header.notes = session.observer.notes().to_vec();
-    let header = &preparation.header;
-    let record = preparation.record.take();
-    let recorder = record
-        .map(|output| {
-            let path = output.path().to_path_buf();
-            Writer::new(output, path, header)
-        })
-        .transpose()?;
-    let ledgers = ledgers::folder()?;
-    ledgers::put_back_what_was_left(&ledgers, &preparation.machine.topology)?;
-    let ledger = LedgerFile::create(&ledgers, &Root::live())?;
-    Ok(Ready { preparation, recorder, ledger, claim, first })
-}
-
 fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
     arguments.management.settle(arguments.by_hand.policy())?;
     let caller = session::caller()?;
-    let mut preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
-    let (machine, settings) = (preparation.machine.clone(), &preparation.settings);
+    let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
+    let machine = &preparation.machine;
     let placement = arguments.by_hand.placement(&Root::live(), &machine.topology)?;
     let replication = Replication::prepare(&replicate::Request {
         paths: &arguments.replicate,
         command: &arguments.command,
-        machine: &machine,
+        machine,
         caller: caller.as_ref(),
         dry_run: arguments.management.dry_run,
     })?;
-    let mut prepared = Session::prepare(
-        &arguments.command,
-        caller.as_ref(),
-        &placement,
-        replication.environment(),
-        machine,
-        settings,
-    )?;
-    if arguments.replicate.is_empty()
-        && delegate::is_wanted(&arguments.management, &prepared.session().observer)
-    {
-        let pid = prepared.session().pid().0;
-        match delegate::Daemon::asked(&arguments.socket, pid) {
-            Ok(None) => {}
-            Ok(Some(daemon)) => {
-                let told = (&arguments.management, preparation.header.command);
-                return daemon.run(who, prepared, preparation.report, told);
-            }
-            Err(error) => {
-                preparation
-                    .notes
-                    .push(format!("the daemon does not manage the program: {error:#}"));
-            }
-        }
-    }
-    let ready = match get_ready(preparation, prepared.session()) {
-        Ok(ready) => ready,
-        Err(error) => {
-            prepared.cancel();
-            return Err(error);
-        }
+    let prepared =
+        Prepared::fork(&arguments.command, caller.as_ref(), &placement, replication.environment())?;
+    let begun = match begin::may_begin_at_once(&arguments.management, &preparation) {
+        true => begin::at_once(who, preparation, prepared)?,
+        false => begin::watched(who, preparation, prepared, &arguments)?,
     };
-    let act = ready.preparation.header.guard.act;
-    let memory = memory(act, prepared.session().observer.sampled());
-    let session = match prepared.start(who, memory) {
-        Ok(session) => session,
-        Err(status) => {
-            ready.ledger.close()?;
-            return Ok(status);
+    let managed = match begun {
+        Begun::Watched(ready, ledger, session) => {
+            manage(*ready, ledger, &arguments.management, *session)?
         }
+        Begun::Over(status) => return Ok(status),
     };
-    let managed = manage(ready, &arguments.management, session)?;
     let found = replication.finish();
     if !arguments.management.quiet {
         terminal::say(&found);
@@ -252,17 +189,10 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     }
     let machine = preparation.machine.clone();
     let mut session = Session::join(number, machine, &preparation.settings)?;
-    let ready = get_ready(preparation, &mut session)?;
-    let managed = manage(ready, &arguments.management, session)?;
+    let (claim, ledger) = begin::claim(&preparation, pid)?;
+    let ready = Ready::new(preparation, claim, &mut session.observer)?;
+    let managed = manage(ready, ledger, &arguments.management, session)?;
     Ok(u8::from(managed.ended_early))
-}
-
-/// The memory policy of the program. Where we place pages ourselves, an explicit local policy keeps
-/// the kernel's balancing from moving them back. It places pages as the default does, and the
-/// balancing of other programs goes on. Where its faults are our sensor the balancing has to stay.
-fn memory(act: bool, sampled: Option<Kind>) -> Memory {
-    let own = act && sampled == Some(Kind::Accesses) && has_default_memory().unwrap_or(false);
-    if own { Memory::Local } else { Memory::Inherited }
 }
 
 /// How managing ended.
@@ -274,8 +204,13 @@ struct Managed {
 }
 
 /// Manages until the program's end or ours.
-fn manage(ready: Ready, management: &Management, session: Session) -> Result<Managed> {
-    let Ready { preparation, mut recorder, ledger, claim: _claim, first } = ready;
+fn manage(
+    ready: Ready,
+    ledger: LedgerFile,
+    management: &Management,
+    session: Session,
+) -> Result<Managed> {
+    let Ready { preparation, mut recorder, claim: _claim, first } = ready;
     let Preparation { header, mut controller, machine, report, notes: mut problems, .. } =
         preparation;
     // The program runs, and everything that needs more is open.
@@ -293,7 +228,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
     };
     let mut trees = Trees::new(machine.topology.clone());
     trees.add(session.pid(), ledger);
-    let first = (first, session.started_at);
+    let first = (first, session.started_at());
     let mut host = LiveHost::new(session, trees, first, &header.guard, controller.full_sampling());
     let ran = run_loop(&mut host, &mut controller, &mut witness);
     if ran.is_err() {
@@ -321,7 +256,7 @@ fn manage(ready: Ready, management: &Management, session: Session) -> Result<Man
         end,
         policy: management.policy.join(","),
         act: header.guard.act,
-        elapsed_s: host.watched.started_at.elapsed().as_secs_f64(),
+        elapsed_s: host.watched.started_at().elapsed().as_secs_f64(),
         pages_moved_by_kernel: balanced(&host.watched).saturating_sub(balanced_before),
         threads,
         sensor_notes: header.notes,
@@ -369,21 +304,4 @@ fn write_report(mut file: Output, summary: &Report) -> Result<()> {
 fn balanced(session: &Session) -> u64 {
     let counters = session.observer.kernel_statistics().unwrap_or_default();
     counters.get("numa_pages_migrated").copied().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_sees_by_the_balancers_faults_leaves_it_the_program() {
-        assert_eq!(memory(true, Some(Kind::Faults)), Memory::Inherited);
-        assert_eq!(memory(true, None), Memory::Inherited);
-        assert_eq!(memory(false, Some(Kind::Accesses)), Memory::Inherited);
-        let expected = match has_default_memory() {
-            Ok(true) => Memory::Local,
-            _ => Memory::Inherited,
-        };
-        assert_eq!(memory(true, Some(Kind::Accesses)), expected);
-    }
 }

@@ -97,13 +97,18 @@ enum Subject {
     Joined(OwnedFd),
 }
 
-/// A program and everything that watches it.
-pub(crate) struct Session {
-    pub(crate) observer: Observer,
+/// A program that runs, with the signals that reach us meanwhile.
+pub(crate) struct Program {
     pid: Pid,
     arriving: OwnedFd,
     subject: Subject,
-    pub(crate) started_at: Instant,
+    started_at: Instant,
+}
+
+/// A program and everything that watches it.
+pub(crate) struct Session {
+    pub(crate) observer: Observer,
+    program: Program,
 }
 
 /// Why a wait ended.
@@ -117,9 +122,9 @@ pub(crate) enum Turn {
 
 /// A program of ours that has been forked and waits to be started.
 pub(crate) struct Prepared {
-    session: Session,
     waiting: Waiting,
-    program: OsString,
+    arriving: OwnedFd,
+    word: OsString,
 }
 
 fn receive_signals() -> Result<(Signals, OwnedFd)> {
@@ -169,47 +174,26 @@ impl Session {
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
         let (_, arriving) = receive_signals()?;
         let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
-        raise_limit();
-        give_way();
-        let observer = Observer::open(Root::live(), machine, Pid(pid), Begin::Now, settings)?;
-        let subject = Subject::Joined(end);
-        Ok(Self { observer, pid: Pid(pid), arriving, subject, started_at: Instant::now() })
+        prepare_to_watch();
+        let (pid, subject) = (Pid(pid), Subject::Joined(end));
+        let program = Program { pid, arriving, subject, started_at: Instant::now() };
+        let observer = program.observer(machine, settings)?;
+        Ok(Self::of(program, observer))
     }
 
-    /// Forks the program in its placement and opens every sensor on it before it runs.
-    pub(crate) fn prepare(
-        command: &[OsString],
-        user: Option<&User>,
-        placement: &Placement,
-        environment: impl IntoIterator<Item = (OsString, OsString)>,
-        machine: Discovered,
-        settings: &Settings,
-    ) -> Result<Prepared> {
-        let (mask, arriving) = receive_signals()?;
-        let environment: Vec<_> = environment.into_iter().collect();
-        let fork = || Ok(launch::prepare(command, environment, &mask, user)?);
-        let waiting = placement.around(fork).context("starting the program")?;
-        // After the fork: the program keeps the limits and the scheduling that it was given.
-        raise_limit();
-        give_way();
-        let pid = Pid(waiting.process as u32);
-        match Observer::open(Root::live(), machine, pid, Begin::OnExec, settings) {
-            Ok(observer) => {
-                let subject = Subject::Child;
-                let started_at = Instant::now();
-                let session = Self { observer, pid, arriving, subject, started_at };
-                Ok(Prepared { session, waiting, program: command[0].clone() })
-            }
-            Err(error) => {
-                let _ = waiting.cancel();
-                Err(error.into())
-            }
-        }
+    /// A program and what watches it.
+    pub(crate) fn of(program: Program, observer: Observer) -> Self {
+        Self { observer, program }
+    }
+
+    /// When it was started or joined.
+    pub(crate) fn started_at(&self) -> Instant {
+        self.program.started_at
     }
 
     /// The process that it began with.
     pub(crate) fn pid(&self) -> Pid {
-        self.pid
+        self.program.pid
     }
 
     /// Waits until `deadline`, or for the program's end; the sensors' rings are emptied meanwhile.
@@ -219,27 +203,49 @@ impl Session {
             if left.is_zero() {
                 return Ok(Turn::Interval);
             }
-            let ended = match &self.subject {
-                Subject::Child => None,
-                Subject::Joined(end) => Some(end.as_fd()),
-            };
-            let descriptors: Vec<BorrowedFd<'_>> = [Some(self.arriving.as_fd()), ended]
+            let ended = self.program.ending();
+            let descriptors: Vec<BorrowedFd<'_>> = [Some(self.program.arriving.as_fd()), ended]
                 .into_iter()
                 .flatten()
                 .chain(self.observer.descriptors())
                 .collect();
             let readable = signal::wait_readable(&descriptors, milliseconds(left))?;
             let has_ended = ended.is_some() && readable[1];
-            if self.signals()? || has_ended {
+            if self.program.signals()? || has_ended {
                 return Ok(Turn::Over);
             }
             self.observer.drain();
         }
     }
 
+    /// As [`Program::wait_for_end`].
+    pub(crate) fn wait_for_end(&mut self) {
+        self.program.wait_for_end();
+    }
+
+    /// As [`Program::end`].
+    pub(crate) fn end(&self) -> Result<Option<End>> {
+        self.program.end()
+    }
+}
+
+impl Program {
+    /// Opens every sensor on the program, which runs.
+    pub(crate) fn observer(&self, machine: Discovered, settings: &Settings) -> Result<Observer> {
+        Ok(Observer::open(Root::live(), machine, self.pid, Begin::Now, settings)?)
+    }
+
+    /// What becomes readable at the end of a program that was joined.
+    fn ending(&self) -> Option<BorrowedFd<'_>> {
+        match &self.subject {
+            Subject::Child => None,
+            Subject::Joined(end) => Some(end.as_fd()),
+        }
+    }
+
     /// Waits for the end of a program of ours, and only for that: nothing is watched any more. A
     /// process that was joined goes on without us.
-    pub(crate) fn wait_for_end(&mut self) {
+    pub(crate) fn wait_for_end(&self) {
         const PATIENCE_MS: i32 = 1000;
         if let Subject::Joined(_) = self.subject {
             return;
@@ -248,7 +254,7 @@ impl Session {
             let _ = signal::wait_readable(&[self.arriving.as_fd()], PATIENCE_MS);
             // An error here must not end the wait: the child itself is asked.
             if matches!(self.signals(), Ok(true))
-                || !matches!(process::has_ended(self.pid().0 as i32), Ok(false))
+                || !matches!(process::has_ended(self.pid.0 as i32), Ok(false))
             {
                 return;
             }
@@ -260,10 +266,10 @@ impl Session {
         let mut over = false;
         while let Some(arrived) = signal::next(self.arriving.as_fd())? {
             over |= match (&self.subject, arrived.number) {
-                (Subject::Child, SIGCHLD) => process::has_ended(self.pid().0 as i32)?,
+                (Subject::Child, SIGCHLD) => process::has_ended(self.pid.0 as i32)?,
                 (Subject::Child, number) if arrived.sent_by_process => {
                     // It may have ended just now: that is not our failure.
-                    let _ = process::kill(self.pid().0 as i32, number);
+                    let _ = process::kill(self.pid.0 as i32, number);
                     false
                 }
                 (Subject::Joined(_), SIGCHLD | SIGUSR1 | SIGUSR2 | SIGXFSZ) => false,
@@ -277,7 +283,7 @@ impl Session {
     /// How the program ended; known only of a child, which has ended when this is called.
     pub(crate) fn end(&self) -> Result<Option<End>> {
         match self.subject {
-            Subject::Child => Ok(Some(process::wait(self.pid().0 as i32)?)),
+            Subject::Child => Ok(Some(process::wait(self.pid.0 as i32)?)),
             Subject::Joined(_) => Ok(None),
         }
     }
@@ -294,9 +300,30 @@ impl Watched for Session {
 }
 
 impl Prepared {
-    /// What watches it.
-    pub(crate) fn session(&mut self) -> &mut Session {
-        &mut self.session
+    /// Forks the program in its placement.
+    pub(crate) fn fork(
+        command: &[OsString],
+        user: Option<&User>,
+        placement: &Placement,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self> {
+        let (mask, arriving) = receive_signals()?;
+        let environment: Vec<_> = environment.into_iter().collect();
+        let fork = || Ok(launch::prepare(command, environment, &mask, user)?);
+        let waiting = placement.around(fork).context("starting the program")?;
+        // After the fork: the program keeps the limits and the scheduling that it was given.
+        prepare_to_watch();
+        Ok(Self { waiting, arriving, word: command[0].clone() })
+    }
+
+    /// The process that will become the program.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.waiting.process as u32)
+    }
+
+    /// Opens every sensor on the program before it runs: nothing of it is missed.
+    pub(crate) fn observer(&self, machine: Discovered, settings: &Settings) -> Result<Observer> {
+        Ok(Observer::open(Root::live(), machine, self.pid(), Begin::OnExec, settings)?)
     }
 
     /// Ends the program before it has begun.
@@ -306,13 +333,14 @@ impl Prepared {
 
     /// Lets the program go. The error is the exit status for a program that cannot be run, which
     /// `who` has then said.
-    pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Session, u8> {
-        let Self { mut session, waiting, program } = self;
-        session.started_at = Instant::now();
+    pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Program, u8> {
+        let pid = self.pid();
+        let Self { waiting, arriving, word } = self;
+        let started_at = Instant::now();
         match waiting.start(memory) {
-            Ok(_) => Ok(session),
+            Ok(_) => Ok(Program { pid, arriving, subject: Subject::Child, started_at }),
             Err(error) => {
-                terminal::say(&format!("{who}: cannot run {}: {error}\n", program.display()));
+                terminal::say(&format!("{who}: cannot run {}: {error}\n", word.display()));
                 Err(launch::exit_status(&error))
             }
         }

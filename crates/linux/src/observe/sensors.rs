@@ -102,11 +102,21 @@ struct Opening<'a> {
     settings: &'a Settings,
     available: Available,
     events: Vec<(Metric, Event)>,
-    subject: Subject,
     /// Programmable counters that sampling leaves free.
     room: usize,
+}
+
+/// What was opened on a subject.
+struct Opened {
+    subject: Subject,
+    counters: Option<TreeCounters>,
+    sampler: Option<Sampler>,
     notes: Vec<String>,
 }
+
+/// How often sensors are opened on a tree that has a new thread each time. Each opening takes a few
+/// milliseconds, in which most programs bear nobody; what a storm of births hides is little.
+const MOST_OPENINGS: u32 = 5;
 
 /// Whose sensors are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,14 +137,13 @@ pub(super) fn open(
     whom: Whom,
     settings: &Settings,
 ) -> Result<Sensors, LinuxError> {
-    let (pmus, _) = Pmus::discover(root)?;
+    let available = available(root, machine)?;
     let topology = &machine.topology;
-    let nodes: Vec<u32> =
-        topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
-    let available = Generation::choose(&pmus, &machine.identity).resolve(&pmus, &nodes);
     let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
     let mut notes = Vec::new();
     let paranoid = paranoid_level(root);
+    // Before anybody is looked for: while no event of a task is open, the kernel's first one waits
+    // for tens of milliseconds (`account_event`, kernel/events/core.c).
     let plan =
         settings.counts().then(|| thread_plan(&available, settings, room, paranoid, &mut notes));
     let mut tasks = match whom {
@@ -145,17 +154,14 @@ pub(super) fn open(
     // The clock, and the owner of the ring.
     let each_cpu = events.len() + available.sample.len() + 2;
     let inherited = Inherited::of(each_cpu * topology.cpu_count());
-    let subject = match whom {
+    let opening = Opening { root, machine, settings, available, events, room };
+    let opened = match whom {
         Whom::Tree(first, start) => {
-            let threads = threads(&mut tasks, first)?;
-            subject(&threads, start, machine, each_cpu, &mut notes)
+            opening.settle(start, each_cpu, || threads(&mut tasks, first))?
         }
-        Whom::Many => Subject::everybody(),
+        Whom::Many => opening.open_on(Subject::everybody())?,
     };
-    let mut opening = Opening { root, machine, settings, available, events, subject, room, notes };
-    let counters = opening.counters();
-    let sampler = opening.sampler(counters.is_some())?;
-    let Opening { available, subject, events, mut notes, .. } = opening;
+    notes.extend(opened.notes);
     if topology.node_count() == 1 {
         notes.push(
             "this machine has one memory node: every access is local, there is no traffic between \
@@ -163,24 +169,40 @@ pub(super) fn open(
                 .to_string(),
         );
     }
+    let Opening { available, events, .. } = opening;
     let uncore =
         if settings.counts() { Uncore::open(&available, topology) } else { Uncore::default() };
-    let (generation, everybody) = (available.generation, subject.is_everybody());
-    let managing = settings.managing;
     Ok(Sensors {
         tasks,
-        counters,
-        sampler,
+        counters: opened.counters,
+        sampler: opened.sampler,
         uncore,
-        generation,
+        generation: available.generation,
         notes,
-        everybody,
+        everybody: opened.subject.is_everybody(),
         inherited,
-        managing,
+        managing: settings.managing,
         events,
         room,
         counts: settings.counts(),
         paused: None,
+    })
+}
+
+fn available(root: &Root, machine: &Discovered) -> Result<Available, LinuxError> {
+    let (pmus, _) = Pmus::discover(root)?;
+    let topology = &machine.topology;
+    let nodes: Vec<u32> =
+        topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
+    Ok(Generation::choose(&pmus, &machine.identity).resolve(&pmus, &nodes))
+}
+
+/// Whether addresses of whatever runs can be sampled here, and not only those of page faults.
+#[must_use]
+pub fn samples_accesses(root: &Root, machine: &Discovered) -> bool {
+    available(root, machine).is_ok_and(|available| {
+        let sampled = |event| probe::sampling_of_cpu(event, available.period).is_ok();
+        available.sample.iter().any(sampled)
     })
 }
 
@@ -279,25 +301,59 @@ fn subject(
 }
 
 impl Opening<'_> {
+    /// Opens everything on the threads that `list` finds and on what they start.
+    ///
+    /// A thread that is born between the listing of a running tree and the opening has no events,
+    /// nor has what it starts: all is opened anew then.
+    fn settle(
+        &self,
+        start: Start,
+        each_cpu: usize,
+        mut list: impl FnMut() -> Result<Vec<u32>, LinuxError>,
+    ) -> Result<Opened, LinuxError> {
+        let mut listed = list()?;
+        let mut openings = 1;
+        loop {
+            let mut notes = Vec::new();
+            let subject = subject(&listed, start, self.machine, each_cpu, &mut notes);
+            let mut opened = self.open_on(subject)?;
+            opened.notes.splice(0..0, notes);
+            // Before `execve` a task bears nobody.
+            let is_last = start == Start::OnExec || openings == MOST_OPENINGS;
+            if is_last || opened.subject.is_everybody() {
+                return Ok(opened);
+            }
+            let Ok(now) = list() else { return Ok(opened) };
+            if now.iter().all(|thread| listed.contains(thread)) {
+                return Ok(opened);
+            }
+            listed = now;
+            openings += 1;
+        }
+    }
+
+    fn open_on(&self, subject: Subject) -> Result<Opened, LinuxError> {
+        let mut opened = Opened { subject, counters: None, sampler: None, notes: Vec::new() };
+        opened.counters = self.counters(&mut opened);
+        opened.sampler = self.sampler(&mut opened)?;
+        Ok(opened)
+    }
+
     fn sentence(&self, errno: Option<i32>) -> String {
         advice(errno, paranoid_level(self.root))
     }
 
-    fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
-    }
-
-    fn counters(&mut self) -> Option<TreeCounters> {
+    fn counters(&self, Opened { subject, notes, .. }: &mut Opened) -> Option<TreeCounters> {
         if !self.settings.counts() {
             return None;
         }
-        match TreeCounters::open(&self.subject, &self.machine.topology, &self.events, self.room) {
+        match TreeCounters::open(subject, &self.machine.topology, &self.events, self.room) {
             Ok((counters, problems)) => {
                 if counters.metrics().next().is_none() {
                     let errno = problems.first().and_then(LinuxError::errno);
-                    self.note(self.sentence(errno.or(Some(libc::ENOENT))));
+                    notes.push(self.sentence(errno.or(Some(libc::ENOENT))));
                 } else if counters.user_only {
-                    self.note(format!(
+                    notes.push(format!(
                         "counting user code only: {}",
                         self.sentence(Some(libc::EACCES))
                     ));
@@ -305,13 +361,14 @@ impl Opening<'_> {
                 Some(counters)
             }
             Err(problem) => {
-                self.note(self.sentence(problem.errno()));
+                notes.push(self.sentence(problem.errno()));
                 None
             }
         }
     }
 
-    fn sampler(&mut self, has_counters: bool) -> Result<Option<Sampler>, LinuxError> {
+    fn sampler(&self, opened: &mut Opened) -> Result<Option<Sampler>, LinuxError> {
+        let Opened { subject, counters, notes, .. } = opened;
         if !self.settings.samples() {
             return Ok(None);
         }
@@ -327,30 +384,31 @@ impl Opening<'_> {
         }
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
         let plan = Plan { events, period, levels };
-        match Sampler::open(&self.subject, topology, translation, &plan) {
+        match Sampler::open(subject, topology, translation, &plan) {
             Ok((sampler, problems)) => {
                 let why = self.sentence(problems.first().and_then(LinuxError::errno));
-                let is_said = self.notes.contains(&why);
+                let is_said = notes.contains(&why);
                 if sampler.kind == Kind::Faults && !plan.events.is_empty() && !is_said {
-                    self.note(format!("no address samples: {why}"));
+                    notes.push(format!("no address samples: {why}"));
                 }
                 let scans = numa_balancing(self.root).is_some_and(|balancing| balancing.ordinary);
                 if sampler.kind == Kind::Faults && !scans && topology.node_count() > 1 {
-                    self.note(
+                    notes.push(
                         "the kernel's NUMA balancing is off: page faults show only where pages are \
-                         touched first; `sudo sysctl kernel.numa_balancing=1` shows later use too",
+                         touched first; `sudo sysctl kernel.numa_balancing=1` shows later use too"
+                            .to_string(),
                     );
                 }
                 if !sampler.has_physical_addresses() {
                     let why = self.sentence(Some(libc::EACCES));
-                    self.note(format!("samples do not tell the node of their data: {why}"));
+                    notes.push(format!("samples do not tell the node of their data: {why}"));
                 }
                 Ok(Some(sampler))
             }
             // Without counters the same was said already.
             Err(problem) => {
-                if has_counters || faults_only {
-                    self.note(format!("no samples: {problem}"));
+                if counters.is_some() || faults_only {
+                    notes.push(format!("no samples: {problem}"));
                 }
                 Ok(None)
             }
@@ -399,5 +457,42 @@ mod tests {
         check(&all, &asked(None), &[Loads, DramNode(0), DramNode(1)]);
         check(&all, &asked(Some(Rung::Counters)), &[Loads, DramNode(0), DramNode(1)]);
         check(&all, &asked(Some(Rung::Faults)), &[]);
+    }
+
+    /// The sensors of a machine without a PMU, opened while the tree is listed as `lists` says.
+    fn settled(start: Start, lists: &[&[u32]]) -> (Subject, usize) {
+        let machine = crate::topology::discover(&Root::live()).unwrap();
+        let settings = Settings { rung: Some(Rung::Statistics), ..Settings::default() };
+        let opening = Opening {
+            root: &Root::live(),
+            machine: &machine,
+            settings: &settings,
+            available: Available::default(),
+            events: Vec::new(),
+            room: 0,
+        };
+        let mut asked = 0;
+        let list = || {
+            asked += 1;
+            Ok(lists[(asked - 1).min(lists.len() - 1)].to_vec())
+        };
+        (opening.settle(start, 1, list).unwrap().subject, asked)
+    }
+
+    #[test]
+    fn a_thread_born_while_sensors_are_opened_has_them_too() {
+        let now = Start::Now;
+        let (subject, asked) = settled(now, &[&[1], &[1, 2], &[1, 2]]);
+        assert_eq!((subject, asked), (Subject::tasks(&[1, 2], now), 3));
+        let (subject, _) = settled(now, &[&[1, 2], &[1]]);
+        assert_eq!(subject, Subject::tasks(&[1, 2], now), "one that has ended changes nothing");
+    }
+
+    #[test]
+    fn a_storm_of_births_is_not_chased_for_ever() {
+        let births: Vec<Vec<u32>> = (1..100).map(|last| (1..=last).collect()).collect();
+        let lists: Vec<&[u32]> = births.iter().map(Vec::as_slice).collect();
+        assert_eq!(settled(Start::Now, &lists).1, MOST_OPENINGS as usize);
+        assert_eq!(settled(Start::OnExec, &lists).1, 1);
     }
 }

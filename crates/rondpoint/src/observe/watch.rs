@@ -9,7 +9,7 @@ use rondpoint_core::model::UpdateSettings;
 use rondpoint_core::{Model, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::observe::sampler::Kind;
-use rondpoint_linux::observe::{Look, Settings};
+use rondpoint_linux::observe::{Look, Observer, Settings};
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::process::{End, Memory};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::render;
 use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
 use crate::machine::Known;
 use crate::placement::Placement;
-use crate::session::{self, Session, Turn};
+use crate::session::{self, Prepared, Session, Turn};
 use crate::{output, terminal};
 
 /// Runs the command; the result is the exit status.
@@ -41,28 +41,30 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     };
     if let Some(pid) = arguments.pid {
         let mut session = Session::join(pid, machine, &settings)?;
-        let seen = Seen::first(&mut session, arguments)?;
+        let seen = Seen::first(&mut session.observer, arguments)?;
         let _ = privileges::keep_only(&Needs::to_watch());
         return Watch { arguments, session, output, seen, notes }.finish().map(|_| 0);
     }
     let caller = session::caller()?;
-    let mut prepared = Session::prepare(
+    let prepared = Prepared::fork(
         &arguments.command,
         caller.as_ref(),
         &Placement::default(),
         std::env::vars_os(),
-        machine,
-        &settings,
     )?;
-    let seen = match Seen::first(prepared.session(), arguments) {
-        Ok(seen) => seen,
+    let first = prepared.observer(machine, &settings).and_then(|mut observer| {
+        let seen = Seen::first(&mut observer, arguments)?;
+        Ok((observer, seen))
+    });
+    let (observer, seen) = match first {
+        Ok(first) => first,
         Err(error) => {
             prepared.cancel();
             return Err(error);
         }
     };
     let session = match prepared.start("rondpoint observe", Memory::Inherited) {
-        Ok(session) => session,
+        Ok(program) => Session::of(program, observer),
         Err(status) => return Ok(status),
     };
     let _ = privileges::keep_only(&Needs::to_watch());
@@ -151,9 +153,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn first(session: &mut Session, arguments: &Arguments) -> Result<Self> {
-        super::insist(arguments.sensor, &session.observer)?;
-        let first = session.observer.observe()?;
+    fn first(observer: &mut Observer, arguments: &Arguments) -> Result<Self> {
+        super::insist(arguments.sensor, observer)?;
+        let first = observer.observe()?;
         let mut history = History::default();
         history.add(&first.observation);
         Ok(Self { history, previous: first.clone(), first })
@@ -193,7 +195,7 @@ impl Watch<'_> {
     fn finish(mut self) -> Result<Option<End>> {
         let start = Line::Start(self.start_line());
         self.output.put(&start, &self.session.observer.machine().topology);
-        let mut deadline = self.session.started_at + self.arguments.interval;
+        let mut deadline = self.session.started_at() + self.arguments.interval;
         loop {
             match self.session.wait(deadline)? {
                 Turn::Over => break,

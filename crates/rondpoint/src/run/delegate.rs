@@ -86,15 +86,17 @@ impl Daemon {
     pub(super) fn run(
         mut self,
         who: &str,
-        prepared: Prepared,
+        (prepared, mut observer): (Prepared, Observer),
         report: Option<Output>,
         (management, command): (&Management, Vec<String>),
     ) -> Result<u8> {
         let mut session = match prepared.start(who, Memory::Inherited) {
-            Ok(session) => session,
+            Ok(program) => {
+                observer.let_go();
+                Session::of(program, observer)
+            }
             Err(status) => return Ok(status),
         };
-        session.observer.let_go();
         let last = self.follow(&mut session);
         let Some(end) = session.end()? else { bail!("the program went on without us") };
         let report_of = Report {
@@ -104,7 +106,7 @@ impl Daemon {
             pid: session.pid().0,
             exit_status: if let End::Exited(status) = end { Some(status) } else { None },
             signal: if let End::Killed(signal) = end { Some(signal) } else { None },
-            elapsed_s: session.started_at.elapsed().as_secs_f64(),
+            elapsed_s: session.started_at().elapsed().as_secs_f64(),
             managed_by: self.pid,
             process: last.as_ref().map(|last| &last.process),
             decisions: last.as_ref().map_or(&[], |last| &last.decisions),

@@ -6,6 +6,7 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::libc;
 use rondpoint_core::CpuSet;
+use rondpoint_linux::probe;
 
 use crate::harness::Test;
 use crate::ledgers;
@@ -14,6 +15,7 @@ use crate::tracer::{Fate, trace};
 use crate::worker::Worker;
 
 pub(crate) const TESTS: &[Test] = &[
+    ("clauses::a_program_waits_for_no_counter", a_program_waits_for_no_counter),
     ("clauses::a_dry_run_changes_nothing", dry_run_changes_nothing),
     (
         "clauses::the_ledger_knows_each_mask_before_it_is_set",
@@ -51,6 +53,25 @@ fn managed(folder: &std::path::Path, options: &[&str]) -> (Command, Worker) {
 /// Whether a call changes a thread, a page or a process.
 fn acts(call: i64) -> bool {
     [libc::SYS_sched_setaffinity, libc::SYS_move_pages, libc::SYS_migrate_pages].contains(&call)
+}
+
+/// Who may count whatever runs lets the program begin first; who may not may need the daemon.
+fn a_program_waits_for_no_counter(_: &CpuSet) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (command, _worker) = managed(folder.path(), &[]);
+    let own = std::fs::canonicalize(command.get_program()).expect("a program");
+    let mut has_begun = None;
+    trace(&command, |call| {
+        let task = call.second as i32;
+        if call.number == libc::SYS_perf_event_open && task > 0 {
+            let runs = std::fs::read_link(format!("/proc/{task}/exe")).expect("it waits or runs");
+            has_begun = Some(runs != own);
+            return Fate::Kill;
+        }
+        Fate::Pass
+    });
+    restore();
+    assert_eq!(has_begun, Some(probe::whole_cpu().is_ok()));
 }
 
 fn dry_run_changes_nothing(_: &CpuSet) {

@@ -24,6 +24,8 @@ pub(crate) struct Call {
     pub(crate) number: i64,
     /// Its first argument.
     pub(crate) first: u64,
+    /// Its second argument.
+    pub(crate) second: u64,
 }
 
 /// What becomes of a call.
@@ -167,7 +169,8 @@ impl Tracer {
         if thread.in_call && self.has_begun {
             self.calls += 1;
             let late = self.began_at.elapsed() > PATIENCE;
-            let call = Call { number: registers.orig_rax as i64, first: registers.rdi };
+            let number = registers.orig_rax as i64;
+            let call = Call { number, first: registers.rdi, second: registers.rsi };
             match if late { Fate::Kill } else { fate(call) } {
                 Fate::Pass => {}
                 Fate::Fail(error) => {

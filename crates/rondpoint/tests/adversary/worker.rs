@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rondpoint_core::CpuSet;
+use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
 use rondpoint_linux::syscall::{affinity, process};
 
-/// Fresh memory of each round: above malloc's threshold, so that each round faults it in anew.
+/// Fresh memory of each round.
 const ROUND_BYTES: usize = 1 << 20;
 
 /// Runs until it is killed. `ready` then names its process and its child.
@@ -26,7 +27,9 @@ pub(crate) fn main(ready: &Path) {
     for _ in 0..2 {
         std::thread::spawn(|| {
             loop {
-                std::hint::black_box(vec![1_u8; ROUND_BYTES]);
+                // Mapped anew: what malloc has back once it gives out again without a fault.
+                let fresh = Anonymous::new(ROUND_BYTES).expect("memory");
+                fresh.touch_every(page_bytes());
             }
         });
     }
