@@ -164,13 +164,14 @@ fn decide_once(
     topology: &Topology,
 ) -> impl Sized {
     let proposals = policy.propose(model, topology, &mut Random::new(1));
-    let (accounts, trials, unready) = Default::default();
+    let (accounts, trials, unready, tried) = Default::default();
     let scene = Scene {
         model,
         topology,
         accounts: &accounts,
         trials: &trials,
         unready: &unready,
+        tried: &tried,
         ledger: &ledger,
     };
     let (steps, refused) = guard.admit(proposals, &scene);

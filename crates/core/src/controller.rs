@@ -354,6 +354,7 @@ impl Controller {
             accounts: &self.accounts,
             trials: &running,
             unready: &unready,
+            tried: &self.trials,
             ledger: &self.ledger,
         };
         let proposals = undo.into_iter().chain(proposals).collect();

@@ -23,6 +23,7 @@ use crate::model::{App, Model};
 use crate::observation::Exemption;
 use crate::plan::{Action, Kind, NodeMove, Proposal, Reason, Refusal, Refused, Sampling};
 use crate::topology::Topology;
+use crate::trial::Trials;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -63,6 +64,8 @@ pub struct Scene<'a> {
     pub trials: &'a BTreeMap<Pid, &'static str>,
     /// Processes that have not been watched for long enough to tell later whether an action helped.
     pub unready: &'a BTreeSet<Pid>,
+    /// All trials, which know what was tried in vain.
+    pub tried: &'a Trials,
     /// What we changed.
     pub ledger: &'a Ledger,
 }
@@ -214,6 +217,9 @@ impl Guard {
             return Err(Refusal::Locked);
         }
         self.check_failures(pid, kind, scene.model.at)?;
+        if let Some(left) = scene.tried.wait(pid, proposal.policy, kind) {
+            return Err(Refusal::InVain { left });
+        }
         self.check_time(app, scene)
     }
 

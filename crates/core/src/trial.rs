@@ -16,6 +16,7 @@
 mod measure;
 mod noise;
 mod together;
+mod waits;
 
 pub use measure::{Comparison, Measure, Verdict};
 pub use noise::Change;
@@ -28,6 +29,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use self::together::Together;
+use self::waits::{Waits, Warnings};
 
 /// A trial that ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +75,8 @@ struct Trial {
     quiet: usize,
     /// What all of its plans together were predicted to bring.
     predicted: Option<f64>,
+    /// When its first plan was made.
+    began: Nanos,
     /// Since when windows are left out because its policy is still under way.
     waiting_since: Option<Nanos>,
 }
@@ -82,18 +86,22 @@ struct Watched {
     started: Nanos,
     history: Vec<Measure>,
     trial: Option<Trial>,
+    waits: Waits,
 }
 
 /// The trials of all processes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trials {
+    now: Nanos,
     apps: BTreeMap<Pid, Watched>,
+    warnings: Warnings,
 }
 
 impl Trials {
     /// Takes in one window and judges what is due. Trials of processes with which a policy is still
     /// `under_way` wait.
     pub fn observe(&mut self, window: &Model, under_way: impl Fn(Pid) -> bool) -> Vec<Judged> {
+        self.now = window.at;
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
@@ -125,8 +133,13 @@ impl Trials {
         }
         for one in &judged {
             let Some(watched) = self.apps.get_mut(&one.pid) else { continue };
-            let ended = watched.trial.take().filter(|_| !one.verdict.is_undone());
-            watched.history = ended.map_or_else(Vec::new, Trial::into_history);
+            let Some(ended) = watched.trial.take() else { continue };
+            let last = ended.after.last().copied().unwrap_or_default();
+            let took = self.now.since(ended.began);
+            watched.waits.learn(one, took, last, self.now);
+            self.warnings.learn(one, took, self.now);
+            let stays = Some(ended).filter(|_| !one.verdict.is_undone());
+            watched.history = stays.map_or_else(Vec::new, Trial::into_history);
         }
         judged
     }
@@ -154,6 +167,7 @@ impl Trials {
                 after: Vec::new(),
                 quiet: 0,
                 predicted: Some(0.0),
+                began: self.now,
                 waiting_since: None,
             });
             if trial.plans.last() != Some(&plan.number) {
@@ -203,6 +217,13 @@ impl Trials {
         self.trials().map(|(pid, trial)| (pid, trial.policy)).collect()
     }
 
+    /// For how long a policy is not to try again what was in vain, by its latest trials.
+    #[must_use]
+    pub fn wait(&self, pid: Pid, policy: &'static str, kind: Kind) -> Option<Nanos> {
+        let own = self.apps.get(&pid)?.waits.left(policy, kind, self.now);
+        own.max(self.warnings.left(policy, kind, self.now))
+    }
+
     fn trial(&mut self, pid: Pid) -> Option<&mut Trial> {
         self.apps.get_mut(&pid)?.trial.as_mut()
     }
@@ -241,6 +262,7 @@ impl Watched {
     /// holds the action's own cost and is left out, and so are those in which the action is not
     /// complete; for how long is bounded, whatever a policy says.
     fn take_in(&mut self, measure: Measure, under_way: bool, now: Nanos) {
+        self.waits.take_in(&measure, now);
         match &mut self.trial {
             None => {
                 // A process that begins has no counts in its first window, which says nothing to

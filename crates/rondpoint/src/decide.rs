@@ -178,13 +178,14 @@ impl Session {
         let (steps, mut refused) = match &mut self.guard {
             None => (proposals, Vec::new()),
             Some(guard) => {
-                let (trials, unready) = (Default::default(), Default::default());
+                let (trials, unready, tried) = Default::default();
                 let scene = Scene {
                     model,
                     topology: &self.topology,
                     accounts: &self.accounts,
                     trials: &trials,
                     unready: &unready,
+                    tried: &tried,
                     ledger: &self.ledger,
                 };
                 guard.admit(proposals, &scene)

@@ -113,6 +113,11 @@ pub enum Refusal {
         /// How long it stays refused.
         left: Nanos,
     },
+    /// Trials of the same found no gain.
+    InVain {
+        /// For how long it is left.
+        left: Nanos,
+    },
     /// The process has not been watched for long enough to tell afterwards whether it helped.
     TooEarly,
     /// A trial of this process is running: no other change until it is judged.
@@ -226,6 +231,7 @@ impl fmt::Display for Refusal {
             Self::Residence { left } => write!(f, "stays {left} more"),
             Self::PingPong { moves } => write!(f, "moved {moves} times in the window"),
             Self::Undone { left } => write!(f, "was undone, refused for {left}"),
+            Self::InVain { left } => write!(f, "tried in vain, left for {left}"),
             Self::TooEarly => write!(f, "not watched for long enough yet"),
             Self::TrialRunning => write!(f, "a trial is running"),
             Self::Locked => write!(f, "another action has the process"),

@@ -103,6 +103,38 @@ fn what_makes_it_worse_is_undone_page_by_page_and_finally_left_alone() {
     assert!(quiet, "left alone after three failures");
 }
 
+/// Sends a thread to the other CPUs in each step, which changes nothing in this world.
+struct Restless(usize);
+
+impl Policy for Restless {
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        self.0 += 1;
+        let (count, rounds) = (model.threads.len(), self.0 / model.threads.len());
+        let thread = model.threads[self.0 % count].tid;
+        let cpus = topology.cpus_of_node((self.0 + rounds) % topology.node_count()).clone();
+        let action = Action::SetAffinity { pid: PID, tid: thread, cpus, via: None };
+        vec![Proposal { policy: "restless", action, reason: Reason::Other("a test".to_string()) }]
+    }
+}
+
+#[test]
+fn what_wins_nothing_is_tried_at_ever_longer_distances() {
+    let run = manage(Box::new(Restless(0)), Twist::default(), 240, GuardSettings::acting());
+    let unclear = |trial: &Judged| trial.verdict == Verdict::Unclear;
+    assert!(!run.judged.is_empty() && run.judged.iter().all(unclear), "{:?}", run.judged);
+    let acts: Vec<bool> = run.world.plans.iter().map(|plan| !plan.steps.is_empty()).collect();
+    let quiet: Vec<usize> = acts
+        .split(|acts| *acts)
+        .map(<[bool]>::len)
+        .filter(|windows| *windows > rondpoint_core::limits::MIN_TRIAL_WINDOWS + 1)
+        .collect();
+    assert!(quiet.len() >= 3 && quiet.is_sorted(), "{quiet:?}");
+    assert!(quiet.iter().any(|windows| *windows > 60), "a minute of peace in four: {quiet:?}");
+    let told =
+        |plan: &Plan| plan.refused.iter().any(|one| one.refusal.to_string().contains("vain"));
+    assert!(run.world.plans.iter().any(told), "the report says why");
+}
+
 #[test]
 fn a_phase_change_voids_the_trial() {
     let run = carrefour(Twist { phase_change_at: Some(6), ..Twist::default() }, 14);

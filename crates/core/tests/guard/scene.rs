@@ -10,6 +10,7 @@ use rondpoint_core::plan::{Mechanism, NodeMove, PageCounts, PageMove, Sampling, 
 use rondpoint_core::policy::asymsched::{AsymSchedReason, PlacementReason};
 use rondpoint_core::policy::sam::{Destination, Phase, SamReason, Side};
 use rondpoint_core::topology::synthetic;
+use rondpoint_core::trial::Trials;
 use rondpoint_core::{
     Action, Bytes, CpuSet, Model, Nanos, Outcome, Pid, Plan, Proposal, Reason, Tid, Topology,
 };
@@ -91,6 +92,7 @@ impl Stage {
             accounts: &self.accounts,
             trials: &self.trials,
             unready: &self.unready,
+            tried: &Trials::default(),
             ledger: &self.ledger,
         };
         let (steps, refused) = self.guard.admit(proposals, &scene);

@@ -1,0 +1,229 @@
+//! Waits after trials in vain, by process, policy and what was done.
+//!
+//! What won nothing is not tried again for as long as the trial took, and for twice as long each
+//! further time. So a process that nothing helps is left alone, whichever policy finds something to
+//! do there, and its counters may rest. A gain clears the wait. Another phase of the program ends
+//! it: what was in vain is tried once more, and waits longer than before if it is in vain again.
+//!
+//! Harm to one process is a warning for all: a policy whose trials harm one after the other, with
+//! no gain between, waits in the same way wherever it would act. What was harmed itself the guard
+//! protects for longer.
+
+use super::{Judged, Measure, Verdict};
+use crate::limits::MIN_TRIAL_WINDOWS;
+use crate::plan::Kind;
+use crate::units::Nanos;
+use alloc::collections::BTreeMap;
+
+/// The most doublings: twelve hours after trials of a third of a second.
+const MAX_DOUBLINGS: u32 = 17;
+
+/// What a trial is remembered by.
+type Key = (&'static str, Kind);
+
+/// Waits of one process.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Waits {
+    of: BTreeMap<Key, Wait>,
+}
+
+/// Waits of all processes, after harm to some.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Warnings {
+    of: BTreeMap<Key, Doubling>,
+}
+
+/// A wait that doubles.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Doubling {
+    /// Trials in a row without a gain.
+    times: u32,
+    began: Nanos,
+    until: Nanos,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Wait {
+    doubling: Doubling,
+    /// What the program did when the last of them was judged.
+    phase: Measure,
+    /// Windows in a row in which it did something else.
+    others: usize,
+}
+
+impl Doubling {
+    /// After one more trial, which took so long.
+    fn after(self, took: Nanos, now: Nanos) -> Self {
+        let doubled = took.0.saturating_mul(1 << self.times.min(MAX_DOUBLINGS));
+        Self { times: self.times.saturating_add(1), began: now, until: now + Nanos(doubled) }
+    }
+
+    fn left(self, now: Nanos) -> Option<Nanos> {
+        (self.until > now).then(|| self.until.since(now))
+    }
+}
+
+impl Waits {
+    /// Takes in a window. One that differs may be noise; as many as a verdict needs are another
+    /// phase.
+    pub(super) fn take_in(&mut self, window: &Measure, now: Nanos) {
+        for wait in self.of.values_mut() {
+            wait.others = if window.is_phase_of(&wait.phase) { 0 } else { wait.others + 1 };
+            if wait.others >= MIN_TRIAL_WINDOWS {
+                wait.doubling.until = wait.doubling.until.min(now);
+            }
+        }
+    }
+
+    /// Takes in a trial that took so long, and what the program did at its end.
+    pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, phase: Measure, now: Nanos) {
+        for key in keys(judged) {
+            if gained(judged) {
+                self.of.remove(&key);
+            } else if is_in_vain(judged) {
+                let before = self.of.get(&key).map_or(Doubling::default(), |wait| wait.doubling);
+                let wait = Wait { doubling: before.after(took, now), phase, others: 0 };
+                self.of.insert(key, wait);
+            }
+        }
+    }
+
+    /// For how long a policy is not to try this again.
+    pub(super) fn left(&self, policy: &'static str, kind: Kind, now: Nanos) -> Option<Nanos> {
+        self.of.get(&(policy, kind))?.doubling.left(now)
+    }
+}
+
+impl Warnings {
+    /// Takes in a trial that took so long. Processes that were harmed in one step count once.
+    pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, now: Nanos) {
+        for key in keys(judged) {
+            if gained(judged) {
+                self.of.remove(&key);
+            } else if judged.verdict == Verdict::Worse {
+                let before = self.of.entry(key).or_default();
+                if before.times == 0 || before.began != now {
+                    *before = before.after(took, now);
+                }
+            }
+        }
+    }
+
+    /// For how long a policy is not to try this anywhere.
+    pub(super) fn left(&self, policy: &'static str, kind: Kind, now: Nanos) -> Option<Nanos> {
+        self.of.get(&(policy, kind))?.left(now)
+    }
+}
+
+fn keys(judged: &Judged) -> impl Iterator<Item = Key> {
+    judged.kinds.iter().map(|kind| (judged.policy, *kind))
+}
+
+fn gained(judged: &Judged) -> bool {
+    matches!(judged.verdict, Verdict::Better | Verdict::Traded)
+}
+
+/// Whether a trial found no gain, not even one that other measures contradict.
+fn is_in_vain(judged: &Judged) -> bool {
+    let gains = |change: super::Change| change.change > change.noise;
+    judged.verdict == Verdict::Unclear && !judged.comparison.combined.is_some_and(gains)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Change, Comparison};
+    use crate::units::Pid;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    const KIND: Kind = Kind::Affinity;
+    const TOOK: Nanos = Nanos::from_secs(1);
+
+    fn judged(verdict: Verdict, change: f64) -> Judged {
+        let combined = Some(Change { change, noise: 0.01 });
+        Judged {
+            pid: Pid(1),
+            policy: "test",
+            plans: vec![1],
+            kinds: vec![KIND],
+            verdict,
+            comparison: Comparison { combined, ..Comparison::between(&[], &[]) },
+            predicted: None,
+        }
+    }
+
+    fn seconds(left: Option<Nanos>) -> u64 {
+        left.map_or(0, |left| left.0 / 1_000_000_000)
+    }
+
+    fn doing(threads: f64) -> Measure {
+        Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() }
+    }
+
+    /// Seconds of wait after each trial: `-` = nothing won, `?` = measures contradict each other,
+    /// `+` = won, `~` = another phase of as many windows as a verdict needs.
+    fn waits(trials: &str) -> Vec<u64> {
+        let mut waits = Waits::default();
+        let now = Nanos::from_secs(100);
+        let mut phase = 4.0;
+        let wait = |trial: char| {
+            match trial {
+                '-' => waits.learn(&judged(Verdict::Unclear, 0.0), TOOK, doing(phase), now),
+                '?' => waits.learn(&judged(Verdict::Unclear, 0.1), TOOK, doing(phase), now),
+                '+' => waits.learn(&judged(Verdict::Better, 0.1), TOOK, doing(phase), now),
+                _ => {
+                    phase = 6.0 - phase;
+                    (0..MIN_TRIAL_WINDOWS).for_each(|_| waits.take_in(&doing(phase), now));
+                }
+            }
+            seconds(waits.left("test", KIND, now))
+        };
+        trials.chars().map(wait).collect()
+    }
+
+    #[test]
+    fn what_wins_nothing_waits_twice_as_long_each_time_until_it_wins() {
+        assert_eq!(waits("----"), [1, 2, 4, 8]);
+        assert_eq!(waits("--+-"), [1, 2, 0, 1]);
+        assert_eq!(
+            waits("-?-"),
+            [1, 1, 2],
+            "a gain that other measures contradict is none, nor in vain"
+        );
+    }
+
+    #[test]
+    fn another_phase_is_tried_at_once_and_waits_longer_if_that_is_in_vain_too() {
+        assert_eq!(waits("--~-~-"), [1, 2, 0, 4, 0, 8]);
+    }
+
+    #[test]
+    fn a_window_of_noise_is_no_other_phase() {
+        let (mut waits, now) = (Waits::default(), Nanos::from_secs(100));
+        waits.learn(&judged(Verdict::Unclear, 0.0), TOOK, doing(4.0), now);
+        for threads in [9.0, 9.0, 4.0, 9.0, 9.0] {
+            waits.take_in(&doing(threads), now);
+        }
+        assert_eq!(waits.left("test", KIND, now), Some(TOOK));
+        assert_eq!(waits.left("another", KIND, now), None);
+        assert_eq!(waits.left("test", Kind::Bulk, now), None);
+    }
+
+    #[test]
+    fn harm_to_one_process_after_the_other_is_a_warning_for_all() {
+        let mut warnings = Warnings::default();
+        let mut at = |second: u64, verdict: Verdict| {
+            let now = Nanos::from_secs(second);
+            warnings.learn(&judged(verdict, -0.1), TOOK, now);
+            seconds(warnings.left("test", KIND, now))
+        };
+        assert_eq!(at(10, Verdict::Worse), 1);
+        assert_eq!(at(10, Verdict::Worse), 1, "harmed in the same step");
+        assert_eq!(at(20, Verdict::Worse), 2);
+        assert_eq!(at(21, Verdict::Unclear), 1, "says nothing of harm");
+        assert_eq!(at(30, Verdict::Worse), 4);
+        assert_eq!(at(31, Verdict::Better), 0);
+        assert_eq!(at(40, Verdict::Worse), 1);
+    }
+}
