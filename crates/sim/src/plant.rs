@@ -9,6 +9,7 @@ mod build;
 mod cache;
 mod chance;
 mod counts;
+mod lives;
 mod memory;
 mod need;
 mod queues;
@@ -176,6 +177,7 @@ impl Plant {
     /// Lets one epoch pass.
     pub(crate) fn advance(&mut self) -> Epoch {
         self.start();
+        self.renew();
         self.set_active();
         self.balance();
         let running = self.needs();

@@ -26,6 +26,7 @@ pub(crate) const BUILT_IN: &[(&str, &str)] = &[
     ("read-shared", include_str!("../../../workloads/read-shared.toml")),
     ("serial-then-parallel", include_str!("../../../workloads/serial-then-parallel.toml")),
     ("sharing-pairs", include_str!("../../../workloads/sharing-pairs.toml")),
+    ("short-lived", include_str!("../../../workloads/short-lived.toml")),
     ("short-phases", include_str!("../../../workloads/short-phases.toml")),
     ("write-shared", include_str!("../../../workloads/write-shared.toml")),
 ];
@@ -148,6 +149,10 @@ pub struct Region {
     /// Share of the accesses that hit the last-level cache if the region fits in it.
     #[serde(default)]
     pub reuse: f64,
+    /// Seconds after which a part is freed and allocated anew elsewhere, touched as at first;
+    /// 0 = it lasts as long as the process.
+    #[serde(default)]
+    pub lives_s: f64,
 }
 
 /// Which thread touches a page first.

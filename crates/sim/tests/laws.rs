@@ -52,6 +52,7 @@ fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
         "read-shared",
         "serial-then-parallel",
         "sharing-pairs",
+        "short-lived",
         "short-phases",
         "write-shared",
     ];

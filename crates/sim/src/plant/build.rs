@@ -10,7 +10,7 @@ use super::counts::{ProcessCounts, ThreadCounts, Totals};
 use super::memory::Group;
 use super::queues::Queues;
 use super::{FirstPlace, Plant, Process, Thread, Truth};
-use crate::workload::{Program, Touched, Used, Workload};
+use crate::workload::{Program, Used, Workload};
 
 /// Pid of the first process.
 const FIRST_PID: u32 = 1000;
@@ -111,10 +111,7 @@ impl Plant {
         let parts = if region.used == Used::All { 1 } else { threads };
         let pages = ((region.mib * 256.0) as usize).max(1);
         let place = |_| {
-            let last = self.by_page.last_key_value();
-            let end = last.map(|(page, group)| page + self.groups[*group].homes.len() as u64);
-            // A gap of a page keeps the mappings apart.
-            let first_page = end.map_or(FIRST_PAGE, |end| end + 1);
+            let first_page = self.free_address();
             let index = self.groups.len();
             let shape = (first_page, pages, self.topology.node_count());
             self.groups.push(Group::new(process, shape, (region.writes, region.reuse)));
@@ -122,6 +119,13 @@ impl Plant {
             index
         };
         (0..parts).map(place).collect()
+    }
+
+    /// The first page of a new mapping. A gap of a page keeps the mappings apart.
+    pub(super) fn free_address(&self) -> u64 {
+        let last = self.by_page.last_key_value();
+        let end = last.map(|(page, group)| page + self.groups[*group].homes.len() as u64);
+        end.map_or(FIRST_PAGE, |end| end + 1)
     }
 
     /// Misses that a thread of a program keeps under way: its own bound, or the core's with its
@@ -159,38 +163,8 @@ impl Plant {
         }
     }
 
-    fn touch(&mut self, index: usize) {
-        let process = &self.processes[index];
-        let count = process.threads.len();
-        let mut wanted: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (region, parts) in process.program.regions.iter().zip(&process.groups) {
-            for (part, &group) in parts.iter().enumerate() {
-                let nodes = match (self.first_place, region.touched, region.used) {
-                    (FirstPlace::Interleave, ..) => self.nodes_for(index),
-                    (_, Touched::First, _) => vec![self.near(index, 0)],
-                    (_, Touched::Own, Used::All) => {
-                        (0..count).map(|number| self.near(index, number)).collect()
-                    }
-                    (_, Touched::Own, _) => vec![self.near(index, part)],
-                };
-                wanted.push((group, nodes));
-            }
-        }
-        for (group, nodes) in wanted {
-            let pages = self.groups[group].homes.len();
-            for page in 0..pages {
-                // Page by page in turn, or in contiguous parts, as loops over an array are.
-                let place = match self.first_place {
-                    FirstPlace::Interleave => page % nodes.len(),
-                    FirstPlace::Touch => page * nodes.len() / pages,
-                };
-                self.put(group, page, nodes[place]);
-            }
-        }
-    }
-
     /// Nodes from which a process may have memory.
-    fn nodes_for(&self, process: usize) -> Vec<usize> {
+    pub(super) fn nodes_for(&self, process: usize) -> Vec<usize> {
         let all = self.topology.memory_nodes();
         let own = self.processes[process].allowed_nodes.as_ref();
         own.map_or(all.clone(), |own| own.intersection(&all)).iter().collect()

@@ -1,7 +1,7 @@
 //! Pages: where each is, which have copies, and what is free.
 
 use rondpoint_core::Pid;
-use rondpoint_core::units::{Bytes, PAGE_BYTES, PAGE_SHIFT};
+use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES, PAGE_SHIFT};
 
 use super::Plant;
 
@@ -27,6 +27,8 @@ pub(crate) struct Group {
     collapses: Vec<u8>,
     pub(crate) writes: f64,
     pub(crate) reuse: f64,
+    /// When its pages are freed and others allocated; `None` = not before the process ends.
+    pub(super) dies: Option<Nanos>,
 }
 
 /// What became of one page.
@@ -57,6 +59,7 @@ impl Group {
             collapses: Vec::new(),
             writes,
             reuse,
+            dies: None,
         }
     }
 
@@ -189,14 +192,29 @@ impl Plant {
     /// Gives all memory of a process back.
     pub(super) fn free_memory_of(&mut self, process: usize) {
         for group in self.processes[process].groups.clone().into_iter().flatten() {
-            let copied: Vec<usize> = self.groups[group].copied_pages().collect();
-            copied.into_iter().for_each(|page| {
-                self.drop_copies(group, page, false);
-            });
-            for (free, count) in self.free_pages.iter_mut().zip(&mut self.groups[group].counts) {
-                *free += std::mem::take(count);
-            }
+            self.free_memory_of_group(group);
         }
+    }
+
+    pub(super) fn free_memory_of_group(&mut self, group: usize) {
+        let copied: Vec<usize> = self.groups[group].copied_pages().collect();
+        copied.into_iter().for_each(|page| {
+            self.drop_copies(group, page, false);
+        });
+        for (free, count) in self.free_pages.iter_mut().zip(&mut self.groups[group].counts) {
+            *free += std::mem::take(count);
+        }
+    }
+
+    /// Gives the pages of a group, which are all free, other addresses.
+    pub(super) fn readdress(&mut self, group: usize) {
+        self.by_page.remove(&self.groups[group].first_page);
+        let first_page = self.free_address();
+        self.by_page.insert(first_page, group);
+        let of = &mut self.groups[group];
+        of.first_page = first_page;
+        of.collapses.clear();
+        of.copies.clear();
     }
 
     /// Free memory by node.

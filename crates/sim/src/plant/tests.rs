@@ -130,3 +130,29 @@ fn a_cache_that_two_processes_share_holds_less_of_each() {
     let shared = one.plant.resident(&uses(2))[0][&0];
     assert!(alone > 0.0 && (shared - alone / 2.0).abs() < 1e-9, "{alone} {shared}");
 }
+
+#[test]
+fn a_buffer_whose_time_is_over_is_elsewhere_and_near_the_thread_that_touches_it() {
+    let mut world = world("carrefour-a", "short-lived", FirstPlace::Touch);
+    world.plant.truth.wander_per_s = 0.0;
+    world.pass();
+    let plant = &mut world.plant;
+    let memory: u64 = plant.machine.nodes.iter().map(|node| node.memory_bytes / PAGE_BYTES).sum();
+    let taken = memory - plant.free_pages.iter().sum::<u64>();
+    let pid = plant.processes[0].pid;
+    let (buffer, stays) = (plant.processes[0].groups[0][0], plant.processes[0].groups[1][0]);
+    let addresses = [buffer, stays].map(|group| plant.groups[group].address(0));
+    let near = plant.near(0, 0);
+    let pages = plant.groups[buffer].homes.len();
+    for page in 0..pages {
+        assert_eq!(plant.move_page(buffer, page, (near + 1) % 4), Moved::Done);
+    }
+    // A buffer lives for half a second, ten epochs.
+    (0..10).for_each(|_| world.pass());
+    let plant = &world.plant;
+    assert_eq!(plant.locate(pid, addresses[0]), None, "its pages are gone");
+    assert_eq!(plant.locate(pid, addresses[1]), Some((stays, 0)));
+    assert_eq!(plant.locate(pid, plant.groups[buffer].address(1)), Some((buffer, 1)));
+    assert_eq!(plant.groups[buffer].counts[near], pages as u64);
+    assert_eq!(memory - plant.free_pages.iter().sum::<u64>(), taken);
+}

@@ -34,6 +34,7 @@ fn program(threads: u32, accesses_per_kilo: f64, seconds: f64) -> Workload {
         share: 1.0,
         writes: 0.0,
         reuse: 0.0,
+        lives_s: 0.0,
     };
     let program = Program {
         name: "streamcluster".to_string(),

@@ -169,6 +169,7 @@ impl PublishedProgram {
             share,
             writes,
             reuse: 0.0,
+            lives_s: 0.0,
         };
         let share = |pages: f64| (1.0 - local) * pages / all;
         let writes = if pages[0] > 0.0 { FEW_WRITES } else { WRITES };

@@ -102,6 +102,7 @@ fn program(name: &str, random: &mut Random) -> Program {
             share: 1.0,
             writes: 0.2,
             reuse,
+            lives_s: 0.0,
         }],
         phases: Vec::new(),
     }

@@ -44,6 +44,7 @@ fn program(number: usize, threads: u32, random: &mut Random) -> Program {
             share: 1.0,
             writes: 0.3,
             reuse: between(0.2, 0.8),
+            lives_s: 0.0,
         }],
         phases: Vec::new(),
     }

@@ -186,6 +186,7 @@ impl Draw {
             share,
             writes: if self.chance(0.5) { self.between(of.writes) } else { 0.0 },
             reuse: self.between(of.reuse),
+            lives_s: 0.0,
         };
         shares.into_iter().map(one).collect()
     }

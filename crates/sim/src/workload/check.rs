@@ -25,6 +25,8 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
         fields.push(("regions.mib", region.mib, 0.0039..=1e6, "0.0039 (a page) to 1,000,000"));
         fields.push(("regions.share", region.share, 0.0..=1.0, "0 to 1"));
         fields.push(("regions.writes", region.writes, 0.0..=1.0, "0 to 1"));
+        let lives = region.lives_s;
+        fields.push(("regions.lives_s", lives, 0.0..=1e5, "0 (for ever) to 100,000 s"));
         fields.push(("regions.reuse", region.reuse, 0.0..=1.0, "0 to 1"));
     }
     let mut from = 0.0;

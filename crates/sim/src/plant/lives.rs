@@ -1,0 +1,78 @@
+//! Buffers that are freed and allocated anew: other pages at other addresses, touched as at first.
+
+use rondpoint_core::units::Nanos;
+
+use super::{FirstPlace, Plant};
+use crate::workload::{Touched, Used};
+
+impl Plant {
+    /// Touches all memory of a process that starts. Parts of a region end their lives one after the
+    /// other, not all at once.
+    pub(super) fn touch(&mut self, process: usize) {
+        for (region, parts) in self.processes[process].groups.clone().into_iter().enumerate() {
+            let lives_s = self.processes[process].program.regions[region].lives_s;
+            let count = parts.len();
+            for (part, group) in parts.into_iter().enumerate() {
+                self.touch_part(process, (region, part), group);
+                let first_s = lives_s * (part + 1) as f64 / count as f64;
+                self.groups[group].dies = (lives_s > 0.0).then(|| after(self.now, first_s));
+            }
+        }
+    }
+
+    /// Buffers whose time is over make room for others.
+    pub(super) fn renew(&mut self) {
+        for process in 0..self.processes.len() {
+            if !self.processes[process].runs() {
+                continue;
+            }
+            for region in 0..self.processes[process].groups.len() {
+                let lives_s = self.processes[process].program.regions[region].lives_s;
+                if lives_s > 0.0 {
+                    self.renew_region(process, region, lives_s);
+                }
+            }
+        }
+    }
+
+    fn renew_region(&mut self, process: usize, region: usize, lives_s: f64) {
+        for part in 0..self.processes[process].groups[region].len() {
+            let group = self.processes[process].groups[region][part];
+            let Some(dies) = self.groups[group].dies.filter(|dies| *dies <= self.now) else {
+                continue;
+            };
+            self.free_memory_of_group(group);
+            self.readdress(group);
+            self.touch_part(process, (region, part), group);
+            self.processes[process].faults += self.groups[group].homes.len() as u64;
+            self.groups[group].dies = Some(after(dies, lives_s));
+        }
+    }
+
+    /// Touches the pages of one part: page by page in turn, or in contiguous parts, as loops over
+    /// an array are.
+    fn touch_part(&mut self, process: usize, (region, part): (usize, usize), group: usize) {
+        let of = &self.processes[process];
+        let count = of.threads.len();
+        let nodes = match (self.first_place, &of.program.regions[region]) {
+            (FirstPlace::Interleave, _) => self.nodes_for(process),
+            (_, region) if region.touched == Touched::First => vec![self.near(process, 0)],
+            (_, region) if region.used == Used::All => {
+                (0..count).map(|number| self.near(process, number)).collect()
+            }
+            _ => vec![self.near(process, part)],
+        };
+        let pages = self.groups[group].homes.len();
+        for page in 0..pages {
+            let place = match self.first_place {
+                FirstPlace::Interleave => page % nodes.len(),
+                FirstPlace::Touch => page * nodes.len() / pages,
+            };
+            self.put(group, page, nodes[place]);
+        }
+    }
+}
+
+fn after(time: Nanos, seconds: f64) -> Nanos {
+    time + Nanos((seconds * 1e9) as u64)
+}
