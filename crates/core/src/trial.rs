@@ -20,6 +20,7 @@ mod waits;
 
 pub use measure::{Comparison, Measure, Verdict};
 pub use noise::Change;
+use noise::LEAST_NOISE;
 
 use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
@@ -77,7 +78,10 @@ struct Trial {
     predicted: Option<f64>,
     /// When its first plan was made.
     began: Nanos,
-    /// Since when windows are left out because its policy is still under way.
+    /// Movers' time since the last window.
+    moving: Nanos,
+    /// Since when windows are left out because pages were moved in them or its policy is still
+    /// under way.
     waiting_since: Option<Nanos>,
 }
 
@@ -110,7 +114,7 @@ impl Trials {
         for app in window.apps.iter().filter(|app| app.cpu_time > Nanos(0)) {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
-            watched.take_in(Measure::of(window, app), under_way(app.pid), window.at);
+            watched.take_in(Measure::of(window, app), under_way(app.pid), window);
         }
         let due = together::due(&self.trials().collect());
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
@@ -168,6 +172,7 @@ impl Trials {
                 quiet: 0,
                 predicted: Some(0.0),
                 began: self.now,
+                moving: Nanos(0),
                 waiting_since: None,
             });
             if trial.plans.last() != Some(&plan.number) {
@@ -199,6 +204,11 @@ impl Trials {
             .filter(|outcome| outcome.result.has_effect())
             .filter_map(|outcome| step_of(outcome)?.action.pid())
             .collect();
+        for outcome in outcomes {
+            let pid = step_of(outcome).and_then(|step| step.action.pid());
+            let trial = pid.and_then(|pid| self.trial(pid));
+            trial.into_iter().for_each(|trial| trial.moving += outcome.spent.max(outcome.frozen));
+        }
         for (pid, watched) in self.apps.iter_mut().filter(|(pid, _)| !changed.contains(pid)) {
             let touched = plan.steps.iter().any(|step| step.action.pid() == Some(*pid));
             let Some(trial) = watched.trial.as_mut().filter(|_| touched) else { continue };
@@ -259,10 +269,11 @@ fn last_phase(windows: &[Measure]) -> &[Measure] {
 
 impl Watched {
     /// A window goes to the trial or, without one, to the history. The first window after an action
-    /// holds the action's own cost and is left out, and so are those in which the action is not
-    /// complete; for how long is bounded, whatever a policy says.
-    fn take_in(&mut self, measure: Measure, under_way: bool, now: Nanos) {
-        self.waits.take_in(&measure, now);
+    /// holds the action's own cost and is left out. So are those in which pages were moved for more
+    /// of the time than a change has to exceed, and those in which the action is not complete; for
+    /// how long is bounded, whatever a policy says.
+    fn take_in(&mut self, measure: Measure, under_way: bool, window: &Model) {
+        self.waits.take_in(&measure, window.at);
         match &mut self.trial {
             None => {
                 // A process that begins has no counts in its first window, which says nothing to
@@ -276,9 +287,15 @@ impl Watched {
                 }
             }
             Some(trial) => {
-                if !(under_way && trial.waits(now)) {
+                let moving = core::mem::take(&mut trial.moving);
+                let is_at_work = moving.seconds() > LEAST_NOISE * window.elapsed.seconds();
+                let is_left_out = (is_at_work || under_way) && trial.waits(window.at);
+                if !is_left_out {
                     trial.quiet += 1;
                     trial.after.push(measure);
+                } else if is_at_work {
+                    // The action's own window.
+                    trial.quiet = 1;
                 }
             }
         }
@@ -340,7 +357,7 @@ mod tests {
         let mut watched = Watched::default();
         for instructions_per_s in [None, None, Some(1.0), None, Some(2.0)] {
             let window = Measure { instructions_per_s, ..Measure::default() };
-            watched.take_in(window, false, Nanos(0));
+            watched.take_in(window, false, &Model::empty(1));
         }
         let kept: Vec<_> = watched.history.iter().map(|window| window.instructions_per_s).collect();
         assert_eq!(kept, [Some(1.0), None, Some(2.0)]);
@@ -358,6 +375,49 @@ mod tests {
             trials.observe(&model, |_| false);
         }
         assert!(!trials.need_windows());
+    }
+
+    /// A window of a quarter of a second in which the process makes so much progress.
+    fn window(progress: f64) -> Model {
+        let mut model = Model::empty(1);
+        let app = App { progress_per_s: Some(progress), ..App::new(Pid(1), 0..0) };
+        model.apps.push(App { cpu_percent: 100.0, cpu_time: Nanos(1), ..app });
+        model.elapsed = Nanos::from_millis(250);
+        model
+    }
+
+    /// Pages move for so long in each of fourteen windows, in which there is half the progress; then
+    /// there is a fifth more. Verdicts, with the windows after which they came.
+    fn verdicts(spent: Nanos) -> Vec<(usize, Verdict)> {
+        let pages = Vec::new();
+        let mechanism = crate::plan::Mechanism::CoLocation;
+        let action = Action::MovePages { pid: Pid(1), mechanism, pages };
+        let reason = Reason::Other("a test".into());
+        let steps = alloc::vec![crate::plan::Proposal { policy: "test", action, reason }];
+        let mut trials = Trials::default();
+        let mut judged = Vec::new();
+        (0..4).for_each(|_| drop(trials.observe(&window(1.0), |_| false)));
+        for number in 1..=20 {
+            let moves = number <= 14;
+            if moves {
+                let plan = Plan { number, steps: steps.clone(), ..Plan::default() };
+                trials.begin(&plan, &BTreeMap::new());
+                let result = crate::plan::StepResult::Done;
+                let frozen = Nanos(0);
+                let outcome = Outcome { plan: number, step: 0, result, spent, frozen };
+                trials.learn(&plan, &[outcome]);
+            }
+            let ended = trials.observe(&window(if moves { 0.5 } else { 1.2 }), |_| false);
+            judged.extend(ended.iter().map(|one| (number as usize, one.verdict)));
+        }
+        judged
+    }
+
+    #[test]
+    fn windows_in_which_pages_move_are_the_cost_of_an_action_and_not_its_effect() {
+        assert_eq!(verdicts(Nanos::from_millis(100)), [(17, Verdict::Better)]);
+        let quick = verdicts(Nanos::from_millis(1));
+        assert_eq!(quick.first(), Some(&(12, Verdict::Worse)), "moving is not what slows it down");
     }
 
     #[test]

@@ -8,7 +8,7 @@ const T_95: [f64; 12] =
 /// Three windows on both sides. More windows only make it too careful.
 const DEGREES: usize = 2 * MIN_TRIAL_WINDOWS - 2;
 /// Below this nothing is called a change, however little the windows vary.
-const LEAST_NOISE: f64 = 0.01;
+pub(super) const LEAST_NOISE: f64 = 0.01;
 
 /// A relative change and the noise that it has to exceed; 0.1 = 10 % better.
 #[derive(Debug, Clone, Copy, PartialEq)]
