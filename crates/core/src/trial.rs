@@ -386,8 +386,8 @@ mod tests {
         model
     }
 
-    /// Pages move for so long in each of fourteen windows, in which there is half the progress; then
-    /// there is a fifth more. Verdicts, with the windows after which they came.
+    /// Pages move for so long in each of fourteen windows, in which progress is half as fast. Then
+    /// it is a fifth faster. Verdicts, with the windows after which they came.
     fn verdicts(spent: Nanos) -> Vec<(usize, Verdict)> {
         let pages = Vec::new();
         let mechanism = crate::plan::Mechanism::CoLocation;
