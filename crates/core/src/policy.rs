@@ -86,6 +86,12 @@ pub trait Policy {
         self.lane_period(lane)
     }
 
+    /// Whether a lane's interval begins anew after this step, as after a change of the program:
+    /// asked once after each step in which the policy was.
+    fn begins_anew(&mut self, _lane: usize) -> bool {
+        false
+    }
+
     /// As [`Policy::sample_memory`], of one lane.
     fn lane_memory(&self, _lane: usize) -> Nanos {
         self.sample_memory()

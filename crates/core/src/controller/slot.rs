@@ -128,7 +128,12 @@ impl Slot {
     /// The step is over: lanes that decided start over. `here` holds no samples any more; it
     /// `had_samples`.
     pub(super) fn end(&mut self, here: &Arc<Observation>, had_samples: bool, acts: bool) {
-        for lane in &mut self.lanes {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            if self.policy.begins_anew(number) {
+                lane.begin_anew(here, self.policy.lane_least(number));
+                lane.is_due = false;
+                continue;
+            }
             if lane.acted {
                 lane.since = Arc::clone(here);
             }

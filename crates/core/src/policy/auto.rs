@@ -30,12 +30,11 @@
 //! | memory that is on its way is not free for copies | here |
 //! | samples are as many as Carrefour wants, and while memory follows threads or threads are to be named as many as there may be | `rates` |
 //!
-//! Whom N-MASS may not move it takes to stay, with its core and its share of the cache.
-//!
-//! What the rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are
-//! the guard's, as for every policy; the asymmetry and the span that AsymSched needs are its own
-//! tests. What a policy is told to leave it leaves in its own algorithm, so that it does not reckon
-//! with a move that will not be made.
+//! Whom N-MASS may not move it takes to stay, with its core and its share of the cache. What the
+//! rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are the
+//! guard's, as for every policy; the asymmetry and the span that AsymSched needs are its own tests.
+//! What a policy is told to leave it leaves in its own algorithm, so that it does not reckon with a
+//! move that will not be made.
 //!
 //! Not taken from the document: SAM may also move threads to nodes that a process does not occupy.
 
@@ -410,6 +409,8 @@ impl Policy for Auto {
         if let Some(model) = views.due(lane::CARREFOUR) {
             let claimed = claims(&proposals);
             proposals.extend(self.place_pages(model, topology, random, &claimed));
+        } else {
+            proposals.extend(self.carrefour.notice(model, topology));
         }
         self.rates.merge(&mut proposals);
         proposals
@@ -465,6 +466,10 @@ impl Policy for Auto {
             lane::CARREFOUR => lane::LEAST_OF_CARREFOUR,
             _ => self.lane_period(lane),
         }
+    }
+
+    fn begins_anew(&mut self, lane: usize) -> bool {
+        lane == lane::CARREFOUR && self.carrefour.take_noticed()
     }
 
     fn wake(&mut self) -> Vec<Proposal> {

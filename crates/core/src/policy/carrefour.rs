@@ -29,6 +29,7 @@ pub use reason::{CarrefourReason, SamplingCause};
 pub use state::{AppState, Verdict};
 pub use tenure::{InVain, Tenure};
 
+use self::again::lost_cpus;
 use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms, needed_free_percent};
 use self::interleave::Interleaving;
@@ -75,6 +76,8 @@ pub struct Carrefour {
     wait: Option<Nanos>,
     /// Rounds in a row in which no application needed anything.
     quiet_rounds: u32,
+    /// An application is to be judged as soon as it may be.
+    has_noticed: bool,
 }
 
 impl Carrefour {
@@ -87,6 +90,7 @@ impl Carrefour {
             apps: BTreeMap::new(),
             wait: None,
             quiet_rounds: 0,
+            has_noticed: false,
         }
     }
 
@@ -151,6 +155,9 @@ impl Carrefour {
         index: usize,
     ) -> Result<Gates, SamplingCause> {
         let app = &model.apps[index];
+        if let Some(state) = self.apps.get_mut(&app.pid) {
+            state.lost_cpus = lost_cpus(model, topology, app).map(|lost| lost.likely);
+        }
         let preset = self.preset_for(app.pid);
         let mut gates = Gates::judge(&preset, model, topology, app)?;
         let Some(state) = self.apps.get_mut(&app.pid) else { return Ok(gates) };
@@ -191,17 +198,6 @@ impl Carrefour {
             Some(in_vain) => Err(SamplingCause::UsersChange(in_vain)),
             None => Err(SamplingCause::NoMechanism { local_percent, imbalance_percent }),
         }
-    }
-
-    /// The shortest time for which an application waits, if all others are left alone until then.
-    fn shortest_wait<E>(&self, model: &Model, verdicts: &[Result<Gates, E>]) -> Option<Nanos> {
-        let only_where_idle = self.preset.feedback?.waits_only_where_idle;
-        let wait = |app: &App| self.apps.get(&app.pid).and_then(|state| state.wait(model.at));
-        let is_watched = |(app, verdict): (&App, &Result<Gates, E>)| {
-            verdict.is_ok() && (only_where_idle || wait(app).is_none())
-        };
-        let is_idle = !model.apps.iter().zip(verdicts).any(is_watched);
-        model.apps.iter().filter_map(wait).min().filter(|_| is_idle)
     }
 
     /// The sampling rate that an application should have now, and the reason. `changes` counts the

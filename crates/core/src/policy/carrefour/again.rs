@@ -1,8 +1,14 @@
-//! A program that does something else is judged anew.
+//! When an application is judged anew, and how long it waits until then.
 
+use super::gates::Gates;
 use super::reason::{CarrefourReason, SamplingCause};
+use super::state::AppState;
 use super::{Carrefour, proposal};
-use crate::plan::{Action, Proposal};
+use crate::cost::{Price, WORTH_MOVING, lost_to_latency};
+use crate::model::{App, Model};
+use crate::plan::{Action, Proposal, Sampling};
+use crate::topology::Topology;
+use crate::units::{Nanos, Pid};
 use alloc::vec::Vec;
 
 impl Carrefour {
@@ -11,14 +17,124 @@ impl Carrefour {
     pub(in crate::policy) fn look_again(&mut self) -> Vec<Proposal> {
         (self.wait, self.quiet_rounds) = (None, 0);
         let accurate = self.preset.sampling.accurate;
+        self.apps.iter_mut().filter_map(|(pid, state)| anew(*pid, state, accurate)).collect()
+    }
+
+    /// The same for each process that is not looked at closely and surely loses more time to the
+    /// latency of memory than when it was judged, by more than acting has to win. Gives the changes
+    /// of rate.
+    pub(in crate::policy) fn notice(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+    ) -> Vec<Proposal> {
+        let accurate = self.preset.sampling.accurate;
         let mut proposals = Vec::new();
-        for (pid, state) in &mut self.apps {
-            state.begin_anew();
-            if state.sampling.replace(accurate).is_some_and(|before| before != accurate) {
-                let action = Action::SetSampling { pid: Some(*pid), sampling: accurate };
-                proposals.push(proposal(action, CarrefourReason::Sampling(SamplingCause::Changed)));
+        for app in &model.apps {
+            let Some(state) = self.apps.get_mut(&app.pid) else { continue };
+            let is_watched = state.sampling == Some(accurate) && state.wait(model.at).is_none();
+            let lost = lost_cpus(model, topology, app);
+            if let (Some(lost), Some(known), false) = (lost, state.lost_cpus, is_watched)
+                && lost.least > known + WORTH_MOVING * cpus(app)
+            {
+                proposals.extend(anew(app.pid, state, accurate));
+                (self.wait, self.quiet_rounds, self.has_noticed) = (None, 0, true);
             }
         }
         proposals
+    }
+
+    /// The shortest time for which an application waits, if all others are left alone until then.
+    pub(super) fn shortest_wait<E>(
+        &self,
+        model: &Model,
+        verdicts: &[Result<Gates, E>],
+    ) -> Option<Nanos> {
+        let only_where_idle = self.preset.feedback?.waits_only_where_idle;
+        let wait = |app: &App| self.apps.get(&app.pid).and_then(|state| state.wait(model.at));
+        let is_watched = |(app, verdict): (&App, &Result<Gates, E>)| {
+            verdict.is_ok() && (only_where_idle || wait(app).is_none())
+        };
+        let is_idle = !model.apps.iter().zip(verdicts).any(is_watched);
+        model.apps.iter().filter_map(wait).min().filter(|_| is_idle)
+    }
+
+    /// Whether a process is to be judged as soon as it may be; asked once.
+    pub(in crate::policy) fn take_noticed(&mut self) -> bool {
+        core::mem::take(&mut self.has_noticed)
+    }
+}
+
+fn anew(pid: Pid, state: &mut AppState, accurate: Sampling) -> Option<Proposal> {
+    state.begin_anew();
+    let changes = state.sampling.replace(accurate).is_some_and(|before| before != accurate);
+    let action = Action::SetSampling { pid: Some(pid), sampling: accurate };
+    changes.then(|| proposal(action, CarrefourReason::Sampling(SamplingCause::Changed)))
+}
+
+/// CPU time that an application loses to the latency of memory, in seconds a second.
+pub(super) fn lost_cpus(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
+    let Price { likely, least } = lost_to_latency(model, topology, app)?;
+    Some(Price { likely: likely * cpus(app), least: least * cpus(app) })
+}
+
+fn cpus(app: &App) -> f64 {
+    app.cpu_percent / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::model::Thread;
+    use crate::policy::carrefour::preset::STEADY;
+    use crate::topology::synthetic;
+    use crate::units::Tid;
+    use alloc::vec;
+
+    const PID: Pid = Pid(1);
+
+    /// Threads that wait for this share of their time.
+    fn model(threads: u32, stalled: f64) -> Model {
+        let thread = |number| {
+            let mut thread = Thread::new(Tid(1 + number), 0, 0, CpuSet::first(4));
+            (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(stalled));
+            thread
+        };
+        let mut app = App::new(PID, 0..threads as usize);
+        app.cpu_percent = 100.0 * f64::from(threads);
+        (app.latency_cycles, app.latency_accesses) = (Some(800.0), 1e6);
+        Model { threads: (0..threads).map(thread).collect(), apps: vec![app], ..Model::empty(2) }
+    }
+
+    /// Whether an application judged in one state, with this rate, is looked at closely in another.
+    fn notices(judged: &Model, sampling: Sampling, now: &Model) -> bool {
+        let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
+        let mut carrefour = Carrefour::new(STEADY);
+        carrefour.follow_processes(judged);
+        let _ = carrefour.judge(judged, &topology, 0);
+        carrefour.apps.get_mut(&PID).expect("followed").sampling = Some(sampling);
+        let proposals = carrefour.notice(now, &topology);
+        let rate = |one: &Proposal| {
+            matches!(one.action, Action::SetSampling { pid, sampling }
+            if pid == Some(PID) && sampling == STEADY.sampling.accurate)
+        };
+        assert!(proposals.iter().all(rate));
+        assert_eq!(carrefour.take_noticed(), !proposals.is_empty());
+        assert!(!carrefour.take_noticed(), "it is told once");
+        !proposals.is_empty()
+    }
+
+    #[test]
+    fn an_application_that_loses_more_than_when_it_was_judged_is_looked_at_closely() {
+        let cheap = STEADY.sampling.cheap;
+        let serial = model(1, 0.2);
+        assert!(notices(&serial, cheap, &model(1, 0.6)), "it waits longer");
+        assert!(notices(&serial, cheap, &model(4, 0.2)), "more threads wait");
+        assert!(!notices(&serial, cheap, &serial), "as before");
+        assert!(!notices(&serial, cheap, &model(1, 0.1)), "less");
+        assert!(!notices(&serial, cheap, &model(1, 0.21)), "no more than acting costs");
+        let accurate = STEADY.sampling.accurate;
+        assert!(!notices(&serial, accurate, &model(4, 0.6)), "it is looked at closely already");
     }
 }

@@ -34,6 +34,8 @@ pub struct AppState {
     pub(super) waits_until: Nanos,
     /// How often that was so since a round was of use.
     in_vain: u32,
+    /// CPU time that it lost to the latency of memory when it was judged, in seconds a second.
+    pub(super) lost_cpus: Option<f64>,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
     /// Pages brought to the nodes that use them.
