@@ -36,6 +36,15 @@ fn a_jammed_controller_is_relieved_by_every_placement_that_should() {
     }
 }
 
+/// Each round of the published policy treats few pages, and no trial sees what they win.
+#[test]
+fn pages_go_on_where_no_round_alone_tells_a_gain() {
+    let scene = scene("carrefour-b", "partitioned", 1);
+    let first_touch = run(&scene, &contender("first-touch")).unwrap();
+    let speed = run(&scene, &contender("carrefour")).unwrap().speed_against(&first_touch);
+    assert!(speed.is_some_and(|speed| speed > 1.09), "{speed:?}");
+}
+
 /// What placement alone cannot explain: the manager's samples, its first seconds, a run's luck.
 const NOISE: f64 = 0.03;
 

@@ -4,6 +4,7 @@
 //! further time. So a process that nothing helps is left alone, whichever policy finds something to
 //! do there, and its counters may rest. A gain clears the wait. Another phase of the program ends
 //! it: what was in vain is tried once more, and waits longer than before if it is in vain again.
+//! Pages do not wait: each round treats others, and what they win builds up.
 //!
 //! Harm to one process is a warning for all: a policy whose trials harm one after the other, with
 //! no gain between, waits in the same way wherever it would act. What was harmed itself the guard
@@ -80,7 +81,7 @@ impl Waits {
         for key in keys(judged) {
             if gained(judged) {
                 self.of.remove(&key);
-            } else if is_in_vain(judged) {
+            } else if is_in_vain(judged) && !key.1.moves_pages() {
                 let before = self.of.get(&key).map_or(Doubling::default(), |wait| wait.doubling);
                 let wait = Wait { doubling: before.after(took, now), phase, others: 0 };
                 self.of.insert(key, wait);
@@ -208,6 +209,19 @@ mod tests {
         assert_eq!(waits.left("test", KIND, now), Some(TOOK));
         assert_eq!(waits.left("another", KIND, now), None);
         assert_eq!(waits.left("test", Kind::Bulk, now), None);
+    }
+
+    #[test]
+    fn a_round_of_pages_in_vain_says_nothing_of_the_next() {
+        let now = Nanos::from_secs(100);
+        let after = |kind: Kind| {
+            let mut waits = Waits::default();
+            let judged = Judged { kinds: vec![kind], ..judged(Verdict::Unclear, 0.0) };
+            waits.learn(&judged, TOOK, doing(4.0), now);
+            waits.left("test", kind, now)
+        };
+        assert_eq!(after(Kind::Pages(crate::plan::Mechanism::Interleaving)), None);
+        assert_eq!(after(Kind::Bulk), Some(TOOK));
     }
 
     #[test]
