@@ -106,6 +106,14 @@ impl Controller {
         }
     }
 
+    /// The same, whose plans are numbered from the one after `plans` on: for a host whose ledger
+    /// still has plans of another controller.
+    #[must_use]
+    pub fn numbered_after(mut self, plans: u64) -> Self {
+        self.plans = plans;
+        self
+    }
+
     /// One step: learn, look, judge, propose, admit, write down.
     pub fn step(&mut self, input: Input) -> Step {
         self.learn(&input.outcomes);
@@ -152,6 +160,12 @@ impl Controller {
     #[must_use]
     pub fn full_sampling(&self) -> Option<u64> {
         self.guard.full_sampling(&self.topology)
+    }
+
+    /// Number of the last plan.
+    #[must_use]
+    pub fn last_plan_number(&self) -> u64 {
+        self.plans
     }
 
     /// What was done and spent.

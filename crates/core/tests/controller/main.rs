@@ -349,3 +349,23 @@ fn a_quiet_program_is_looked_at_once_a_period() {
     let run = manage(policy, Twist::default(), 10, GuardSettings::acting());
     assert_eq!(run.controller.period(), Nanos::from_secs(1));
 }
+
+/// A ledger outlives a controller: what the next one settles must be plans of its own.
+#[test]
+fn the_controller_after_another_counts_its_plans_on() {
+    let before = carrefour(Twist::default(), 20);
+    let plans = before.controller.last_plan_number();
+    assert!(plans > 0 && before.judged.iter().all(|trial| trial.plans.iter().all(|p| *p <= plans)));
+    let policy = (by_name("carrefour").expect("built in").make)(None).expect("the default");
+    let settings = Settings { seed: 3, guard: GuardSettings::acting() };
+    let mut world = World::new(1_000, 20, Twist::default());
+    let mut controller =
+        Controller::new(world.topology.clone(), vec![policy], settings).numbered_after(plans);
+    let mut diary = Diary(Vec::new());
+    match run(&mut world, &mut controller, &mut diary) {
+        Ok(()) => {}
+    }
+    let settled: Vec<u64> = diary.0.iter().flat_map(|trial| trial.plans.clone()).collect();
+    assert!(!settled.is_empty() && settled.iter().all(|plan| *plan > plans), "{settled:?}");
+    assert!(world.plans.iter().filter(|plan| plan.acts()).all(|plan| plan.number > plans));
+}
