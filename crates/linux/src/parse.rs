@@ -3,6 +3,7 @@
 //! One module per format. Unknown lines and fields are passed over, because kernels add them;
 //! missing or malformed ones that a caller needs are errors that name the line.
 
+pub mod accounts;
 pub mod cpu_times;
 pub mod cpuinfo;
 pub mod cpulist;

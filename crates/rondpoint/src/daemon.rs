@@ -1,9 +1,11 @@
 //! `rondpoint daemon`: one process that keeps the placement of many right as they start, change and
 //! stop.
 
+mod accounts;
 mod board;
 mod census;
 pub(crate) mod config;
+mod failures;
 mod http;
 mod log;
 mod metrics;
@@ -27,6 +29,7 @@ use rondpoint_trace::Header;
 
 use self::board::{Board, Note, Shared};
 use self::config::Config;
+use self::failures::{Failures, Remedy};
 use self::http::Http;
 use self::notify::Notify;
 use self::station::{Parts, Station};
@@ -53,6 +56,9 @@ const BAD_CONFIGURATION: u8 = 2;
 /// How long nobody is looked for while nobody is managed, at most: `[manage] look_every_s` is
 /// usually shorter.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// Time until the next look after one that failed (our choice).
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Keep the placement of many processes right as they start, change and stop
 #[derive(Debug, clap::Args)]
@@ -169,6 +175,7 @@ fn manage(host: &mut LiveHost<Station>, controller: &mut Controller, board: &Sha
     let mut outcomes = Vec::new();
     let mut note = Note(board.clone());
     let mut is_idle = false;
+    let mut failures = Failures::default();
     loop {
         if host.trees.is_empty() {
             is_idle = rest(host, board, is_idle);
@@ -177,11 +184,20 @@ fn manage(host: &mut LiveHost<Station>, controller: &mut Controller, board: &Sha
                 return Ok(());
             }
         } else {
-            if std::mem::take(&mut is_idle) {
-                host.watched.observer().resume()?;
+            if std::mem::take(&mut is_idle)
+                && let Err(error) = host.watched.observer().resume()
+            {
+                host.watched.note(format!("not all is counted: {error}"));
             }
-            if !turn(host, controller, &mut note, &mut outcomes)? {
-                return Ok(());
+            match turn(host, controller, &mut note, &mut outcomes) {
+                Ok(true) => failures.end(),
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    outcomes.clear();
+                    if go_on(host, failures.next(), error)? == Turn::Over {
+                        return Ok(());
+                    }
+                }
             }
         }
         let notes = std::mem::take(&mut host.notes);
@@ -189,10 +205,24 @@ fn manage(host: &mut LiveHost<Station>, controller: &mut Controller, board: &Sha
         if host.watched.take_stale() {
             let act = host.watched.acts();
             let config = host.watched.config();
-            *controller = self::controller(config, act, host.watched.observer_ref())?;
+            let plans = controller.last_plan_number();
+            let anew = self::controller(config, act, host.watched.observer_ref())?;
+            *controller = anew.numbered_after(plans);
             outcomes.clear();
         }
     }
+}
+
+/// After a look that failed: decisions begin anew at the next, a second from now.
+fn go_on(host: &mut LiveHost<Station>, remedy: Remedy, error: anyhow::Error) -> Result<Turn> {
+    match remedy {
+        Remedy::LookAgain => {}
+        Remedy::CountNothing => host.watched.observer().let_go(),
+        Remedy::End => return Err(error),
+    }
+    host.watched.note(format!("a look failed, masks are put back: {error:#}"));
+    host.watched.begin_anew(&mut host.trees);
+    host.watched.wait(&mut host.trees, Instant::now() + AFTER_FAILURE)
 }
 
 /// Nobody is managed: nothing is counted.

@@ -12,6 +12,7 @@ use rondpoint_input::Budget;
 use rondpoint_trace::PolicyChoice;
 use serde::Deserialize;
 
+use super::accounts::{self, Accounts};
 use super::rules::{Match, Rules};
 use crate::control::SOCKET;
 use crate::control::protocol::Mode;
@@ -168,10 +169,15 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Number of the group; `None` where there is none of that name.
+    /// Number of the group, which may be written as a number; `None` where none is configured or
+    /// `/etc/group` has none of that name: only root may act then.
     pub(crate) fn group_number(&self) -> Option<u32> {
-        let found = nix::unistd::Group::from_name(self.group.as_deref()?).ok()??;
-        Some(found.gid.as_raw())
+        let name = self.group.as_deref()?;
+        let number = accounts::number(Accounts::Groups, name);
+        if number.is_none() {
+            tracing::warn!("[control] group {name}: not in /etc/group, so only root may act");
+        }
+        number
     }
 }
 

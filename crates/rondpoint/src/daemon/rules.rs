@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use glob::Pattern;
-use nix::unistd::User;
 use serde::Deserialize;
+
+use super::accounts::{self, Accounts};
 
 /// Lists of the configuration. Patterns are those of a shell: `*` also stands for slashes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -108,9 +109,8 @@ impl UserName {
         match self {
             Self::Number(number) => Ok(*number),
             Self::Name(name) => {
-                let found = User::from_name(name).with_context(|| format!("users: {name}"))?;
-                let found = found.with_context(|| format!("users: {name}: no such user here"))?;
-                Ok(found.uid.as_raw())
+                let found = accounts::number(Accounts::Users, name);
+                found.with_context(|| format!("users: {name}: no such user in /etc/passwd"))
             }
         }
     }

@@ -160,7 +160,7 @@ impl Station {
         }
     }
 
-    fn begin_anew(&mut self, trees: &mut Trees) {
+    pub(super) fn begin_anew(&mut self, trees: &mut Trees) {
         let restored = trees.begin_anew();
         tracing::info!(?restored, acts = self.acts(), "masks are taken back, decisions begin anew");
         self.is_stale = true;

@@ -22,6 +22,7 @@ use self::harness::Test;
 const TESTS: &[Test] = &[
     ("an_excluded_program_is_left_and_others_are_managed_until_told_otherwise", chosen),
     ("another_user_may_look_at_his_own_and_change_nothing", refused),
+    ("a_user_has_eight_own_processes_managed_and_none_that_was_left", limited),
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
     ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
@@ -80,12 +81,21 @@ fn chosen(own: &CpuSet) {
     assert!(explained["threads"].as_array().is_some_and(|threads| threads.len() >= 4));
     assert!(explained["decisions"].to_string().contains("at random"), "{explained}");
 
+    let last_plan = |pid: u32| {
+        let explained = daemon.json(&["explain", "--json", &pid.to_string()]);
+        let decisions = explained["decisions"].as_array().cloned().unwrap_or_default();
+        decisions.iter().filter_map(|one| one["plan"].as_u64()).max().unwrap_or(0)
+    };
     assert!(daemon.ask(&["pause"]).success);
+    let plan_before = last_plan(wanted.pid());
+    assert!(plan_before > 0);
     assert_eq!(wanted.worker.narrow_threads(own), 1, "all masks are back");
     assert_eq!(daemon.json(&["status", "--json"])["paused"], true);
     let before = moved(&daemon, &wanted);
     assert!(daemon.ask(&["resume"]).success);
     daemon.wait_for("a move", || moved(&daemon, &wanted) > before);
+    // Else a verdict on a new plan would settle an old one of the same number in the ledger.
+    daemon.wait_for("a later plan", || last_plan(wanted.pid()) > plan_before);
     assert!(daemon.ask(&["leave", &wanted.pid().to_string()]).success);
     assert_eq!(wanted.worker.narrow_threads(own), 1);
     assert_eq!(daemon.ledgers(), 0);
@@ -126,6 +136,59 @@ fn refused(own: &CpuSet) {
     assert!(daemon.process(wanted.pid()).is_some(), "it goes on");
     let log = daemon.end();
     assert!(log.matches("NotAllowed").count() >= 6 && log.contains("user=65534"), "{log}");
+}
+
+/// Programs of another user, which end with the test.
+struct Sleepers(Vec<std::process::Child>);
+
+impl Sleepers {
+    fn start(count: usize, user: u32) -> Self {
+        let mut command = std::process::Command::new("sleep");
+        std::os::unix::process::CommandExt::uid(command.arg("1000"), user);
+        Self((0..count).map(|_| command.spawn().expect("it starts")).collect())
+    }
+
+    fn pid(&self, index: usize) -> String {
+        self.0[index].id().to_string()
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+fn limited(_: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let own = Sleepers::start(9, NOBODY);
+    let of_root = Sleepers::start(1, 0);
+    let manage = |pid: &str| daemon.ask_as(NOBODY, &["manage", pid]);
+    let state = |pid: &str| daemon.process(pid.parse().expect("a number"));
+    for index in 0..8 {
+        let asked = manage(&own.pid(index));
+        assert!(asked.success, "{index}: {asked:?}");
+    }
+    assert!(manage(&own.pid(0)).success, "it is one of the eight");
+    for (pid, why) in [(own.pid(8), "may not have more than 8"), (of_root.pid(0), "it is not his")]
+    {
+        let asked = manage(&pid);
+        assert!(!asked.success && asked.errors.contains(why), "{asked:?}");
+        assert!(state(&pid).is_none_or(|found| found["state"] != "managed"), "{why}");
+    }
+    assert!(daemon.ask(&["leave", &own.pid(0)]).success);
+    let asked = manage(&own.pid(0));
+    assert!(!asked.success && asked.errors.contains("it is to be left"), "{asked:?}");
+    assert_eq!(state(&own.pid(0)).expect("it is shown")["state"], "left");
+    assert!(daemon.ask(&["manage", &own.pid(0)]).success, "root may");
+    assert_eq!(state(&own.pid(0)).expect("it is shown")["state"], "managed");
+    daemon.end();
 }
 
 fn asked_for(own: &CpuSet) {

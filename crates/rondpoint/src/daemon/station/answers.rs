@@ -166,7 +166,8 @@ impl Station {
             ));
         }
         let held = self.requests.keys().filter(|pid| own(**pid)).count();
-        if held + pids.len() > MOST_OF_A_USER {
+        let more = pids.iter().filter(|pid| !self.requests.contains_key(&Pid(**pid))).count();
+        if held + more > MOST_OF_A_USER {
             return refused(format!(
                 "user {user} may not have more than {MOST_OF_A_USER} processes managed"
             ));
