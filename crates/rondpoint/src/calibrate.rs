@@ -14,8 +14,10 @@ mod costs;
 mod counts;
 mod file;
 mod handoff;
+mod loaded;
 mod loads;
 mod meaning;
+pub(crate) mod memory;
 mod penalty;
 mod program;
 mod report;
@@ -116,10 +118,7 @@ fn run(arguments: &Arguments) -> Result<String> {
         false => Some(earlier(&arguments.output, &machine)?),
     };
     let writable = prepare(&arguments.output)?;
-    let load = root::read_optional(&Root::live().in_proc("loadavg"))?.unwrap_or_default();
-    if let Some(warning) = busy(&String::from_utf8_lossy(&load), machine.topology.cpu_count()) {
-        terminal::say(&format!("rondpoint calibrate: {warning}\n"));
-    }
+    warn_if_busy("calibrate", &machine)?;
     let (calibration, points) = match earlier {
         Some(calibration) => (with_program(calibration, arguments, &machine)?, Points::default()),
         None => {
@@ -136,6 +135,15 @@ fn run(arguments: &Arguments) -> Result<String> {
     })
 }
 
+/// Says on stderr that other programs would be measured too, where they would.
+pub(crate) fn warn_if_busy(command: &str, machine: &Discovered) -> Result<()> {
+    let load = root::read_optional(&Root::live().in_proc("loadavg"))?.unwrap_or_default();
+    if let Some(warning) = busy(&String::from_utf8_lossy(&load), machine.topology.cpu_count()) {
+        terminal::say(&format!("rondpoint {command}: {warning}\n"));
+    }
+    Ok(())
+}
+
 /// Share of the CPUs in use above which measurements are of other programs too (our choice).
 const IDLE_SHARE: f64 = 0.1;
 
@@ -146,7 +154,7 @@ fn busy(loadavg: &str, cpus: usize) -> Option<String> {
     (load > most).then(|| {
         format!(
             "warning: this machine is busy (load {load:.1} on {cpus} CPUs): other programs are \
-             measured too; calibrate again when it is idle"
+             measured too; measure again when it is idle"
         )
     })
 }

@@ -1,9 +1,9 @@
 //! `rondpoint report`: a recorded run as one page of HTML that needs nothing else: no script, no
 //! network, no other file. It reads one file and writes one.
 
-mod chart;
+pub(crate) mod chart;
 mod decisions;
-mod html;
+pub(crate) mod html;
 mod machine;
 mod process;
 mod series;

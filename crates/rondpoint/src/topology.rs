@@ -4,20 +4,23 @@
 mod capture;
 mod json;
 mod machine_file;
+mod measured;
+mod picture;
 mod text;
 mod write;
 mod xml;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rondpoint_linux::Root;
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::topology::{self, Discovered};
 
 use self::write::Written;
-use crate::calibrate::{Calibration, SYSTEM_FILE};
+use crate::calibrate::{self, Calibration, SYSTEM_FILE, memory};
 use crate::terminal;
 
 const BAD_INPUT: u8 = 2;
@@ -29,6 +32,7 @@ Examples:
   rondpoint topology --write-machine here.toml   # for run, observe and decide --machine, and the lab
   rondpoint topology --capture here.tar          # to attach to a bug report
   rondpoint topology --xml here.xml              # then: lstopo -i here.xml
+  rondpoint topology --measure --svg here.svg    # idle machine: latency and bandwidth by node
   tar xf here.tar -C there && rondpoint topology --root there")]
 pub(crate) struct Arguments {
     /// One JSON object
@@ -55,6 +59,23 @@ pub(crate) struct Arguments {
     /// Write the files that describe the machine into a tar archive
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+
+    /// Measure idle latency and bandwidth from each node to each, and latency under load; nothing is
+    /// written to the calibration
+    #[arg(long, conflicts_with_all = ["write_machine", "xml", "machine_file", "root", "capture"])]
+    measure: bool,
+
+    /// Draw what was measured, to stdout where FILE is `-`
+    #[arg(long, value_name = "FILE", requires = "measure")]
+    svg: Option<PathBuf>,
+
+    /// Milliseconds of each measurement
+    #[arg(long, value_name = "MS", requires = "measure", default_value_t = 200, value_parser = clap::value_parser!(u64).range(5..=60_000))]
+    time: u64,
+
+    /// Size of a last-level cache, where sysfs is wrong about it; K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", requires = "measure", value_parser = crate::move_memory::bytes)]
+    cache: Option<u64>,
 }
 
 /// Runs the command.
@@ -69,6 +90,9 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.measure {
+        return measure(arguments);
+    }
     let to_stdout = Some(Path::new("-"));
     let named = arguments.write_machine.as_deref().or(arguments.xml.as_deref());
     let file = arguments.capture.as_deref().or(named.filter(|_| named != to_stdout));
@@ -91,7 +115,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         return terminal::print_json_text(&(json::object(&found)? + "\n"));
     }
     if arguments.xml.is_some() {
-        let calibration = measured(arguments, &found);
+        let calibration = calibration(arguments, &found);
         return written.put(&xml::document(&found, calibration.as_ref()));
     }
     match arguments.machine_file || arguments.write_machine.is_some() {
@@ -100,8 +124,32 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
+/// Measures this machine and shows it. The picture's file is opened first: minutes are not spent in
+/// vain.
+fn measure(arguments: &Arguments) -> Result<()> {
+    let file = arguments.svg.as_deref().filter(|file| *file != Path::new("-"));
+    let to_stdout = file.is_none() && arguments.svg.is_some();
+    if to_stdout && arguments.json {
+        bail!("--json and --svg -: stdout takes one of them; name a file for the picture");
+    }
+    let picture = arguments.svg.as_ref().map(|_| Written::open(file)).transpose()?;
+    let _ = privileges::keep_only(&Needs::to_manage());
+    let machine = topology::discover(&Root::live())?;
+    calibrate::warn_if_busy("topology", &machine)?;
+    let time = Duration::from_millis(arguments.time);
+    let found = memory::measure(&machine, arguments.cache, time)?;
+    if let Some(picture) = picture {
+        picture.put(&picture::svg(&found))?;
+    }
+    match (arguments.json, to_stdout) {
+        (true, _) => terminal::print_json_text(&measured::json(&found)?),
+        (false, true) => Ok(()),
+        (false, false) => terminal::print(&measured::text(&found)),
+    }
+}
+
 /// What was measured on this machine, where that is of use for it.
-fn measured(arguments: &Arguments, found: &Discovered) -> Option<Calibration> {
+fn calibration(arguments: &Arguments, found: &Discovered) -> Option<Calibration> {
     if arguments.root.is_some() {
         return None;
     }

@@ -15,6 +15,7 @@ use super::contention::{self, Crowd};
 use super::counts::Events;
 use super::file::{Calibration, Program, Sampling};
 use super::handoff::{self, Pair, Point};
+use super::loaded::{self, LoadedPoint};
 use super::loads::Loads;
 use super::sampling::{self, Try};
 use super::{chase, penalty, stream};
@@ -110,7 +111,8 @@ impl<'a> Bench<'a> {
         Ok((found, points))
     }
 
-    fn measure_memory(&self, found: &mut Calibration) -> Result<()> {
+    /// The matrices of the file.
+    pub(super) fn measure_memory(&self, found: &mut Calibration) -> Result<()> {
         let all = self.cpus.concat();
         for holding in self.topology.memory_nodes().iter() {
             let memory = self.memory(holding)?;
@@ -128,6 +130,12 @@ impl<'a> Bench<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Latency of a node's own memory under more and more load by its own CPUs.
+    pub(super) fn loaded(&self, node: usize) -> Result<Vec<LoadedPoint>> {
+        let memory = self.memory(node)?;
+        loaded::sweep(&self.cpus[node], memory.words(), self.time)
     }
 
     /// The nodes that have CPUs, with them.

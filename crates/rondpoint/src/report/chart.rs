@@ -22,7 +22,7 @@ const TICKS: [f64; 2] = [8.0, 4.0];
 /// Steps of a heat scale: one path each.
 const HEAT_STEPS: usize = 24;
 /// Classes of colours; series beyond are not drawn by colour.
-pub(super) const COLOURS: [&str; 8] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
+pub(crate) const COLOURS: [&str; 8] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
 
 /// A mark on the time axis.
 pub(super) struct Mark {
@@ -57,7 +57,7 @@ impl Area {
 }
 
 /// Steps of 1, 2 or 5 times a power of ten, so that about `count` fit into `range`.
-fn tick_step(range: f64, count: f64) -> f64 {
+pub(crate) fn tick_step(range: f64, count: f64) -> f64 {
     let rough = range / count;
     let power = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= rough * 0.999);
@@ -65,13 +65,13 @@ fn tick_step(range: f64, count: f64) -> f64 {
 }
 
 /// A number of an axis, with the digits that its step needs.
-fn tick_label(value: f64, step: f64) -> String {
+pub(crate) fn tick_label(value: f64, step: f64) -> String {
     let digits = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
     format!("{value:.digits$}")
 }
 
 /// The top of an axis for values up to `most`: the next tick.
-fn axis_top(most: f64) -> f64 {
+pub(crate) fn axis_top(most: f64) -> f64 {
     if most <= 0.0 || !most.is_finite() {
         return 1.0;
     }

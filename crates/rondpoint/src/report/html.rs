@@ -7,23 +7,23 @@ use crate::terminal;
 
 /// HTML, with SVG inside.
 #[derive(Debug, Default)]
-pub(super) struct Html(String);
+pub(crate) struct Html(String);
 
 impl Html {
     /// Markup of ours.
-    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+    pub(crate) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
     /// Text, from wherever.
-    pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
+    pub(crate) fn text(&mut self, text: impl Display) -> &mut Self {
         put_escaped(&mut self.0, &text.to_string());
         self
     }
 
     /// The beginning of an element, with its attributes.
-    pub(super) fn open(
+    pub(crate) fn open(
         &mut self,
         tag: &'static str,
         attributes: &[(&'static str, &dyn Display)],
@@ -40,13 +40,13 @@ impl Html {
     }
 
     /// The end of an element.
-    pub(super) fn close(&mut self, tag: &'static str) -> &mut Self {
+    pub(crate) fn close(&mut self, tag: &'static str) -> &mut Self {
         let _ = writeln!(self.0, "</{tag}>");
         self
     }
 
     /// An element that holds text only.
-    pub(super) fn element(
+    pub(crate) fn element(
         &mut self,
         tag: &'static str,
         attributes: &[(&'static str, &dyn Display)],
@@ -56,7 +56,7 @@ impl Html {
     }
 
     /// The page.
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.0
     }
 }
