@@ -1,5 +1,5 @@
-//! `rondpoint-lab calibration`: does `rondpoint calibrate`, run in the guest, find what the machine
-//! file says?
+//! `rondpoint-lab calibration`: do `rondpoint calibrate` and `topology --measure`, run in the guest,
+//! find what the machine file says?
 //!
 //! The product knows nothing of the file: it measures with programs of its own, by the guest's
 //! clock and PMU. Machines are cut to few CPUs a node, their bandwidths in proportion.
@@ -38,6 +38,8 @@ oneline() { tr -d '\n'; echo; }
 file=/etc/rondpoint/calibration.toml
 rondpoint calibrate --json --time 50 --cache CACHE > /tmp/machine
 echo "machine $(oneline < /tmp/machine)"
+rondpoint topology --measure --json --time 50 --cache CACHE > /tmp/measured
+echo "measured $(oneline < /tmp/measured)"
 rondpoint calibrate --json -- rondpoint-workloads chase --size 4M --rounds 8 2> /tmp/program > /tmp/out
 echo "program $(oneline < /tmp/program)"
 cp $file /root/before.toml
@@ -101,8 +103,11 @@ fn check(lab: &Lab, name: &str) -> Result<Vec<Finding>> {
         serde_json::from_str(said(tag)?).with_context(|| format!("rondpoint's report: {tag}"))
     };
     let found = report("machine ")?;
-    let mut findings = bandwidths(&machine, &found)?;
-    findings.extend(latencies(&machine, &found)?);
+    let mut findings = matrices(&machine, &found, "/calibration")?;
+    findings.extend(transfers(&machine, &found)?);
+    let measured = report("measured ")?;
+    findings.extend(matrices(&machine, &measured, "")?.into_iter().map(by_topology));
+    findings.push(loaded(&machine, &measured)?);
     findings.extend(thresholds(&machine, &found)?);
     findings.extend(sharing(&machine, &found)?);
     findings.extend(contention(&machine, &found)?);
@@ -158,17 +163,54 @@ fn number(found: &Value, path: &str) -> Result<f64> {
         .with_context(|| format!("no number at {path}: {found}"))
 }
 
-fn bandwidths(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+/// The matrices below `place` of a report against those of the file.
+fn matrices(machine: &Machine, found: &Value, place: &str) -> Result<Vec<Finding>> {
+    let mut findings = bandwidths(machine, found, place)?;
+    findings.extend(latencies(machine, found, place)?);
+    Ok(findings)
+}
+
+/// The same check by another command.
+fn by_topology(finding: Finding) -> Finding {
+    Finding { check: format!("topology --measure: {}", finding.check), ..finding }
+}
+
+/// The loaded latency of node 0: what CPUs draw never gets far above the controller, a load waits
+/// longest where they draw most, and idle it waits as the file says.
+fn loaded(machine: &Machine, found: &Value) -> Result<Finding> {
+    let points = found.pointer("/loaded/0/points").and_then(Value::as_array);
+    let points = points.context("no loaded latency of node 0")?;
+    let pair = |point: &Value| Ok((number(point, "/mb_s")?, number(point, "/ns")?));
+    let points: Vec<(f64, f64)> = points.iter().map(pair).collect::<Result<_>>()?;
+    let [(_, idle_ns), .., (heaviest_mb_s, heaviest_ns)] = points[..] else {
+        bail!("one point only: {found}")
+    };
+    let most_mb_s = machine.nodes[0].controller.as_ref().map_or(0.0, |one| one.bandwidth_mb_s);
+    let near = (idle_ns / machine.latency_ns[0][0] - 1.0).abs() <= LATENCY_PERCENT / 100.0;
+    let below =
+        points.iter().all(|(mb_s, _)| *mb_s <= most_mb_s * (1.0 + BANDWIDTH_PERCENT / 100.0));
+    let drawn = points.iter().all(|(mb_s, _)| *mb_s <= heaviest_mb_s * 1.05);
+    let waits = points.iter().all(|(_, ns)| *ns <= heaviest_ns * 1.05);
+    let target = format!(
+        "{:.0} ns idle, longest where most is drawn, at most {most_mb_s:.0} MB/s",
+        machine.latency_ns[0][0]
+    );
+    let measured = format!("{idle_ns:.0} ns idle, {heaviest_ns:.0} ns at {heaviest_mb_s:.0} MB/s");
+    let check = "topology --measure: loaded latency of node 0";
+    Ok(Finding::fact(&machine.name, check, &target, measured, near && below && drawn && waits))
+}
+
+fn bandwidths(machine: &Machine, found: &Value, place: &str) -> Result<Vec<Finding>> {
     let nodes = 0..machine.nodes.len();
     let mut findings = Vec::new();
     for holding in nodes.clone() {
         let Some(controller) = &machine.nodes[holding].controller else { continue };
-        let measured = number(found, &format!("/calibration/controller_mb_s/{holding}"))?;
+        let measured = number(found, &format!("{place}/controller_mb_s/{holding}"))?;
         let check = format!("what all CPUs draw from node {holding}");
         let pair = (controller.bandwidth_mb_s, measured);
         findings.push(Finding::near(&machine.name, check, pair, BANDWIDTH_PERCENT, "MB/s"));
         for accessing in nodes.clone().filter(|&accessing| accessing != holding) {
-            let path = format!("/calibration/bandwidth_mb_s/{accessing}/{holding}");
+            let path = format!("{place}/bandwidth_mb_s/{accessing}/{holding}");
             let pair = (machine.bandwidth_mb_s(accessing, holding), number(found, &path)?);
             let check = format!("what node {accessing} draws from node {holding}");
             findings.push(Finding::near(&machine.name, check, pair, BANDWIDTH_PERCENT, "MB/s"));
@@ -177,15 +219,21 @@ fn bandwidths(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn latencies(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+fn latencies(machine: &Machine, found: &Value, place: &str) -> Result<Vec<Finding>> {
     let nodes = 0..machine.nodes.len();
     let mut findings = Vec::new();
     for (accessing, holding) in nodes.clone().flat_map(|a| nodes.clone().map(move |h| (a, h))) {
-        let measured = number(found, &format!("/calibration/latency_ns/{accessing}/{holding}"))?;
+        let measured = number(found, &format!("{place}/latency_ns/{accessing}/{holding}"))?;
         let check = format!("a load of node {accessing} from node {holding}");
         let pair = (machine.latency_ns[accessing][holding], measured);
         findings.push(Finding::near(&machine.name, check, pair, LATENCY_PERCENT, "ns"));
     }
+    Ok(findings)
+}
+
+/// What a line takes from CPU to CPU.
+fn transfers(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
     let transfer = &machine.transfer_ns;
     let remote = (transfer.remote_ns[0][1], number(found, "/calibration/sharing/remote_ns")?);
     let check = "a line to the nearest node".to_string();
