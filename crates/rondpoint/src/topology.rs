@@ -60,8 +60,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
-    /// Measure idle latency and bandwidth from each node to each, and latency under load; nothing is
-    /// written to the calibration
+    /// Measure idle latency and bandwidth from each node to each, and latency under load;
+    /// calibration files stay as they are
     #[arg(long, conflicts_with_all = ["write_machine", "xml", "machine_file", "root", "capture"])]
     measure: bool,
 

@@ -1,5 +1,5 @@
-//! `rondpoint-lab calibration`: do `rondpoint calibrate` and `topology --measure`, run in the guest,
-//! find what the machine file says?
+//! `rondpoint-lab calibration`: do `rondpoint calibrate` and `topology --measure`, run in the
+//! guest, find what the machine file says?
 //!
 //! The product knows nothing of the file: it measures with programs of its own, by the guest's
 //! clock and PMU. Machines are cut to few CPUs a node, their bandwidths in proportion.

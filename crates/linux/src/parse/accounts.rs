@@ -25,7 +25,7 @@ mod tests {
         for nobody in ["ada", "rondpoin", "x", "broken", "+nis", ""] {
             assert_eq!(number_of(group, nobody), None, "{nobody}");
         }
-        let passwd = b"ada:x:1000:1000:Ada:/home/ada:/bin/sh";
+        let passwd = b"ada:x:1000:1000:Ada:/nonexistent:/bin/sh";
         assert_eq!(number_of(passwd, "ada"), Some(1000));
     }
 }
