@@ -243,3 +243,28 @@ fn the_manifest_grants_three_capabilities_and_no_more() {
         assert!(!text.contains(word), "{word}");
     }
 }
+
+/// What systemd says of the unit that the package holds; lower is stricter.
+const MOST_EXPOSED: f64 = 2.0;
+
+#[test]
+fn the_unit_of_the_package_is_as_strict_as_it_says() {
+    let (_folder, output) = packed(false);
+    let members = members(&named(&output, "rondpoint_0.1.0_amd64.deb"));
+    let files = files(&unzip(&members[2].1));
+    let unit = files.iter().find(|(path, _)| path.ends_with("system/rondpoint.service"));
+    let (_, (_, text)) = unit.expect("a unit");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rondpoint.service");
+    fs::write(&path, text).unwrap();
+    let mut analyze = std::process::Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=true", "--no-pager"]).arg(&path);
+    let Ok(told) = analyze.output() else {
+        println!("not tried: there is no systemd-analyze here");
+        return;
+    };
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let level = told.lines().find_map(|line| line.split_once("rondpoint.service: "));
+    let level = level.and_then(|(_, level)| level.split_whitespace().next()?.parse::<f64>().ok());
+    assert!(level.is_some_and(|level| level <= MOST_EXPOSED), "{told}");
+}
