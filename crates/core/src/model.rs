@@ -99,6 +99,16 @@ pub enum TrafficSource {
     HintFaults,
 }
 
+/// Where an application's share of reads was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum ReadSource {
+    /// Counters of its own: exact.
+    Counters,
+    /// Its sampled loads and stores: the share is at least this.
+    Samples,
+}
+
 /// One managed process over the interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct App {
@@ -116,6 +126,8 @@ pub struct App {
     pub cache_traffic: Option<Traffic>,
     /// Reads among its DRAM accesses, in percent (MRR).
     pub read_percent: Option<f64>,
+    /// Where that was learnt.
+    pub read_source: ReadSource,
     /// Mean latency of its DRAM accesses in cycles, from samples.
     pub latency_cycles: Option<f64>,
     /// Accesses that this latency is the mean of.
@@ -219,6 +231,7 @@ impl App {
             traffic_source: TrafficSource::Counters,
             cache_traffic: None,
             read_percent: None,
+            read_source: ReadSource::Counters,
             latency_cycles: None,
             latency_accesses: 0.0,
             faults_per_s: None,

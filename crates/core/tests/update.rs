@@ -290,7 +290,7 @@ fn lost_and_throttled_samples_lower_confidence_and_nothing_gives_nothing() {
         list: vec![sample(1, 0, 1, 1, Source::Dram)],
         lost: 3,
         throttled: true,
-        period: None,
+        ..Samples::default()
     });
     let sensing = update(&machine(), &before, &after).sensing;
     assert_eq!((sensing.lost_share, sensing.confidence), (0.75, 0.2));

@@ -36,6 +36,8 @@ struct Record {
     app: u32,
     /// Sampled stores, saturating.
     stores: u16,
+    /// Sampled loads that memory answered, saturating.
+    memory_reads: u16,
     /// Node that holds it, or [`UNKNOWN_NODE`].
     home: u16,
     /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0).
@@ -43,6 +45,7 @@ struct Record {
     counts: [u16; DENSE_NODES],
     shift: u8,
     is_spilled: bool,
+    leaves_caches: bool,
 }
 
 const _: () =
@@ -77,6 +80,10 @@ pub struct Page<'a> {
     pub home: Option<usize>,
     /// Sampled stores.
     pub stores: u32,
+    /// Sampled loads that memory answered.
+    pub memory_reads: u32,
+    /// Whether an access went beyond the private caches of its CPU.
+    pub leaves_caches: bool,
     accesses: Accesses<'a>,
 }
 
@@ -245,12 +252,22 @@ impl Pages {
         Some(id)
     }
 
+    /// Adds what answered an access that [`Self::record`] has counted.
+    pub fn note_answer(&mut self, id: PageId, memory_read: bool, leaves_caches: bool) {
+        let record = &mut self.records[id.0 as usize];
+        record.memory_reads = record.memory_reads.saturating_add(u16::from(memory_read));
+        record.leaves_caches |= leaves_caches;
+    }
+
     /// Adds what was seen of a page in another interval, there of the process with another index
     /// perhaps. `None` where the table is full.
     pub fn add(&mut self, page: &Page<'_>, app: u32) -> Option<PageId> {
         let id = self.find_or_add(app, page.address, page.shift)?;
         let record = &mut self.records[id.0 as usize];
         record.stores = record.stores.saturating_add(page.stores.min(u32::from(u16::MAX)) as u16);
+        let reads = page.memory_reads.min(u32::from(u16::MAX)) as u16;
+        record.memory_reads = record.memory_reads.saturating_add(reads);
+        record.leaves_caches |= page.leaves_caches;
         if let Some(home) = page.home {
             record.home = home as u16;
         }
@@ -294,10 +311,12 @@ impl Pages {
             address,
             app,
             stores: 0,
+            memory_reads: 0,
             home: UNKNOWN_NODE,
             counts,
             shift,
             is_spilled: false,
+            leaves_caches: false,
         });
         let records = &self.records;
         let rehash = |&i: &u32| hash(records[i as usize].app, records[i as usize].address);
@@ -360,6 +379,8 @@ impl Pages {
             shift: record.shift,
             home: (record.home != UNKNOWN_NODE).then_some(usize::from(record.home)),
             stores: u32::from(record.stores),
+            memory_reads: u32::from(record.memory_reads),
+            leaves_caches: record.leaves_caches,
             accesses,
         }
     }

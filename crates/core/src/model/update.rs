@@ -3,6 +3,7 @@
 
 mod ingest;
 mod rates;
+mod reads;
 mod samples;
 
 use self::ingest::Ingest;
@@ -81,6 +82,7 @@ impl Model {
         let mut ingest = Ingest::new(&mut model, topology, count, settings.touches);
         sources.iter().for_each(|source| ingest.add(&mut model, source, &mut sampled));
         ingest.finish(&mut model);
+        reads::from_samples(&mut model, &sources);
         finish_traffic(&mut model, current, previous, &sampled, elapsed);
         model.link_use = link_use(topology, previous, current, &model);
         model.sensing = quality.sensing(&model, &sources);

@@ -75,4 +75,6 @@ pub struct Samples {
     pub throttled: bool,
     /// The sampling period in its own event (cycles or operations), if fixed.
     pub period: Option<u64>,
+    /// Whether stores are sampled beside loads. Without them nothing is known of writes.
+    pub stores: bool,
 }

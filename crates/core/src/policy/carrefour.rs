@@ -17,6 +17,7 @@
 
 mod again;
 pub mod between;
+mod copies;
 pub mod gates;
 pub mod interleave;
 pub mod pages;
@@ -31,7 +32,7 @@ pub use tenure::{InVain, Tenure};
 
 use self::again::lost_cpus;
 use self::between::Witness;
-use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms, needed_free_percent};
+use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms};
 use self::interleave::Interleaving;
 use self::pages::{Marker, Marks};
 use self::preset::{FINAL, PRESETS, Preset};
@@ -166,7 +167,8 @@ impl Carrefour {
             return Err(SamplingCause::GivenUp { rounds });
         }
         // A host that replicates tells what has copies, be it nothing.
-        gates.mechanisms.replication &= self.replication_offered && app.replicas.is_some();
+        gates.mechanisms.replication &=
+            self.replication_offered && state.copies_hold(&self.preset, app, model.at);
         if let Some(feedback) = &self.preset.feedback {
             let verdict = state.verdict(feedback, &gates, model.at);
             if verdict == Some(Verdict::Effective) {
@@ -309,6 +311,7 @@ impl Carrefour {
                 load_share: share.to_vec(),
                 considered: marks.considered,
                 read_shared: marks.read_shared,
+                reads_known: app.read_percent.is_some(),
                 between: marks.interleave_between,
             };
             let action = Action::MovePages {
@@ -321,13 +324,7 @@ impl Carrefour {
         if let Some(rule) = &self.preset.replication {
             let batch = rule.batch(self.apps.get(&pid).is_some_and(|state| state.activated));
             if marks.replicate.len() >= batch {
-                let reason = CarrefourReason::Replication {
-                    read_percent: gates.read_percent.unwrap_or(0.0),
-                    above: rule.read_percent,
-                    free_percent: gates.free_percent.unwrap_or(0.0),
-                    needed_free_percent: needed_free_percent(rule, topology),
-                    batch,
-                };
+                let reason = gates.why_replicate(rule, app.read_source, topology, batch);
                 proposals.push(proposal(Action::Replicate { pid, pages: marks.replicate }, reason));
             }
         }
@@ -439,6 +436,7 @@ impl Policy for Carrefour {
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        copies::learn(&mut self.apps, plan, outcomes);
         for outcome in outcomes {
             let Some(step) = plan
                 .steps

@@ -123,6 +123,32 @@ fn a_page_that_collapsed_six_times_is_never_replicated_again() {
 }
 
 #[test]
+fn steady_waits_where_writes_take_most_copies_back() {
+    for (preset, expected) in [("steady", "1.3..6.."), ("final", "12345678")] {
+        let (topology, mut model) = model(&format!("{READ_ONLY} 600 home 0: 1x2 2x3"));
+        let mut policy = carrefour(preset);
+        let mut tried = String::new();
+        for second in 1..9 {
+            model.at = Nanos::from_secs(second);
+            let steps = policy.propose(&model, &topology, &mut Random::new(1));
+            let copies = steps.iter().any(|one| matches!(one.action, Action::Replicate { .. }));
+            tried += &if copies { second.to_string() } else { ".".into() };
+            learn(&mut policy, steps, 600);
+        }
+        assert_eq!(tried, expected, "{preset}");
+    }
+}
+
+#[test]
+fn where_nothing_tells_writes_no_page_is_copied_and_the_reason_says_so() {
+    let pages = "node:4 core:4\nload 100 0 0 0\nfree 90\napp 1\npages 600 home 0: 1x2 2x3";
+    let text = render(&proposals(&mut carrefour("final"), pages, 1));
+    assert!(!text.contains("replicate "), "{text}");
+    let why = "600 of them only read: none is replicated, as nothing tells this process's writes";
+    assert!(text.contains(why), "{text}");
+}
+
+#[test]
 fn where_the_kernel_cannot_replicate_pages_are_interleaved_from_then_on() {
     let text = "node:4 core:4\nload 100 0 0 0\nfree 90\napp 1 reads 99\npages 500 home 0: 1x2 2x3";
     let mut policy = carrefour("final");

@@ -121,6 +121,8 @@ pub struct Sampler {
 pub struct Plan {
     /// The events whose samples carry addresses; with none, minor faults are sampled.
     pub events: Vec<Event>,
+    /// Whether they sample stores beside loads.
+    pub stores: bool,
     /// Events per sample.
     pub period: u64,
     /// How many levels of sampling there are, the first at `period`; at least one.
@@ -182,7 +184,9 @@ impl Sampler {
             sampler.add(&event, subject, topology)?;
             sampler.sampled.push(event);
         }
-        sampler.samples.period = (sampler.kind == Kind::Accesses).then_some(plan.period);
+        let samples_accesses = sampler.kind == Kind::Accesses;
+        sampler.samples.period = samples_accesses.then_some(plan.period);
+        sampler.samples.stores = samples_accesses && plan.stores && problems.is_empty();
         Ok((sampler, problems))
     }
 
@@ -366,7 +370,8 @@ impl Sampler {
         if self.kind == Kind::Accesses && self.samples.list.is_empty() && !self.paused {
             self.revive();
         }
-        let next = Samples { period: self.samples.period, ..Samples::default() };
+        let Samples { period, stores, .. } = self.samples;
+        let next = Samples { period, stores, ..Samples::default() };
         (std::mem::replace(&mut self.samples, next), std::mem::take(&mut self.news))
     }
 

@@ -383,7 +383,8 @@ impl Opening<'_> {
             event.attr.flags |= if self.available.is_of_core(event) { flag::PINNED } else { 0 };
         }
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
-        let plan = Plan { events, period, levels };
+        let stores = self.available.samples_stores;
+        let plan = Plan { events, stores, period, levels };
         match Sampler::open(subject, topology, translation, &plan) {
             Ok((sampler, problems)) => {
                 let why = self.sentence(problems.first().and_then(LinuxError::errno));

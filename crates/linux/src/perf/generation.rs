@@ -52,6 +52,8 @@ pub struct Available {
     pub core: Vec<(Metric, Event)>,
     /// Events whose samples carry addresses.
     pub sample: Vec<Event>,
+    /// Whether these sample stores beside loads.
+    pub samples_stores: bool,
     /// An event that writes its samples into an auxiliary buffer.
     pub buffer: Option<Event>,
     /// The table's sampling period.
@@ -133,7 +135,12 @@ impl Generation {
         let filled = |text: &String| text.replace("{latency}", &latency);
         for (name, texts) in [("loads", &entry.sample.loads), ("stores", &entry.sample.stores)] {
             let texts: Vec<String> = texts.iter().map(filled).collect();
-            available.sample.extend(resolving.first(name, &texts));
+            let found = resolving.first(name, &texts);
+            let is_both =
+                |event: &Event| entry.sample.both.iter().any(|text| filled(text) == event.name);
+            available.samples_stores |=
+                found.as_ref().is_some_and(|event| name == "stores" || is_both(event));
+            available.sample.extend(found);
         }
         if let Some(text) = &entry.sample.buffer {
             available.buffer =

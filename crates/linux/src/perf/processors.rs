@@ -86,6 +86,9 @@ pub struct Sample {
     /// Stores, the best choice first.
     #[serde(default)]
     pub stores: Vec<String>,
+    /// Those of `loads` that sample stores too.
+    #[serde(default)]
+    pub both: Vec<String>,
     /// An event whose samples come through an auxiliary buffer.
     pub buffer: Option<String>,
     /// Events per sample.
@@ -176,6 +179,7 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
     let sample = Sample {
         loads: or(&entry.sample.loads, of_parent.loads),
         stores: or(&entry.sample.stores, of_parent.stores),
+        both: or(&entry.sample.both, of_parent.both),
         buffer: entry.sample.buffer.clone().or(of_parent.buffer),
         period: entry.sample.period.or(of_parent.period),
         latency: entry.sample.latency.or(of_parent.latency),

@@ -3,7 +3,7 @@
 use anyhow::{Context, anyhow, bail};
 use rondpoint_core::limits::MAX_TRACKED_PAGES;
 use rondpoint_core::model::{
-    App, ModelError, PageId, Rung, Thread, ThreadRates, Touch, Traffic, TrafficSource,
+    App, ModelError, PageId, ReadSource, Rung, Thread, ThreadRates, Touch, Traffic, TrafficSource,
 };
 use rondpoint_core::observation::{Exemption, Mapping, MappingKind, Replica, UNKNOWN_NODE};
 use rondpoint_core::{Bytes, CpuSet, Matrix, Model, Nanos, Pid, Tid, Topology};
@@ -111,6 +111,10 @@ impl Builder<'_> {
         app.cache_traffic =
             traffic(&format!("{path}.cache_traffic"), read.cache_traffic.as_deref())?;
         app.read_percent = read.read_percent;
+        app.read_source = match read.read_source {
+            wire::ReadSource::Counters => ReadSource::Counters,
+            wire::ReadSource::Samples => ReadSource::Samples,
+        };
         app.latency_cycles = read.latency_cycles;
         app.faults_per_s = read.faults_per_s;
         let busy: f64 = read.threads.iter().map(|thread| thread.cpu_share).sum();

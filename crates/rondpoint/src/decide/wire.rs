@@ -74,6 +74,8 @@ pub(super) struct App {
     /// Lines per microsecond fetched from other nodes' caches.
     pub(super) cache_traffic: Option<Vec<Vec<f64>>>,
     pub(super) read_percent: Option<f64>,
+    #[serde(default)]
+    pub(super) read_source: ReadSource,
     pub(super) latency_cycles: Option<f64>,
     pub(super) faults_per_s: Option<f64>,
     pub(super) cpu_percent: Option<f64>,
@@ -98,6 +100,15 @@ pub(super) enum TrafficSource {
     Samples,
     Machine,
     HintFaults,
+}
+
+/// Where the share of reads is from.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ReadSource {
+    #[default]
+    Counters,
+    Samples,
 }
 
 /// Why something is not to be touched.

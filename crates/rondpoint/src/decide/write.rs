@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rondpoint_core::model::{App, Page, Rung, Thread, Traffic, TrafficSource};
+use rondpoint_core::model::{App, Page, ReadSource, Rung, Thread, Traffic, TrafficSource};
 use rondpoint_core::observation::{Exemption, MappingKind};
 use rondpoint_core::{Model, Topology};
 use serde_json::{Map, Value, json};
@@ -63,6 +63,9 @@ fn app_json(model: &Model, app: &App, pages: &[Page<'_>]) -> Value {
     fields.put("traffic_source", traffic_source(app.traffic_source));
     fields.put_known("cache_traffic", app.cache_traffic.as_ref().map(rows));
     fields.put_known("read_percent", app.read_percent);
+    if app.read_source == ReadSource::Samples {
+        fields.put("read_source", "samples");
+    }
     fields.put_known("latency_cycles", app.latency_cycles);
     fields.put_known("faults_per_s", app.faults_per_s);
     fields.put("cpu_percent", app.cpu_percent);

@@ -26,6 +26,8 @@ struct Columns {
     throttled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     period: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stores: bool,
 }
 
 /// A list of values, or one value that all share.
@@ -106,6 +108,7 @@ impl Serialize for Samples {
             lost: self.0.lost,
             throttled: self.0.throttled,
             period: self.0.period,
+            stores: self.0.stores,
         };
         columns.serialize(serializer)
     }
@@ -148,6 +151,7 @@ impl Columns {
             lost: self.lost,
             throttled: self.throttled,
             period: self.period,
+            stores: self.stores,
         })
     }
 }

@@ -267,8 +267,16 @@ fn samples() -> impl Strategy<Value = Samples> {
         addresses.into_iter().map(|address| AddressSample { address, ..sample }).collect()
     });
     let list = prop_oneof![vec(sample(), 0..20), alike];
-    (list, 0..1_u64 << 48, any::<bool>(), option::of(any::<u64>()))
-        .prop_map(|(list, lost, throttled, period)| Samples { list, lost, throttled, period })
+    let told = (any::<bool>(), any::<bool>());
+    (list, 0..1_u64 << 48, told, option::of(any::<u64>())).prop_map(
+        |(list, lost, (throttled, stores), period)| Samples {
+            list,
+            lost,
+            throttled,
+            period,
+            stores,
+        },
+    )
 }
 
 fn thread(cpus: usize) -> impl Strategy<Value = ThreadObservation> {

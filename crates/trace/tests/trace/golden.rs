@@ -162,7 +162,13 @@ fn observation() -> Observation {
         free_memory: Some(vec![Bytes(1 << 33), Bytes(0), Bytes(4096)]),
         births: None, // came later than this version of the format
         processes: vec![process(traffic)],
-        samples: Some(Samples { list: samples(), lost: 3, throttled: true, period: Some(65_000) }),
+        samples: Some(Samples {
+            list: samples(),
+            lost: 3,
+            throttled: true,
+            period: Some(65_000),
+            stores: false, // came later than this version of the format
+        }),
         hint_faults: Some(Samples {
             list: vec![AddressSample { source: Source::HintFault, ..samples()[0] }; 2],
             ..Samples::default()

@@ -31,10 +31,14 @@ struct Seen {
 
 const _: () = assert!(size_of::<Seen>() == 16);
 
-/// Two flags and the size in the address bits below a base page.
+/// Four flags and the size in the address bits below a base page.
 impl Seen {
     const STORE: u64 = 1;
     const REMOTE: u64 = 2;
+    /// A load that memory answered.
+    const MEMORY_READ: u64 = 4;
+    /// Beyond the private caches.
+    const BEYOND: u64 = 8;
     const SHIFT: u32 = 4;
 
     fn page(&self) -> u64 {
@@ -172,7 +176,13 @@ impl<'a> Ingest<'a> {
         let from_cache = matches!(sample.source, Source::CacheRemote | Source::CacheRemoteModified);
         let remote = from_cache || (from_memory && holder != node);
         let shift = sample.page_shift.clamp(PAGE_SHIFT, 63);
-        let flags = u64::from(sample.store) * Seen::STORE + u64::from(remote) * Seen::REMOTE;
+        let read = !sample.store && matches!(sample.source, Source::Dram | Source::InFlight);
+        let private =
+            matches!(sample.source, Source::FirstLevel | Source::Private | Source::HintFault);
+        let flags = u64::from(sample.store) * Seen::STORE
+            + u64::from(remote) * Seen::REMOTE
+            + u64::from(read) * Seen::MEMORY_READ
+            + u64::from(!private) * Seen::BEYOND;
         Some(Seen {
             address: sample.page_address() | u64::from(shift) << Seen::SHIFT | flags,
             thread,
@@ -193,7 +203,9 @@ impl<'a> Ingest<'a> {
         let store = seen.is(Seen::STORE);
         let (app, page) = self.page(model, seen);
         let page = model.pages.record(app, page, seen.shift(), seen.home, seen.node, store);
-        if let Some(page) = page.filter(|_| self.touches) {
+        let Some(page) = page else { return };
+        model.pages.note_answer(page, seen.is(Seen::MEMORY_READ), seen.is(Seen::BEYOND));
+        if self.touches {
             model.touches.push(Touch { page, thread: seen.thread, remote: seen.is(Seen::REMOTE) });
         }
     }

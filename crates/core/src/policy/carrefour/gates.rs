@@ -2,9 +2,9 @@
 //! model.
 
 use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
-use super::reason::SamplingCause;
+use super::reason::{CarrefourReason, SamplingCause};
 use crate::cost::{Price, WORTH_MOVING, lost_to_latency};
-use crate::model::{App, Model, TrafficSource};
+use crate::model::{App, Model, ReadSource, TrafficSource};
 use crate::reference::CARREFOUR_A;
 use crate::topology::Topology;
 use crate::units::Bytes;
@@ -163,6 +163,24 @@ impl Gates {
 }
 
 impl Gates {
+    /// Why pages get copies.
+    pub(super) fn why_replicate(
+        &self,
+        rule: &Replication,
+        read_source: ReadSource,
+        topology: &Topology,
+        batch: usize,
+    ) -> CarrefourReason {
+        CarrefourReason::Replication {
+            read_percent: self.read_percent.unwrap_or(0.0),
+            read_source,
+            above: rule.read_percent,
+            free_percent: self.free_percent.unwrap_or(0.0),
+            needed_free_percent: needed_free_percent(rule, topology),
+            batch,
+        }
+    }
+
     /// Why the application is not left alone.
     pub(super) fn cause(&self) -> SamplingCause {
         let (per_us, above) = (self.per_us, self.per_us_limit);

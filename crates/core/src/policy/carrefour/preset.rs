@@ -102,6 +102,8 @@ pub struct Replication {
     /// Whether the pages of a batch that is too small are interleaved meanwhile (ours). Published
     /// is that they stay, as far as the texts say.
     pub interleaves_small_batch: bool,
+    /// Whether copying waits where most copies are gone by the next round (ours).
+    pub waits_where_copies_fail: bool,
 }
 
 impl Replication {
@@ -230,6 +232,7 @@ const PAPER_REPLICATION: Replication = Replication {
     later_batch: 500,
     max_collapses: 5,
     interleaves_small_batch: false,
+    waits_where_copies_fail: false,
 };
 
 /// The final text: the default.
@@ -408,13 +411,18 @@ const BROUGHT: Tenure =
 ///   round, waiting for each page would leave the jam in place for many rounds.
 /// - Pages between sampled ones get copies too where the samples around them only read.
 /// - Pages that are too few for copies are interleaved.
+/// - Copying waits ever longer where writes take most copies back within a round.
 /// - Where other nodes use the co-located pages in the next round, co-location pauses.
 /// - A page or two found late in each round stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
 ///   watching.
 pub const STEADY: Preset = Preset {
     name: "steady",
-    replication: Some(Replication { interleaves_small_batch: true, ..PAPER_REPLICATION }),
+    replication: Some(Replication {
+        interleaves_small_batch: true,
+        waits_where_copies_fail: true,
+        ..PAPER_REPLICATION
+    }),
     quiet_period: Nanos::from_secs(2),
     sample_memory: Nanos::from_secs(1),
     traffic: TrafficGate { scope: TrafficScope::Priced, ..FINAL.traffic },

@@ -2,7 +2,7 @@
 
 use super::tenure::InVain;
 use crate::cost::Price;
-use crate::model::Deviation;
+use crate::model::{Deviation, ReadSource};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -40,6 +40,8 @@ pub enum CarrefourReason {
         considered: usize,
         /// How many of them are read only and would be replicated if that were possible.
         read_shared: usize,
+        /// Whether the application's share of reads is known, without which nothing is replicated.
+        reads_known: bool,
         /// Pages to be moved that lie between shared ones and were hardly sampled themselves.
         between: usize,
     },
@@ -47,6 +49,8 @@ pub enum CarrefourReason {
     Replication {
         /// Reads among DRAM accesses.
         read_percent: f64,
+        /// Where that was learnt.
+        read_source: ReadSource,
         /// Limit of the preset.
         above: f64,
         /// Free memory.
@@ -191,6 +195,7 @@ impl fmt::Display for CarrefourReason {
                 load_share,
                 considered,
                 read_shared,
+                reads_known,
                 between,
             } => {
                 write!(
@@ -200,14 +205,29 @@ impl fmt::Display for CarrefourReason {
                 load_share.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
                 write!(f, " %; {considered} shared pages considered")?;
                 if *read_shared > 0 {
-                    write!(f, ", {read_shared} of them only read: replication would take them")?;
+                    write!(f, ", {read_shared} of them only read: ")?;
+                    f.write_str(match reads_known {
+                        true => "replication would take them",
+                        false => "none is replicated, as nothing tells this process's writes",
+                    })?;
                 }
                 write!(f, "{}", AmongThem(*between))
             }
-            Self::Replication { read_percent, above, free_percent, needed_free_percent, batch } => {
+            Self::Replication {
+                read_percent,
+                read_source,
+                above,
+                free_percent,
+                needed_free_percent,
+                batch,
+            } => {
+                let at_least = match read_source {
+                    ReadSource::Counters => "",
+                    ReadSource::Samples => "by samples of loads and stores at least ",
+                };
                 write!(
                     f,
-                    "{read_percent:.1} % of DRAM accesses read (limit {above} %), {free_percent:.1} % of memory free \
+                    "{at_least}{read_percent:.1} % of DRAM accesses read (limit {above} %), {free_percent:.1} % of memory free \
                  ({needed_free_percent:.1} % needed), batch of at least {batch}"
                 )
             }

@@ -1,5 +1,6 @@
 //! Carrefour's memory of an application from round to round.
 
+use super::copies::Copies;
 use super::gates::{Gates, Mechanisms};
 use super::preset::{Feedback, Preset, Stabiliser};
 use super::tenure::Colocated;
@@ -36,6 +37,8 @@ pub struct AppState {
     in_vain: u32,
     /// CPU time that it lost to the latency of memory when it was judged, in seconds a second.
     pub(super) lost_cpus: Option<f64>,
+    /// What becomes of its copies.
+    pub(super) copies: Copies,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
     /// Pages brought to the nodes that use them.

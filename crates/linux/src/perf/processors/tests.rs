@@ -29,6 +29,14 @@ fn every_name_and_event_string_is_understood() {
 }
 
 #[test]
+fn an_event_for_both_is_one_that_samples_loads() {
+    for entry in all() {
+        let known = |text| entry.sample.loads.contains(text);
+        assert!(entry.sample.both.iter().all(known), "{}: {:?}", entry.name, entry.sample.both);
+    }
+}
+
+#[test]
 fn what_is_absent_is_a_metric_that_is_not_counted() {
     for entry in all() {
         for name in entry.absent.keys() {
