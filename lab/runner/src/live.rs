@@ -7,6 +7,7 @@
 
 mod attached;
 mod births;
+mod copies;
 mod cost;
 mod crowd;
 mod daemon;
@@ -60,7 +61,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 23] = [
+const CHECKS: [Check; 24] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -84,15 +85,17 @@ const CHECKS: [Check; 23] = [
     Check { name: "more-lies", run: lies::check_more },
     Check { name: "missing-units", run: lies::check_missing },
     Check { name: "processor", run: processor::check },
+    Check { name: "copies", run: copies::check },
 ];
 
-/// Not among all, whose time is long enough: asked for by name.
-const BY_HAND: [&str; 2] = ["more-lies", "missing-units"];
+/// Not among all, whose time is long enough, and `copies` needs a kernel of its own: asked for by
+/// name.
+const BY_HAND: [&str; 3] = ["more-lies", "missing-units", "copies"];
 
 /// What `live` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these checks; default: all but more-lies and missing-units
+    /// Only these checks; default: all but more-lies, missing-units and copies
     #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
     checks: Vec<String>,
     /// Checks to run side by side

@@ -11,6 +11,7 @@ mod bucketsort;
 mod chase;
 mod churn;
 mod clock;
+mod copies;
 mod crew;
 mod evade;
 mod flags;
@@ -86,6 +87,8 @@ enum Workload {
     Evade(evade::Flags),
     /// Reads the clock without pause on every thread: the longest time between two readings
     Clock(clock::Flags),
+    /// What copies of pages on each node cost, where the kernel makes them: ns per page
+    Copies(copies::Flags),
 }
 
 fn main() -> ExitCode {
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Workload::Mix(flags) => mix::run(&flags),
         Workload::Evade(flags) => evade::run(&flags),
         Workload::Clock(flags) => clock::run(&flags),
+        Workload::Copies(flags) => copies::run(&flags),
     };
     finish(result)
 }

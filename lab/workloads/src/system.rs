@@ -156,6 +156,12 @@ impl<T: Plain> Pages<T> {
         if result == 0 { Ok(()) } else { Err(last_error(attempt)) }
     }
 
+    /// Gives advice that changes no content; whether the kernel takes it.
+    pub(crate) fn advise(&self, advice: libc::c_int) -> bool {
+        // SAFETY: the range is this mapping.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) == 0 }
+    }
+
     /// Makes the kernel allocate and clear every page, without a user-mode access.
     pub(crate) fn populate(&self) -> Result<(), Failure> {
         // SAFETY: the range is this mapping; zero pages are filled in where there were none.
@@ -349,7 +355,9 @@ pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
         let own = libc::getpid();
         let child = libc::fork();
         if child == 0 {
-            libc::nanosleep(&raw const pause, ptr::null_mut());
+            if !time.is_zero() {
+                libc::nanosleep(&raw const pause, ptr::null_mut());
+            }
             libc::kill(own, libc::SIGCONT);
             libc::_exit(0);
         }

@@ -54,6 +54,14 @@ fn kmeans_finds_the_same_centres_with_any_number_of_threads() {
 }
 
 #[test]
+fn copies_are_made_and_none_is_left_or_the_kernel_makes_none() {
+    let found = pairs("copies --size 64K --iterations 2");
+    assert_eq!(found["pages"], "16");
+    assert!(["yes", "no"].contains(&found["copies"].as_str()), "{found:?}");
+    assert_eq!(found.contains_key("replicate"), found["copies"] == "yes");
+}
+
+#[test]
 fn stencil_agrees_with_the_analytic_plate() {
     for seed in 0..4 {
         pairs(&format!("stencil --threads 3 --size 300K --iterations 25 --seed {seed}"));

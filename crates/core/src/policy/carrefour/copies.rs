@@ -49,8 +49,10 @@ impl AppState {
     /// does not tell which pages have any.
     pub(super) fn copies_hold(&mut self, preset: &Preset, app: &App, now: Nanos) -> bool {
         let Some(replicas) = &app.replicas else { return false };
-        let asked = preset.replication.as_ref().is_some_and(|rule| rule.waits_where_copies_fail);
-        !asked || self.copies.hold(replicas.len() as u64, now, preset.period)
+        let Some(rule) = &preset.replication else { return true };
+        // Pages that were written too often are listed, and have no copies.
+        let copied = replicas.iter().filter(|replica| replica.collapses <= rule.max_collapses);
+        !rule.waits_where_copies_fail || self.copies.hold(copied.count() as u64, now, preset.period)
     }
 }
 
