@@ -436,7 +436,7 @@ impl Policy for Carrefour {
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        copies::learn(&mut self.apps, plan, outcomes);
+        state::learn_of_copies(&mut self.apps, plan, outcomes);
         for outcome in outcomes {
             let Some(step) = plan
                 .steps

@@ -5,12 +5,7 @@
 //! just read. Where most copies are gone by the next round, they were made in vain: copying waits
 //! one round, then two, then four. The per-page limit on collapses ends it for each page.
 
-use super::preset::Preset;
-use super::state::AppState;
-use crate::model::App;
-use crate::plan::{Action, Outcome, Plan, StepResult};
-use crate::units::{Nanos, Pid};
-use alloc::collections::BTreeMap;
+use crate::units::Nanos;
 
 /// Rounds to wait double up to this many: a minute at Carrefour's period.
 const MOST_ROUNDS: u64 = 64;
@@ -41,34 +36,6 @@ impl Copies {
         }
         self.expected = replicated;
         now >= self.waits_until
-    }
-}
-
-impl AppState {
-    /// Whether its pages may get copies now, as far as those that it had tell. Not where the host
-    /// does not tell which pages have any.
-    pub(super) fn copies_hold(&mut self, preset: &Preset, app: &App, now: Nanos) -> bool {
-        let Some(replicas) = &app.replicas else { return false };
-        let Some(rule) = &preset.replication else { return true };
-        // Pages that were written too often are listed, and have no copies.
-        let copied = replicas.iter().filter(|replica| replica.collapses <= rule.max_collapses);
-        !rule.waits_where_copies_fail || self.copies.hold(copied.count() as u64, now, preset.period)
-    }
-}
-
-/// Takes in what all steps did to copies, whichever policy or trial proposed them.
-pub(super) fn learn(apps: &mut BTreeMap<Pid, AppState>, plan: &Plan, outcomes: &[Outcome]) {
-    for outcome in outcomes {
-        let Some(step) = plan.steps.get(outcome.step) else { continue };
-        let StepResult::Pages(counts) = &outcome.result else { continue };
-        let (pid, made, dropped) = match step.action {
-            Action::Replicate { pid, .. } => (pid, counts.moved, 0),
-            Action::Unreplicate { pid, .. } => (pid, 0, counts.moved),
-            _ => continue,
-        };
-        if let Some(state) = apps.get_mut(&pid) {
-            state.copies.note(made, dropped);
-        }
     }
 }
 

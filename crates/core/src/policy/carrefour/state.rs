@@ -5,10 +5,10 @@ use super::gates::{Gates, Mechanisms};
 use super::preset::{Feedback, Preset, Stabiliser};
 use super::tenure::Colocated;
 use crate::limits::MAX_REMEMBERED_PAGES;
-use crate::model::{Deviation, Page, imbalance_percent};
+use crate::model::{App, Deviation, Page, imbalance_percent};
 use crate::observation::Replica;
-use crate::plan::{PageMove, Sampling};
-use crate::units::Nanos;
+use crate::plan::{Action, Outcome, PageMove, Plan, Sampling, StepResult};
+use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -160,6 +160,16 @@ impl AppState {
         over
     }
 
+    /// Whether its pages may get copies now, as far as those that it had tell. Not where the host
+    /// does not tell which pages have any.
+    pub(super) fn copies_hold(&mut self, preset: &Preset, app: &App, now: Nanos) -> bool {
+        let Some(replicas) = &app.replicas else { return false };
+        let Some(rule) = &preset.replication else { return true };
+        // Pages that were written too often are listed, and have no copies.
+        let copied = replicas.iter().filter(|replica| replica.collapses <= rule.max_collapses);
+        !rule.waits_where_copies_fail || self.copies.hold(copied.count() as u64, now, preset.period)
+    }
+
     pub(super) fn never_replicate(&self, address: u64) -> bool {
         self.never_replicate.contains(&address)
     }
@@ -211,6 +221,26 @@ impl AppState {
         }
         let deviation = imbalance_percent(&samples, Deviation::Sample).unwrap_or(0.0);
         rule.max_sample_deviation.is_some_and(|most| deviation > most)
+    }
+}
+
+/// Takes in what all steps did to copies, whichever policy or trial proposed them.
+pub(super) fn learn_of_copies(
+    apps: &mut BTreeMap<Pid, AppState>,
+    plan: &Plan,
+    outcomes: &[Outcome],
+) {
+    for outcome in outcomes {
+        let Some(step) = plan.steps.get(outcome.step) else { continue };
+        let StepResult::Pages(counts) = &outcome.result else { continue };
+        let (pid, made, dropped) = match step.action {
+            Action::Replicate { pid, .. } => (pid, counts.moved, 0),
+            Action::Unreplicate { pid, .. } => (pid, 0, counts.moved),
+            _ => continue,
+        };
+        if let Some(state) = apps.get_mut(&pid) {
+            state.copies.note(made, dropped);
+        }
     }
 }
 
