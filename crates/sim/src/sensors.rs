@@ -116,8 +116,9 @@ impl Sensors {
             .filter(|&process| plant.processes[process].runs())
             .map(|process| self.process(plant, process))
             .collect();
+        // Only loads are sampled.
         let samples =
-            |list: Vec<AddressSample>, period| Samples { list, lost: 0, throttled: false, period };
+            |list: Vec<AddressSample>, period| Samples { list, period, ..Samples::default() };
         Observation {
             at: plant.now(),
             after_rest,
