@@ -13,10 +13,10 @@ use rondpoint_linux::{Root, probe};
 use rondpoint_trace::Writer;
 
 use super::arguments::{Management, RunArguments};
-use super::{Preparation, delegate};
+use super::{Preparation, delegate, tell};
 use crate::output::Output;
 use crate::session::{self, Prepared, Program, Session};
-use crate::{ledgers, observe, terminal};
+use crate::{ledgers, observe};
 
 /// What came of starting a program.
 pub(super) enum Begun {
@@ -102,7 +102,7 @@ pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -
     let program = match prepared.start(who, memory) {
         Ok(program) => program,
         Err(status) => {
-            ledger.close()?;
+            take_away(ledger);
             return Ok(Begun::Over(status));
         }
     };
@@ -112,10 +112,8 @@ pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -
             Ok(Begun::Watched(Box::new(ready), ledger, Box::new(session)))
         }
         Err(error) => {
-            ledger.close()?;
-            terminal::say(&format!(
-                "rondpoint: managing has not begun: {error:#}; the program goes on\n"
-            ));
+            tell::<()>(Err(error.context("managing has not begun; the program goes on")));
+            take_away(ledger);
             program.wait_for_end();
             let end = program.end()?.context("the program went on without us")?;
             Ok(Begun::Over(session::status(end)))
@@ -181,10 +179,15 @@ pub(super) fn watched(
             Ok(Begun::Watched(Box::new(ready), ledger, Box::new(session)))
         }
         Err(status) => {
-            ledger.close()?;
+            take_away(ledger);
             Ok(Begun::Over(status))
         }
     }
+}
+
+/// Nothing was changed: a ledger that cannot be removed is empty, and no failure of the program.
+fn take_away(ledger: LedgerFile) {
+    tell(ledger.close().map_err(anyhow::Error::from));
 }
 
 /// The memory policy of the program. Where we place pages ourselves, an explicit local policy keeps
