@@ -20,7 +20,8 @@ pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
 /// Where Rondpoint itself is in the guest.
 const PRODUCT_PATH: &str = "/lab/rondpoint";
 /// What scripts and shells call: Rondpoint as a manager, whose own work slow motion does not slow
-/// down. `calibrate` and `doctor --check` measure the machine and so stay programs like any other.
+/// down. `calibrate`, `doctor --check` and `topology --measure` measure the machine and so stay
+/// programs like any other.
 const PRODUCT_SCRIPT_PATH: &str = "/bin/rondpoint";
 /// Where Rondpoint looks for the machine's links and bandwidths.
 const MACHINE_PATH: &str = "/etc/rondpoint/machine.toml";
@@ -208,7 +209,7 @@ pub(crate) fn add_product(guest: &mut Initramfs, built: &Built, machine: &Machin
     guest.add_file(&built.product, PRODUCT_PATH)?;
     let script = format!(
         "#!/bin/sh\n\
-         case \"$*\" in calibrate*|doctor*--check*) ;;\n\
+         case \"$*\" in calibrate*|doctor*--check*|topology*--measure*) ;;\n\
          *) [ ! -w {MANAGER_PATH} ] || echo 1 > {MANAGER_PATH} ;;\n\
          esac\n\
          exec {PRODUCT_PATH} \"$@\"\n"
