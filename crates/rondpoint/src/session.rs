@@ -326,9 +326,15 @@ impl Prepared {
         Ok(Observer::open(Root::live(), machine, self.pid(), Begin::OnExec, settings)?)
     }
 
-    /// Ends the program before it has begun.
-    pub(crate) fn cancel(self) {
-        let _ = self.waiting.cancel();
+    /// What has to be found out before the program begins. A failure ends it before it has begun.
+    pub(crate) fn first<T>(self, find: impl FnOnce(&Self) -> Result<T>) -> Result<(Self, T)> {
+        match find(&self) {
+            Ok(found) => Ok((self, found)),
+            Err(error) => {
+                let _ = self.waiting.cancel();
+                Err(error)
+            }
+        }
     }
 
     /// Lets the program go. The error is the exit status for a program that cannot be run, which

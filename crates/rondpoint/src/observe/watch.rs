@@ -52,17 +52,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         &Placement::default(),
         std::env::vars_os(),
     )?;
-    let first = prepared.observer(machine, &settings).and_then(|mut observer| {
+    let (prepared, (observer, seen)) = prepared.first(|prepared| {
+        let mut observer = prepared.observer(machine, &settings)?;
         let seen = Seen::first(&mut observer, arguments)?;
         Ok((observer, seen))
-    });
-    let (observer, seen) = match first {
-        Ok(first) => first,
-        Err(error) => {
-            prepared.cancel();
-            return Err(error);
-        }
-    };
+    })?;
     let session = match prepared.start("rondpoint observe", Memory::Inherited) {
         Ok(program) => Session::of(program, observer),
         Err(status) => return Ok(status),

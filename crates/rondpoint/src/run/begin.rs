@@ -32,7 +32,7 @@ pub(super) struct Ready {
     pub(super) recorder: Option<Writer<Output>>,
     /// No other manager has the program.
     pub(super) claim: Claim,
-    /// What the program looked like before.
+    /// What the program looked like before anything was changed.
     pub(super) first: Look,
 }
 
@@ -87,13 +87,8 @@ pub(super) fn may_begin_at_once(management: &Management, preparation: &Preparati
 /// # Errors
 /// Nothing was started: no ledger can be made.
 pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -> Result<Begun> {
-    let (claim, ledger) = match claim(&preparation, prepared.pid()) {
-        Ok(claimed) => claimed,
-        Err(error) => {
-            prepared.cancel();
-            return Err(error);
-        }
-    };
+    let (prepared, (claim, ledger)) =
+        prepared.first(|prepared| claim(&preparation, prepared.pid()))?;
     let machine = &preparation.machine;
     let memory = memory(true, || {
         let is_balanced = numa_balancing(&Root::live()).is_some_and(|found| found.ordinary);
@@ -139,13 +134,8 @@ pub(super) fn watched(
 ) -> Result<Begun> {
     let management = &arguments.management;
     let machine = preparation.machine.clone();
-    let mut observer = match prepared.observer(machine, &preparation.settings) {
-        Ok(observer) => observer,
-        Err(error) => {
-            prepared.cancel();
-            return Err(error);
-        }
-    };
+    let (prepared, mut observer) =
+        prepared.first(|prepared| prepared.observer(machine, &preparation.settings))?;
     if arguments.replicate.is_empty() && delegate::is_wanted(management, &observer) {
         match delegate::Daemon::asked(&arguments.socket, prepared.pid().0) {
             Ok(None) => {}
@@ -161,17 +151,10 @@ pub(super) fn watched(
             }
         }
     }
-    let ready = claim(&preparation, prepared.pid()).and_then(|(claim, ledger)| {
-        let ready = Ready::new(preparation, claim, &mut observer)?;
-        Ok((ready, ledger))
-    });
-    let (ready, ledger) = match ready {
-        Ok(ready) => ready,
-        Err(error) => {
-            prepared.cancel();
-            return Err(error);
-        }
-    };
+    let (prepared, (ready, ledger)) = prepared.first(|prepared| {
+        let (claim, ledger) = claim(&preparation, prepared.pid())?;
+        Ok((Ready::new(preparation, claim, &mut observer)?, ledger))
+    })?;
     let memory = memory(ready.preparation.header.guard.act, || observer.sampled());
     match prepared.start(who, memory) {
         Ok(program) => {
