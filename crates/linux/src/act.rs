@@ -21,6 +21,7 @@ use self::masks::{Change, Masks, Task};
 use self::pages::{InRanges, Origin};
 use self::sharers::Sharers;
 use self::threads::Wanted;
+use crate::LinuxError;
 use crate::bulk;
 use crate::cpuset::Cpusets;
 use crate::ledger_file::{Entry, LedgerFile};
@@ -44,35 +45,61 @@ pub struct Identity {
 impl Identity {
     /// The process that has this number now; `None` where there is none, or only its remains. A
     /// process lives as long as one of its threads, also where its main thread has ended.
-    #[must_use]
-    pub fn of(root: &Root, pid: Pid) -> Option<Self> {
-        let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??;
-        let found = stat::parse(&bytes).ok().filter(stat::TaskStat::is_alive)?;
-        Some(Self { pid, started: started(&found) })
+    ///
+    /// # Errors
+    /// The kernel does not say. Nobody may take that for a process that is gone and forget what
+    /// was done to it.
+    pub fn find(root: &Root, pid: Pid) -> Result<Option<Self>, LinuxError> {
+        let found = stat_in(root, format!("{pid}/stat"))?.filter(stat::TaskStat::is_alive);
+        Ok(found.map(|found| Self { pid, started: started(&found) }))
     }
 
-    /// Whether it is still the same process.
+    /// As [`Self::find`]; `None` also where the kernel does not say.
+    #[must_use]
+    pub fn of(root: &Root, pid: Pid) -> Option<Self> {
+        Self::find(root, pid).ok().flatten()
+    }
+
+    /// Whether it is surely still the same process.
     #[must_use]
     pub fn is_there(&self, root: &Root) -> bool {
         Self::of(root, self.pid) == Some(*self)
     }
+
+    /// Whether it is still the same process.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn lives(&self, root: &Root) -> Result<bool, LinuxError> {
+        Ok(Self::find(root, self.pid)? == Some(*self))
+    }
+}
+
+/// What a `stat` beneath `/proc` says; `None` where its task is gone.
+pub(crate) fn stat_in(root: &Root, path: String) -> Result<Option<stat::TaskStat>, LinuxError> {
+    let path = root.in_proc(path);
+    // A task that ends while its file is read leaves an empty one behind.
+    match root::read_optional(&path)? {
+        Some(bytes) if !bytes.is_empty() => {
+            let found = stat::parse(&bytes);
+            found.map(Some).map_err(|source| LinuxError::Format { path, source })
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Whether a thread has ended and waits to be reaped.
-fn has_ended(found: &stat::TaskStat) -> bool {
+pub(crate) fn has_ended(found: &stat::TaskStat) -> bool {
     matches!(found.state, 'Z' | 'X')
 }
 
 /// What `stat` says of each thread of a process that has not ended.
-pub(crate) fn living_threads(root: &Root, pid: Pid) -> impl Iterator<Item = stat::TaskStat> {
+pub(crate) fn living_threads(root: &Root, pid: Pid) -> Result<Vec<stat::TaskStat>, LinuxError> {
     let folder = format!("{pid}/task");
-    let threads = root::list(&root.in_proc(&folder)).unwrap_or_default();
-    let root = root.clone();
-    threads.into_iter().filter_map(move |thread| {
-        let bytes =
-            root::read_optional(&root.in_proc(format!("{folder}/{thread}/stat"))).ok()??;
-        stat::parse(&bytes).ok().filter(|found| !has_ended(found))
-    })
+    let threads = root::list(&root.in_proc(&folder))?;
+    let found = threads.iter().map(|thread| stat_in(root, format!("{folder}/{thread}/stat")));
+    let is_living = |found: &stat::TaskStat| !has_ended(found);
+    found.filter_map(|found| found.map(|found| found.filter(is_living)).transpose()).collect()
 }
 
 /// Does the steps of plans on the running machine.
@@ -158,9 +185,13 @@ impl Actor {
         // Who has chosen a mask that others are about to get would look as if it had inherited it.
         let is_given = |mask: &CpuSet| changes().any(|change| change.gives(mask));
         let bystanders = self.bound.iter().filter(|(_, _, mask)| is_given(mask));
-        let bystanders: Vec<Task> = bystanders
-            .filter_map(|(process, tid, _)| threads::find(&self.root, *process, *tid))
-            .collect();
+        let bystanders = bystanders
+            .filter_map(|(process, tid, _)| threads::find(&self.root, *process, *tid).transpose());
+        let Ok(bystanders) = bystanders.collect::<Result<Vec<Task>, LinuxError>>() else {
+            // Nothing is done to anybody before it is known whom that would hurt.
+            self.prepared.clear();
+            return Vec::new();
+        };
         let entries = bystanders.iter().map(Task::entry).chain(changes().map(Change::entry));
         let entries = entries.collect();
         bystanders.into_iter().for_each(|task| self.masks.let_choose(task));
@@ -291,6 +322,42 @@ mod tests {
             std::fs::write(root.in_proc("7/stat"), text).unwrap();
             assert_eq!(Identity::of(&root, Pid(7)).is_some(), lives, "{threads} threads");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_taken_for_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        // A process whose file cannot be read.
+        std::fs::create_dir_all(root.in_proc("7/stat")).unwrap();
+        assert!(Identity::find(&root, Pid(7)).is_err());
+        assert_eq!(Identity::find(&root, Pid(8)).unwrap(), None);
+        let entry = crate::ledger_file::MaskEntry {
+            plan: 1,
+            pid: 7,
+            started: 10,
+            session: 7,
+            tid: 7,
+            born: 10,
+            at: 20,
+            before: "0-1".to_string(),
+            whole: true,
+            via: None,
+            given: "1".to_string(),
+        };
+        let masks = |pid| {
+            let entry = crate::ledger_file::MaskEntry { pid, tid: pid, ..entry.clone() };
+            Masks::of_ledger(&[Entry::Mask(entry)])
+        };
+        assert!(threads::restore(&root, &masks(7)).refused > 0, "its ledger has to stay");
+        let gone = threads::Restored { gone: 1, refused: 1, ..threads::Restored::default() };
+        assert_eq!(threads::restore(&root, &masks(8)), gone, "an heir may be behind that file");
+        let process = Identity { pid: Pid(std::process::id()), started: Nanos(10) };
+        std::fs::create_dir_all(root.in_proc(format!("{}/stat", process.pid))).unwrap();
+        let frozen = vec![(process, crate::freeze::Means::Signal)];
+        let left = crate::ledger_file::Left { frozen, ..crate::ledger_file::Left::default() };
+        let restored = crate::freeze::restore(&root, &left);
+        assert_eq!((restored.gone, restored.refused), (0, 1));
     }
 
     #[test]

@@ -68,7 +68,9 @@ fn holder(root: &Root, process: Identity) -> Option<u32> {
     let stream = UnixStream::connect_addr(&name(process).ok()?).ok()?;
     let (manager, user) = peer::credentials(stream.as_fd()).ok()?;
     let owner = std::fs::metadata(root.in_proc(process.pid.to_string())).ok()?.uid();
-    (user == 0 || user == owner || user == effective_user()).then_some(manager)
+    // A manager in another PID namespace has no number here: its process has only the same number.
+    let is_here = manager != 0;
+    (is_here && (user == 0 || user == owner || user == effective_user())).then_some(manager)
 }
 
 /// The process's parent, its parent, and so on.

@@ -19,10 +19,9 @@ use self::cgroup::Freezer;
 pub use self::left::{Restored, restore};
 pub use self::still::{Still, Stood, budget};
 use crate::LinuxError;
-use crate::act::{Identity, living_threads};
+use crate::act::{Identity, living_threads, stat_in};
 use crate::ledger_file::{Farewell, LedgerFile};
-use crate::parse::stat;
-use crate::root::{self, Root};
+use crate::root::Root;
 use crate::syscall::guardian::{self, Deed, Guardian};
 use crate::syscall::process::watch_end;
 use crate::syscall::signal::wait_readable;
@@ -97,13 +96,13 @@ pub fn freeze(
     if !process.is_there(root) {
         return Ok(Freeze::Gone);
     }
-    match state(root, process) {
+    match state(root, process)? {
         Some('T') => return Ok(Freeze::WasStopped),
         Some('t') => return Err(refused("a debugger has it")),
         _ => {}
     }
     if let Some(freezer) = Freezer::of(root, process.pid) {
-        if freezer.is_frozen() {
+        if freezer.is_frozen().map_err(|source| call("read", number, source))? {
             return Ok(Freeze::WasStopped);
         }
         let farewell = ledger.freeze(process, Means::Cgroup)?;
@@ -128,8 +127,9 @@ fn by_cgroup(
     let guardian = Some(guardian.map_err(|error| call("fork", 0, error))?);
     let (freezer, since) = (Some(freezer), Instant::now());
     let frozen = Frozen { process, freezer, guardian, farewell, since };
-    let freezes =
-        |freezer: &Freezer| freezer.set(true).is_ok() && wait_until(|| freezer.is_frozen());
+    let freezes = |freezer: &Freezer| {
+        freezer.set(true).is_ok() && wait_until(|| freezer.is_frozen().unwrap_or(false))
+    };
     Ok(frozen.freezer.as_ref().is_some_and(freezes).then_some(frozen))
 }
 
@@ -181,17 +181,18 @@ fn wait_until(holds: impl Fn() -> bool) -> bool {
 }
 
 /// The letter in the `stat` of a thread that has not ended: the main thread's where it lives.
-fn state(root: &Root, process: Identity) -> Option<char> {
-    let bytes = root::read_optional(&root.in_proc(format!("{}/stat", process.pid))).ok()??;
-    match stat::parse(&bytes).ok()?.state {
-        'Z' | 'X' => living_threads(root, process.pid).next().map(|found| found.state),
-        state => Some(state),
+fn state(root: &Root, process: Identity) -> Result<Option<char>, LinuxError> {
+    let Some(main) = stat_in(root, format!("{}/stat", process.pid))? else { return Ok(None) };
+    match main.state {
+        'Z' | 'X' => Ok(living_threads(root, process.pid)?.first().map(|found| found.state)),
+        state => Ok(Some(state)),
     }
 }
 
 /// Whether no thread runs: all are stopped or have ended.
 fn stands_still(root: &Root, process: Identity) -> bool {
-    living_threads(root, process.pid).all(|found| found.state == 'T')
+    living_threads(root, process.pid)
+        .is_ok_and(|threads| threads.iter().all(|found| found.state == 'T'))
 }
 
 impl Frozen {

@@ -55,8 +55,20 @@ impl Kept {
             Some(file) => file,
             None => File::open(&self.path)?,
         };
-        // The kernel writes such a file in one piece where the buffer has room for it.
-        let length = file.read_at(bytes, 0)?;
+        // The kernel writes such a file in one piece where the buffer has room for it, and ends it
+        // with a line's end. Only other kernels' parts need a second reading.
+        let mut length = 0;
+        loop {
+            match file.read_at(&mut bytes[length..], length as u64) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if bytes[..length].ends_with(b"\n") {
+                break;
+            }
+        }
         if self.keep {
             self.file = Some(file);
         }

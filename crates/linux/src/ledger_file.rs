@@ -19,7 +19,7 @@ use crate::LinuxError;
 use crate::act::Identity;
 use crate::act::masks::Masks;
 use crate::freeze::Means;
-use crate::root::Root;
+use crate::root::{Root, is_absent};
 use crate::syscall::guardian::Line;
 use crate::syscall::process::effective_user;
 
@@ -272,7 +272,10 @@ fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
     }
     match file.try_lock() {
         // Its manager may have ended well between the two.
-        Ok(()) => Ok(path.exists().then_some(file)),
+        Ok(()) => match path.try_exists() {
+            Ok(exists) => Ok(exists.then_some(file)),
+            Err(source) => Err(failed(path, "look at", source)),
+        },
         Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(source)) => Err(failed(path, "lock", source)),
     }
@@ -325,9 +328,14 @@ fn parse(path: PathBuf, text: &str) -> Left {
 pub fn own_folder() -> Option<PathBuf> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
     let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
-    let owner = fs::symlink_metadata("/run").map(|run| run.uid());
+    let owns_run = match fs::symlink_metadata("/run") {
+        Ok(run) => effective_user() == 0 && run.uid() == 0,
+        Err(error) if is_absent(&error) => false,
+        // Ledgers elsewhere would hide those that may be there.
+        Err(_) => return None,
+    };
     folder(&Places {
-        owns_run: effective_user() == 0 && owner.is_ok_and(|owner| owner == 0),
+        owns_run,
         runtime: runtime.as_deref(),
         state: state.as_deref(),
         home: home.as_deref(),

@@ -45,6 +45,8 @@ pub(crate) struct Restored {
     ledgers: usize,
     /// Processes in them that have ended since.
     gone: usize,
+    /// Entries of processes that the kernel did not let us look at.
+    unseen: usize,
     /// Pages by outcome.
     pages: PageCounts,
     /// Threads whose mask had been changed, by outcome.
@@ -110,7 +112,8 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         true => Restored { ledgers: left.len(), ..Restored::default() },
         false => work_off(&left, &machine.topology)?,
     };
-    let whole = restored.threads.refused + restored.frozen.refused == 0 && unusable.is_empty();
+    let refused = restored.threads.refused + restored.frozen.refused;
+    let whole = refused == 0 && restored.unseen == 0 && unusable.is_empty();
     if arguments.json {
         return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
     }
@@ -153,12 +156,13 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
         restored.frozen.add(&frozen);
         let threads = threads::restore(&Root::live(), &ledger.masks);
         restored.threads.add(&threads);
+        let unseen = restored.unseen;
         for entry in &ledger.open {
             put_back(entry, topology, &mut restored);
         }
-        // What the kernel refuses this user it may grant another. Else the ledger is done with, if
-        // another restore was not faster.
-        if threads.refused + frozen.refused == 0 {
+        // What the kernel refuses this user it may grant another, or later. Else the ledger is done
+        // with, if another restore was not faster.
+        if threads.refused + frozen.refused == 0 && restored.unseen == unseen {
             let _ = std::fs::remove_file(&ledger.path);
         }
     }
@@ -167,9 +171,10 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
 
 fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
     let Some(process) = entry.process() else { return };
-    if !process.is_there(&Root::live()) {
-        restored.gone += 1;
-        return;
+    match process.lives(&Root::live()) {
+        Ok(true) => {}
+        Ok(false) => return restored.gone += 1,
+        Err(_) => return restored.unseen += 1,
     }
     let (result, untold) = match entry {
         Entry::Pages { pages: list, .. } => {
@@ -209,7 +214,7 @@ impl Restored {
         let pages = &self.pages;
         format!(
             "{} ledgers worked off: {}{}; {} pages moved back, {} were in place, {} could not be moved; {} changes of \
-             memory of processes that have ended, {} not understood\n",
+             memory of processes that have ended, {}{} not understood\n",
             self.ledgers,
             frozen_told(&self.frozen),
             masks_told(&self.threads),
@@ -217,6 +222,10 @@ impl Restored {
             pages.in_place,
             pages.absent + pages.busy + pages.no_memory + pages.failed,
             self.gone,
+            match self.unseen {
+                0 => String::new(),
+                count => format!("{count} of processes that cannot be looked at, "),
+            },
             self.skipped
         )
     }

@@ -134,7 +134,7 @@ impl Look<'_> {
         }
         let task = match known {
             Some(task) => task,
-            None => find(self.root, process, one.tid)?,
+            None => find(self.root, process, one.tid).ok()??,
         };
         match self.masks.standing(&task, &now, cpuset) {
             Standing::Untouched => Some(now),

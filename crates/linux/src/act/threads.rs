@@ -11,14 +11,13 @@ use rondpoint_core::plan::StepResult;
 use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
 use serde::Serialize;
 
-use super::Identity;
 use super::masks::{Change, Masks, Original, Standing, Task};
-use crate::cpuset;
+use super::{Identity, has_ended, stat_in};
 use crate::observe::tasks::{Births, Tasks, started};
-use crate::parse::stat::{self, TaskStat};
 use crate::root::{self, Root};
 use crate::syscall::affinity;
 use crate::syscall::time::since_boot_ns;
+use crate::{LinuxError, cpuset};
 
 /// Rounds of looking for heirs: while one creator has its mask back, another may still create.
 const MAX_ROUNDS: usize = 16;
@@ -66,18 +65,21 @@ impl Restored {
     }
 }
 
-/// The thread of a process that has this number now.
-pub(super) fn find(root: &Root, process: Identity, tid: Tid) -> Option<Task> {
-    let path = root.in_proc(format!("{}/task/{tid}/stat", process.pid));
-    let found = stat::parse(&root::read_optional(&path).ok()??).ok()?;
-    let is_dead = matches!(found.state, 'Z' | 'X');
-    (!is_dead).then(|| Task { process, tid, started: started(&found) })
+/// The thread of a process that has this number now; `None` where it has ended.
+///
+/// # Errors
+/// The kernel does not say.
+pub(super) fn find(root: &Root, process: Identity, tid: Tid) -> Result<Option<Task>, LinuxError> {
+    let found = stat_in(root, format!("{}/task/{tid}/stat", process.pid))?;
+    let found = found.filter(|found| !has_ended(found));
+    Ok(found.map(|found| Task { process, tid, started: started(&found) }))
 }
 
 /// What exactly would be changed. The new mask stays inside what the thread had before our first
 /// change, and what its cpuset gives now, which the kernel sees to.
 pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Change, StepResult> {
-    let task = find(root, wanted.process, wanted.tid).ok_or(StepResult::Gone)?;
+    let not_seen = |_| StepResult::Refused { errno: libc::EAGAIN };
+    let task = find(root, wanted.process, wanted.tid).map_err(not_seen)?.ok_or(StepResult::Gone)?;
     if task.started > wanted.seen || !wanted.process.is_there(root) {
         return Err(StepResult::Gone);
     }
@@ -97,7 +99,8 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
         return Err(StepResult::Refused { errno: libc::EINVAL });
     }
     let via = wanted.via.filter(|cpu| cpus.contains(*cpu));
-    let session = stat_of(root, task.process.pid).ok_or(StepResult::Gone)?.session;
+    let found = stat_in(root, format!("{}/stat", task.process.pid)).map_err(not_seen)?;
+    let session = found.ok_or(StepResult::Gone)?.session;
     let at = Nanos(since_boot_ns());
     Ok(Change { plan: wanted.plan, task, session, at, original, via, cpus })
 }
@@ -141,26 +144,32 @@ pub(super) fn disinherit(task: Task, original: &Original) -> bool {
     put_back(task, original).is_ok()
 }
 
-/// Puts back all masks of the tree.
+/// Puts back all masks of the tree. What cannot be looked at counts as refused.
 #[must_use]
 pub fn restore(root: &Root, masks: &Masks) -> Restored {
     let mut counts = Restored::default();
     let mut looked_at = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
         let before = counts.put_back + counts.heirs;
-        for task in tree(root, masks) {
-            if looked_at.insert(task) {
-                restore_one(root, masks, task, &mut counts);
+        let Tree { tasks, mut unseen } = tree(root, masks);
+        for task in tasks {
+            if !looked_at.contains(&task) {
+                match restore_one(root, masks, task, &mut counts) {
+                    Ok(()) => drop(looked_at.insert(task)),
+                    Err(Unseen) => unseen += 1,
+                }
             }
         }
-        if counts.put_back + counts.heirs == before {
+        // Of this round: the next may see more.
+        counts.refused = unseen;
+        if counts.put_back + counts.heirs == before && unseen == 0 {
             break;
         }
     }
     for task in masks.tasks().filter(|task| !looked_at.contains(*task)) {
         // A thread that is there and could not be found is one that could not be put back.
-        let is_there = find(root, task.process, task.tid).is_some_and(|found| found == *task);
-        *(if is_there { &mut counts.refused } else { &mut counts.gone }) += 1;
+        let is_gone = find(root, task.process, task.tid).is_ok_and(|found| found != Some(*task));
+        *(if is_gone { &mut counts.gone } else { &mut counts.refused }) += 1;
     }
     counts
 }
@@ -168,72 +177,131 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
 /// Puts back the masks of one process.
 pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> Restored {
     let mut counts = Restored::default();
-    let threads = root::list(&root.in_proc(format!("{}/task", process.pid))).unwrap_or_default();
-    let number = |name: &String| Some(Tid(name.parse().ok()?));
-    for task in threads.iter().filter_map(number).filter_map(|tid| find(root, process, tid)) {
-        restore_one(root, masks, task, &mut counts);
+    match root::list(&root.in_proc(format!("{}/task", process.pid))) {
+        Ok(threads) => {
+            for tid in threads.iter().filter_map(|name| name.parse().ok().map(Tid)) {
+                let done = match find(root, process, tid) {
+                    Ok(Some(task)) => restore_one(root, masks, task, &mut counts),
+                    other => other.map(|_| ()).map_err(|_| Unseen),
+                };
+                counts.refused += u64::from(done.is_err());
+            }
+        }
+        Err(_) => counts.refused += 1,
     }
     counts
 }
 
-fn restore_one(root: &Root, masks: &Masks, task: Task, counts: &mut Restored) {
-    // A thread that has just ended counts as gone if it was one of ours.
-    let Ok(now) = affinity::get(thread(task)) else { return };
+/// The kernel did not say what stands, or refused to change it.
+struct Unseen;
+
+fn restore_one(
+    root: &Root,
+    masks: &Masks,
+    task: Task,
+    counts: &mut Restored,
+) -> Result<(), Unseen> {
+    let now = match affinity::get(thread(task)) {
+        Ok(now) => now,
+        // A thread that has just ended counts as gone if it was one of ours.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+        Err(_) => return Err(Unseen),
+    };
     let cpuset = cpuset::cpus_of(root, task.process.pid);
     let (original, count) = match masks.standing(&task, &now, cpuset.as_ref()) {
-        Standing::Untouched => return,
-        Standing::Changed(original) if original.cpus == now => return counts.in_place += 1,
-        Standing::Changed(_) => return counts.left_alone += 1,
-        Standing::Ours(original) if original.cpus == now => return counts.in_place += 1,
-        Standing::Ours(original) => (original, &mut counts.put_back),
-        Standing::Heir(original) => (original, &mut counts.heirs),
+        Standing::Untouched => return Ok(()),
+        Standing::Changed(original) if original.cpus == now => (None, &mut counts.in_place),
+        Standing::Changed(_) => (None, &mut counts.left_alone),
+        Standing::Ours(original) if original.cpus == now => (None, &mut counts.in_place),
+        Standing::Ours(original) => (Some(original), &mut counts.put_back),
+        Standing::Heir(original) => (Some(original), &mut counts.heirs),
     };
-    match put_back(task, &original) {
+    match original.map_or(Ok(()), |original| put_back(task, &original)) {
         Ok(()) => *count += 1,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-        Err(_) => counts.refused += 1,
+        Err(_) => return Err(Unseen),
     }
-}
-
-fn stat_of(root: &Root, pid: Pid) -> Option<TaskStat> {
-    stat::parse(&root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??).ok()
+    Ok(())
 }
 
 /// Processes that may have come from the tree, though their parents have ended and nobody saw them
-/// come.
-fn orphans(root: &Root, masks: &Masks) -> Vec<Identity> {
-    let names = root::list(&root.proc).unwrap_or_default();
-    let process = |name: &String| {
+/// come. Adds to `unseen` what the kernel did not say.
+fn orphans(root: &Root, masks: &Masks, unseen: &mut u64) -> Vec<Identity> {
+    let names = root::list(&root.proc).unwrap_or_else(|_| {
+        *unseen += 1;
+        Vec::new()
+    });
+    let mut process = |name: &String| {
         let pid = Pid(name.parse().ok()?);
-        let found = stat_of(root, pid)?;
+        let found = stat_in(root, format!("{pid}/stat")).unwrap_or_else(|error| {
+            *unseen += u64::from(!is_closed(&error));
+            None
+        })?;
         let process = Identity { pid, started: started(&found) };
         // Kernel threads have session 0, as processes of a session from outside of a container
         // have.
         let may_have = !found.is_kernel_thread && masks.may_have_borne(&process, found.session);
         may_have.then_some(process)
     };
-    names.iter().filter_map(process).collect()
+    names.iter().filter_map(&mut process).collect()
 }
 
-/// All threads that could have a mask of ours.
-fn tree(root: &Root, masks: &Masks) -> Vec<Task> {
-    let known = masks.processes().into_iter().filter(|process| process.is_there(root));
-    let there: Vec<Identity> = known.chain(orphans(root, masks)).collect();
-    let Some(first) = there.first().map(|process| process.pid) else { return Vec::new() };
+/// Whether the kernel hides the process from this user (`hidepid`, proc(5)). Such a user cannot
+/// have changed it.
+fn is_closed(error: &LinuxError) -> bool {
+    matches!(error, LinuxError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// Threads that could have a mask of ours.
+#[derive(Default)]
+struct Tree {
+    tasks: Vec<Task>,
+    /// Processes and threads of which the kernel did not say whether they are there.
+    unseen: u64,
+}
+
+fn tree(root: &Root, masks: &Masks) -> Tree {
+    let mut tree = Tree::default();
+    let mut there = Vec::new();
+    for process in masks.processes() {
+        match process.lives(root) {
+            Ok(true) => there.push(process),
+            Ok(false) => {}
+            Err(_) => tree.unseen += 1,
+        }
+    }
+    there.extend(orphans(root, masks, &mut tree.unseen));
+    let Some(first) = there.first().map(|process| process.pid) else { return tree };
     let known: Vec<(Pid, Pid)> = there.iter().map(|process| (first, process.pid)).collect();
     let mut tasks = Tasks::new(root.clone(), first, None);
-    let mut found = Vec::new();
     let births = Births { known: &known, all: false };
     // Where somebody else's process may not be looked into, the others are put back all the same.
-    let members = tasks.members(births).unwrap_or_else(|_| {
-        let threads = |process: &Identity| tasks.threads_of(process.pid).unwrap_or_default();
-        there.iter().map(|process| (process.pid, threads(process))).collect()
+    let members = tasks.members(births).unwrap_or_else(|error| {
+        tree.unseen += u64::from(!is_closed(&error));
+        let threads = |process: &Identity| match tasks.threads_of(process.pid) {
+            Ok(threads) => (process.pid, threads),
+            Err(_) => {
+                tree.unseen += 1;
+                (process.pid, Vec::new())
+            }
+        };
+        there.iter().map(threads).collect()
     });
     for (pid, threads) in members {
-        let Some(process) = Identity::of(root, pid) else { continue };
-        found.extend(threads.into_iter().filter_map(|tid| find(root, process, tid)));
+        match Identity::find(root, pid) {
+            Ok(Some(process)) => {
+                for tid in threads {
+                    match find(root, process, tid) {
+                        Ok(task) => tree.tasks.extend(task),
+                        Err(_) => tree.unseen += 1,
+                    }
+                }
+            }
+            Ok(None) => {}
+            Err(_) => tree.unseen += 1,
+        }
     }
-    found
+    tree
 }
 
 pub(super) fn thread(task: Task) -> i32 {

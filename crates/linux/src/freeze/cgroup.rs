@@ -21,7 +21,7 @@ impl Freezer {
     /// The freezer of the process's cgroup; `None` where there is none that may be used: no version
     /// 2 hierarchy, the root of it, others in the same cgroup or in one beneath, no right to write.
     pub(super) fn of(root: &Root, pid: Pid) -> Option<Self> {
-        let folder = folder(root, pid)?;
+        let folder = folder(root, pid).ok()??;
         let own = pid.to_string();
         let alone = fs::read_to_string(folder.join("cgroup.procs")).ok()?.trim() == own;
         if !alone || has_children(&folder) {
@@ -33,7 +33,7 @@ impl Freezer {
     /// The freezer of the process's cgroup, whoever else has come into it since; `None` where there
     /// is none.
     pub(super) fn around(root: &Root, pid: Pid) -> io::Result<Option<Self>> {
-        folder(root, pid).map(|folder| Self::open(&folder)).transpose()
+        folder(root, pid)?.map(|folder| Self::open(&folder)).transpose()
     }
 
     fn open(folder: &Path) -> io::Result<Self> {
@@ -51,19 +51,22 @@ impl Freezer {
     }
 
     /// Whether all of it stands still.
-    pub(super) fn is_frozen(&self) -> bool {
-        let events = fs::read_to_string(&self.events).unwrap_or_default();
-        events.lines().any(|line| line == "frozen 1")
+    pub(super) fn is_frozen(&self) -> io::Result<bool> {
+        let events = fs::read_to_string(&self.events)?;
+        Ok(events.lines().any(|line| line == "frozen 1"))
     }
 }
 
 /// The process's cgroup of version 2; the root has no freezer and is none.
-fn folder(root: &Root, pid: Pid) -> Option<PathBuf> {
-    let read = |path: String| root::read_optional(&root.in_proc(path)).ok().flatten();
+fn folder(root: &Root, pid: Pid) -> io::Result<Option<PathBuf>> {
+    let read = |path: String| {
+        let bytes = root::read_optional(&root.in_proc(path)).map_err(io::Error::other)?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned())
+    };
     let mounts = read("self/mountinfo".to_string())?;
     let membership = read(format!("{pid}/cgroup"))?;
-    let path = path(&String::from_utf8_lossy(&membership))?.to_owned();
-    Some(mount(&String::from_utf8_lossy(&mounts))?.join(path))
+    let mount = mount(&mounts);
+    Ok(path(&membership).and_then(|path| Some(mount?.join(path))))
 }
 
 fn has_children(folder: &Path) -> bool {

@@ -57,17 +57,17 @@ pub fn restore(root: &Root, left: &Left) -> Restored {
 fn thaw(root: &Root, process: Identity, means: Means) -> io::Result<Option<bool>> {
     let handle = watch_end(i32::try_from(process.pid.0).unwrap_or(i32::MAX))?;
     // From here on the handle means the process that has this number now.
-    if !process.is_there(root) {
+    if !process.lives(root).map_err(io::Error::other)? {
         return Ok(None);
     }
     let stood = match means {
-        Means::Signal if state(root, process) == Some('T') => {
+        Means::Signal if state(root, process).map_err(io::Error::other)? == Some('T') => {
             signal(handle.as_fd(), libc::SIGCONT)?;
             true
         }
         Means::Signal => false,
         Means::Cgroup => match Freezer::around(root, process.pid)? {
-            Some(freezer) if freezer.is_frozen() => {
+            Some(freezer) if freezer.is_frozen()? => {
                 freezer.set(false)?;
                 true
             }

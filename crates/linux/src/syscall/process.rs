@@ -138,8 +138,13 @@ pub fn fork(
         unsafe {
             libc::close(go.as_raw_fd());
             let mut word = 0u8;
-            if libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) != 1 {
-                libc::_exit(125);
+            loop {
+                match libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) {
+                    1 => break,
+                    -1 if *libc::__errno_location() == libc::EINTR => {}
+                    // The pipe's end: the parent does not want it any more.
+                    _ => libc::_exit(125),
+                }
             }
             if let Some(user) = user
                 && (libc::setgroups(user.groups.len() as _, user.groups.as_ptr()) != 0
