@@ -36,13 +36,13 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// Masks that a manager sets before a test has seen enough.
-const ENOUGH: usize = 6;
+pub(crate) const ENOUGH: usize = 6;
 
 /// Calls of a dry run that a test watches: some seconds of managing.
 const DRY_CALLS: usize = 3_000;
 
 /// A managed worker, and where it says that it is ready.
-fn managed(folder: &std::path::Path, options: &[&str]) -> (Command, Worker) {
+pub(crate) fn managed(folder: &std::path::Path, options: &[&str]) -> (Command, Worker) {
     let ready = folder.join("ready");
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
     command.args(["run", "--policy", "shuffle", "--quiet"]).args(options).arg("--");
@@ -88,7 +88,7 @@ fn dry_run_changes_nothing(_: &CpuSet) {
 }
 
 /// The text of all ledgers that there are.
-fn ledger_text() -> String {
+pub(crate) fn ledger_text() -> String {
     let paths: Vec<PathBuf> = ledgers();
     paths.iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
 }

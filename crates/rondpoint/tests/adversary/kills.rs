@@ -52,12 +52,13 @@ fn run(seed: u64, own: &CpuSet) -> bool {
     });
     let context = format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {ended:?}\n{errors}");
     let narrowed = worker.narrow_threads(own) > 1;
+    let before = (worker.masks(), crate::clauses::ledger_text());
     restore();
     let after = worker.masks();
     assert_eq!(
         worker.narrow_threads(own),
         1,
-        "only the bound thread has a mask of its own: {context}"
+        "only the bound thread has a mask of its own: {after:?}, before {before:?}: {context}"
     );
     assert!(after.len() >= 5 && worker.goes_on(), "{after:?} {context}");
     assert_eq!(restore()["ledgers"], 0, "{context}");

@@ -1,9 +1,11 @@
-//! An adversary of the safety contract: system calls of the real manager fail by chance, and it is
-//! killed at any of them. The managed program goes on unharmed, its status is passed on, its
-//! threads have their masks again, and no ledger is left.
+//! An adversary of the safety contract. System calls of the real manager fail, are interrupted,
+//! do a part or come late by chance. Its clock jumps, and it is killed at any call. The program
+//! goes on unharmed, its status is passed on, its threads have their masks again, and no ledger is
+//! left.
 //!
-//! `RONDPOINT_RUNS=N` makes N runs of each kind, and `RONDPOINT_SEED=N` begins with another seed. A
-//! failure prints its seed first; that seed with one run makes it again.
+//! `RONDPOINT_RUNS=N` makes N runs of each kind, and `RONDPOINT_SEED=N` begins with another seed.
+//! `RONDPOINT_SECONDS=N` begins no run of faults later. A failure prints its seed first; that seed
+//! with one run makes it again. Runs side by side need a PID namespace and a `/run` each.
 
 mod clauses;
 mod faults;
@@ -12,6 +14,7 @@ mod harness;
 mod kills;
 #[path = "../harness/restore.rs"]
 mod restore;
+mod restores;
 mod tracer;
 mod worker;
 
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
         words => {
-            let tests = [clauses::TESTS, faults::TESTS, kills::TESTS].concat();
+            let tests = [clauses::TESTS, faults::TESTS, kills::TESTS, restores::TESTS].concat();
             return harness::run(&tests, words);
         }
     }

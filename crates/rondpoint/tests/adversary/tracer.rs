@@ -1,4 +1,4 @@
-//! Stops a program at each of its system calls, and lets the call through, lets it fail or kills.
+//! Stops a program at each of its system calls, and lets the call through, spoils it or kills.
 //!
 //! ptrace(2) sees what the kernel sees: calls of the standard library and of the C library too. The
 //! program that a traced manager starts is let go at its exec.
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -20,12 +20,16 @@ use nix::unistd::Pid;
 /// A system call that is about to begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
+    /// The thread that makes it.
+    pub(crate) pid: Pid,
     /// Its number.
     pub(crate) number: i64,
     /// Its first argument.
     pub(crate) first: u64,
     /// Its second argument.
     pub(crate) second: u64,
+    /// Its third argument.
+    pub(crate) third: u64,
 }
 
 /// What becomes of a call.
@@ -35,6 +39,12 @@ pub(crate) enum Fate {
     Pass,
     /// It is not done, and fails with this error.
     Fail(Errno),
+    /// It is asked for so many bytes only: its third argument.
+    Shorten(u64),
+    /// It begins so much later.
+    Delay(Duration),
+    /// It is a reading of the clock, which has gone on by this much, for every later reading too.
+    Jump(Duration),
     /// The manager is killed before it.
     Kill,
 }
@@ -46,8 +56,8 @@ pub(crate) struct Ended {
     pub(crate) status: WaitStatus,
     /// Calls that were seen.
     pub(crate) calls: u64,
-    /// Of those, calls that failed because of us.
-    pub(crate) failed: u64,
+    /// Of those, calls that were spoilt.
+    pub(crate) spoilt: u64,
 }
 
 /// Harmless and on every filter's list: takes the place of a call that is not to be done.
@@ -59,15 +69,43 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What the kernel has in place of a result when a call begins (`syscall_enter`, Linux on x86-64).
 const NO_RESULT: u64 = -(libc::ENOSYS as i64) as u64;
 
+/// Entries of the auxiliary vector (`linux/auxvec.h`): its end, one to skip, where the vDSO is.
+const AT_NULL: i64 = 0;
+const AT_IGNORE: i64 = 1;
+const AT_SYSINFO_EHDR: i64 = 33;
+
+const NANOSECONDS: i64 = 1_000_000_000;
+
 /// One thread of the manager or of its guardian.
 #[derive(Debug, Default)]
 struct Thread {
     in_call: bool,
-    fails_with: Option<Errno>,
+    at_end: Option<AtEnd>,
 }
 
-/// Starts `command` and asks `fate` about every call of it.
-pub(crate) fn trace(command: &Command, mut fate: impl FnMut(Call) -> Fate) -> (Ended, String) {
+/// What is done where a call ends.
+#[derive(Debug, Clone, Copy)]
+enum AtEnd {
+    /// It has failed.
+    FailWith(Errno),
+    /// Its third argument is what the caller has passed.
+    GiveBack(u64),
+    /// The time at this address is moved.
+    MoveTime(u64),
+}
+
+/// Starts `command` and asks `fate` about every call of it but readings of the clock.
+pub(crate) fn trace(command: &Command, fate: impl FnMut(Call) -> Fate) -> (Ended, String) {
+    trace_all(command, false, fate)
+}
+
+/// Starts `command` and asks `fate` about every call. With `clocks`, readings of the clock are
+/// calls: the kernel's code that answers them without one (vDSO) is hidden from the program.
+pub(crate) fn trace_all(
+    command: &Command,
+    clocks: bool,
+    mut fate: impl FnMut(Call) -> Fate,
+) -> (Ended, String) {
     // A file: the managed program may live on and hold a pipe open.
     let mut errors = tempfile::tempfile().expect("a file");
     let mut shell = waiting(command, errors.try_clone().expect("a descriptor"));
@@ -84,11 +122,13 @@ pub(crate) fn trace(command: &Command, mut fate: impl FnMut(Call) -> Fate) -> (E
     let mut tracer = Tracer {
         root,
         program: std::fs::canonicalize(command.get_program()).expect("a program"),
+        clocks,
         has_begun: false,
         began_at: Instant::now(),
         threads: BTreeMap::new(),
+        jumped: Duration::ZERO,
         calls: 0,
-        failed: 0,
+        spoilt: 0,
     };
     let mut status = None;
     // Only what this thread traces: other tests have children of their own.
@@ -110,7 +150,7 @@ pub(crate) fn trace(command: &Command, mut fate: impl FnMut(Call) -> Fate) -> (E
     errors.rewind().expect("a file");
     errors.read_to_string(&mut text).expect("text");
     let status = status.expect("the program's end was seen");
-    (Ended { status, calls: tracer.calls, failed: tracer.failed }, text)
+    (Ended { status, calls: tracer.calls, spoilt: tracer.spoilt }, text)
 }
 
 /// A shell that becomes the command when it is told to.
@@ -125,12 +165,15 @@ fn waiting(command: &Command, errors: File) -> Child {
 struct Tracer {
     root: Pid,
     program: PathBuf,
+    clocks: bool,
     /// The shell has become the manager.
     has_begun: bool,
     began_at: Instant,
     threads: BTreeMap<Pid, Thread>,
+    /// All jumps of the clock.
+    jumped: Duration,
     calls: u64,
-    failed: u64,
+    spoilt: u64,
 }
 
 impl Tracer {
@@ -154,6 +197,9 @@ impl Tracer {
             // The shell's own exec may come late enough to be seen.
             let program = std::fs::read_link(format!("/proc/{pid}/exe"));
             self.has_begun = program.is_ok_and(|program| program == self.program);
+            if self.clocks {
+                hide_vdso(pid).expect("a stopped process has a stack");
+            }
             let _ = ptrace::syscall(pid, None);
         } else {
             self.threads.remove(&pid);
@@ -170,25 +216,75 @@ impl Tracer {
             self.calls += 1;
             let late = self.began_at.elapsed() > PATIENCE;
             let number = registers.orig_rax as i64;
-            let call = Call { number, first: registers.rdi, second: registers.rsi };
-            match if late { Fate::Kill } else { fate(call) } {
+            let user_regs_struct { rdi: first, rsi: second, rdx: third, .. } = registers;
+            let fate =
+                if late { Fate::Kill } else { fate(Call { pid, number, first, second, third }) };
+            thread.at_end = (number == libc::SYS_clock_gettime).then_some(AtEnd::MoveTime(second));
+            self.spoilt += u64::from(!matches!(fate, Fate::Pass | Fate::Kill));
+            match fate {
                 Fate::Pass => {}
                 Fate::Fail(error) => {
-                    self.failed += 1;
-                    thread.fails_with = Some(error);
+                    thread.at_end = Some(AtEnd::FailWith(error));
                     registers.orig_rax = NOTHING;
                     let _ = ptrace::setregs(pid, registers);
                 }
+                Fate::Shorten(bytes) => {
+                    thread.at_end = Some(AtEnd::GiveBack(third));
+                    registers.rdx = bytes;
+                    let _ = ptrace::setregs(pid, registers);
+                }
+                Fate::Delay(time) => std::thread::sleep(time),
+                Fate::Jump(time) => self.jumped += time,
                 Fate::Kill => {
                     let _ = nix::sys::signal::kill(self.root, Signal::SIGKILL);
                 }
             }
         } else if !thread.in_call
-            && let Some(error) = thread.fails_with.take()
+            && let Some(deed) = thread.at_end.take()
         {
-            registers.rax = (-(error as i64)) as u64;
-            let _ = ptrace::setregs(pid, registers);
+            let _ = end_call(pid, registers, deed, self.jumped);
         }
         let _ = ptrace::syscall(pid, None);
     }
+}
+
+/// Does what is done where a call ends.
+fn end_call(
+    pid: Pid,
+    mut registers: user_regs_struct,
+    deed: AtEnd,
+    jumped: Duration,
+) -> nix::Result<()> {
+    match deed {
+        AtEnd::FailWith(error) => registers.rax = (-(error as i64)) as u64,
+        AtEnd::GiveBack(third) => registers.rdx = third,
+        AtEnd::MoveTime(address) if !jumped.is_zero() && registers.rax == 0 => {
+            let (seconds, nanoseconds) = (address as *mut _, (address + 8) as *mut _);
+            let time = ptrace::read(pid, nanoseconds)? + i64::from(jumped.subsec_nanos());
+            let whole = ptrace::read(pid, seconds)? + jumped.as_secs() as i64 + time / NANOSECONDS;
+            ptrace::write(pid, seconds, whole)?;
+            return ptrace::write(pid, nanoseconds, time % NANOSECONDS);
+        }
+        AtEnd::MoveTime(_) => return Ok(()),
+    }
+    ptrace::setregs(pid, registers)
+}
+
+/// Hides the vDSO from a program that is about to begin. Its stack then has a count, arguments, a
+/// zero, variables, a zero, and pairs of the auxiliary vector.
+fn hide_vdso(pid: Pid) -> nix::Result<()> {
+    let mut at = ptrace::getregs(pid)?.rsp;
+    let word = |at: u64| ptrace::read(pid, at as *mut _);
+    at += 8 * (word(at)? as u64 + 2);
+    while word(at)? != 0 {
+        at += 8;
+    }
+    at += 8;
+    while word(at)? != AT_NULL {
+        if word(at)? == AT_SYSINFO_EHDR {
+            ptrace::write(pid, at as *mut _, AT_IGNORE)?;
+        }
+        at += 16;
+    }
+    Ok(())
 }

@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use rondpoint_core::CpuSet;
 use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
+use rondpoint_linux::syscall::process::ticks_per_second;
 use rondpoint_linux::syscall::{affinity, process};
+
+/// The largest mask: no kernel is built for more CPUs.
+const MOST_CPUS: usize = 8192;
 
 /// Fresh memory of each round.
 const ROUND_BYTES: usize = 1 << 20;
@@ -15,10 +19,18 @@ const ROUND_BYTES: usize = 1 << 20;
 /// Runs until it is killed. `ready` then names its process and its child.
 pub(crate) fn main(ready: &Path) {
     let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep runs");
-    let one: CpuSet = affinity::get(0).expect("a mask").iter().take(1).collect();
     let (chooses, has_chosen) = std::sync::mpsc::channel();
+    let main = std::process::id() as i32;
+    // The manager may have begun. A mask that the main thread has about when this thread is born
+    // would look inherited, so this thread chooses another.
+    let before = masks_for_a_while(main);
     let bound = std::thread::spawn(move || {
-        affinity::set(0, &one).expect("a CPU of ours");
+        affinity::set(0, &CpuSet::first(MOST_CPUS)).expect("CPUs of ours");
+        let masks = [before, masks_for_a_while(main)].concat();
+        let own = affinity::get(0).expect("a mask");
+        let mut singles = own.iter().map(|cpu| CpuSet::from_iter([cpu]));
+        let free = singles.find(|mask| !masks.contains(mask)).expect("few masks in that time");
+        affinity::set(0, &free).expect("a CPU of ours");
         chooses.send(()).expect("the main thread waits");
         loop {
             std::thread::park();
@@ -39,6 +51,20 @@ pub(crate) fn main(ready: &Path) {
     std::fs::rename(unfinished, ready).expect("renamed");
     let _ = child.wait();
     bound.join().expect("it parks for ever");
+}
+
+/// The masks that a thread has in the next clock ticks: the kernel tells starts no finer.
+fn masks_for_a_while(thread: i32) -> Vec<CpuSet> {
+    let until = Instant::now() + 3 * Duration::from_nanos(1_000_000_000 / ticks_per_second());
+    let mut masks = Vec::new();
+    while Instant::now() < until {
+        let mask = affinity::get(thread).expect("it lives");
+        if !masks.contains(&mask) {
+            masks.push(mask);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    masks
 }
 
 /// That program, from outside; it is killed when this is dropped.

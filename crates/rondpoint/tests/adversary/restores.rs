@@ -1,0 +1,67 @@
+//! `rondpoint restore` works off a killed manager's ledger while its own system calls fail.
+
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::wait::WaitStatus;
+use rondpoint_core::CpuSet;
+use rondpoint_core::random::Random;
+
+use crate::clauses::{ENOUGH, ledger_text, managed};
+use crate::faults::{SHARES, Weather};
+use crate::harness::Test;
+use crate::restore::restore;
+use crate::setting;
+use crate::tracer::{Ended, Fate, trace};
+
+pub(crate) const TESTS: &[Test] =
+    &[("restores::putting_back_with_refused_calls_loses_no_mask", runs)];
+
+/// Runs in `./x test`.
+const USUAL_RUNS: u64 = 8;
+
+fn runs(own: &CpuSet) {
+    let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
+    let (mut refused, mut confessed) = (0, 0);
+    for seed in first..first + runs {
+        let ended = run(seed, own);
+        refused += ended.spoilt;
+        confessed += u64::from(!matches!(ended.status, WaitStatus::Exited(_, 0)));
+    }
+    println!("{runs} restores: {refused} calls made to fail; {confessed} said that they failed");
+    assert!(refused > 0 || runs < USUAL_RUNS, "nothing was tried");
+}
+
+/// A restore that claims success has put back every mask. Any other leaves the ledger for the next.
+fn run(seed: u64, own: &CpuSet) -> Ended {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (command, worker) = managed(folder.path(), &[]);
+    let mut set = 0;
+    trace(&command, |call| {
+        set += usize::from(worker.is_ready() && call.number == libc::SYS_sched_setaffinity);
+        if set == ENOUGH { Fate::Kill } else { Fate::Pass }
+    });
+    let before = (worker.masks(), ledger_text());
+    let mut random = Random::new(seed);
+    let share = SHARES[random.below(SHARES.len())];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.args(["restore", "--json"]);
+    let (ended, errors) = trace(&command, |call| {
+        match Weather::Errors.fate(call, share, &mut random) {
+            // These are no failures but answers: there is nothing, or somebody has the lock.
+            Fate::Fail(Errno::ENOENT | Errno::ESRCH | Errno::EAGAIN) => Fate::Pass,
+            fate => fate,
+        }
+    });
+    let context =
+        format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {ended:?}, {before:?}\n{errors}");
+    let claims_success = matches!(ended.status, WaitStatus::Exited(_, 0));
+    let after = worker.masks();
+    assert!(!claims_success || worker.narrow_threads(own) == 1, "{after:?} {context}");
+    restore();
+    let after = worker.masks();
+    assert_eq!(worker.narrow_threads(own), 1, "the bound thread only: {after:?} {context}");
+    assert_eq!(restore()["ledgers"], 0, "{context}");
+    ended
+}
