@@ -3,6 +3,7 @@
 //! A process enters by its number, by a fork record or as a child of one that is known; it leaves
 //! when it has gone. Processes that vanish while they are read are normal.
 
+mod children;
 mod family;
 mod memory;
 mod newborn;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
+use self::children::Children;
 use self::family::Family;
 use self::newborn::Newborn;
 use super::copies::Copies;
@@ -29,7 +31,7 @@ use crate::act::copies::is_offered;
 use crate::kept::Kept;
 use crate::parse::schedstat::{self, SchedStat};
 use crate::parse::stat::TaskStat;
-use crate::parse::{ParseError, fields, stat, status};
+use crate::parse::{ParseError, stat, status};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
@@ -67,6 +69,7 @@ pub struct Tasks {
     pub refused: BTreeMap<Pid, String>,
     paused: Option<Paused>,
     newborn: Newborn,
+    children: Children,
     /// The kernel keeps copies of pages on other nodes.
     replicates: bool,
 }
@@ -130,6 +133,7 @@ impl Tasks {
             refused: BTreeMap::new(),
             paused: None,
             newborn: Newborn::default(),
+            children: Children::default(),
         }
     }
 
@@ -197,10 +201,8 @@ impl Tasks {
             }
             let has_told = births.all && known.is_some();
             if !is_still && !has_told {
-                for tid in &threads {
-                    let children = self.children_of(pid, *tid)?;
-                    waiting.extend(children.into_iter().map(|child| (child, of)));
-                }
+                let children = self.children.of(&self.root, pid, &threads)?;
+                waiting.extend(children.into_iter().map(|child| (child, of)));
             }
             origins.insert(pid, of);
             found.insert(pid, threads);
@@ -225,14 +227,6 @@ impl Tasks {
     pub fn threads_of(&self, pid: Pid) -> Result<Vec<Tid>, LinuxError> {
         let names = root::list(&self.path(pid, "task"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
-    }
-
-    /// Empty on kernels without `CONFIG_PROC_CHILDREN`: fork records tell there.
-    fn children_of(&self, pid: Pid, tid: Tid) -> Result<Vec<Pid>, LinuxError> {
-        let path = self.path(pid, &format!("task/{tid}/children"));
-        let bytes = root::read_optional(&path)?.unwrap_or_default();
-        let numbers = fields::words(&bytes).filter_map(fields::decimal);
-        Ok(numbers.filter_map(|pid| u32::try_from(pid).ok().map(Pid)).collect())
     }
 
     /// Looks at everything once. The first process is reported even when it has ended: with what

@@ -84,6 +84,40 @@ fn children_and_their_threads_are_found_and_leave() {
     assert_eq!(shown(&tasks.observe(&machine, Births::default()).unwrap()), "10[10@0 11@3]");
 }
 
+/// As in kernels without `CONFIG_PROC_CHILDREN`.
+#[test]
+fn where_the_kernel_lists_no_children_each_process_names_its_parent() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    let process = |pid: u32, parent: u32, newest: u32| {
+        fixture.process(pid, &[(pid, 0)], "");
+        let own = fixture.root().in_proc(pid.to_string());
+        fs::remove_file(own.join(format!("task/{pid}/children"))).unwrap();
+        let line = line(pid, 0).replace(" S 1 ", &format!(" S {parent} "));
+        fs::write(own.join("stat"), line).unwrap();
+        fs::write(fixture.root().in_proc("loadavg"), format!("0 0 0 1/9 {newest}\n")).unwrap();
+    };
+    let mut looks = 0;
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    let mut look = || {
+        looks += 1;
+        // Who did not run has nobody new.
+        for pid in [10, 20] {
+            let schedstat = fixture.root().in_proc(format!("{pid}/task/{pid}/schedstat"));
+            let _ = fs::write(schedstat, format!("5000 1 {looks}\n"));
+        }
+        shown(&tasks.observe(&machine, Births::default()).unwrap())
+    };
+    process(10, 1, 10);
+    process(15, 1, 15);
+    assert_eq!(look(), "10[10@0]");
+    process(20, 10, 20);
+    process(30, 20, 30);
+    assert_eq!(look(), "10[10@0] 20[20@0] 30[30@0]", "children and theirs, and nobody else's");
+    fixture.ends(20);
+    assert_eq!(look(), "10[10@0] 30[30@0]", "the orphan stays, with nobody born");
+}
+
 #[test]
 fn what_processes_have_mapped_together_is_read_where_there_are_several() {
     let fixture = Fixture::new();

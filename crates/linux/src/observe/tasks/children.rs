@@ -1,0 +1,69 @@
+//! Children of a process: the lists that the kernel keeps, or else the parent that each process of
+//! the machine names.
+//!
+//! Kernels without `CONFIG_PROC_CHILDREN` have no lists. Fork records tell of most births there,
+//! but not of those before sampling began or while it is off.
+
+use std::collections::BTreeMap;
+
+use rondpoint_core::{Pid, Tid};
+
+use super::read;
+use crate::LinuxError;
+use crate::parse::{fields, stat};
+use crate::root::{self, Root};
+
+/// Children of every process at the last reading, on kernels without lists.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    /// The newest number of a task then: where it has not changed, nobody was born.
+    newest: Option<Vec<u8>>,
+    by_parent: BTreeMap<Pid, Vec<Pid>>,
+}
+
+impl Children {
+    /// Children of a process with these threads.
+    ///
+    /// # Errors
+    /// A file of `/proc` that is refused or malformed.
+    pub(super) fn of(
+        &mut self,
+        root: &Root,
+        pid: Pid,
+        threads: &[Tid],
+    ) -> Result<Vec<Pid>, LinuxError> {
+        let mut children = Vec::new();
+        let mut has_list = false;
+        for tid in threads {
+            let path = root.in_proc(format!("{pid}/task/{tid}/children"));
+            let Some(bytes) = root::read_optional(&path)? else { continue };
+            has_list = true;
+            let numbers = fields::words(&bytes).filter_map(fields::decimal);
+            children.extend(numbers.filter_map(|pid| u32::try_from(pid).ok().map(Pid)));
+        }
+        if !has_list {
+            self.read_parents(root)?;
+            children.extend(self.by_parent.get(&pid).into_iter().flatten());
+        }
+        Ok(children)
+    }
+
+    /// Asks every process for its parent, unless no task was born since the last time.
+    fn read_parents(&mut self, root: &Root) -> Result<(), LinuxError> {
+        // The fifth word of `/proc/loadavg` (proc_loadavg(5)).
+        let load = root::read_optional(&root.in_proc("loadavg"))?.unwrap_or_default();
+        let newest = fields::words(&load).nth(4).map(<[u8]>::to_vec);
+        if newest.is_some() && newest == self.newest {
+            return Ok(());
+        }
+        self.newest = newest;
+        self.by_parent.clear();
+        let names = root::list(&root.proc)?;
+        for pid in names.iter().filter_map(|name| name.parse().ok().map(Pid)) {
+            if let Some(found) = read(&root.in_proc(format!("{pid}/stat")), stat::parse)? {
+                self.by_parent.entry(Pid(found.parent)).or_default().push(pid);
+            }
+        }
+        Ok(())
+    }
+}
