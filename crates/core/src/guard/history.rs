@@ -66,13 +66,14 @@ impl History {
         }
     }
 
-    /// Remembers a move if the subject may move now and did not in this very step. One search of
-    /// the table: a step does this for each of many pages.
+    /// Remembers a move if the subject may move now and did not in this very step; `urgent` skips
+    /// residence. One search of the table: a step does this for each of many pages.
     pub(super) fn admit(
         &mut self,
         subject: Subject,
         now: Nanos,
         settings: &GuardSettings,
+        urgent: bool,
     ) -> Result<(), Refusal> {
         let room = self.has_room(settings);
         match self.moves.entry(subject) {
@@ -85,7 +86,7 @@ impl History {
                 if moves.last == now {
                     return Err(Refusal::Conflict);
                 }
-                moves.may_move(subject, now, settings, false)?;
+                moves.may_move(subject, now, settings, urgent)?;
                 moves.add(now, settings);
             }
         }

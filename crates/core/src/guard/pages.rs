@@ -44,13 +44,16 @@ impl Guard {
             return verdicts.refuse(proposal, Refusal::Malformed);
         }
         let kind = PagesKind::of(&proposal.action);
+        // Copies leave a page where it is. If those of a part came seconds after those of the rest,
+        // the step between would be judged: the nodes without a copy all read the rest.
+        let urgent = kind == PagesKind::Replicate;
         let mut admitted = Vec::with_capacity(pages.len());
         let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         for page in pages {
             let subject = Subject::Page(app.pid, page.address);
             let checked = self
                 .check_page(app, page, kind, scene, verdicts)
-                .and_then(|()| self.history.admit(subject, scene.model.at, &self.settings));
+                .and_then(|()| self.history.admit(subject, scene.model.at, &self.settings, urgent));
             match checked {
                 Ok(()) => {
                     self.take_page(page, kind, scene, verdicts);

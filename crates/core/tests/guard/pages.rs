@@ -49,6 +49,21 @@ fn a_page_moves_once_in_five_seconds() {
 }
 
 #[test]
+fn a_page_gets_copies_where_it_was_just_moved_to_and_then_stays() {
+    let mut stage = Stage::new();
+    let mut at = |seconds: u64, proposal| {
+        stage.model.at = Nanos::from_secs(100 + seconds);
+        stage.admit(vec![proposal])
+    };
+    let copies = || replicate(1, &[(0x1000, 1)]);
+    assert!(at(0, move_pages(1, &[(0x1000, 0, 1)])).starts_with("admit"));
+    assert!(at(1, copies()).starts_with("admit"), "a part of a table alone gains nothing");
+    assert!(at(5, move_pages(1, &[(0x1000, 1, 0)])).ends_with("stays 1000.0 ms more\n"));
+    assert!(at(6, copies()).starts_with("admit"), "a write took them back");
+    assert!(at(7, copies()).ends_with("moved 3 times in the window\n"));
+}
+
+#[test]
 fn pages_go_only_where_the_process_may_have_memory_and_there_is_room() {
     let mut stage = Stage::new();
     stage.model.apps[0].allowed_nodes = Some([0, 1].into_iter().collect::<NodeSet>());
