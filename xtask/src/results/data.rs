@@ -70,6 +70,9 @@ pub(super) enum Kind {
     Simulated,
     /// A real kernel and real programs on modelled hardware.
     Emulated,
+    /// A real kernel in a virtual machine with one memory node: what holds there holds of Rondpoint
+    /// itself, not of any placement.
+    Host,
     /// A real machine.
     Metal,
 }
@@ -79,6 +82,7 @@ impl Kind {
         match self {
             Self::Simulated => "simulated",
             Self::Emulated => "emulated",
+            Self::Host => "host",
             Self::Metal => "metal",
         }
     }

@@ -47,6 +47,7 @@ pub(super) fn index(experiments: &BTreeMap<String, Experiment>) -> String {
         its seeds and its commit.\n\n\
         - *emulated*: a real kernel and real programs on modelled hardware. A claim of the model.\n\
         - *simulated*: a simulated machine and simulated programs.\n\
+        - *host*: a real kernel in a virtual machine with one memory node. No claim on placement.\n\
         - *metal*: a real machine.\n\n\
         | experiment | kind | machine | seeds |\n|---|---|---|---|\n"
         .to_string();

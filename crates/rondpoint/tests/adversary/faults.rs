@@ -13,8 +13,8 @@ use rondpoint_core::random::Random;
 
 use crate::harness::Test;
 use crate::restore::restore;
-use crate::setting;
 use crate::tracer::{Call, Ended, Fate, trace_all};
+use crate::{deadline, setting};
 
 pub(crate) const TESTS: &[Test] = &[("faults::a_program_outlives_every_refused_call", runs)];
 
@@ -190,7 +190,7 @@ fn runs(_: &CpuSet) {
     let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
     // Runs, calls, spoilt calls and begun programs of each kind.
     let mut of = BTreeMap::<Weather, [u64; 4]>::new();
-    let until = Instant::now() + Duration::from_secs(setting("RONDPOINT_SECONDS", u64::MAX >> 32));
+    let until = deadline();
     for seed in (first..first + runs).take_while(|_| Instant::now() < until) {
         let weather = WEATHERS[(seed % WEATHERS.len() as u64) as usize];
         let (ended, has_begun) = run(seed, weather);

@@ -4,7 +4,7 @@
 //! left.
 //!
 //! `RONDPOINT_RUNS=N` makes N runs of each kind, and `RONDPOINT_SEED=N` begins with another seed.
-//! `RONDPOINT_SECONDS=N` begins no run of faults later. A failure prints its seed first; that seed
+//! `RONDPOINT_SECONDS=N` begins none later. A failure prints its seed first; that seed
 //! with one run makes it again. Runs side by side need a PID namespace and a `/run` each.
 
 mod clauses;
@@ -20,8 +20,12 @@ mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use rondpoint_linux::ledger_file;
+
+/// Seconds of a day.
+const DAY_S: u64 = 24 * 60 * 60;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +43,11 @@ fn main() -> ExitCode {
 fn setting(name: &str, usual: u64) -> u64 {
     let text = std::env::var(name).ok();
     text.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+}
+
+/// No run begins later.
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(setting("RONDPOINT_SECONDS", DAY_S))
 }
 
 /// The ledgers of this user.

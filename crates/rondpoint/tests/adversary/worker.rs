@@ -22,13 +22,15 @@ pub(crate) fn main(ready: &Path) {
     let (chooses, has_chosen) = std::sync::mpsc::channel();
     let main = std::process::id() as i32;
     // The manager may have begun. A mask that the main thread has about when this thread is born
-    // would look inherited, so this thread chooses another.
+    // would look inherited, and one that this thread has been given would look like the manager's.
+    // So it chooses another.
     let before = masks_for_a_while(main);
     let bound = std::thread::spawn(move || {
         affinity::set(0, &CpuSet::first(MOST_CPUS)).expect("CPUs of ours");
-        let masks = [before, masks_for_a_while(main)].concat();
-        let own = affinity::get(0).expect("a mask");
-        let mut singles = own.iter().map(|cpu| CpuSet::from_iter([cpu]));
+        let all = affinity::get(0).expect("a mask");
+        let mut masks = [before, masks_for_a_while(main)].concat();
+        masks.push(affinity::get(0).expect("a mask"));
+        let mut singles = all.iter().map(|cpu| CpuSet::from_iter([cpu]));
         let free = singles.find(|mask| !masks.contains(mask)).expect("few masks in that time");
         affinity::set(0, &free).expect("a CPU of ours");
         chooses.send(()).expect("the main thread waits");
