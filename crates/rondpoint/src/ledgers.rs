@@ -210,42 +210,39 @@ fn moves(list: &[(u64, u8, u32)], topology: &Topology) -> Vec<PageMove> {
 }
 
 impl Restored {
+    /// One line; what did not happen is left out.
     fn text(&self) -> String {
         let pages = &self.pages;
-        format!(
-            "{} ledgers worked off: {}{}; {} pages moved back, {} were in place, {} could not be moved; {} changes of \
-             memory of processes that have ended, {}{} not understood\n",
-            self.ledgers,
-            frozen_told(&self.frozen),
-            masks_told(&self.threads),
-            pages.moved,
-            pages.in_place,
-            pages.absent + pages.busy + pages.no_memory + pages.failed,
-            self.gone,
-            match self.unseen {
-                0 => String::new(),
-                count => format!("{count} of processes that cannot be looked at, "),
-            },
-            self.skipped
-        )
-    }
-}
-
-/// What became of processes that were stopped, in words with a comma behind; empty where there was
-/// none.
-fn frozen_told(counts: &freeze::Restored) -> String {
-    let mut text = String::new();
-    for (count, what) in [
-        (counts.thawed, "processes that stood still go on"),
-        (counts.running, "that should not stand still did not"),
-        (counts.gone, "that stood still have ended"),
-        (counts.refused, "could not be let go on"),
-    ] {
-        if count > 0 {
-            text += &format!("{count} {what}, ");
+        let stuck = pages.absent + pages.busy + pages.no_memory + pages.failed;
+        let frozen = &self.frozen;
+        let counted = |counts: &[(u64, &str)]| -> Vec<String> {
+            let happened = counts.iter().filter(|(count, _)| *count > 0);
+            happened.map(|(count, what)| format!("{count} {what}")).collect()
+        };
+        // First of all, for they waited.
+        let mut told = counted(&[
+            (frozen.thawed, "processes that stood still go on"),
+            (frozen.running, "that should not stand still did not"),
+            (frozen.gone, "that stood still have ended"),
+            (frozen.refused, "could not be let go on"),
+        ]);
+        if self.threads != threads::Restored::default() {
+            told.push(masks_told(&self.threads));
         }
+        told.extend(counted(&[
+            (pages.moved, "pages moved back"),
+            (pages.in_place, "pages were in place"),
+            (stuck, "pages could not be moved"),
+            (self.gone as u64, "changes of memory of processes that have ended"),
+            (self.unseen as u64, "changes of processes that cannot be looked at"),
+            (self.skipped as u64, "entries not understood"),
+        ]));
+        if told.is_empty() {
+            told.push("nothing was to be put back".to_string());
+        }
+        let ledgers = if self.ledgers == 1 { "ledger" } else { "ledgers" };
+        format!("{} {ledgers} worked off: {}\n", self.ledgers, told.join(", "))
     }
-    text
 }
 
 /// What became of masks, in words; counts that are zero are left out, but for the first.
@@ -263,4 +260,22 @@ pub(crate) fn masks_told(counts: &threads::Restored) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_happen_is_left_out() {
+        let nothing = Restored { ledgers: 1, ..Restored::default() };
+        assert_eq!(nothing.text(), "1 ledger worked off: nothing was to be put back\n");
+        let threads = threads::Restored { put_back: 3, gone: 1, ..threads::Restored::default() };
+        let some = Restored { ledgers: 2, unseen: 1, threads, ..Restored::default() };
+        assert_eq!(
+            some.text(),
+            "2 ledgers worked off: 3 threads have their first mask again, 1 have ended, \
+             1 changes of processes that cannot be looked at\n"
+        );
+    }
 }
