@@ -1,5 +1,6 @@
 //! `rondpoint restore` works off a killed manager's ledger while its own system calls fail.
 
+use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
@@ -14,9 +15,12 @@ use crate::harness::Test;
 use crate::restore::restore;
 use crate::setting;
 use crate::tracer::{Ended, Fate, trace};
+use crate::worker::Worker;
 
-pub(crate) const TESTS: &[Test] =
-    &[("restores::putting_back_with_refused_calls_loses_no_mask", runs)];
+pub(crate) const TESTS: &[Test] = &[
+    ("restores::putting_back_with_refused_calls_loses_no_mask", runs),
+    ("restores::a_refused_mask_keeps_the_ledger", a_refused_mask_keeps_the_ledger),
+];
 
 /// Runs in `./x test`.
 const USUAL_RUNS: u64 = 8;
@@ -33,15 +37,36 @@ fn runs(own: &CpuSet) {
     assert!(refused > 0 || runs < USUAL_RUNS, "nothing was tried");
 }
 
-/// A restore that claims success has put back every mask. Any other leaves the ledger for the next.
-fn run(seed: u64, own: &CpuSet) -> Ended {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (command, worker) = managed(folder.path(), &[]);
+/// A program whose manager was killed after it had narrowed masks.
+fn left_behind(folder: &Path) -> Worker {
+    let (command, worker) = managed(folder, &[]);
     let mut set = 0;
     trace(&command, |call| {
         set += usize::from(worker.is_ready() && call.number == libc::SYS_sched_setaffinity);
         if set == ENOUGH { Fate::Kill } else { Fate::Pass }
     });
+    worker
+}
+
+fn a_refused_mask_keeps_the_ledger(own: &CpuSet) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = left_behind(folder.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    command.arg("restore");
+    let (ended, errors) = trace(&command, |call| match call.number {
+        libc::SYS_sched_setaffinity => Fate::Fail(Errno::EPERM),
+        _ => Fate::Pass,
+    });
+    assert!(matches!(ended.status, WaitStatus::Exited(_, 1)), "{ended:?} {errors}");
+    assert!(ended.spoilt > 0 && worker.narrow_threads(own) > 1, "{ended:?} {errors}");
+    assert_eq!(restore()["ledgers"], 1);
+    assert_eq!(worker.narrow_threads(own), 1, "only the bound thread has a mask of its own");
+}
+
+/// A restore that claims success has put back every mask. Any other leaves the ledger for the next.
+fn run(seed: u64, own: &CpuSet) -> Ended {
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = left_behind(folder.path());
     let before = (worker.masks(), ledger_text());
     let mut random = Random::new(seed);
     let share = SHARES[random.below(SHARES.len())];
