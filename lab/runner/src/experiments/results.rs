@@ -54,8 +54,9 @@ fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value 
     commands.extend(experiment.cases.first().map(|first| {
         let managed: Vec<String> =
             experiment.managed().map(|case| case.configuration.clone()).collect();
+        let kernel = if experiment.copies { " --kernel replication" } else { "" };
         format!(
-            "./x lab run --machine {} --config first-touch,{} -- {}",
+            "./x lab run --machine {}{kernel} --config first-touch,{} -- {}",
             experiment.machine,
             managed.join(","),
             quoted(&first.command)
