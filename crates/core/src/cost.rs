@@ -144,12 +144,31 @@ mod tests {
 
     /// The same where no stalls are counted, by requests/µs of one CPU.
     fn lost_unseen(per_us: f64, latency_cycles: f64) -> Option<Price> {
-        let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
+        lost_on(
+            &synthetic::parse("node:2 core:2 mhz:2000").expect("a machine"),
+            per_us,
+            latency_cycles,
+        )
+    }
+
+    fn lost_on(topology: &Topology, per_us: f64, latency_cycles: f64) -> Option<Price> {
         let mut app = App::new(Pid(1), 0..0);
         (app.latency_cycles, app.latency_accesses) = (Some(latency_cycles), 1e6);
         app.cpu_percent = 100.0;
         app.traffic = Some(Traffic::new(Matrix::from_fn(2, |_, node| per_us * node as f64 / 2.0)));
-        lost_to_latency(&Model::empty(2), &topology, &app)
+        lost_to_latency(&Model::empty(2), topology, &app)
+    }
+
+    #[test]
+    fn where_calibration_tells_how_many_misses_a_core_keeps_fewer_requests_prove_as_much() {
+        let mut machine = synthetic::describe("node:2 core:2 mhz:2000").expect("a machine");
+        machine.costs.outstanding_misses = Some(3.0);
+        let measured = Topology::new(machine).expect("a machine");
+        let of = |topology: &Topology| lost_on(topology, 1.0, 3_200.0).expect("known").least;
+        let unknown = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
+        // One request/µs of 1.6 µs is 1.6 under way, of 3 or of at most 48.
+        assert!((0.49..0.50).contains(&of(&measured)), "{}", of(&measured));
+        assert!(of(&unknown) < of(&measured) / 15.0);
     }
 
     #[test]

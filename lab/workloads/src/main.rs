@@ -28,6 +28,7 @@ mod pipeline;
 mod random;
 mod report;
 mod scan;
+mod serve;
 mod stencil;
 mod stream;
 mod system;
@@ -78,6 +79,8 @@ enum Workload {
     Parts(parts::Flags),
     /// Memory that is moved between two nodes by one mover after another: seconds of each
     Movers(movers::Flags),
+    /// A server whose threads answer those of another process from one table: both sleep often
+    Serve(serve::Flags),
     /// Threads with a known need, begun in a known place
     Crew(crew::Flags),
     /// Several of these programs at once
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Workload::Pipeline(flags) => pipeline::run(&flags),
         Workload::Parts(flags) => parts::run(&flags),
         Workload::Movers(flags) => movers::run(&flags),
+        Workload::Serve(flags) => serve::run(&flags),
         Workload::Crew(flags) => crew::run(&flags),
         Workload::Mix(flags) => mix::run(&flags),
         Workload::Evade(flags) => evade::run(&flags),

@@ -75,6 +75,7 @@ fn who_works_by_itself_is_right_in_every_round() {
         "fleeting --threads 2 --size 64K --seconds 0.05",
         "lookup --threads 3 --size 64K --seconds 0.05",
         "pipeline --threads 4 --size 256K --seconds 0.05",
+        "serve --threads 2 --size 256K --seconds 0.05",
         "parts --threads 3 --size 256K --seconds 0.05 --swap 0.01",
         "parts --threads 5 --size 256K --seconds 0.05 --burst 0.005 --sleep 0.01",
     ] {

@@ -9,8 +9,9 @@ use super::CLOCK_HZ;
 use crate::model::{App, TrafficSource};
 use crate::topology::Topology;
 
-/// Misses that one core has under way at most: what Intel's Golden Cove keeps for its second-level
-/// cache (64-IA-32 Optimization Reference Manual); older cores and AMD's keep fewer.
+/// Misses that one core has under way at most, where calibration did not measure it: what Intel's
+/// Golden Cove keeps for its second-level cache (64-IA-32 Optimization Reference Manual); older
+/// cores and AMD's keep fewer.
 const MOST_UNDER_WAY: f64 = 48.0;
 /// The same where a thread waits for them: buffers of a first-level cache from 2008 on, 8 to 16.
 const USUALLY_UNDER_WAY: f64 = 10.0;
@@ -27,5 +28,6 @@ pub(super) fn waiting(topology: &Topology, app: &App, latency_cycles: f64) -> Op
     let cycles_per_us = topology.clock_hz().unwrap_or(CLOCK_HZ) / 1e6;
     let under_way = per_us * latency_cycles / cycles_per_us / cpus;
     let share = |most: f64| (under_way / most).min(1.0);
-    Some((share(USUALLY_UNDER_WAY), share(MOST_UNDER_WAY)))
+    let most = topology.costs().outstanding_misses.map_or(MOST_UNDER_WAY, |most| most.max(1.0));
+    Some((share(most.min(USUALLY_UNDER_WAY)), share(most)))
 }

@@ -242,6 +242,11 @@ pub(super) const EXPERIMENTS: [Experiment; 25] = [
         ],
     ),
     odd(
+        "serve",
+        "four threads answer four of another process from one table that the main thread filled; all sleep often",
+        &[("server", "serve --threads 4 --size 32M")],
+    ),
+    odd(
         "pipeline",
         "four pairs of threads, one of which fills buffers that the other reads",
         &[("pipeline", "pipeline --threads 8 --size 2M")],

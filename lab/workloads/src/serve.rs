@@ -1,0 +1,158 @@
+//! A server and its clients: each thread of the server answers one thread of another process, over
+//! a socket, from a table that the main thread filled before it served anybody.
+//!
+//! Both ends sleep between requests. A server asks for little memory traffic in each second of the
+//! clock, and still waits for memory whenever it runs.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::Child;
+use std::sync::Mutex;
+
+use clap::Args;
+
+use crate::apart::{Clock, Rounds};
+use crate::flags::{Apart, Memory, Seed};
+use crate::own;
+use crate::random::Random;
+use crate::report::{Failure, Report};
+use crate::system::Pages;
+
+/// Words of a record: four lines of the cache.
+const RECORD: usize = 32;
+/// Records that one request asks for.
+const KEYS: usize = 16;
+/// Requests of a round.
+const REQUESTS: usize = 100;
+/// Bytes of a number in a message.
+const NUMBER: usize = size_of::<u64>();
+
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    memory: Memory,
+    #[command(flatten)]
+    seed: Seed,
+    #[command(flatten)]
+    apart: Apart,
+    /// Be the clients of the server with this socket
+    #[arg(long, hide = true, value_name = "NAME")]
+    ask: Option<String>,
+}
+
+/// The keys of a request.
+type Keys = [u64; KEYS];
+
+pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
+    if let Some(name) = &flags.ask {
+        return ask(flags, name);
+    }
+    let table = fill(&flags.memory)?;
+    let name = format!("rondpoint-serve-{}", std::process::id());
+    let listener = UnixListener::bind_addr(&address(&name)?).map_err(broken)?;
+    let mut clients = start_clients(flags, &name)?;
+    let accept = |_| Ok(Mutex::new(Some(listener.accept().map_err(broken)?.0)));
+    let streams = (0..flags.apart.threads).map(accept).collect::<Result<Vec<_>, Failure>>()?;
+    let clock = Clock::start(&flags.apart);
+    let report = clock.run("serve", flags.apart.threads, |index| {
+        let stream = streams[index].lock().expect("a panic ends the process").take();
+        serve(&table, &clock, stream.expect("each thread takes its own"))
+    })?;
+    let ended = clients.wait().map_err(broken)?;
+    Ok(report.pair("records", table.len() / RECORD).check("replies", ended.success()))
+}
+
+/// Each word of a record tells the record.
+fn fill(memory: &Memory) -> Result<Pages<u64>, Failure> {
+    let mut table = Pages::map(memory.size, memory.no_huge_pages)?;
+    let words = table.iter_mut().enumerate();
+    words.for_each(|(place, word)| *word = (place / RECORD) as u64);
+    Ok(table)
+}
+
+fn start_clients(flags: &Flags, name: &str) -> Result<Child, Failure> {
+    let mut command = own::workload("serve")?;
+    own::add_flags(&mut command, &flags.memory, &flags.seed);
+    command.args(["--ask", name, "--threads", &flags.apart.threads.to_string()]);
+    command.stdout(std::process::Stdio::null()).spawn().map_err(broken)
+}
+
+/// Answers until the time is over, which ends the client too.
+fn serve(table: &[u64], clock: &Clock, mut stream: UnixStream) -> Result<Rounds, Failure> {
+    let mut rounds = Rounds::default();
+    while !clock.is_over() {
+        for _ in 0..REQUESTS {
+            let mut request = [0; KEYS * NUMBER];
+            stream.read_exact(&mut request).map_err(broken)?;
+            let record = |key: u64| {
+                let first = key as usize * RECORD;
+                table[first..first + RECORD].iter().sum::<u64>()
+            };
+            let reply: u64 = numbers(&request).map(record).sum();
+            stream.write_all(&reply.to_le_bytes()).map_err(broken)?;
+        }
+        rounds.end(clock, true);
+    }
+    Ok(rounds)
+}
+
+/// The clients: as many threads as the server has.
+fn ask(flags: &Flags, name: &str) -> Result<Report, Failure> {
+    let records = (flags.memory.size / NUMBER / RECORD) as u64;
+    let clock = Clock::start(&flags.apart);
+    clock.run("ask", flags.apart.threads, |index| {
+        let stream = UnixStream::connect_addr(&address(name)?).map_err(broken)?;
+        let mut random = Random::new(flags.seed.seed, index as u64);
+        let keys = || std::array::from_fn(|_| random.below(records));
+        ask_until_closed(&clock, stream, keys)
+    })
+}
+
+/// Asks until the server closes; a reply is right where it is the sum of the records' words.
+fn ask_until_closed(
+    clock: &Clock,
+    mut stream: UnixStream,
+    mut keys: impl FnMut() -> Keys,
+) -> Result<Rounds, Failure> {
+    let mut rounds = Rounds::default();
+    let mut is_right = true;
+    for request in 1.. {
+        let keys = keys();
+        let bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        let mut reply = [0; NUMBER];
+        let exchanged = stream.write_all(&bytes).and_then(|()| stream.read_exact(&mut reply));
+        match exchanged {
+            Ok(()) => is_right &= numbers(&reply).sum::<u64>() == right_reply(&keys),
+            Err(error) if is_closed(error.kind()) => break,
+            Err(error) => return Err(broken(error)),
+        }
+        if request % REQUESTS == 0 {
+            rounds.end(clock, is_right);
+        }
+    }
+    rounds.end(clock, is_right);
+    Ok(rounds)
+}
+
+fn right_reply(keys: &Keys) -> u64 {
+    keys.iter().sum::<u64>() * RECORD as u64
+}
+
+fn is_closed(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let number = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("whole chunks"));
+    bytes.chunks_exact(NUMBER).map(number)
+}
+
+/// A socket that lives in no folder and ends with its process.
+fn address(name: &str) -> Result<SocketAddr, Failure> {
+    SocketAddr::from_abstract_name(name).map_err(broken)
+}
+
+fn broken(error: std::io::Error) -> Failure {
+    Failure(format!("server and clients: {error}"))
+}
