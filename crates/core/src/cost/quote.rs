@@ -14,7 +14,8 @@ use core::fmt;
 const ERROR: f64 = 0.3;
 /// The same where something had to be assumed.
 const ERROR_OF_ASSUMED: f64 = 0.5;
-/// Below this part of a process's time nothing is won for sure: a trial tells no less from noise.
+/// Below this part of a process's time nothing is won for sure by changing all of it: a trial tells
+/// no less from noise. Steps that change a part are one of several and need that part of it.
 const LEAST: f64 = 0.01;
 /// ns to move a base page where nobody measured it: `move_pages` takes 1 to 3 µs [BENCHMARKS].
 const PAGE_NS: f64 = 2_000.0;
@@ -139,18 +140,29 @@ impl Quote {
     pub fn of(seen: Seen<'_>, before: &Placement, steps: &[&Proposal], moving: &MoveCosts) -> Self {
         let after = before.clone().after(seen, steps);
         let cost_s = moving.seconds(seen, steps);
-        Self::between(seen.facts, before, &after, cost_s)
+        let part = |pid| part_of(seen, pid, steps);
+        Self { cost_s, ..Self::of_placements(seen.facts, before, &after, part) }
     }
 
-    /// What one placement wins over another.
+    /// What one placement wins over another; free of cost.
     #[must_use]
-    pub fn between(facts: &Facts, before: &Placement, after: &Placement, cost_s: f64) -> Self {
+    pub fn between(facts: &Facts, before: &Placement, after: &Placement) -> Self {
+        Self::of_placements(facts, before, after, |_| 1.0)
+    }
+
+    /// The same where a `part` of each process is changed, 1 = all of it.
+    fn of_placements(
+        facts: &Facts,
+        before: &Placement,
+        after: &Placement,
+        part: impl Fn(Pid) -> f64,
+    ) -> Self {
         let before = before.clone().completed(facts, after);
         let now = CostModel.lost(facts, &before);
         let then = CostModel.lost(facts, after);
         let others = (now.others_ns_per_s - then.others_ns_per_s) / 1e9;
         let others = Interval::around(others, ERROR * others.abs());
-        Self { cost_s, ..Self::compared(facts, &now, &then, others) }
+        Self::compared(facts, &now, &then, others, part)
     }
 
     /// What another machine with the same nodes and CPUs wins, everything placed as it is.
@@ -159,15 +171,21 @@ impl Quote {
         let there = facts.on_machine(machine);
         let now = CostModel.lost(facts, &facts.everything());
         let then = CostModel.lost(&there, &there.everything());
-        Self::compared(facts, &now, &then, Interval::default())
+        Self::compared(facts, &now, &then, Interval::default(), |_| 1.0)
     }
 
     /// What each process and all together win, beside what `others` win; free of cost.
-    fn compared(facts: &Facts, now: &Lost, then: &Lost, others: Interval) -> Self {
+    fn compared(
+        facts: &Facts,
+        now: &Lost,
+        then: &Lost,
+        others: Interval,
+        part: impl Fn(Pid) -> f64,
+    ) -> Self {
         let mut won = others;
         let mut changes = Vec::with_capacity(then.processes.len());
         for (now, then) in now.processes.iter().zip(&then.processes) {
-            let change = changed(facts, now, then);
+            let change = changed(facts, now, then, part(now.pid));
             won = won.plus(change.speed.times(now.cpus));
             changes.push(change);
         }
@@ -176,14 +194,35 @@ impl Quote {
     }
 }
 
-fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss) -> Change {
+/// Part of a process's threads and memory that steps change, at most 1; 1 where that is not known.
+fn part_of(seen: Seen<'_>, pid: Pid, steps: &[&Proposal]) -> f64 {
+    let Some(app) = seen.model.app(pid) else { return 1.0 };
+    let threads = seen.model.threads_of(app).iter().filter(|thread| thread.is_running()).count();
+    let resident = app.memory.as_ref().map_or(0, |bytes| bytes.iter().map(|one| one.0).sum());
+    let part = |of_action: f64, all: f64| if all > 0.0 { of_action / all } else { 1.0 };
+    let of_step = |step: &&Proposal| match &step.action {
+        Action::SetAffinity { .. } => part(1.0, threads as f64),
+        Action::MoveProcessMemory { memory, .. } => part(memory.0 as f64, resident as f64),
+        Action::MovePages { pages, .. }
+        | Action::Replicate { pages, .. }
+        | Action::Unreplicate { pages, .. } => {
+            let bytes: f64 = pages.iter().map(|page| libm::exp2(f64::from(page.shift))).sum();
+            part(bytes, resident as f64)
+        }
+        Action::SetSampling { .. } => 0.0,
+    };
+    let own = steps.iter().filter(|step| step.action.pid() == Some(pid));
+    own.map(of_step).sum::<f64>().min(1.0)
+}
+
+fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss, part: f64) -> Change {
     let likely = if now.pace > 0.0 { then.pace / now.pace - 1.0 } else { 0.0 };
     let evidence = facts.evidence(now.pid);
     let error = evidence.map_or(1.0, error_of);
     let cause = now.worst();
     Change {
         pid: now.pid,
-        speed: Interval::around(likely, likely.abs() * error.min(1.0) + LEAST),
+        speed: Interval::around(likely, likely.abs() * error.min(1.0) + LEAST * part),
         cause,
         lost_ns_per_s: (now.by(cause), then.by(cause)),
     }

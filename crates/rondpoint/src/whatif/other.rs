@@ -124,7 +124,7 @@ impl Other {
                     }
                     Place::Node(node) => placed.interleaved(&facts, app.pid, &[*node]),
                 });
-                Quote::between(&facts, &now, &placed, 0.0)
+                Quote::between(&facts, &now, &placed)
             }
             Self::Machine(_, machine) => Quote::on_machine(&facts, machine),
         };

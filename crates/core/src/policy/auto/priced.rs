@@ -89,6 +89,9 @@ impl Priced {
         random: &mut Random,
     ) -> Vec<Proposal> {
         let mut proposals = Vec::new();
+        if let Some(model) = views.due(SAM).filter(|_| views.due(CARREFOUR).is_none()) {
+            proposals.extend(self.carrefour.notice(model, topology));
+        }
         if let Some(model) = views.due(SAM) {
             proposals.extend(self.sam.propose(model, topology, random));
         }
@@ -237,6 +240,10 @@ impl Policy for Priced {
 
     fn is_under_way(&self, pid: Pid) -> bool {
         self.asymsched.is_under_way(pid)
+    }
+
+    fn begins_anew(&mut self, lane: usize) -> bool {
+        lane == CARREFOUR && self.carrefour.take_noticed()
     }
 
     fn wake(&mut self) -> Vec<Proposal> {
