@@ -87,6 +87,21 @@ fn what_wins_is_taken_and_what_harms_is_left_with_its_price() {
 }
 
 #[test]
+fn a_small_part_of_what_wins_is_taken_and_of_what_does_not_is_left() {
+    let part = |mut whole: Proposal| {
+        if let Action::MovePages { pages, .. } = &mut whole.action {
+            pages.truncate(PAGES as usize / 256);
+        }
+        whole
+    };
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let chosen = choose(&arbiter(&jam), &jam, vec![part(spread())]);
+    assert_eq!(chosen.steps.len(), 1, "{:?}", chosen.refused);
+    let idle = scene([1.0, 0.0, 0.0, 0.0], 0.5, 245.0);
+    assert!(choose(&arbiter(&idle), &idle, vec![part(spread())]).steps.is_empty());
+}
+
+#[test]
 fn where_nothing_is_lost_nothing_is_done() {
     let idle = scene([1.0, 0.0, 0.0, 0.0], 0.5, 245.0);
     let chosen = choose(&arbiter(&idle), &idle, vec![spread()]);
