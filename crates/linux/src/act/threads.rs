@@ -148,25 +148,27 @@ pub(super) fn disinherit(task: Task, original: &Original) -> bool {
 #[must_use]
 pub fn restore(root: &Root, masks: &Masks) -> Restored {
     let mut counts = Restored::default();
-    let mut looked_at = BTreeSet::new();
+    let (mut looked_at, mut stuck) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..MAX_ROUNDS {
         let before = counts.put_back + counts.heirs;
-        let Tree { tasks, mut unseen } = tree(root, masks);
+        let Tree { tasks, unseen } = tree(root, masks);
+        stuck.clear();
         for task in tasks {
             if !looked_at.contains(&task) {
                 match restore_one(root, masks, task, &mut counts) {
                     Ok(()) => drop(looked_at.insert(task)),
-                    Err(Unseen) => unseen += 1,
+                    Err(Unseen) => drop(stuck.insert(task)),
                 }
             }
         }
         // Of this round: the next may see more.
-        counts.refused = unseen;
-        if counts.put_back + counts.heirs == before && unseen == 0 {
+        counts.refused = unseen + stuck.len() as u64;
+        if counts.put_back + counts.heirs == before && counts.refused == 0 {
             break;
         }
     }
-    for task in masks.tasks().filter(|task| !looked_at.contains(*task)) {
+    let is_told = |task: &&Task| looked_at.contains(*task) || stuck.contains(*task);
+    for task in masks.tasks().filter(|task| !is_told(task)) {
         // A thread that is there and could not be found is one that could not be put back.
         let is_gone = find(root, task.process, task.tid).is_ok_and(|found| found != Some(*task));
         *(if is_gone { &mut counts.gone } else { &mut counts.refused }) += 1;
