@@ -18,6 +18,7 @@ mod noise;
 mod together;
 mod waits;
 
+pub(crate) use measure::PHASE_CHANGE;
 pub use measure::{Comparison, Measure, Verdict};
 pub use noise::Change;
 use noise::LEAST_NOISE;

@@ -34,7 +34,7 @@ pub struct Measure {
 const BUSY_SHARE: f64 = 0.25;
 /// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that
 /// falls away).
-const PHASE_CHANGE: f64 = 0.3;
+pub(crate) const PHASE_CHANGE: f64 = 0.3;
 /// A change by more of what is asked of memory in an instruction is another phase, unless threads
 /// were moved, which changes it by itself. It has to show in misses and in requests where both are
 /// known: prefetches that come in time where they came late turn misses into hits and ask for the

@@ -8,6 +8,7 @@ use crate::cost::{Price, WORTH_MOVING, lost_to_latency};
 use crate::model::{App, Model};
 use crate::plan::{Action, Proposal, Sampling};
 use crate::topology::Topology;
+use crate::trial::PHASE_CHANGE;
 use crate::units::{Nanos, Pid};
 use alloc::vec::Vec;
 
@@ -21,8 +22,8 @@ impl Carrefour {
     }
 
     /// The same for each process that is not looked at closely and surely loses more time to the
-    /// latency of memory than when it was judged, by more than acting has to win. Gives the changes
-    /// of rate.
+    /// latency of memory than when it was judged: by as much as makes another phase, and by more
+    /// than acting has to win. Gives the changes of rate.
     pub(in crate::policy) fn notice(
         &mut self,
         model: &Model,
@@ -35,7 +36,7 @@ impl Carrefour {
             let is_watched = state.sampling == Some(accurate) && state.wait(model.at).is_none();
             let lost = lost_cpus(model, topology, app);
             if let (Some(lost), Some(known), false) = (lost, state.lost_cpus, is_watched)
-                && lost.least > known + WORTH_MOVING * cpus(app)
+                && lost.least > (1.0 + PHASE_CHANGE) * known + WORTH_MOVING * cpus(app)
             {
                 proposals.extend(anew(app.pid, state, accurate));
                 (self.wait, self.quiet_rounds, self.has_noticed) = (None, 0, true);
@@ -133,7 +134,7 @@ mod tests {
         assert!(notices(&serial, cheap, &model(4, 0.2)), "more threads wait");
         assert!(!notices(&serial, cheap, &serial), "as before");
         assert!(!notices(&serial, cheap, &model(1, 0.1)), "less");
-        assert!(!notices(&serial, cheap, &model(1, 0.21)), "no more than acting costs");
+        assert!(!notices(&serial, cheap, &model(1, 0.25)), "the same phase");
         let accurate = STEADY.sampling.accurate;
         assert!(!notices(&serial, accurate, &model(4, 0.6)), "it is looked at closely already");
     }
