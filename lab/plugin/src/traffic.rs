@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Between QEMU's accesses and the hardware model: counts, samples, exports.
 
-use rondpoint_lab_model::{Access, Event, Hardware, Kind, Served, Source, Unit};
+use rondpoint_lab_model::{Access, Event, Hardware, Kind, LINE_BYTES, Served, Source, Unit};
 use rondpoint_machine::Machine;
 
 use crate::clock::Clock;
@@ -295,9 +295,9 @@ impl Traffic {
                 shared.set(block + at::NODE_WRITTEN_BY + accessing, bytes);
             }
             let Some(controller) = controller else { continue };
-            let written = self.written_bytes(node);
-            shared.set(block + at::NODE_READ_BYTES, controller.bytes.saturating_sub(written));
-            shared.set(block + at::NODE_WRITE_BYTES, written);
+            // The controller's own count lags behind until its window closes.
+            shared.set(block + at::NODE_READ_BYTES, self.read_bytes(node));
+            shared.set(block + at::NODE_WRITE_BYTES, self.written_bytes(node));
             shared.set(block + at::NODE_REQUESTS, controller.requests);
             shared.set(block + at::NODE_QUEUE_PS, controller.queue_ps);
         }
@@ -313,6 +313,12 @@ impl Traffic {
     pub(crate) fn power_off(&mut self, clock: &Clock) {
         self.end(clock);
         self.reporter.write(&self.hardware, self.clock_khz);
+    }
+
+    fn read_bytes(&self, holding: usize) -> u64 {
+        let traffic = self.hardware.traffic();
+        let lines = (0..traffic.nodes()).map(|accessing| traffic.dram_reads(accessing, holding));
+        lines.sum::<u64>() * LINE_BYTES
     }
 
     fn written_bytes(&self, holding: usize) -> u64 {
