@@ -1,14 +1,15 @@
 //! When watching may pause, and what ends the pause.
 //!
-//! Counters cost a program something each time that one of its threads sleeps: 6 to 18 % at 7,500
-//! times a second (docs/results/watch-barriers.md, emulated). So where nothing was done for a
-//! while, counting stops for as long as it has been quiet, at most [`LONGEST_REST`]. Where counting
-//! is dear ([`price`]) that while is as short as the policies need. `/proc` and counters outside
-//! the cores cost the program nothing and are looked at meanwhile. What is seen there, once in
-//! [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or threads that came or went,
-//! another use of CPUs, a busy thread on another node, other traffic between nodes. Where threads
-//! take turns on CPUs, the kernel shares those out anew all the time, which is no reason. What only
-//! the program's own counters would tell is seen when counting goes on.
+//! Counters cost a program 6 to 18 % when its threads sleep 7,500 times a second
+//! (docs/results/watch-barriers.md, emulated). So after a quiet time counting stops for as long as
+//! it has been quiet, at most [`LONGEST_REST`]. Where counting is dear ([`price`]) the quiet time
+//! needed is as short as the policies allow.
+//!
+//! `/proc` and counters outside the cores cost the program nothing and are looked at meanwhile.
+//! What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or
+//! threads that came or went, another use of CPUs, a busy thread on another node, other traffic
+//! between nodes. Where threads take turns on CPUs, the kernel shares those out anew all the time,
+//! which is no reason. What only the program's own counters tell is seen when counting goes on.
 
 mod price;
 mod watch;
@@ -110,8 +111,7 @@ impl Seen {
         let ran = |thread: &ThreadObservation| {
             (thread.tid, Ran { cpu: thread.cpu, time: thread.cpu_time })
         };
-        // Who never had a CPU, as far as is known, is only known by samples, which nobody takes in
-        // a rest.
+        // Only samples tell of a thread without CPU time, and no samples are taken in a rest.
         let has_run = |thread: &&ThreadObservation| thread.cpu_time > Nanos(0);
         let threads = |process: &ProcessObservation| {
             let threads: Threads = process.threads.iter().filter(has_run).map(ran).collect();
@@ -149,8 +149,8 @@ impl Seen {
         pairs.map(busy).sum()
     }
 
-    /// What was counted a second since `earlier`; `None` where not all of it was, or nothing is. A
-    /// count whose time stands still is the program's, which is stopped.
+    /// Rates per second since `earlier`; `None` where one is missing, or nothing is counted. A
+    /// counter with a time that stands still counts the program, which is not counted in a rest.
     fn traffic_since(&self, earlier: &Self) -> Option<Vec<f64>> {
         let seconds = self.at.since(earlier.at).seconds();
         let rate = |(now, before): (&Counter, &Counter)| {
@@ -166,11 +166,11 @@ impl Seen {
 /// A change of CPU use by more ends a rest, as it is another phase to a trial (`PHASE_CHANGE`
 /// there).
 const OTHER_USE: f64 = 0.3;
-/// Below so many CPUs a process is idle, and how idle is no matter. Who does not run is not counted
-/// either.
+/// Below this use, in CPUs, a process is idle, and how idle does not matter. A process that does
+/// not run is not counted either.
 pub(crate) const IDLE_CPUS: f64 = 0.1;
-/// A change of the whole traffic by more ends a rest (`PHASE_CHANGE_DEMAND` of a trial). Who is not
-/// counted any more runs faster by up to a fourth.
+/// A greater relative change of the whole traffic ends a rest (`PHASE_CHANGE_DEMAND` of a trial). A
+/// program runs up to a fourth faster when it is not counted.
 const OTHER_TRAFFIC: f64 = 0.5;
 /// So much of it has to go other ways (our choice).
 const OTHER_WAYS: f64 = 0.3;
@@ -226,8 +226,8 @@ impl Rest {
         other.sum::<f64>() / 2.0 > OTHER_WAYS
     }
 
-    /// Of a crowd only who begins or ceases to run: how the kernel shares CPUs out changes all the
-    /// time.
+    /// Whether a process uses CPUs otherwise. In a crowd only beginning or ceasing to run counts,
+    /// for the kernel shares CPUs out anew all the time.
     fn is_other_use(&self, pid: Pid, uses: f64, is_crowd: bool) -> bool {
         self.cpus.get(&pid).is_some_and(|cpus| match is_crowd {
             true => (uses > IDLE_CPUS) != (*cpus > IDLE_CPUS),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_as_before_does_not_end_a_rest() {
+    fn threads_that_go_on_as_before_do_not_end_a_rest() {
         assert!(!is_disturbed(1250, vec![process(7, &[(7, 2, 5), (8, 0, 1140)])]));
         assert!(!is_disturbed(1250, vec![process(7, &[(7, 2, 5), (8, 1, 1140)])]), "same node");
         assert!(!is_disturbed(1250, vec![process(7, &[(7, 0, 6), (8, 0, 1140)])]), "hardly ran");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_or_goes_or_moves_or_does_something_else_ends_it() {
+    fn a_thread_that_comes_or_goes_or_moves_or_does_something_else_ends_it() {
         let same = || process(7, &[(7, 2, 5), (8, 0, 1140)]);
         assert!(is_disturbed(1250, vec![]));
         assert!(is_disturbed(1250, vec![same(), process(9, &[(9, 1, 1)])]));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn where_threads_take_turns_who_runs_where_and_for_how_long_does_not_end_it() {
+    fn where_threads_take_turns_another_order_on_the_cpus_does_not_end_it() {
         let machine = synthetic::parse("node:2 core:2").unwrap();
         let at = |ms, ran: [(usize, u64); 5]| {
             let threads = (1..).zip(ran).map(|(tid, (cpu, ran))| (tid, cpu, ran));

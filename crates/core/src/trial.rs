@@ -1,17 +1,16 @@
 //! The check window: an action is a trial until it has been shown not to harm.
 //!
 //! For each process the last windows are remembered. The first action of a policy opens a trial:
-//! what was measured before, in the phase that the program is in, stays fixed; further actions of
+//! what was measured before, in the phase that the program is in, stays fixed. Further actions of
 //! the same policy join it, those of others have to wait. What its policy has yet to bring about
-//! belongs to it: where memory follows threads, windows count from when it is there, because until
-//! then the threads are far from it, and whoever judged them by that would put them back. Three
-//! windows after the last action (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
-//! - a change of phase (threads, CPU use, what an instruction asks of memory) voids it;
+//! belongs to it. Where memory follows threads, windows count from when it is there: until then the
+//! threads are far from it, and a verdict would put them back. Three windows after the last action
+//! (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - the change is the mean of what could be measured, the noise comes from the windows' own
 //!   variance (`noise`): where a program has just begun something else, from those after;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a
 //!   spinning barrier raises;
-//! - processes whose threads were moved in one plan are judged together (`together`).
+//! - processes with threads that one plan moved are judged together (`together`).
 
 mod measure;
 mod noise;
@@ -39,7 +38,7 @@ use self::waits::{Waits, Warnings};
 pub struct Judged {
     /// Process.
     pub pid: Pid,
-    /// Whose actions.
+    /// The policy that acted.
     pub policy: &'static str,
     /// Plans that took part.
     pub plans: Vec<u64>,
@@ -110,8 +109,8 @@ impl Trials {
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
-        // Of who never had a CPU, as far as is known, only samples told: he is gone, or it is too
-        // soon to watch him.
+        // Only samples tell of a process without CPU time: it is gone, or it is too soon to watch
+        // it.
         for app in window.apps.iter().filter(|app| app.cpu_time > Nanos(0)) {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
@@ -222,7 +221,7 @@ impl Trials {
         }
     }
 
-    /// Processes with a running trial, and whose it is.
+    /// Processes with a running trial, and its policy.
     #[must_use]
     pub fn running(&self) -> BTreeMap<Pid, &'static str> {
         self.trials().map(|(pid, trial)| (pid, trial.policy)).collect()
@@ -339,9 +338,8 @@ impl Trial {
         self.waiting_since = None;
     }
 
-    /// What holds now is what the next trial is measured against: in another phase too, for who
-    /// waits for three more windows each time a program changes does nothing for one that changes
-    /// often.
+    /// The next trial is measured against what holds now, in another phase too. Else the wait for
+    /// three more windows after each change would keep a changing program from any trial.
     fn into_history(self) -> Vec<Measure> {
         let windows = self.windows();
         windows[windows.len().saturating_sub(MAX_TRIAL_WINDOWS / 2)..].to_vec()
@@ -365,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_by_samples_only_is_not_waited_for() {
+    fn a_process_known_by_samples_only_is_not_waited_for() {
         let mut trials = Trials::default();
         for window in 1..=MIN_TRIAL_WINDOWS {
             let mut model = Model::empty(1);

@@ -10,18 +10,18 @@
 //! | a flag counts when it was set in more than 3 of the last 16 intervals | `flags` |
 //! | coherence first: N-MASS has no thread that exchanges data | `flags` |
 //! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
-//! | who is moved by one is not moved by another in the same step, and its pages wait for two epochs | here, `past` |
+//! | one policy per process per step; the pages of the process then wait two epochs | here, `past` |
 //! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
 //! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `private` |
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | `nearer` |
 //! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
 //! | threads that would change places do so only if samples prove that both together win more than that costs | `exchange` |
-//! | a thread goes to its data only if there is room for all whose data is there; else pages have to go | `flags` |
-//! | who was brought together and exchanges as much as before is left by phase C, for longer each time | `gathered` |
-//! | where there are samples, pages that two threads touched say who exchanges data with whom, before phase C; SAM leaves those together | `paired` |
-//! | N-MASS does not weigh caches in a step in which SAM changes who uses them | here |
-//! | whom N-MASS sent away from its data phase R does not take back | `past` |
+//! | a thread goes to its data only if there is room for all threads with their data there; else pages have to go | `flags` |
+//! | phase C leaves threads that were brought together and exchange as much as before, for longer each time | `gathered` |
+//! | where there are samples, pages that two threads touched name the partners before phase C; SAM leaves those together | `paired` |
+//! | N-MASS does not weigh caches in a step in which SAM moves threads between them | here |
+//! | phase R does not take back a thread that N-MASS sent away from its data | `past` |
 //! | where threads take turns on CPUs the policy `home` has them, and SAM, which reckons with one on each, none | here |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
 //! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
@@ -30,12 +30,11 @@
 //! | memory that is on its way is not free for copies | here |
 //! | samples are as many as Carrefour wants, and while memory follows threads or threads are to be named as many as there may be | `rates` |
 //!
-//! Whom N-MASS may not move it takes to stay, with its core and its share of the cache. What the
-//! rules hold back is told with the rule ([`Held`]). Budgets, residence and undoing are the
-//! guard's, as for every policy; the asymmetry and the span that AsymSched needs are its own tests.
-//! What a policy is told to leave it leaves in its own algorithm, so that it does not reckon with a
-//! move that will not be made.
-//!
+//! N-MASS counts a process that it may not move as staying, with its core and its share of the
+//! cache. A held-back proposal is told with its rule ([`Held`]). Budgets, residence and undoing are
+//! the guard's, as for every policy. The asymmetry and the span that AsymSched needs are its own
+//! tests. Each policy leaves out in its own algorithm what it must leave. So it does not reckon
+//! with a move that will not be made.
 //! Not taken from the document: SAM may also move threads to nodes that a process does not occupy.
 
 mod claims;

@@ -1,18 +1,18 @@
 //! Threads that take turns on crowded CPUs stay on the node of their data.
 //!
 //! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more
-//! threads want to run, the kernel takes whoever waits to the CPU that is idle next, on another
-//! node as well, and its data stays behind: sixteen threads with barriers on the eight CPUs of
-//! carrefour-a have a fourth of their data on their own node, as chance would have it, and run 1.5
-//! times as fast if each is kept where its data is (docs/results/crowded-barriers.md). So each
-//! thread whose samples name one node is held on the CPUs of that node, where the kernel goes on
-//! balancing.
+//! threads want to run, the kernel takes a waiting thread to the CPU that is idle next. That CPU
+//! may be on another node, and the thread's data stays behind. Example: sixteen threads with
+//! barriers on the eight CPUs of carrefour-a have a fourth of their data on their own node, as
+//! chance has it. They run 1.5 times as fast if each is kept where its data is
+//! (docs/results/crowded-barriers.md). So a thread with samples that name one node is held on the
+//! CPUs of that node, where the kernel goes on balancing.
 //!
-//! No node takes more than its share of the threads. Who is beyond that is held where room is left:
-//! it is away from its data wherever it is taken, and where it stays its data can come. If half as
-//! many again have their data on a node, it takes none: then pages have to go, not threads. Whoever
-//! is held and has no such place any more is let go. Ours: none of the four systems looks at more
-//! threads than CPUs.
+//! No node takes more than its share of the threads. Threads beyond the share are held on nodes
+//! with room. Such a thread is away from its data on any node, and where it stays its data can
+//! come. A node takes no thread if more than 1.5 times its share have their data there: then pages
+//! have to go, not threads. Threads without a valid place are released. Ours: none of the four
+//! systems looks at more threads than CPUs.
 
 use super::sam::{Basis, Thresholds};
 use super::{Policy, Registered};
@@ -38,19 +38,18 @@ pub(super) const REGISTERED: Registered = Registered {
     make: |preset| preset.is_none().then(|| Box::new(Home::default()) as Box<dyn Policy>),
 };
 
-/// So many running threads for four CPUs are a crowd (our choice): not a helper beside a thread on
-/// each CPU.
+/// This many running threads on four CPUs are a crowd (our choice). A helper beside a thread on
+/// each CPU is none.
 const CROWD_OF_FOUR: usize = 5;
 
-/// A process that has begun so short a time ago may be gone as soon: it counts for nothing (our
-/// choice).
+/// A younger process does not count, for it may end as soon as it began (our choice).
 const YOUNG: Nanos = Nanos::from_millis(500);
 
 /// State of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Home {
-    /// The node of each thread's data, as samples last told; not in it: on several nodes, or never
-    /// seen.
+    /// The node of each thread's data, as samples last told. A thread is not in it if its data is
+    /// on several nodes or was never seen.
     homes: BTreeMap<Tid, usize>,
     /// The node on which a mask of ours holds a thread.
     held: BTreeMap<Tid, usize>,
@@ -136,7 +135,7 @@ impl Crowded {
 }
 
 impl Home {
-    /// Looks who is in a crowd: for others, who ask before the epoch is over.
+    /// Finds the processes in a crowd, for policies that ask before the epoch is over.
     pub(super) fn look(&mut self, model: &Model, topology: &Topology) {
         self.crowded.extend(crowds(&groups(model, topology)));
     }
@@ -153,7 +152,7 @@ impl Home {
         }
     }
 
-    /// What is proposed, and what would have been for whom something speaks against it.
+    /// Proposals, and those that `hold` withholds with its cause.
     pub(super) fn propose_unless<H>(
         &mut self,
         model: &Model,
@@ -234,8 +233,9 @@ impl Home {
         movable().filter_map(propose).collect()
     }
 
-    /// The node on which each thread stays: its home, in the order of who is held there and who is
-    /// there; for those beyond its share, in a crowd, one where room is left.
+    /// The node on which each thread stays. That is its home: first come threads held there, then
+    /// threads that run there. In a crowd, threads beyond the home's share stay on a node with
+    /// room.
     fn places(
         &self,
         group: &Group<'_>,
@@ -273,8 +273,8 @@ impl Home {
         places
     }
 
-    /// Whether one of the threads is on another node than its data: whom the kernel takes next is
-    /// chance. While all are at home they may stay there by themselves.
+    /// Whether one of the threads is on another node than its data: which thread the kernel takes
+    /// next is chance. While all are at home they may stay there by themselves.
     fn is_anybody_away<'a>(
         &self,
         mut threads: impl Iterator<Item = (&'a App, &'a Thread)>,
@@ -292,7 +292,7 @@ fn crowds<'a>(groups: &'a [Group<'_>]) -> impl Iterator<Item = (Pid, Crowded)> +
     crowds.flat_map(|group| group.apps.iter().map(|app| (app.pid, group.crowded())))
 }
 
-/// Where nobody counts, samples say enough.
+/// Where no counter tells, samples are enough.
 fn uses_memory(thread: &Thread, thresholds: &Thresholds) -> bool {
     thread.rates.memory_per_s.is_none_or(|rate| rate > thresholds.memory_thread)
 }
@@ -347,7 +347,7 @@ impl Policy for Home {
         self.propose_unless(model, topology, |_, _| None::<()>).0
     }
 
-    /// Whoever else gives a thread a mask has it from then on.
+    /// A thread that another policy gives a mask belongs to that policy from then on.
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let done = outcomes
             .iter()
@@ -397,7 +397,7 @@ mod tests {
     use crate::model::Thread;
     use crate::topology::synthetic;
 
-    /// Two threads on each of four CPUs, whose data samples name only in the first second.
+    /// Two threads on each of four CPUs. Samples name their data only in the first second.
     fn model(topology: &Topology, nodes: Option<[usize; 8]>) -> Model {
         let mut model = Model::empty(2);
         model.at = Nanos::from_secs(10);

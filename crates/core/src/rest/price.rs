@@ -30,7 +30,7 @@ pub(crate) fn is_dear(before: &Observation, now: &Observation) -> bool {
             return true;
         }
     }
-    // Who bears many may do nothing but wait for them.
+    // A process that starts many others may do nothing but wait for them.
     now.births.unwrap_or(0) as f64 * SLICES_OF_A_BIRTH > DEAR_SLICES * all_seconds
 }
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_dear_to_who_often_sleeps_for_the_time_that_it_runs() {
+    fn counting_is_dear_for_a_process_that_often_sleeps_for_the_time_it_runs() {
         assert!(!check(None, Some(240), 500));
         assert!(check(None, Some(260), 500));
         assert!(!check(None, Some(260), 50), "a daemon that hardly runs");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_dear_to_who_bears_many() {
+    fn counting_is_dear_for_a_process_that_starts_many() {
         assert!(!check(Some(1), Some(0), 1000));
         assert!(check(Some(2), Some(0), 1000));
         assert!(check(Some(1), Some(0), 0), "who only waits for its children");

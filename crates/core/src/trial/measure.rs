@@ -359,8 +359,8 @@ mod tests {
         assert_eq!(verdict(TrafficSource::HintFaults), Verdict::Better);
     }
 
-    /// A stream whose prefetches came late: once its memory is spread they come in time, so what
-    /// was a miss is a hit, and as much is asked of memory as before.
+    /// Late prefetches of a stream come in time once its memory is spread. Misses become hits, and
+    /// the program asks as much of memory as before.
     #[test]
     fn prefetches_that_come_in_time_are_no_other_phase() {
         let verdict = |requests: f64| {

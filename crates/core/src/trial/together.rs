@@ -1,13 +1,13 @@
-//! Processes whose threads were moved in one plan: what one gave up another may have gained, so
-//! they are judged together.
+//! Processes with threads that one plan moved: one may have gained what another gave up, so they
+//! are judged together.
 //!
 //! N-MASS lets one process use memory from afar so that another, which uses more of it, need not.
-//! By itself the first is worse off. So what was moved in one plan stays where its processes gain
-//! in the mean. Where they do not, who lost most goes back, and with it whoever it changed places
-//! with or was one placement with: one half of that undone puts two threads where one was. The
-//! others that lost are judged again without it, for what they lost may be what its company cost
-//! them: of two that share a cache from afar and lose, one alone may gain. Half of the losers go at
-//! a time, so that a bad plan of n processes is gone after log2 n trials.
+//! By itself the first is worse off. So what one plan moved stays where its processes gain in the
+//! mean. Where they do not, the process that lost most goes back. With it go the processes that
+//! changed places with it or were one placement with it: one half undone puts two threads where one
+//! was. The other losers are judged again without it, for its company may be what cost them. Of two
+//! that share a cache from afar and lose, one alone may gain. Half of the losers go at a time, so a
+//! bad plan of n processes is gone after log2 n trials.
 
 use super::measure::Verdict;
 use super::noise::Change;
@@ -111,8 +111,8 @@ fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Tr
     group
 }
 
-/// Gives each process of a group the verdict that the whole deserves, and says who is judged again.
-/// `partners`: whom it changed places with.
+/// Gives each process of a group the verdict that the whole deserves. Returns the processes to
+/// judge again. `partners`: the processes that each changed places with.
 pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeSet<Pid> {
     let compared = group.iter().filter(|judged| judged.verdict != Verdict::PhaseChange);
     let changes: Vec<Change> = compared.filter_map(|judged| judged.comparison.combined).collect();
@@ -140,9 +140,9 @@ pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeS
     }
 }
 
-/// What processes gain in the mean. Their noises are those of measurements of different things, so
-/// it is their squares that add: one that gains 49 % ± 21 and one that loses 17 % ± 17 gain 16 % ±
-/// 14 (a run of demo-pairs; with noises simply averaged that was no gain, and both were put back).
+/// The mean gain of processes. Their noises come from different measurements, so their squares add.
+/// Example: a gain of 49 % ± 21 and a loss of 17 % ± 17 make 16 % ± 14. With noises simply averaged
+/// that would be no gain, and both would go back (a run of demo-pairs).
 fn mean_of_processes(changes: &[Change]) -> Option<Change> {
     let count = changes.len() as f64;
     (!changes.is_empty()).then(|| Change {
@@ -151,7 +151,7 @@ fn mean_of_processes(changes: &[Change]) -> Option<Change> {
     })
 }
 
-/// Who is worse off, whoever lost most first.
+/// The processes that are worse off, the greatest loss first.
 fn worst_first(group: &[Judged]) -> Vec<Pid> {
     let change = |judged: &Judged| judged.comparison.combined.map_or(0.0, |whole| whole.change);
     let mut losers: Vec<&Judged> = group.iter().filter(|one| one.verdict.is_undone()).collect();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_worse_off_stays_where_the_others_gained_more() {
+    fn a_process_that_is_worse_off_stays_where_the_others_gained_more() {
         check(&[10.0, 10.0], &[&[1, 2]], &[16.0, 8.0], "3:1 Better, 3:2 Traded");
         check(&[10.0, 10.0], &[&[1, 2]], &[12.0, 7.0], "3:1 Better, 3:2 Worse");
         check(&[10.0, 10.0], &[&[1, 2]], &[12.0, 12.0], "3:1 Better, 3:2 Better");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_moved_alone_is_judged_alone() {
+    fn a_process_that_was_moved_alone_is_judged_alone() {
         check(&[10.0, 10.0], &[&[1], &[2]], &[10.0, 8.0], "2:1 Unclear, 3:2 Worse");
     }
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_changed_places_with_one_that_goes_back_goes_back_too() {
+    fn a_process_that_changed_places_with_one_that_goes_back_goes_back_too() {
         let judged = |pid: u32, progress: f64| {
             let mut trials = Trials::default();
             let pids: Vec<f64> = (1..=pid).map(|_| 10.0).collect();

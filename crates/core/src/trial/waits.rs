@@ -6,9 +6,9 @@
 //! it: what was in vain is tried once more, and waits longer than before if it is in vain again.
 //! Pages do not wait: each round treats others, and what they win builds up.
 //!
-//! Harm to one process is a warning for all: a policy whose trials harm one after the other, with
-//! no gain between, waits in the same way wherever it would act. What was harmed itself the guard
-//! protects for longer.
+//! Harm to one process is a warning for all. A policy with trials that harm one after the other,
+//! and no gain between, waits in the same way for every process. The guard protects a harmed
+//! process for longer.
 
 use super::{Judged, Measure, Verdict};
 use crate::limits::MIN_TRIAL_WINDOWS;

@@ -24,7 +24,7 @@ fn claim_of(proposal: &Proposal) -> Option<Held> {
     }
 }
 
-/// The lock of AsymSched on a process whose memory follows its threads.
+/// AsymSched's lock on a process while its memory follows its threads.
 pub(super) fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Held> {
     (!asymsched.on_the_way(pid).is_empty()).then_some(Held::MemoryMoves)
 }

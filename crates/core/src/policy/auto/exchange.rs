@@ -70,7 +70,7 @@ fn moved(step: &Proposal) -> Option<Moved> {
     Some(Moved { tid, of, phase, from, to })
 }
 
-/// The mover for whose sake a thread is held.
+/// The moving thread that a held thread keeps company.
 fn joined(step: &Proposal) -> Option<Tid> {
     match step.reason {
         Reason::Sam(SamReason::Company { of, .. }) => Some(of),

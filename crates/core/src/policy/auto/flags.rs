@@ -51,7 +51,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// Takes in one interval; who is gone is forgotten.
+    /// Takes in one interval. Forgets threads that are gone.
     pub(super) fn observe(&mut self, model: &Model, topology: &Topology, thresholds: &Thresholds) {
         let mut before = core::mem::take(&mut self.threads);
         let node_of = |thread: &Thread| topology.node_of_cpu(thread.cpu);

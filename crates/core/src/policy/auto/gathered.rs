@@ -133,7 +133,7 @@ impl Process {
         self.rates = (before, after);
     }
 
-    /// A step of a gathering. Who was not seen exchanging anything before cannot be compared.
+    /// Takes in a step of a gathering. Without rates from before it there is nothing to compare.
     fn begin(&mut self) {
         if self.gathering.is_none() && !self.recent.is_empty() {
             self.gathering = Some(Gathering { before: self.mean(), intervals: 0 });
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_exchanges_as_much_as_before_is_left_for_longer_each_time() {
+    fn a_process_that_exchanges_as_much_as_before_is_left_for_longer_each_time() {
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
         scene.gather();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn who_exchanges_less_is_not_left_and_counts_from_the_start_again() {
+    fn a_process_that_exchanges_less_is_not_left_and_counts_from_the_start_again() {
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
         for (after, left) in [(0.9, Some(5)), (0.1, None), (0.1, Some(5))] {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_gathered_and_counted_is_judged() {
+    fn only_a_process_that_was_gathered_and_counted_is_judged() {
         for (phase, side, result) in [
             (Phase::Remote, Side::Mover, StepResult::Done),
             (Phase::Coherence, Side::Partner { of: Tid(9) }, StepResult::Done),

@@ -20,7 +20,7 @@ pub enum Held {
         /// It has to be set in more.
         above: u32,
     },
-    /// Coherence first: who exchanges data with others is not moved for the sake of locality or
+    /// Coherence first: a thread that exchanges data with others does not move for locality or
     /// cache pressure.
     SharesData,
     /// Its pages are spread on purpose: remote accesses are what that costs, and say nothing about
@@ -56,8 +56,8 @@ pub enum Held {
     /// SAM moves another single-threaded process in this step: how the caches are shared is not
     /// what N-MASS would reckon with.
     CompanyChanges,
-    /// Threads of its process on several nodes use each other's memory, and bandwidth differs: who
-    /// is on which node is for AsymSched to say.
+    /// Threads of its process on several nodes use each other's memory, and bandwidth differs.
+    /// AsymSched alone chooses their nodes.
     NodesAreChosen,
     /// The thread stays, because its data comes to it.
     DataComes {

@@ -26,9 +26,9 @@ pub(super) const COUNT: usize = 6;
 
 /// How often each lane decides.
 ///
-/// SAM decides at its own period while it has something to do, else with the others. The others
-/// but Carrefour decide once an epoch. Where neither SAM nor AsymSched has anything to do they wait
-/// for Carrefour, whose period grows while it finds nothing.
+/// SAM decides at its own period while it has something to do, else with the others. The others but
+/// Carrefour decide once an epoch. Where neither SAM nor AsymSched has anything to do they wait for
+/// Carrefour. Its period grows while it finds nothing.
 pub(super) struct Pace<'a> {
     /// SAM has had nothing to do for a while.
     pub(super) is_calm: bool,

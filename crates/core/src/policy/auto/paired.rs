@@ -1,18 +1,20 @@
-//! Whom samples bring together where data is exchanged between nodes: they are asked before SAM's
-//! phase C, which knows less.
+//! Processes that exchange data between nodes: samples of addresses name the threads to bring
+//! together. They are asked before SAM's phase C, which knows less.
 //!
-//! Of two threads that hand each other buffers only the one that reads is seen to fetch lines from
-//! another node: stores are not counted. SAM takes all threads of a process that are seen for one
-//! group, and brings readers together, each away from the one that fills its buffers. Pages that
-//! both touched name the other ([`Sharing`]). So where there are samples, a process that exchanges
-//! data has who touched what collected, and the `sharing` policy is asked: once samples name
-//! somebody for each thread that is seen, at the end of the epoch in any case. Samples are on for
-//! it, whatever Carrefour has to do with them. Its own rules hold: nobody is brought where there is
-//! no core or memory would suffer. Threads of other processes are not moved for it. Where it has
-//! nothing to say, SAM acts.
+//! Counters see one half of a pair. Of two threads that hand each other buffers only the reader
+//! fetches lines from another node: stores are not counted. SAM takes all threads of a process that
+//! it sees for one group. It brings the readers together, each away from the thread that fills its
+//! buffers.
 //!
-//! Whoever made room for others before it was named itself is asked about once more, when it is
-//! known what became of those: held alone, it is half of a pair that comes apart again.
+//! Pages that both threads touched name that thread ([`Sharing`]). So where there are samples, the
+//! touches of a process that exchanges data are collected, and the `sharing` policy is asked. It is
+//! asked once samples name a partner for each thread that is seen, and at the end of the epoch in
+//! any case. Samples are on for it, whatever Carrefour does with them. Its own rules hold: no
+//! thread goes where there is no core or memory would suffer. Threads of other processes do not
+//! move for it. Where it has nothing to say, SAM acts.
+//! A thread may make room for others before samples name its own partner. The policy asks about it
+//! once more, when it is known what became of the others. Held alone, the thread is half of a pair
+//! that comes apart again.
 
 use super::gathered::{Gathered, by_samples};
 use super::held::Held;
@@ -27,17 +29,18 @@ use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// For how long a process of which samples named nobody to bring together is SAM's alone (our
+/// SAM has a process for itself for this long after samples named no threads to bring together (our
 /// choice).
 const FRUITLESS_FOR: Nanos = Nanos::from_secs(10);
-/// For how long SAM waits for an epoch to end whose samples were collected: one that had begun, and
-/// a whole one.
+/// SAM waits this long for the end of an epoch with collected samples: the rest of one, and a whole
+/// one.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
-/// What is collected for so long may do if it names everybody (our choice): SAM's flags are steady
-/// then, had it not to wait.
+/// Touches collected for this long are enough if they name a partner for every thread (our choice).
+/// SAM's flags are steady by then, if SAM does not wait.
 const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
-/// For so long it is left to name those who were not seen: who is with its partner by chance
-/// fetches nothing from afar, and not named is sent away from it to make room (our choice).
+/// Wait this long for threads that were not seen (our choice). A thread that is with its partner by
+/// chance fetches nothing from another node. Unless samples name it, it is sent away from its
+/// partner to make room.
 const RIPE_WITHOUT_UNSEEN: Nanos = Nanos(2 * RIPE.0);
 /// Samples that are to name threads: Carrefour's accurate rate, as there are from the start.
 const ACCURATE: Sampling = FINAL.sampling.accurate;
@@ -46,17 +49,17 @@ const ACCURATE: Sampling = FINAL.sampling.accurate;
 #[derive(Debug, Clone, Default)]
 struct Process {
     started: Nanos,
-    /// Since when what it touches is collected and was not asked about: it exchanges data between
+    /// Since when its touches are collected and not yet asked about: it exchanges data between
     /// nodes, or it `finishes`.
     exchanging_since: Option<Nanos>,
     /// Samples were asked for.
     is_sampled: bool,
     /// Threads that were brought to others, or are held with them.
     joined: BTreeSet<Tid>,
-    /// Threads that made room for others and are held where they went: nobody was named with whom
-    /// they share data.
+    /// Threads that made room for others and are held where they went: samples named no partner for
+    /// them.
     displaced: BTreeSet<Tid>,
-    /// What it touches is collected for their sake.
+    /// Its touches are collected for the sake of `displaced`.
     finishes: bool,
     /// Until then SAM has it for itself.
     left_until: Nanos,
@@ -86,8 +89,8 @@ impl Default for Paired {
 }
 
 impl Paired {
-    /// Takes in one interval; who ended is forgotten, and processes brought together in vain are
-    /// SAM's again. `above` = SAM's threshold, lines per second of CPU time.
+    /// Takes in one interval. Forgets processes that ended, and gives processes that were brought
+    /// together in vain back to SAM. `above` = SAM's threshold, lines per second of CPU time.
     pub(super) fn observe(&mut self, model: &Model, above: f64) {
         self.now = model.at;
         self.gathered.observe(model);
@@ -98,7 +101,8 @@ impl Paired {
         for app in &model.apps {
             let fresh = || Process { started: app.started, ..Process::default() };
             let process = self.processes.entry(app.pid).or_insert_with(fresh);
-            // A thread that ended leaves its number to another, which nobody brought anywhere.
+            // A new thread may have the number of one that ended, and no policy brought it
+            // anywhere.
             let threads = model.threads_of(app);
             let is_there = |tid: &Tid| threads.binary_search_by_key(tid, |one| one.tid).is_ok();
             process.joined.retain(is_there);
@@ -118,8 +122,8 @@ impl Paired {
         }
     }
 
-    /// What was done of a plan. Whoever moves a joined thread takes it from the others, unless all
-    /// of a node go.
+    /// Takes in what was done of a plan. A step that moves a joined thread takes it from its
+    /// partners, unless all threads of a node go.
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         self.gathered.learn(plan, outcomes);
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
@@ -153,7 +157,8 @@ impl Paired {
         self.processes.values().any(|process| process.exchanging_since.is_some_and(is_ripe))
     }
 
-    /// Samples for whom they are to name somebody, and as many as others want where that is over.
+    /// Accurate samples for processes with threads to name; back to the rate that others want when
+    /// that is over.
     pub(super) fn sample(&mut self) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for (&pid, process) in &mut self.processes {
@@ -169,14 +174,14 @@ impl Paired {
         proposals
     }
 
-    /// Whether some process was brought together a moment ago: what became of it is seen sooner by
-    /// ten looks a second.
+    /// Whether some process was brought together a moment ago: ten looks a second show sooner what
+    /// became of it.
     pub(super) fn is_judging(&self) -> bool {
         self.gathered.is_judging()
     }
 
-    /// Why SAM leaves a process: samples are about to name who shares data with whom, or have just
-    /// done so. Its other phases wait as they do for its own phase C.
+    /// Why SAM leaves a process: samples are about to name threads that share data, or have just
+    /// done so. SAM's other phases wait as they do for its own phase C.
     pub(super) fn samples_first(&self, pid: Pid) -> Option<Held> {
         let process = self.processes.get(&pid)?;
         let waits = process.exchanging_since.is_some_and(|since| self.now < since + PATIENCE);
@@ -188,9 +193,10 @@ impl Paired {
         self.processes.get(&pid)?.joined.contains(&tid).then_some(Held::Together)
     }
 
-    /// Threads of processes that exchanged data in what `model` shows: a whole epoch if it
-    /// `is_over`, else what there is of it, which says enough of those for whom samples name
-    /// everybody who is seen. `is_left` = those that others have something to do with.
+    /// Proposals for threads of processes that exchanged data in what `model` shows. That is a
+    /// whole epoch if it `is_over`. Else it is a part, which is enough for processes in which
+    /// samples name a partner for every thread seen. `is_left` = processes that other policies work
+    /// on.
     pub(super) fn propose(
         &mut self,
         model: &Model,
@@ -214,7 +220,7 @@ impl Paired {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let of_process = proposals.iter().filter(|one| one.action.pid() == Some(pid));
             if of_process.clone().next().is_some() {
-                // Nothing is to be done for those who are held there already.
+                // Threads that are held there already need no step.
                 process.joined.extend(of_process.filter_map(stays).filter(|&tid| is_held(tid)));
                 process.end();
             } else if is_over {
@@ -224,7 +230,7 @@ impl Paired {
         proposals
     }
 
-    /// Who is asked about before the epoch is over.
+    /// The processes to ask about before the epoch is over.
     fn ripe(
         &self,
         model: &Model,
@@ -238,7 +244,8 @@ impl Paired {
             else {
                 return false;
             };
-            // Those who made room are not seen.
+            // Threads that made room fetch nothing from other nodes, so all running threads are
+            // needed.
             let waits_for_unseen = process.finishes || collected < RIPE_WITHOUT_UNSEEN;
             let needed: Vec<usize> = match waits_for_unseen {
                 true => running(model, app).collect(),
@@ -252,8 +259,8 @@ impl Paired {
         model.apps.iter().filter(is_ripe).map(|app| app.pid).collect()
     }
 
-    /// Who is asked about when it is; who exchanged less in the whole epoch than in a part of it is
-    /// not any more.
+    /// The processes to ask about at the end of the epoch. A process that exchanged less than
+    /// `above` in the whole epoch is dropped.
     fn due(&mut self, model: &Model, above: f64, is_left: impl Fn(&App) -> bool) -> BTreeSet<Pid> {
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
         let seen: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
@@ -274,7 +281,8 @@ impl Paired {
 }
 
 impl Process {
-    /// Samples say nothing of it; or nothing of those who made room, who are asked about once.
+    /// Samples name no partner: for the process, or for its displaced threads, which are asked
+    /// about once.
     fn give_up(&mut self, now: Nanos) {
         if !self.finishes {
             self.left_until = now + FRUITLESS_FOR;
@@ -282,7 +290,7 @@ impl Process {
         self.end();
     }
 
-    /// What it touches was asked.
+    /// The question about its touches is answered.
     fn end(&mut self) {
         self.exchanging_since = None;
         if core::mem::take(&mut self.finishes) {
@@ -290,7 +298,7 @@ impl Process {
         }
     }
 
-    /// Whom a mask holds on a node.
+    /// The threads that a mask holds on a node.
     fn held(&self) -> impl Iterator<Item = Tid> {
         self.joined.union(&self.displaced).copied()
     }
@@ -317,7 +325,7 @@ fn running<'a>(model: &'a Model, app: &App) -> impl Iterator<Item = usize> + 'a 
     app.threads.clone().filter(|&place| model.threads[place].is_running())
 }
 
-/// Those of them that do.
+/// The running threads that fetch more than `above` lines per second from caches of other nodes.
 fn exchanging<'a>(model: &'a Model, app: &'a App, above: f64) -> impl Iterator<Item = usize> + 'a {
     running(model, app).filter(move |&place| {
         let fetched = model.threads[place].rates.coherence_remote_per_s;

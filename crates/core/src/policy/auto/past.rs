@@ -34,7 +34,7 @@ struct Process {
     spent: Nanos,
 }
 
-/// Threads of a process whose nodes were changed for others.
+/// Threads of a process that exchanged its nodes for others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Permuted {
     pub(super) tids: BTreeSet<Tid>,
@@ -100,7 +100,7 @@ impl Past {
         }
     }
 
-    /// Who changed nodes since this was last asked.
+    /// The processes that changed nodes since the last call.
     pub(super) fn take_permuted(&mut self) -> BTreeMap<Pid, Permuted> {
         core::mem::take(&mut self.permuted)
     }
@@ -125,7 +125,7 @@ impl Past {
         is_left.then_some(Held::LeftRemote)
     }
 
-    /// A process whose pages came to it stays, and so do the pages.
+    /// A process stays after its pages came to it, and so do the pages.
     pub(super) fn settling(&self, pid: Pid) -> Option<Held> {
         let left = self.processes.get(&pid)?.settles_until.since(self.now);
         (left > Nanos(0)).then_some(Held::Settling { left })

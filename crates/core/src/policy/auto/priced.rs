@@ -81,7 +81,7 @@ impl Priced {
         }
     }
 
-    /// What all policies want whose interval is over.
+    /// The proposals of all policies with an interval that is over.
     fn generate(
         &mut self,
         views: &Views<'_>,

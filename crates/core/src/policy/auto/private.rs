@@ -61,7 +61,7 @@ impl Private {
         }
     }
 
-    /// What was sampled of processes whose nodes changed says nothing any more.
+    /// Forgets the samples of a process that changed nodes: they say nothing any more.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.apps.remove(&pid);
     }
@@ -149,9 +149,10 @@ struct Price {
     run_time: Nanos,
 }
 
-/// The data of a thread comes to it, so that it stays: if Carrefour co-locates, most pages that it
-/// uses there are its node's own, and bringing them costs no more than 5 % of the run time.
-/// `private` is their share; who is not known to have such pages moves.
+/// Whether the data of a thread comes to it, so that the thread stays. Needed: Carrefour
+/// co-locates, most pages that it uses there are private to its node, and bringing them costs at
+/// most 5 % of the run time. `private` is the share of such pages. Where it is not known, the
+/// thread moves.
 fn data_comes(
     colocation: bool,
     private: Option<f64>,

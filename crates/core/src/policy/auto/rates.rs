@@ -1,8 +1,7 @@
-//! One rate of samples for each process: Carrefour's, which goes by what it finds, except while
-//! memory follows threads or samples are to name who exchanges data with whom. Then AsymSched wants
-//! each page to be seen, and `paired` whoever touches it, whatever there is to be done for
-//! Carrefour: the fastest of the rates holds. Where data goes from cache to cache there is little
-//! traffic to memory, and Carrefour switches samples off.
+//! One rate of samples for each process: the fastest that a policy wants. Carrefour's rate goes by
+//! what it finds. AsymSched wants each page to be seen while memory follows threads. `paired` wants
+//! each thread that touches a page while samples are to name threads that exchange data. Where data
+//! goes from cache to cache there is little traffic to memory, and Carrefour switches samples off.
 
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
@@ -24,7 +23,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Leaves of the wishes of this step those that change a rate, to what it is to be.
+    /// Keeps the wishes of this step that change a rate, and sets each to the rate that holds.
     pub(super) fn merge(&mut self, proposals: &mut Vec<Proposal>) {
         proposals.retain_mut(|proposal| {
             let Action::SetSampling { pid: Some(pid), sampling } = &mut proposal.action else {
@@ -48,14 +47,14 @@ impl Rates {
             if is_nobodys && matches!(proposal.reason, Reason::Sharing(_)) {
                 return false;
             }
-            // The one that holds is nobody's wish until then.
+            // Without a wish, no policy has asked for the rate that holds.
             let Some(rate) = self.rate(*pid) else { return before.is_some() };
             *sampling = rate;
             before != Some(rate)
         });
     }
 
-    /// Forgets who is gone.
+    /// Forgets processes that are gone.
     pub(super) fn forget_gone(&mut self, model: &Model) {
         self.placing.retain(|pid, _| model.app(*pid).is_some());
         self.following.retain(|pid, _| model.app(*pid).is_some());
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_on_the_way_asks_for_nothing_beside_carrefour() {
+    fn a_policy_with_nothing_on_the_way_asks_for_nothing_beside_carrefour() {
         check("followed:4 placing:off followed:4", "- off -");
         check("following:1 followed:4", "1 4");
     }
