@@ -24,7 +24,7 @@ pub struct Account {
     pub threads: u64,
     /// Steps that the host refused or does not offer; sampling rates do not count.
     pub refused: u64,
-    /// Steps whose subject was gone.
+    /// Steps with a process, thread or page that was gone.
     pub gone: u64,
     /// Time that the host worked.
     pub spent: Nanos,

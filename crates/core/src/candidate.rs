@@ -8,18 +8,18 @@ use alloc::vec::Vec;
 /// Steps of one policy that are done together or not at all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Whose.
+    /// The policy that wants them.
     pub policy: &'static str,
     /// In the policy's order.
     pub steps: Vec<Proposal>,
-    /// Processes that it changes: nobody else changes them in the same step.
+    /// Processes that it changes: no other candidate changes them in the same step.
     pub claims: BTreeSet<Pid>,
     /// What it does.
     pub kinds: BTreeSet<Kind>,
 }
 
-/// Proposals as candidates, in the order of their first steps; and those that need no price: how
-/// closely is looked, and copies that are taken back alone.
+/// Proposals as candidates, in the order of their first steps; and those that need no price:
+/// sampling rates, and copies that are taken back alone.
 ///
 /// One candidate are: what a policy wants of one process, page mechanisms apart; both halves of an
 /// exchange; a thread that stays and the one that joins it; a placement of several processes that

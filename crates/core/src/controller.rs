@@ -106,7 +106,7 @@ impl Controller {
         }
     }
 
-    /// The same, whose plans are numbered from the one after `plans` on: for a host whose ledger
+    /// The same, with plans numbered from the one after `plans` on: for a host with a ledger that
     /// still has plans of another controller.
     #[must_use]
     pub fn numbered_after(mut self, plans: u64) -> Self {
@@ -227,8 +227,8 @@ impl Controller {
         }
     }
 
-    /// Who may only watch goes on watching: that is what he was started for. Where nobody runs
-    /// there is nothing to spare.
+    /// How long counting may stop after this step; `None` to go on. A manager that may only watch
+    /// goes on: it was started for that. Without a running process there is nothing to spare.
     fn rest_after(&mut self, plan: &Plan, window: &Model, before: &Observation) -> Option<Rest> {
         let is_under_way = |app: &App| self.slots.iter().any(|s| s.policy.is_under_way(app.pid));
         let acts = plan.acts() || window.apps.iter().any(is_under_way);
@@ -236,8 +236,8 @@ impl Controller {
             self.quiet.disturb(window.at);
             return None;
         }
-        // A closer look that finds nothing to do is over when its policy says so, and then it was
-        // quiet all the while.
+        // A closer look that finds nothing to do is over when its policy says so. Then it was quiet
+        // all the while.
         let full = self.full_sampling();
         let is_full =
             |sampling: &Sampling| sampling.cycles().zip(full).is_some_and(|(c, f)| c <= f);
@@ -252,7 +252,7 @@ impl Controller {
         let all_decided = self.slots.iter().all(|slot| slot.all_decided_after(watched));
         let cpus: BTreeMap<Pid, f64> =
             window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
-        // Who is gone by the next look may have run all the while.
+        // A process that is gone by the next look may have run all the while.
         let runs = here.births > Some(0) || cpus.values().any(|cpus| *cpus > IDLE_CPUS);
         (all_decided && runs).then(|| Rest::new(longest, (before, here), cpus, self.usual.watch()))
     }
@@ -283,8 +283,8 @@ impl Controller {
         self.returns_at += self.period();
     }
 
-    /// Asks each policy whose period is over. Also gives the model of the last window, if one was
-    /// made for that, and of the other intervals on which policies decided.
+    /// Asks each policy with a period that is over. Also gives the model of the last window, if one
+    /// was made for that, and of the other intervals on which policies decided.
     fn propose(
         &mut self,
         previous: &Observation,

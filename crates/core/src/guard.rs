@@ -1,6 +1,6 @@
 //! The guard admits proposals or refuses them with a typed reason. It alone knows budgets,
-//! cool-downs, what a task is allowed, who is not to be touched and what was undone; no policy can
-//! get around it.
+//! cool-downs, what a task is allowed, which processes are not to be touched and what was undone.
+//! No policy can get around it.
 //!
 //! Order of a step: undoing first, then proposals as they came. A proposal may be admitted in part
 //! (pages over the budget, CPUs that the thread is not allowed); the refused part is reported. When
@@ -60,7 +60,7 @@ pub struct Scene<'a> {
     pub topology: &'a Topology,
     /// What was spent so far.
     pub accounts: &'a Accounts,
-    /// Processes with a running trial, and the policy whose it is.
+    /// Processes with a running trial, and its policy.
     pub trials: &'a BTreeMap<Pid, &'static str>,
     /// Processes that have not been watched for long enough to tell later whether an action helped.
     pub unready: &'a BTreeSet<Pid>,

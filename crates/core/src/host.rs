@@ -49,7 +49,7 @@ pub trait Host {
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Self::Error>;
 }
 
-/// Somebody who is shown everything that goes through the loop: a recorder, a report.
+/// An observer of everything that goes through the loop: a recorder, a report.
 pub trait Witness {
     /// What the controller is about to be given.
     fn input(&mut self, _input: &Input) {}

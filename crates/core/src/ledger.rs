@@ -186,7 +186,7 @@ fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
     nodes.iter().any(|one| stays(one.to) && resident(one.to).is_some_and(|bytes| bytes > Bytes(0)))
 }
 
-/// The process all of whose memory on some nodes an action moves.
+/// The process of an action that moves all its memory on some nodes.
 fn moves_all_of(action: &Action) -> Option<Pid> {
     match action {
         Action::MoveProcessMemory { pid, .. } => Some(*pid),

@@ -8,8 +8,8 @@
 //! node][holding node]`.
 //!
 //! What is not here: a clock, a file, a thread, an environment variable, unsafe code, a hash map
-//! whose order reaches a result. Randomness comes from a [`random::Random`] made from a seed that
-//! the caller gives.
+//! with an order that reaches a result. Randomness comes from a [`random::Random`] made from a seed
+//! that the caller gives.
 #![no_std]
 #![forbid(unsafe_code)]
 

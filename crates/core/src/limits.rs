@@ -26,8 +26,8 @@ const _: () = assert!(MAX_TRACKED_PAGES < u32::MAX as usize, "pages are indexed 
 /// Treated pages that Carrefour remembers for one application: as many as it can treat in 17 s at
 /// 30,000 a second.
 pub const MAX_REMEMBERED_PAGES: usize = 1 << 19;
-/// Co-located pages that Carrefour follows for one application to see who uses them: as many as one
-/// round fills between samples.
+/// Co-located pages that Carrefour follows for one application to see which nodes use them: as many
+/// as one round fills between samples.
 pub const MAX_FOLLOWED_PAGES: usize = 1 << 16;
 /// Moves of pages and threads that the guard remembers: more than the byte budget of eight nodes
 /// allows in half a window.
@@ -36,19 +36,19 @@ pub const MAX_REMEMBERED_MOVES: usize = 1 << 20;
 pub const MAX_LEDGER_ENTRIES: usize = 1 << 16;
 /// Windows of one trial at most: then it is judged and a new one begins.
 pub const MAX_TRIAL_WINDOWS: usize = 12;
-/// For how long a trial waits for what its policy has yet to bring about, whatever the policy says:
-/// AsymSched's memory follows from the next second on, for two seconds, what is left goes in the
-/// one after, and a host that is late once adds another.
+/// A trial waits at most this long for what its policy has yet to bring about, whatever the policy
+/// says. AsymSched's memory follows from the next second on, for two seconds. What is left goes in
+/// the one after, and a host that is late once adds another.
 pub const MAX_TRIAL_WAIT: Nanos = Nanos::from_secs(8);
 /// Windows after an action that a verdict needs, and before it that an action needs. Of those
 /// before, one may be all that the program's present phase has.
 pub const MIN_TRIAL_WINDOWS: usize = 3;
 
-/// A window while something is tried, except for a policy whose own period is shorter: three after
-/// an action, and the one that holds the action's own cost, are over by the next second's decision;
-/// however quiet a policy is, what it did in its last step is not judged later. Not shorter, for
-/// reading `/proc` and the counters costs a millisecond or so, and rates over a few scheduler ticks
-/// are noise (our choice).
+/// A window while something is tried, except for a policy with a shorter period of its own. Three
+/// windows after an action, and the one with the action's own cost, are over by the next second's
+/// decision. So the last step of a policy is judged no later, however quiet the policy is. It is
+/// not shorter, for reading `/proc` and the counters costs about a millisecond. Rates over a few
+/// scheduler ticks are noise, too (our choice).
 pub const TRIAL_WINDOW: Nanos = Nanos::from_millis(250);
 
 const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);

@@ -150,7 +150,7 @@ pub struct SharedMapping {
     pub offset: u64,
 }
 
-/// A file or a piece of shared memory, whoever has it mapped.
+/// A file or a piece of shared memory, independent of the processes that map it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SharedObject {
     /// Number of its device.

@@ -143,7 +143,7 @@ impl Topology {
         self.description.nodes[node].memory
     }
 
-    /// Whether a node has memory, that is a controller whose load counts.
+    /// Whether a node has memory, and so a controller with a load that counts.
     #[must_use]
     pub fn has_memory(&self, node: usize) -> bool {
         self.memory(node) > Bytes(0)
@@ -161,7 +161,7 @@ impl Topology {
         (0..self.node_count()).filter(|&node| self.has_memory(node)).collect()
     }
 
-    /// Nodes whose controllers should be loaded alike: those with memory and CPUs, or all with
+    /// Nodes that should have equally loaded controllers: those with memory and CPUs, or all with
     /// memory if no node has both. A memory-only node (CXL) is a slower tier: that it is idle is no
     /// imbalance.
     #[must_use]

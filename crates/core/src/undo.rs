@@ -1,13 +1,14 @@
-//! How threads go back whose move was undone: to the node that they came from, and where their data
-//! is there they are kept.
+//! How threads go back when their move is undone: to the node that they came from, and they are
+//! kept there if their data is there.
 //!
-//! The old mask alone undoes little. The kernel sends a thread on to whichever node is idle, and
-//! that is the one from which it was taken back (emulated, nmass-2: by the next look, a quarter of
-//! a second later). So at home it gets the CPUs of the node, until somebody moves it again. Its
-//! first mask comes back with all others at the end; and at once where its data is elsewhere, for
-//! the verdict may have been wrong and to be kept away from it would be for long (emulated,
-//! demo-pairs: 0.65 of Linux); where the node has no CPU for it; or where its process is left alone
-//! from now on.
+//! The old mask alone undoes little. The kernel sends a thread on to any idle node, and that is the
+//! one from which it was taken back. This took a quarter of a second, until the next look
+//! (emulated, nmass-2). So at home a thread gets the CPUs of the node, until a policy moves it
+//! again. Its first mask comes back with all others at the end, and in three cases at once:
+//! - where its data is elsewhere: the verdict may have been wrong, and the thread would be kept
+//!   away from its data for long (emulated, demo-pairs: 0.65 of Linux);
+//! - where the node has no CPU for it;
+//! - where its process is left alone from now on.
 
 use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Proposal};

@@ -47,8 +47,8 @@ fn latency_is_the_cycles_of_all_requests_over_their_number() {
     );
 }
 
-/// A process whose threads loaded so many lines from memory, and stored so often to pages of memory
-/// and to a stack that never leaves its cache.
+/// A process with threads that loaded this many lines from memory. They stored this often to pages
+/// of memory and to a stack that never leaves its cache.
 fn sampled(loads: usize, stores: usize, stack: usize, of: &Samples) -> Option<(f64, ReadSource)> {
     let machine = synthetic::parse("node:2 core:2").expect("a machine");
     let thread = ThreadObservation { tid: Tid(1), ..ThreadObservation::default() };

@@ -1,4 +1,5 @@
-//! Threads that take turns: who is held on the node of its data, who is let go, and when nobody is.
+//! Threads that take turns: which are held on the node of their data, which are released, and when
+//! none is held.
 
 use expect_test::{Expect, expect};
 use rondpoint_core::model::{App, Model, Thread};
@@ -138,8 +139,8 @@ fn a_thread_on_each_cpu_and_a_helper_are_no_crowd() {
 
 #[test]
 fn a_node_takes_no_more_than_its_share_and_none_if_its_pages_have_to_go() {
-    // Five have their data on node 0, whose share is four: who is there goes first, and the fifth
-    // stays where it is.
+    // Five have their data on node 0, and its share is four: threads that are there go first, and
+    // the fifth stays where it is.
     let holds = |line: &str| {
         let mut world = World::new();
         let model = world.model(&drawn(line));
@@ -157,7 +158,7 @@ fn a_node_takes_no_more_than_its_share_and_none_if_its_pages_have_to_go() {
 }
 
 #[test]
-fn who_is_beyond_the_share_is_held_where_room_is_left_for_as_long_as_there_is() {
+fn a_thread_beyond_the_share_is_held_where_room_is_left_for_as_long_as_there_is() {
     let mut world = World::new();
     let begun = world.model(&drawn("2>0 0>0 0>0 1>0 1>0 2>1 3>1 3>1"));
     let text = world.round(&begun);
@@ -180,7 +181,7 @@ fn data_on_two_nodes_and_data_that_was_not_seen_hold_nobody() {
 }
 
 #[test]
-fn who_hardly_uses_memory_runs_anywhere() {
+fn a_thread_that_hardly_uses_memory_runs_anywhere() {
     let mut world = World::new();
     let mut model = world.model(&drawn("0>1 1>1 0>0 1>0 2>1 3>1 2>0 3>0"));
     for thread in &mut model.threads[1..] {
@@ -192,7 +193,7 @@ fn who_hardly_uses_memory_runs_anywhere() {
 }
 
 #[test]
-fn who_is_held_stays_so_until_its_data_is_elsewhere_or_too_many_have_theirs_there() {
+fn a_thread_stays_held_until_its_data_is_elsewhere_or_too_many_have_theirs_there() {
     let mut world = World::new();
     let apart = world.model(&drawn("2>0 0>0 1>0 1>0 0>1 2>1 3>1 3>1"));
     assert_eq!(world.round(&apart).lines().count(), 8);
@@ -233,7 +234,7 @@ fn when_most_have_ended_those_that_are_left_may_use_idle_cpus() {
 }
 
 #[test]
-fn only_what_was_done_counts_as_held_and_whoever_else_gives_a_mask_has_the_thread() {
+fn only_what_was_done_counts_as_held_and_another_policy_that_gives_a_mask_has_the_thread() {
     let mut world = World::new();
     let apart = world.model(&drawn("2>0 0>0 1>0 1>0 0>1 2>1 3>1 3>1"));
     let steps = world.home.propose(&apart, &world.topology, &mut Random::new(0));
@@ -257,7 +258,7 @@ fn only_what_was_done_counts_as_held_and_whoever_else_gives_a_mask_has_the_threa
 }
 
 #[test]
-fn who_has_just_begun_is_no_crowd() {
+fn a_process_that_has_just_begun_is_no_crowd() {
     let mut world = World::new();
     let mut model = world.model(&drawn("2>0 0>0 1>0 1>0 0>1 2>1 3>1 3>1"));
     model.apps[0].started = Nanos::from_millis(9_600);

@@ -234,7 +234,7 @@ fn sampled_traffic_has_the_samples_proportions_and_the_counted_rate() {
 /// Seen in the lab: a stream's loads find their lines on the way, and the few that wait from the
 /// beginning are for something else.
 #[test]
-fn a_prefetched_stream_draws_what_it_waits_for_and_who_is_not_seen_draws_nothing() {
+fn a_prefetched_stream_draws_what_it_waits_for_and_an_unseen_process_draws_nothing() {
     let three = || [1, 2, 3].map(|pid| process(pid, vec![thread(pid, 0, &[])])).to_vec();
     let mut before = observation(0, three());
     let mut after = observation(1_000, three());

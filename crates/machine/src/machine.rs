@@ -197,7 +197,7 @@ impl Processor {
         }
     }
 
-    /// Whose it is, and so how its samples tell their source.
+    /// Its vendor, and so how its samples tell their source.
     #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self {
@@ -215,8 +215,8 @@ pub struct Pmu {
     pub counters: u32,
     /// Data-source encoding.
     pub vendor: Vendor,
-    /// The processor whose units, events and identity the lab's guest shows; `None` = those of the
-    /// model itself, which no processor has.
+    /// The processor that the lab's guest shows with its units, events and identity; `None` = those
+    /// of the model itself, which no processor has.
     #[serde(default)]
     pub processor: Option<Processor>,
     /// Time one sample takes from the program, ns.

@@ -116,7 +116,7 @@ fn widest(hops: &[usize], graph: &Graph<'_>) -> Vec<f64> {
     })
 }
 
-/// Least sum of uses over the shortest ways to each node whose links are all `wide`.
+/// Least sum of uses over the shortest ways to each node along links that are all `wide`.
 fn least_use(
     hops: &[usize],
     graph: &Graph<'_>,

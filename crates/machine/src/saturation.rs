@@ -20,7 +20,7 @@ pub enum Contended {
     Route {
         /// The node that reads.
         accessing: usize,
-        /// The node whose memory it reads.
+        /// The node that holds the memory.
         holding: usize,
     },
 }

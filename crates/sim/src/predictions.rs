@@ -21,7 +21,7 @@ use crate::run;
 use crate::swarm::{self, Case, Ranges};
 use crate::workload::BUILT_IN;
 
-/// Policies whose trials are compared.
+/// Policies with trials that are compared.
 const POLICIES: [&str; 6] = ["auto", "carrefour", "sam", "nmass", "asymsched", "home"];
 
 /// One trial that ended with both numbers.

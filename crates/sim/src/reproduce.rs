@@ -48,14 +48,14 @@ pub(crate) struct Cell {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Score {
     pub(crate) cells: usize,
-    /// Cells outside the dead band of 5 points in either column whose signs agree.
+    /// Cells outside the dead band of 5 points in either column, with signs that agree.
     pub(crate) signs_right: usize,
     pub(crate) signs: usize,
     /// Median of the absolute errors, points.
     pub(crate) median_error: f64,
     /// Spearman's rank correlation.
     pub(crate) rank_correlation: f64,
-    /// Cells whose published value is inside the interval.
+    /// Cells with a published value inside the interval.
     pub(crate) inside: usize,
 }
 

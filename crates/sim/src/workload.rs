@@ -131,7 +131,7 @@ pub enum Waits {
     Sleep,
 }
 
-/// A part of a program's memory whose pages are used alike.
+/// A part of a program's memory with pages that are used alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Region {

@@ -16,7 +16,7 @@ const MAX_TIME_NS: u64 = 1 << 60;
 /// More samples than any machine loses in a lifetime.
 const MAX_LOST: u64 = 1 << 48;
 
-/// Names the first node whose memory cannot be.
+/// Names the first node with an impossible amount of memory.
 pub(crate) fn machine(topology: &Topology) -> Result<(), String> {
     (0..topology.node_count()).try_for_each(|node| {
         let memory = topology.memory(node).0;

@@ -79,8 +79,8 @@ impl std::fmt::Display for PolicyChoice {
 }
 
 impl Header {
-    /// The controller that decides as this header says. Whoever records makes theirs here too: the
-    /// two are then the same.
+    /// The controller that decides as this header says. A recorder makes its controller here too:
+    /// the two are then the same.
     ///
     /// # Errors
     /// A policy or preset that this program does not have; too many policies.

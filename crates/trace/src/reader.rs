@@ -24,7 +24,7 @@ pub struct Record {
     pub line: u64,
     /// What entered the controller.
     pub input: Input,
-    /// What it decided; `None` at the end of a file whose manager was killed in between.
+    /// What it decided; `None` at the end of a file if the manager was killed in between.
     pub decision: Option<Decision>,
 }
 

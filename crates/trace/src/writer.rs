@@ -95,7 +95,7 @@ pub struct Recorder<W: Write = File> {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Goes on with a trace whose header is written.
+    /// Goes on with a trace after its header is written.
     #[must_use]
     pub fn new(writer: Writer<W>) -> Self {
         Self { writer, failure: None }

@@ -63,7 +63,7 @@ pub struct Evidence {
     pub counts_stalls: bool,
     /// Latency was measured over so many accesses; 0 = the machine's alone tells.
     pub latency_accesses: f64,
-    /// Who asks whose memory was counted or sampled; else the place of the memory tells.
+    /// Which node asks which memory was counted or sampled; else the place of the memory tells.
     pub knows_traffic: bool,
 }
 
@@ -162,7 +162,7 @@ impl Facts {
         (!self.processes[place].groups.is_empty()).then_some(place)
     }
 
-    /// Nodes whose CPUs are all busy while more threads run there.
+    /// Nodes with all CPUs busy while more threads run there.
     fn crowded(&self, model: &Model, topology: &Topology) -> Vec<bool> {
         let mut use_and_threads = vec![(0.0, 0.0); self.cpus.len()];
         for thread in model.threads.iter().filter(|thread| thread.is_running()) {
@@ -365,7 +365,7 @@ fn flows(app: &App, threads: &[Thread], topology: &Topology) -> Option<Matrix<f6
     Some(Matrix::from_fn(misses.len(), cell))
 }
 
-/// Where nobody told who asks whose memory, each thread asks all memory of its process alike.
+/// Without counts or samples of the memory asked, each thread asks all memory of its process alike.
 fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> {
     let nodes = topology.node_count();
     let mut misses = vec![0.0; nodes];

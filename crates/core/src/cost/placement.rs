@@ -207,8 +207,8 @@ fn summed(shares: impl Iterator<Item = (usize, f64)>) -> Vec<(usize, f64)> {
     sums.into_iter().collect()
 }
 
-/// A thread exchanges lines with the threads that it joins, and leaves those beside it. With whom
-/// it does so nobody knows: with threads elsewhere in proportion to what these exchange with
+/// A thread exchanges lines with the threads that it joins, and leaves those beside it. Its
+/// partners are not known: assumed are threads elsewhere, in proportion to what these exchange with
 /// others. Gives the share of its lines that are near now and were not.
 fn meet(alone: &mut Group, groups: &[Group], to: usize) -> f64 {
     let far: f64 = alone.far.iter().map(|(_, share)| share).sum();

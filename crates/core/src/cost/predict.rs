@@ -48,7 +48,7 @@ pub fn changes(seen: Seen<'_>, steps: &[&Proposal]) -> BTreeMap<Pid, f64> {
     both.map(change).filter(|(pid, change)| !left_out.contains(pid) && change.is_finite()).collect()
 }
 
-/// Processes with a step whose worth nothing tells: copies that are taken back.
+/// Processes with a step of unknown worth: copies that are taken back.
 fn unpriced(steps: &[&Proposal]) -> BTreeSet<Pid> {
     let odd = steps.iter().filter(|step| matches!(step.action, Action::Unreplicate { .. }));
     odd.filter_map(|step| step.action.pid()).collect()

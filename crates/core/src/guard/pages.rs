@@ -112,8 +112,8 @@ impl Guard {
         Ok(())
     }
 
-    /// What others have mapped too is moved for all of them: whoever is not to be touched keeps it
-    /// where it is, and where a process may not have memory, none comes that it uses.
+    /// A page moves for all processes that have mapped it. An exempt process keeps it where it is.
+    /// It does not go to a node on which one of them may not have memory.
     fn check_sharers(&self, app: &App, page: &PageMove, model: &Model) -> Result<(), Refusal> {
         let index = model.apps.partition_point(|other| other.pid < app.pid);
         for &sharer in model.shared.sharers(index, page.address) {

@@ -1,6 +1,6 @@
-//! Records of sampled pages: who accessed them, how often, whether somebody wrote. At most 64 bytes
-//! a page up to eight nodes, table included; with more nodes the record holds the first four that
-//! were seen and spills the rest.
+//! Records of sampled pages: the nodes that accessed them, how often, whether there was a write. A
+//! record takes at most 64 bytes a page up to eight nodes, table included. With more nodes it holds
+//! the first four that were seen and spills the rest.
 //!
 //! Records come in the order in which pages were first seen, which is the order of the samples: the
 //! hash table only finds them.
@@ -98,7 +98,7 @@ pub enum Accesses<'a> {
     Spilled(&'a [(u16, u16)]),
 }
 
-/// Who accessed a page, as short as that can be said.
+/// The accesses to a page in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accessors {
     /// The node that [`Page::accesses`] gives first.
@@ -127,7 +127,8 @@ impl Page<'_> {
         dense.chain(pairs).chain(spilled).filter(|(_, count)| *count > 0)
     }
 
-    /// Who accessed it, in one pass for those who look at a million pages; `None` for nobody.
+    /// The accesses in short, in one pass for callers that look at a million pages; `None` without
+    /// any.
     #[must_use]
     pub fn accessors(&self) -> Option<Accessors> {
         let mut seen: Option<Accessors> = None;

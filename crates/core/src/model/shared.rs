@@ -1,9 +1,9 @@
-//! Memory that several processes have mapped: whose pages those are.
+//! Memory that several processes have mapped, and the process that owns each of its pages.
 //!
 //! A page of shared memory has an address in each process that maps it. Kept for each of them, it
-//! would look like a page that only that process's threads use: each would have it brought to
-//! itself, and take it away from the others. So in a model it is a page of one of them, its owner,
-//! with the accesses of all.
+//! would look like a page that only that process's threads use. Each process would have it brought
+//! to itself, and take it away from the others. So in a model it is a page of one of them, its
+//! owner, with the accesses of all.
 
 use super::App;
 use crate::observation::{ProcessObservation, SharedMapping, SharedObject};
@@ -11,9 +11,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// An owner runs for at least so many percent of one CPU, if any of the processes does (our
-/// choice): policies leave alone who hardly runs, as the process often does that started the
-/// others.
+/// An owner uses at least this many percent of one CPU, if any of the processes does (our choice).
+/// Policies leave alone a process that hardly runs, and the one that started the others often does
+/// not.
 const OWNER_CPU_PERCENT: f64 = 10.0;
 
 /// Where the processes of a model have mapped what others have mapped too.
@@ -53,7 +53,7 @@ impl SharedMemory {
         }
         for parts in &mut memory.parts {
             parts.sort_by_key(|part| part.start);
-            // Who has mapped something twice has it at the lower address.
+            // A process that has mapped an object twice has it at the lower address.
             let mut end = 0;
             parts.retain(|part| {
                 let is_next = part.start >= end;
@@ -98,7 +98,7 @@ impl SharedMemory {
         parts[..behind].last().filter(|part| address < part.end)
     }
 
-    /// The process (its index) whose page this is, and the page's address there.
+    /// The process (its index) that owns this page, and the page's address there.
     #[must_use]
     pub fn owner(&self, app: usize, address: u64) -> (usize, u64) {
         match self.part(app, address) {
@@ -107,8 +107,8 @@ impl SharedMemory {
         }
     }
 
-    /// The processes (their indices) that have mapped the object of a page, if not this very page;
-    /// nobody where that is no shared memory.
+    /// The processes (their indices) that have mapped the object of a page, perhaps without this
+    /// very page; empty where the memory is not shared.
     #[must_use]
     pub fn sharers(&self, app: usize, address: u64) -> &[usize] {
         self.part(app, address).map_or(&[], |part| &self.sharers[part.sharers])
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_started_the_others_and_waits_owns_nothing() {
+    fn a_process_that_started_the_others_and_waits_owns_nothing() {
         let all: Mapped<'_> = &[(0x1000, 0x3000, 7, 0)];
         let there: Mapped<'_> = &[(0x8000, 0xa000, 7, 0)];
         assert_eq!(memory(&[(0.0, all), (40.0, there), (50.0, all)]).owner(0, 0x2000), (1, 0x9000));

@@ -13,9 +13,9 @@ const MIN_SAMPLES: u32 = 8;
 /// A thread below this share of a CPU needs none of its own [inferred; Carrefour's author code
 /// watches threads from 10 % on].
 pub(crate) const RUNNING_SHARE: f64 = 0.10;
-/// By how many standard deviations of a fair coin samples have to exceed a half, so that chance
-/// makes no home: two, or the few samples of a window send a thread whose data is on two nodes to
-/// one and, in the next window, back.
+/// Samples have to exceed a half by this many standard deviations of a fair coin, so that chance
+/// makes no home. With two samples, or the few of a window, a thread with data on two nodes would
+/// go to one and back in the next window.
 const CHANCE: f64 = 2.0;
 
 /// Where a thread's samples say that its data is.

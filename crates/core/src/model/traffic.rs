@@ -1,5 +1,5 @@
-//! Who draws how much from whose memory, and what Carrefour derives from it: load, LAR, MC-IMB,
-//! MAPTU.
+//! How much each node draws from the memory of each, and what Carrefour derives from it: load, LAR,
+//! MC-IMB, MAPTU.
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;

@@ -48,8 +48,7 @@ impl Model {
         Self::between(topology, previous, current, &[], settings)
     }
 
-    /// The same where observations lie in between whose samples (or hint faults) belong to the
-    /// interval too.
+    /// The same with observations in between: the interval includes their samples (or hint faults).
     #[must_use]
     pub fn between(
         topology: &Topology,
@@ -179,8 +178,9 @@ fn traffic(
     Traffic::from_counts(&counts, elapsed)
 }
 
-/// What a thread ran in the interval. Who was not there before was born in it, unless it ran longer
-/// than that: then it came from somewhere else, and what it did here is not known.
+/// CPU time of a thread in the interval. A thread without an earlier observation was born in it,
+/// unless it ran for longer than that. Then it came from somewhere else, and its time here is not
+/// known.
 fn cpu_time(before: Option<&ThreadObservation>, now: &ThreadObservation, elapsed: Nanos) -> Nanos {
     match before {
         Some(before) => now.cpu_time.since(before.cpu_time),

@@ -101,7 +101,7 @@ pub enum Event {
     /// Refills of the first-level cache from beyond the private caches (or from DRAM where that is
     /// countable).
     Refills,
-    /// Those of them whose line came in Modified state.
+    /// The `Refills` with a line that came in Modified state.
     RefillsModified,
     /// DRAM reads, where countable per thread.
     DramReads,

@@ -3,7 +3,7 @@
 use crate::units::{PAGE_SHIFT, Pid, Tid};
 use alloc::vec::Vec;
 
-/// The node of a sample whose physical address is not known.
+/// The node of a sample without a known physical address.
 pub const UNKNOWN_NODE: u16 = u16::MAX;
 
 /// Where an access was served.
@@ -24,7 +24,7 @@ pub enum Source {
     CacheRemote,
     /// A cache of another node, line modified.
     CacheRemoteModified,
-    /// DRAM; the sample's node says whose.
+    /// DRAM of the sample's node.
     Dram,
     /// A NUMA hint fault: an access of unknown source to the page.
     HintFault,

@@ -2,8 +2,8 @@
 //! where they contradict each other.
 //!
 //! The order of a step (ALGORITHMS 5.3): SAM every 100 ms while it finds something to do, else with
-//! the others; then, once a second, N-MASS for processes that exchange no data, AsymSched, and
-//! Carrefour for processes whose threads have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
+//! the others. Then, once a second: N-MASS for processes that exchange no data, AsymSched, and
+//! Carrefour for processes with threads that have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
 //!
 //! | rule | where |
 //! |---|---|

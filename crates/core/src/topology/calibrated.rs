@@ -6,8 +6,8 @@ use alloc::format;
 /// Thresholds by measurement; each `None` where it was not measured, and the published one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Calibrated {
-    /// Carrefour's MAPTU: the fewest DRAM requests in a microsecond of a program whose run time
-    /// depended on placement.
+    /// Carrefour's MAPTU: the fewest DRAM requests per microsecond of a program with a run time
+    /// that depended on placement.
     pub requests_per_us: Option<f64>,
     /// SAM: lines that a thread receives from another socket in a second above which sharers belong
     /// on one.

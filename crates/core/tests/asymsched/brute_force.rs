@@ -228,8 +228,9 @@ fn inject(
     }
 }
 
-/// One placement for each way to give node sets to the groups: who can stay stays, the others
-/// ascending. The last group has no cluster and takes what is left. One kind of node only.
+/// One placement for each way to give node sets to the groups: occupants that can stay do, the
+/// others go to nodes ascending. The last group has no cluster and takes what is left. One kind of
+/// node only.
 fn give(
     case: &Case,
     groups: &[Vec<usize>],
@@ -261,7 +262,7 @@ fn choose(below: usize, size: usize, chosen: u64, used: u64, visit: &mut dyn FnM
     }
 }
 
-/// Who is on a node of the set stays, the others take the rest of it ascending.
+/// Occupants on a node of the set stay, the others take the rest of it ascending.
 fn seat(group: &[usize], set: u64, placement: &mut [Option<usize>]) {
     let mut left = set;
     for &node in group {

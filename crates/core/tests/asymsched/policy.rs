@@ -1,5 +1,5 @@
 //! From models to proposals over several epochs: placement, pages that follow, full migration, and
-//! who is left alone.
+//! threads that are left alone.
 
 use crate::notation::paper;
 use expect_test::{Expect, expect};
@@ -83,7 +83,7 @@ fn learn(policy: &mut AsymSched, proposals: Vec<Proposal>, result: &StepResult, 
     policy.learn(&Plan { number: 1, steps: proposals, ..Plan::default() }, &outcomes);
 }
 
-/// A policy whose move of [`FAR`] from node 5 to node 1 was carried out at second 1000.
+/// A policy after its move of [`FAR`] from node 5 to node 1, carried out at second 1000.
 fn moved(preset: Preset) -> AsymSched {
     let mut policy = AsymSched::new(preset);
     let proposals = propose(&mut policy, &model(1000, &machine(), &[FAR]));
@@ -123,7 +123,7 @@ fn with_sleepers(preset: Preset) -> Vec<Proposal> {
 }
 
 #[test]
-fn who_sleeps_holds_no_node_and_is_left_alone() {
+fn a_thread_that_sleeps_holds_no_node_and_is_left_alone() {
     let preset = Preset { seconds_per_gb: 0.3, ..Preset::MEASURED };
     expect![[r#"
         thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
@@ -137,7 +137,7 @@ fn who_sleeps_holds_no_node_and_is_left_alone() {
 /// The kernel took a worker from node 5, where its memory lies, to node 4, and the main thread to
 /// node 7.
 #[test]
-fn memory_away_follows_who_runs_and_who_waits_far_away_is_not_bound_there() {
+fn memory_away_follows_running_threads_and_a_waiting_one_is_not_bound_far_away() {
     let mut model = model(
         1000,
         &machine(),

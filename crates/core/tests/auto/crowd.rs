@@ -74,7 +74,7 @@ fn pages_that_were_spread_on_purpose_hold_no_thread() {
 }
 
 #[test]
-fn whom_another_policy_moves_is_left_to_it() {
+fn a_thread_that_another_policy_moves_is_left_to_it() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let cpus = [0, 0, 1, 1, 2, 2, 3, 3];
     let all = lines(&mut world, 0, &cpus);

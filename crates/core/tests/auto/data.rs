@@ -4,8 +4,8 @@ use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::{Expect, expect};
 use rondpoint_core::{Model, Nanos, Topology};
 
-/// A thread on node 0 whose data is on node 1: 0.5 GB, the sampled pages accessed by these nodes.
-/// Of its 150 requests/µs so many are local.
+/// A thread on node 0 with 0.5 GB of data on node 1, the sampled pages accessed by these nodes. Of
+/// its 150 requests/µs so many are local.
 fn far(at: u64, topology: &Topology, accessed_by: &[u16], local: u64) -> Model {
     let mut model = second(at, topology);
     let traffic = format!("0>0:{local} 0>1:{}", 150 - local);
@@ -92,8 +92,8 @@ fn a_thread_that_has_just_come_goes_back_even_if_its_data_could_follow() {
     "#]].assert_eq(&text);
 }
 
-/// The fifth second of one process whose threads on these CPUs of two nodes use memory much, each
-/// with these sampled accesses by node.
+/// The fifth second of one process with threads on these CPUs of two nodes. They use memory much,
+/// each with these sampled accesses by node.
 fn fifth(threads: &[(usize, [u32; 2])], traffic: &str, expected: Expect) {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
     let mut text = String::new();
@@ -124,7 +124,7 @@ fn of_two_threads_of_a_process_each_goes_by_its_own_samples() {
 }
 
 #[test]
-fn threads_for_whose_data_a_node_has_no_cpus_stay() {
+fn threads_stay_if_the_node_of_their_data_has_no_cpus_for_them() {
     let far = [0, 100];
     fifth(
         &[(0, far), (1, far), (2, far)],
@@ -161,7 +161,7 @@ fn remote_accesses_of_an_interleaved_process_move_no_thread() {
 
 /// A thread that uses two nodes' memory alike is as far from half of it on either.
 #[test]
-fn a_thread_whose_data_is_here_as_well_does_not_go_there() {
+fn a_thread_with_data_here_as_well_does_not_go_there() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::KeepsPages);
     let mut last = |local| {
         let mut text = String::new();

@@ -1,4 +1,5 @@
-//! What happens around a change of nodes by AsymSched: who waits, and what is taken back first.
+//! What happens around a change of nodes by AsymSched: the policies that wait, and the order in
+//! which things are taken back.
 
 use crate::scene::{Host, World, pages, process, second};
 use expect_test::expect;
@@ -105,7 +106,7 @@ fn threads_do_not_go_back_to_memory_that_follows_them() {
     "#]].assert_eq(&text);
 }
 
-/// A quarter of a second of a thread on node 0 whose data is on node 3, when another of its process
+/// A quarter of a second of a thread on node 0 with data on node 3, when another of its process
 /// runs on node 1.
 fn data_elsewhere(number: u64, topology: &Topology, traffic: &str) -> Model {
     let mut model = pair(0, topology, [0, 2], traffic);
@@ -149,7 +150,7 @@ fn where_bandwidth_chooses_nodes_threads_do_not_leave_them() {
 }
 
 #[test]
-fn who_is_held_for_good_is_not_looked_at_ten_times_a_second() {
+fn a_thread_that_is_held_for_good_is_not_looked_at_ten_times_a_second() {
     let mut world = World::new(machine(4), Host::Refuses);
     let mut period = |number| {
         let model = data_elsewhere(number, &world.topology, "0>1:40 0>3:80 1>0:40");
@@ -237,7 +238,7 @@ fn memory_on_its_way_is_not_free_for_copies() {
 }
 
 #[test]
-fn n_mass_does_not_bring_a_process_back_whose_memory_follows_it() {
+fn n_mass_does_not_bring_a_process_back_while_its_memory_follows() {
     let mut world = World::new(machine(4), Host::Obeys);
     let mut text = String::new();
     for at in 1000..1003 {

@@ -1,4 +1,4 @@
-//! Who is asked when, and in which order.
+//! When each policy is asked, and in which order.
 
 use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::expect;

@@ -13,7 +13,7 @@ struct Pairs {
     cpus: [usize; 4],
     /// Lines that a reader fetches from caches of other nodes, per second.
     fetched: f64,
-    /// Who touches the same page as whom, if samples tell.
+    /// Pairs of threads that touch the same page, if samples tell.
     touch: &'static [[usize; 2]],
     rung: Rung,
     /// The readers are there.
@@ -99,7 +99,7 @@ fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
 }
 
 #[test]
-fn who_is_not_named_yet_is_waited_for_until_the_epoch_ends() {
+fn a_thread_that_is_not_named_yet_is_waited_for_until_the_epoch_ends() {
     check(
         1,
         |_| Pairs { touch: &[[0, 3], [1, 1], [2, 2]], ..APART },
@@ -139,8 +139,8 @@ fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
 }
 
 #[test]
-fn whoever_gets_the_number_of_a_thread_that_ended_was_brought_to_nobody() {
-    // New readers, far from those who fill their buffers, whose pages samples do not name.
+fn a_thread_with_the_number_of_one_that_ended_was_brought_to_no_partner() {
+    // New readers, far from the threads that fill their buffers. Samples do not name their pages.
     const NEW: Pairs = Pairs { touch: &[[0, 0], [1, 1], [2, 2], [3, 3]], fetched: 9e5, ..APART };
     check(
         3,
@@ -166,7 +166,7 @@ fn whoever_gets_the_number_of_a_thread_that_ended_was_brought_to_nobody() {
 }
 
 #[test]
-fn without_samples_of_addresses_sam_gathers_who_is_seen() {
+fn without_samples_of_addresses_sam_gathers_the_threads_it_sees() {
     check(
         1,
         |_| Pairs { rung: Rung::Counters, ..APART },
@@ -208,7 +208,7 @@ fn samples_are_on_again_for_pairs_that_come_apart_when_carrefour_has_switched_th
 }
 
 #[test]
-fn who_was_not_seen_is_named_too_before_others_push_it_away() {
+fn a_thread_that_was_not_seen_is_named_too_before_others_push_it_away() {
     // The reader 102 has not begun yet.
     const HALF: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };
     check(
@@ -227,7 +227,7 @@ fn who_was_not_seen_is_named_too_before_others_push_it_away() {
 }
 
 #[test]
-fn who_made_room_before_it_was_named_is_held_with_its_partner_later() {
+fn a_thread_that_made_room_before_it_was_named_is_held_with_its_partner_later() {
     // Samples name 101 and 102 when the others have been together for a second; then they exchange
     // nothing any more.
     const LATE: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };

@@ -88,7 +88,7 @@ fn where_both_nodes_serve_alike_threads_go_to_their_data() {
 }
 
 #[test]
-fn who_came_from_elsewhere_goes_back_as_ever() {
+fn a_thread_that_came_from_elsewhere_goes_back_as_ever() {
     let placed = |number| [(1, 0, 0), (2, if number == 1 { 1 } else { 4 }, 0)];
     expect![[r#"
         500 ms: sam: thread 200 of 2 to CPU 1, then CPUs 0-3
@@ -99,7 +99,7 @@ fn who_came_from_elsewhere_goes_back_as_ever() {
 
 /// Two at home on node 0, which N-MASS would part if it took node 1 for empty.
 #[test]
-fn n_mass_reckons_with_the_cache_of_who_stays() {
+fn n_mass_reckons_with_the_cache_of_processes_that_stay() {
     let placed = |_| [(1, 0, 0), (2, 1, 0), (3, 4, 0), (4, 5, 0)];
     expect![[r#"
         400 ms: held: sam: thread 300 of 3 to CPU 2, then CPUs 0-3; its data comes to it, 0.01 of 0.02 s
@@ -114,7 +114,7 @@ fn n_mass_reckons_with_the_cache_of_who_stays() {
 
 /// Too little for SAM to flag, but N-MASS goes by misses.
 #[test]
-fn n_mass_leaves_whom_the_data_comes_to() {
+fn n_mass_leaves_a_process_that_its_data_comes_to() {
     let unseen_by_sam = |model: &mut Model| {
         for thread in &mut model.threads {
             thread.rates.remote_dram_per_s = Some(0.0);

@@ -38,7 +38,7 @@ fn sam_acts_on_a_flag_in_the_fourth_interval_that_has_it() {
 }
 
 #[test]
-fn who_was_brought_together_in_vain_is_left_for_longer_each_time() {
+fn threads_brought_together_in_vain_are_left_for_longer_each_time() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let mut text = String::new();
     let mut last = String::new();
@@ -97,7 +97,7 @@ fn crowd(at: u64, topology: &Topology, sharing: f64) -> Model {
 }
 
 #[test]
-fn n_mass_moves_only_who_exchanges_data_with_nobody() {
+fn n_mass_moves_only_threads_that_exchange_no_data() {
     let step = |sharing| {
         let mut world = World::new(machine("node:2 core:4 mhz:2200"), Host::Obeys);
         world.step(&crowd(1, &world.topology, sharing))
@@ -199,7 +199,7 @@ fn n_mass_leaves_processes_when_sam_moves_one_in_the_same_step() {
 }
 
 #[test]
-fn whom_n_mass_sent_away_from_its_data_sam_does_not_take_back() {
+fn sam_does_not_take_back_a_thread_that_n_mass_sent_away_from_its_data() {
     let fourth = |is_left: bool| {
         let mut world = World::new(machine("node:2 core:4 mhz:2200"), Host::Refuses);
         let interval = |number: u64, topology: &Topology| {

@@ -66,7 +66,7 @@ fn a_round_is_skipped_when_few_pages_have_most_samples() {
 }
 
 #[test]
-fn an_application_whose_pages_are_never_those_that_were_treated_is_given_up() {
+fn an_application_that_never_uses_treated_pages_again_is_given_up() {
     let stabiliser =
         preset::Stabiliser { max_untreated_rounds: Some(3), ..preset::FINAL.stabiliser };
     let mut policy = Carrefour::new(preset::Preset { stabiliser, ..preset::FINAL });

@@ -54,7 +54,7 @@ fn what_changed_hands_once_is_brought_after_one_pause() {
 }
 
 #[test]
-fn what_stays_with_those_to_whom_it_was_brought_brings_the_next() {
+fn pages_that_stay_with_the_threads_they_came_to_bring_the_next() {
     let mut policy = carrefour("steady");
     assert_eq!(round(&mut policy, &["20 home 0: 1x4", "20 home 0: 0x4"]).0, 20);
     assert_eq!(round(&mut policy, &["20 home 1: 1x4", "20 home 0: 1x4"]).0, 20);

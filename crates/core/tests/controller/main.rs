@@ -328,8 +328,8 @@ impl Policy for Watched {
     }
 }
 
-/// While pages move, traffic is that of the old placement in part: whoever measures it moves too
-/// much.
+/// While pages move, traffic is in part that of the old placement: a policy that measures it moves
+/// too much.
 #[test]
 fn what_a_policy_measures_begins_after_what_was_done() {
     let intervals = Rc::default();

@@ -48,7 +48,7 @@ fn idle(period_s: u64) -> (Box<dyn Policy>, Shown) {
 }
 
 #[test]
-fn who_has_nothing_to_do_rests_longer_and_longer_and_decides_in_between() {
+fn a_policy_with_nothing_to_do_rests_longer_and_longer_and_decides_in_between() {
     let (policy, shown) = idle(1);
     let rests = rests(policy, Twist::default(), GuardSettings::acting());
     // Three windows are watched first, for a trial needs them.
@@ -65,7 +65,7 @@ fn who_has_nothing_to_do_rests_longer_and_longer_and_decides_in_between() {
 }
 
 #[test]
-fn who_pays_much_for_being_counted_rests_sooner() {
+fn a_process_that_pays_much_for_being_counted_rests_sooner() {
     let began = |slices_per_s| {
         let twist = Twist { slices_per_s, ..Twist::default() };
         let rests = rests(idle(1).0, twist, GuardSettings::acting());
@@ -86,7 +86,7 @@ fn a_policy_that_decides_seldom_does_so_between_rests_all_the_same() {
 }
 
 #[test]
-fn who_may_only_watch_does_not_rest() {
+fn a_manager_that_may_only_watch_does_not_rest() {
     let (policy, _) = idle(1);
     assert_eq!(rests(policy, Twist::default(), GuardSettings::default()), []);
 }

@@ -1,4 +1,4 @@
-//! A thread whose move was undone, from the verdict to the mask with which it goes back.
+//! A thread after an undone move, from the verdict to the mask with which it goes back.
 
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::guard::GuardSettings;
@@ -87,7 +87,7 @@ fn done(data: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_thread_whose_move_is_undone_is_kept_where_its_data_is_and_nowhere_else() {
+fn a_thread_that_goes_back_is_kept_where_its_data_is_and_nowhere_else() {
     let away = "thread 1 of 1 to CPUs 2-3";
     assert_eq!(done(0), [away, "thread 1 of 1 to CPU 0, then CPUs 0-1"]);
     assert_eq!(done(1), [away, "thread 1 of 1 to CPU 0, then CPUs 0-3"]);

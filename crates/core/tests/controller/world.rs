@@ -1,4 +1,4 @@
-//! A small simulated host: one process on four nodes whose pages load the controllers; latency
+//! A small simulated host: one process on four nodes with pages that load the controllers. Latency
 //! follows the load of the busiest controller, speed follows latency. It is a stage for the loop,
 //! not a model of any machine.
 

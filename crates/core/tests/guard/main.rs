@@ -44,7 +44,7 @@ fn low_confidence_gives_an_empty_plan() {
 }
 
 #[test]
-fn who_is_exempt_unknown_or_opted_out_is_not_touched() {
+fn exempt_unknown_and_opted_out_processes_are_not_touched() {
     let mut stage = Stage::with(GuardSettings {
         opted_out: [2].into_iter().collect(),
         ..GuardSettings::acting()

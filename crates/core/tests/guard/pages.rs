@@ -1,4 +1,4 @@
-//! Pages: budgets, residence, room, and who else has mapped them.
+//! Pages: budgets, residence, room, and other processes that have mapped them.
 
 use super::check;
 use super::scene::{Stage, move_pages, replicate};

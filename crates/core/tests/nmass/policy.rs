@@ -1,4 +1,4 @@
-//! From a model to proposals: who is a candidate, when it runs, and what it says.
+//! From a model to proposals: the candidates, when the policy runs, and what it says.
 
 use expect_test::{Expect, expect};
 use rondpoint_core::model::{App, Model, Thread};
@@ -183,7 +183,7 @@ fn clear_samples_tell_the_home_and_pages_where_they_do_not() {
 }
 
 #[test]
-fn who_hardly_runs_needs_no_core() {
+fn a_process_that_hardly_runs_needs_no_core() {
     let topology = synthetic::parse("node:2 core:1").expect("a machine");
     let moved = |share| {
         let mut model = model(&topology, 1, "1 0 30 0\n 2 1 20 0");

@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn names_of_equal_processors_do_not_matter((mut processes, mut processors) in pair(), preset in presets()) {
-        // Who may run where and where it runs now would tell the processors apart.
+        // The allowed and the present processor of a process would tell the processors apart.
         for process in &mut processes {
             process.allowed = None;
             process.cpu = None;

@@ -141,7 +141,7 @@ fn equal_penalties_go_to_the_higher_node_first() {
 }
 
 #[test]
-fn who_is_allowed_nowhere_else_stays() {
+fn a_process_that_is_allowed_nowhere_else_stays() {
     check(
         "processors 4 4\n mcf 30 1.1 @0 cpus 0 1 2 3\n lbm 25 1.45 @0\n milc 20 1.3 @0",
         expect![[r#"

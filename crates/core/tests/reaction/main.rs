@@ -130,8 +130,8 @@ fn a_program_that_is_parallel_from_the_start_is_acted_on_as_soon_as_may_be() {
 }
 
 /// Each thread works between its misses, so that there are few, and waits long for each, because
-/// one controller serves all. A machine whose controllers are said to be four times as wide would
-/// take the traffic for nothing.
+/// one controller serves all. Described with controllers four times as wide, the machine would take
+/// the traffic for nothing.
 #[test]
 fn a_program_that_asks_for_little_and_waits_long_is_helped() {
     let look_ups = Phase { work: 60.0, private: false, ..PARALLEL };

@@ -1,4 +1,4 @@
-//! A small machine in steps of 10 ms: eight threads on four nodes, whose pages the first thread
+//! A small machine in steps of 10 ms: eight threads on four nodes, with pages that the first thread
 //! touched. Controllers are closed queues: a thread waits for each of its misses, and the more
 //! misses a controller serves the longer each takes. It is a stage for the loop and no model of any
 //! machine.

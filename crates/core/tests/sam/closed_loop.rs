@@ -119,7 +119,7 @@ proptest! {
 
 #[test]
 fn the_published_rules_fetch_and_send_away_for_ever() {
-    // Two sharers whose data is on different sockets: coherence brings them together, then one goes
+    // Two sharers with data on different sockets: coherence brings them together, then one goes
     // home.
     let layout = Layout::regular(2, 2, 1);
     let sharer = |home| Behaviour { group: Some(1), memory: 2.0, home, is_home_known: true };

@@ -45,7 +45,7 @@ fn check(machine: (usize, usize, usize), apps: &str, expected: Expect) {
 const FOUR_SOCKETS: (usize, usize, usize) = (4, 10, 2);
 
 #[test]
-fn whoever_stalls_longest_chooses_first() {
+fn the_process_that_stalls_longest_chooses_first() {
     check(
         FOUR_SOCKETS,
         "p1 20 threads on 0 high spc=100 ipc=0.5

@@ -1,4 +1,5 @@
-//! Each phase on its own: destinations in their order, who is spared, what ends the interval.
+//! Each phase on its own: destinations in their order, threads that are spared, the end of the
+//! interval.
 
 use crate::notation::Session;
 use expect_test::{Expect, expect};
@@ -208,7 +209,7 @@ fn a_thread_that_was_not_counted_may_be_anything_and_makes_no_room() {
 /// Prefetching fetches lines before a load asks for them, so few remote accesses are counted: T1
 /// has none.
 #[test]
-fn known_homes_send_threads_there_whose_remote_accesses_are_prefetched() {
+fn known_homes_draw_threads_that_prefetch_their_remote_accesses() {
     let text = "2 sockets 2 cores 1 thread\n 0: T1 mem home1 | T2 home1\n 1: - | -";
     check(
         text,
@@ -226,7 +227,7 @@ fn known_homes_send_threads_there_whose_remote_accesses_are_prefetched() {
 }
 
 #[test]
-fn with_known_homes_whoever_is_away_makes_room_and_nobody_who_is_at_home() {
+fn with_known_homes_a_thread_that_is_away_makes_room_and_none_that_is_at_home() {
     check_with(
         Preset::WITH_HOMES,
         "3 sockets 1 cores 1 thread\n 0: T1 mem home1\n 1: T2 mem home2\n 2: T3 mem home2",

@@ -97,8 +97,9 @@ fn case_and_renamed() -> impl Strategy<Value = (Case, Case)> {
     })
 }
 
-/// What happens to whom in an interval, without the names of sockets: phase, mover, what is at its
-/// destination and who changes places with it; and which threads are together afterwards.
+/// What happens in an interval, without the names of sockets. Of each move: phase, mover, what is
+/// at its destination and the thread that changes places with it. Then the threads that are
+/// together afterwards.
 type Outcome = (Vec<(Phase, Tid, Destination, Option<Tid>)>, Vec<Vec<Tid>>);
 
 fn outcome(case: &mut Case, session: &mut Session) -> Outcome {

@@ -1,5 +1,5 @@
-//! Text in, text out: nodes with threads and pairs that share, as a few lines; who moves, as a few
-//! lines.
+//! Text in, text out: nodes with threads and pairs that share, as a few lines; the threads that
+//! move, as a few lines.
 //!
 //! The first line is the cores of each node, `cores 4 4`; then one thread a line, `0 on 1 data=0,9
 //! load=0.5 mem=0.2 only=1 fixed` (the number must be its place), then `share 0-1:9 1-2:5`.

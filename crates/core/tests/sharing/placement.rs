@@ -135,7 +135,7 @@ fn sleeping_threads_need_no_core() {
 }
 
 #[test]
-fn who_may_not_go_keeps_the_group_where_it_may() {
+fn a_thread_that_may_not_go_keeps_the_group_where_it_may() {
     check(
         "cores 4 4\n 0 on 0 only=0 data=0,9\n 1 on 1 data=0,9\n share 0-1:9",
         expect![[r#"
@@ -155,7 +155,7 @@ fn nodes_without_cores_hold_no_group() {
 }
 
 #[test]
-fn those_who_make_room_take_their_memory_with_them() {
+fn threads_that_make_room_take_their_memory_with_them() {
     // Thread 1 does not fit beside twelve small ones, by CPU time and by memory; with them gone it
     // does.
     let small = |index| format!("{index} on 1 load=0.09 mem=0.05\n");
@@ -183,7 +183,7 @@ fn those_who_make_room_take_their_memory_with_them() {
 }
 
 #[test]
-fn who_sleeps_makes_no_core_free_and_stays() {
+fn a_thread_that_sleeps_makes_no_core_free_and_stays() {
     // A main thread that waits for its workers comes first in the order, for it presses on nothing
     // and has no data.
     check(
@@ -196,9 +196,9 @@ fn who_sleeps_makes_no_core_free_and_stays() {
 }
 
 #[test]
-fn who_asks_for_more_than_a_node_bears_may_be_joined_where_exchanges_are_counted() {
-    // Two that fill buffers on one node, each of which asks memory for more than a node bears, and
-    // those that read them elsewhere.
+fn threads_that_ask_for_more_than_a_node_bears_may_be_joined_where_exchanges_are_counted() {
+    // Two threads fill buffers on one node, and each asks memory for more than a node bears. The
+    // threads that read the buffers are elsewhere.
     let text = "cores 2 2\n 0 on 0 mem=1.2\n 1 on 0 mem=1.3\n 2 on 1 mem=0.1\n 3 on 1 mem=0.1\n
         share 0-2:9 1-3:9";
     check(

@@ -56,7 +56,7 @@ fn five_common_samples_bring_threads_together_and_four_do_not() {
 }
 
 #[test]
-fn who_is_together_by_chance_is_held_once_others_come_together() {
+fn threads_together_by_chance_are_held_once_others_come_together() {
     // Threads 0 and 1 share a page, and so do 2 and 3, which are on node 1 both.
     let topology = synthetic::parse("node:2 core:4").expect("a machine");
     let second = FIVE_COMMON.map(|(_, thread)| (1, thread + 2));

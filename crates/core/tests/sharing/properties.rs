@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn once_somebody_moves_who_is_with_its_group_is_held_there(case in case(), preset in presets()) {
+    fn once_a_thread_moves_those_with_their_group_are_held_there(case in case(), preset in presets()) {
         let placed = case.placed(&preset);
         let shift_of = |thread: u32| placed.shifts.iter().find(|shift| shift.thread == thread);
         let node = |thread: u32| {

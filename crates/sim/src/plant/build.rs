@@ -148,7 +148,7 @@ impl Plant {
             + program.transfers_per_kilo / 1000.0 * machine.transfer_ns.same_domain_ns
     }
 
-    /// Starts programs whose time has come: threads are placed, then pages touched.
+    /// Starts programs that are due: threads are placed, then pages touched.
     pub(crate) fn start(&mut self) {
         for index in 0..self.processes.len() {
             let process = &self.processes[index];

@@ -20,7 +20,7 @@ impl Plant {
         }
     }
 
-    /// Buffers whose time is over make room for others.
+    /// Buffers with a time that is over make room for others.
     pub(super) fn renew(&mut self) {
         for process in 0..self.processes.len() {
             if !self.processes[process].runs() {

@@ -132,7 +132,7 @@ fn a_cache_that_two_processes_share_holds_less_of_each() {
 }
 
 #[test]
-fn a_buffer_whose_time_is_over_is_elsewhere_and_near_the_thread_that_touches_it() {
+fn a_buffer_is_elsewhere_after_its_time_and_near_the_thread_that_touches_it() {
     let mut world = world("carrefour-a", "short-lived", FirstPlace::Touch);
     world.plant.truth.wander_per_s = 0.0;
     world.pass();

@@ -23,7 +23,7 @@ pub struct Truth {
     /// Moves of a thread to an idle CPU that the kernel makes without need, per thread and second,
     /// 0 to 0.02.
     pub wander_per_s: f64,
-    /// Pace of a hardware thread whose core runs another one as well, 0.55 to 0.7.
+    /// Pace of a hardware thread while its core runs another one as well, 0.55 to 0.7.
     pub shared_core: f64,
     /// Time to move one base page, 1,500 to 3,000 ns: Linux's `move_pages` on servers of the last
     /// ten years.

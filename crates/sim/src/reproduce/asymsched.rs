@@ -60,7 +60,7 @@ fn scene(machine: &Machine, workload: Workload, truth: Option<Truth>, seed: u64)
     Scene { machine: machine.clone(), workload, pmu: Pmu::Ibs, replication: false, truth, seed }
 }
 
-/// A program whose threads and pages lie on some nodes.
+/// A program with threads and pages on some nodes.
 fn world(scene: &Scene, on: &[usize], of: &[usize], pin: bool) -> World {
     let mut world = World::new(scene, FirstPlace::Touch, Rival::Nothing);
     // The paper's placements are given: no thread leaves its nodes by itself.

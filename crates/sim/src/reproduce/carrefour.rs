@@ -391,7 +391,8 @@ fn middle(inputs: &Inputs) -> Inputs {
 
 /// What the two programs of table 1 leave open for another.
 fn bounds(of: &PublishedProgram) -> Inputs {
-    // A program whose pages stay has its accesses at home: MG's are 97 % local [Carrefour, 4.2].
+    // A program with pages that stay has its accesses at home: MG's are 97 % local [Carrefour,
+    // 4.2].
     let treated = of.pages.replicated + of.pages.interleaved + of.pages.migrated;
     let local = if treated <= 1.0 {
         [0.97; 2]

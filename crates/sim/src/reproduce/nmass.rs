@@ -19,7 +19,8 @@ use crate::workload::{Program, Region, Touched, Used, Waits, Workload};
 use crate::world::{Scene, World};
 use rondpoint_core::guard::GuardSettings;
 
-/// Workloads 1 to 9. Workloads 10 and 11 need eight programs, whose homes the paper does not state.
+/// Workloads 1 to 9. Workloads 10 and 11 need eight programs, and the paper does not state their
+/// homes.
 const WORKLOADS: [[&str; 4]; 9] = [
     ["soplex", "sphinx", "gamess", "namd"],
     ["soplex", "mcf", "gamess", "gobmk"],

@@ -35,7 +35,7 @@ pub struct Veto<'a> {
 pub struct Trial<'a> {
     /// Process.
     pub pid: Pid,
-    /// Whose actions.
+    /// The policy that acted.
     pub policy: &'a str,
     /// Plans that took part.
     pub plans: &'a [u64],

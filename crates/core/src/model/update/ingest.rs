@@ -1,9 +1,9 @@
 //! From samples to page records, homes of threads and touches, at 10⁷ samples a second.
 //!
-//! Many samples of many pages would miss the CPU's caches two or three times each. They are first
-//! dealt out by a hash of their page to parts whose records fit in a cache, then recorded part by
-//! part. Few samples, or a table that could overflow (where the first come must be the first
-//! served), are recorded as they come.
+//! Many samples of many pages would miss the CPU's caches two or three times each. A hash of the
+//! page first deals them out to parts with records that fit in a cache. Then they are recorded part
+//! by part. Few samples are recorded as they come, and so is a table that could overflow, where the
+//! first come must be the first served.
 
 use super::samples::SampleSums;
 use crate::model::{Model, Touch};
@@ -153,7 +153,8 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    /// Finds who accessed what; `None` for threads and CPUs that are not in the model.
+    /// Finds the thread, node and page of an access; `None` for threads and CPUs that are not in
+    /// the model.
     fn see(&mut self, sample: &AddressSample, sums: &mut SampleSums) -> Option<Seen> {
         let place = self.finder.find(sample)?;
         let cpu = usize::from(sample.cpu);
@@ -164,8 +165,8 @@ impl<'a> Ingest<'a> {
         let node = self.topology.node_of_cpu(cpu);
         let holder = usize::from(sample.node);
         let known = sample.node != UNKNOWN_NODE && holder < self.topology.node_count();
-        // Of a prefetched stream hardly a load waits for memory from the beginning: nearly all find
-        // their line on its way.
+        // Loads of a prefetched stream hardly ever wait for memory from the beginning: nearly all
+        // find their line on its way.
         let from_memory =
             known && matches!(sample.source, Source::Dram | Source::InFlight | Source::HintFault);
         if from_memory {
@@ -191,11 +192,11 @@ impl<'a> Ingest<'a> {
         })
     }
 
-    /// Whose page was accessed (the index), and where it begins there.
+    /// The process that owns the accessed page (its index), and where the page begins there.
     fn page(&self, model: &Model, seen: &Seen) -> (u32, u64) {
         let app = self.finder.places[seen.thread as usize].app;
         let (owner, address) = model.shared.owner(app as usize, seen.page());
-        // A huge page that two have mapped lies on such a boundary in both.
+        // A huge page that two processes have mapped lies on such a boundary in both.
         (owner as u32, address >> seen.shift() << seen.shift())
     }
 

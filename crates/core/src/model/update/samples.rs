@@ -79,7 +79,8 @@ pub(super) fn finish_traffic(
             .traffic
             .as_ref()
             .map(|machine| machine.total_per_us() * sampled / all_sampled.max(1.0));
-        // A rate whose place nobody saw is no traffic; none is, if others were seen.
+        // A rate without samples of its place is no traffic. A rate of zero is, if other processes
+        // have samples.
         let placed = |rate: &f64| sampled > 0.0 || (all_sampled > 0.0 && *rate == 0.0);
         if let Some(per_us) = share.or(counted).filter(placed) {
             let own = sums.memory[index].map(|count| per_us * count / sampled.max(1.0));

@@ -134,7 +134,7 @@ mod tests {
     /// Seen in the lab: a few pages of somebody else made half of the memory less than an even
     /// share.
     #[test]
-    fn who_holds_his_share_but_for_a_few_pages_gets_no_other() {
+    fn a_node_that_holds_its_share_but_for_a_few_pages_gets_no_other() {
         let all = [(0, 0, 9.0), (0, 3, 20.0), (2, 0, 9.0), (2, 3, 9.0)];
         check(&[0, 2], &[20, 0, 1, 20], &all, &[(3, 2)]);
         // Where no node lacks half of its share, the host is any node that lacks some.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_threads_left_each_part_belongs_to_whom_uses_it_most() {
+    fn where_all_threads_left_each_part_belongs_to_the_node_that_uses_it_most() {
         let own = [(1, 0, 9.0), (1, 3, 2.0), (2, 0, 2.0), (2, 3, 9.0)];
         check(&[1, 2], &[2, 0, 0, 2], &own, &[(0, 1), (3, 2)]);
         let swapped = own.map(|(i, j, rate)| (3 - i, j, rate));

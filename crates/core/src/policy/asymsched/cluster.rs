@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hardly_leaves_its_nodes_joins_nothing_where_that_is_asked() {
+    fn traffic_that_hardly_leaves_its_nodes_joins_nothing_where_that_is_asked() {
         let (mostly_local, a_tenth) = ("0>0:9100 0>1:900", "0>0:9000 0>1:1000");
         check(0b000011, mostly_local, "000011:6.8024");
         check_with(&Preset::MEASURED, 0b000011, mostly_local, "");

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_to_nodes_left_for_good_count_whoever_makes_them() {
+    fn accesses_to_nodes_left_for_good_count_from_any_node() {
         check_old(&[(1, 2)], &[(2, 1, 60.0), (0, 1, 30.0), (0, 0, 10.0)], Some(90.0));
         // Node 1 was left by some and taken by others: only node 0 is left for good.
         check_old(&[(0, 1), (1, 2)], &[(1, 0, 20.0), (2, 1, 80.0)], Some(20.0));

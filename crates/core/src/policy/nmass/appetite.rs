@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn who_misses_less_after_a_move_does_so_because_of_it() {
+    fn a_process_that_misses_less_after_a_move_does_so_because_of_it() {
         check("22@0 22@0 22@0 5@1 0.7@1 0.7@1 0.7@1", 22.0);
         check("0.7@1 0.7@1 0.7@1 18@0 22@0", 22.0);
     }
 
     #[test]
-    fn who_misses_less_where_everybody_stays_does_something_else() {
+    fn a_process_that_misses_less_where_all_stay_does_something_else() {
         check("22@0 22@0 22@0 5@0", 5.0);
         check("22@0 22@0 22@0 5@0 5.5@0 5@0", 5.5);
         check("22@0 22@0 22@0 19@0", 22.0);

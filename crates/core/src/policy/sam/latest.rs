@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_what_others_have_is_incomplete() {
+    fn a_thread_that_lacks_what_others_have_is_incomplete() {
         let mut latest = Latest::default();
         let incomplete = |rates: [Rates; 2]| rates.map(|one| one.is_incomplete);
         assert_eq!(incomplete(observe(&mut latest, 0, [None, None])), [false, false]);
