@@ -21,7 +21,7 @@ pub struct Amount {
 /// One node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Supply {
-    /// What nobody uses now.
+    /// What is unused now.
     pub free: Amount,
     /// Thousandths of a CPU, used or not.
     pub all_milli_cpus: u64,
@@ -74,7 +74,7 @@ struct Search<'a> {
     usable: &'a NodeSet,
     /// What counts as there.
     amounts: &'a [Amount],
-    /// What nobody uses: it decides between sets that are equally good.
+    /// What is unused: it decides between sets that are equally good.
     free: &'a [Amount],
     wanted: Amount,
 }

@@ -19,7 +19,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// A phase is expected to last as long as it has lasted, between these bounds (our choice): pages
-/// move back as fast as they came, and nobody knows more than a minute ahead.
+/// move back as fast as they came, and nothing is known more than a minute ahead.
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
 /// Weight of a new measurement of what moving takes.
 const FRESH: f64 = 0.2;

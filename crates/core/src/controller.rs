@@ -196,7 +196,8 @@ impl Controller {
         due.map_or(shortest, |due| due.since(now)).max(window)
     }
 
-    /// For how long nobody needs to be counted, and what would end that; `None` = go on watching.
+    /// For how long no process needs to be counted, and what would end that; `None` = go on
+    /// watching.
     pub fn take_rest(&mut self) -> Option<Rest> {
         self.rest.take()
     }

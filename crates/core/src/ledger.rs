@@ -173,8 +173,8 @@ impl Ledger {
     }
 }
 
-/// Whether memory comes to where the process has some that stays, or from several nodes to one:
-/// afterwards nobody can tell it apart, and to send all of it back would do more than to undo.
+/// Whether memory comes to a node where memory of the process stays, or from several nodes to one.
+/// Afterwards the two cannot be told apart, and to send all of it back would do more than to undo.
 fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
     let to_same =
         |(place, one): (usize, &NodeMove)| nodes[..place].iter().any(|other| other.to == one.to);

@@ -150,7 +150,7 @@ pub struct App {
     pub exempt: Option<Exemption>,
     /// Its own count of work done, per second.
     pub progress_per_s: Option<f64>,
-    /// Pages that somebody else (the kernel's balancing) moved in the interval.
+    /// Pages that the kernel's balancing or another program moved in the interval.
     pub pages_moved_by_others: Option<u64>,
 }
 

@@ -73,7 +73,7 @@ pub struct ProcessObservation {
     pub allowed_nodes: Option<NodeSet>,
     /// Why it is not to be touched, if so.
     pub exempt: Option<Exemption>,
-    /// Pages that were moved by somebody else (the kernel's balancing) since its start.
+    /// Pages that the kernel's balancing or another program moved since its start.
     pub pages_moved_by_others: Option<u64>,
 }
 

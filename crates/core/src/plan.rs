@@ -289,8 +289,8 @@ pub struct PageCounts {
     pub moved: u64,
     /// Already where they should be.
     pub in_place: u64,
-    /// Not where the plan had them, nor where they should be: somebody else has moved them, or they
-    /// were never seen. Left alone.
+    /// Neither where the plan had them nor where they should be: the kernel or another program
+    /// moved them, or they were never seen. Left alone.
     pub elsewhere: u64,
     /// Unmapped, zero or special pages.
     pub absent: u64,
@@ -300,7 +300,7 @@ pub struct PageCounts {
     pub no_memory: u64,
     /// Refused for another cause (EACCES, EPERM, EIO …).
     pub failed: u64,
-    /// Replicas that collapsed because somebody wrote.
+    /// Replicas that collapsed because of a write.
     pub collapsed: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The machine as the policies see it: nodes, CPUs, cache domains, memory, distances, bandwidth and
 //! links. Checked once, here.
 //!
-//! It holds what does not change while nobody unplugs anything. It may not hold a measurement of a
-//! running program.
+//! It holds what does not change while the hardware stays the same. It may not hold a measurement
+//! of a running program.
 
 mod calibrated;
 mod costs;

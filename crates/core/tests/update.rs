@@ -345,7 +345,7 @@ fn a_page_that_several_processes_have_mapped_is_one_page_with_the_accesses_of_al
         vec![of(1, 0x10_0000), of(2, 0x50_0000)]
     };
     let seen = |pid, cpu, page| sample(pid, cpu, 0, page, Source::Dram);
-    // The last is nobody else's.
+    // Only the second process has the last page.
     let list = vec![seen(1, 0, 0x103), seen(2, 3, 0x503), seen(2, 3, 0x50f), seen(2, 3, 0x600)];
     let samples = Some(Samples { list, ..Samples::default() });
     let before = observation(1_000, processes(0));

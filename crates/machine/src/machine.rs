@@ -1,4 +1,4 @@
-//! The description itself: plain data in real units, and the lookups that everybody needs.
+//! The description itself: plain data in real units, and the common lookups.
 //!
 //! CPUs are numbered node by node (node 0 has 0..c0, node 1 has c0..c0+c1, …) and cache domains
 //! likewise. Matrices are `[accessing node][holding node]`: the row is the node that reads.

@@ -52,7 +52,7 @@ impl World {
         self.sensors.watch(&mut self.plant, &epoch, faults);
     }
 
-    /// Somebody works on one CPU for so long; time passes as it does.
+    /// Works on one CPU for `ns`; time passes meanwhile.
     pub(crate) fn work(&mut self, ns: f64) {
         self.worked_ns += ns;
         let epoch = EPOCH.0 as f64;

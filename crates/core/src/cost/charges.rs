@@ -1,5 +1,5 @@
 //! What an access costs on one machine, in cycles, and the queues on its way. Resolved once from
-//! the topology; what nobody told has a default with its source.
+//! the topology; what it does not tell has a default with its source.
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;
@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 
 use super::{CLOCK_HZ, IDLE_LOCAL_NS, REMOTE_EXTRA};
 
-/// What full use of a controller adds to a local access, as a share of it, where nobody measured
-/// it. Carrefour's table 1 has 476 cycles at 45 % use and about 200 on an idle machine.
+/// What full use of a controller adds to a local access, as a share of it, where it was not
+/// measured. Carrefour's table 1 has 476 cycles at 45 % use and about 200 on an idle machine.
 const BURST_SHARE: f64 = 3.0;
-/// Misses that a CPU keeps under way, where nobody measured it: 10 line fill buffers of Intel's
+/// Misses that a CPU keeps under way, where it was not measured: 10 line fill buffers of Intel's
 /// cores from Nehalem to Skylake [product data].
 const OUTSTANDING: f64 = 10.0;
-/// ns of a line from a neighbour's private cache, where nobody measured it [ALGORITHMS 6, S2].
+/// ns of a line from a neighbour's private cache, where it was not measured [ALGORITHMS 6, S2].
 const SAME_DOMAIN_NS: f64 = 35.0;
 /// ACPI's distance of a node to itself; each so much more is a hop.
 const LOCAL_DISTANCE: f64 = 10.0;
@@ -45,7 +45,7 @@ pub(super) struct Charges {
 /// Something that accesses wait for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Server {
-    /// Lines in a µs; infinite where nobody knows.
+    /// Lines in a µs; infinite where it is not known.
     pub(super) per_us: f64,
     /// Cycles that full use adds before there is a backlog.
     pub(super) burst: f64,

@@ -421,8 +421,8 @@ fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
     load
 }
 
-/// Scales the controllers so that their mean latency is the one that was measured; those of which
-/// nobody knows the capacity get one.
+/// Scales the controllers so that their mean latency is the one that was measured. Controllers of
+/// unknown capacity get one.
 fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
     let latencies = model.apps.iter().filter_map(|app| {
         let traffic = app.traffic.as_ref()?;

@@ -17,7 +17,7 @@ const ERROR_OF_ASSUMED: f64 = 0.5;
 /// Below this part of a process's time nothing is won for sure by changing all of it: a trial tells
 /// no less from noise. Steps that change a part are one of several and need that part of it.
 const LEAST: f64 = 0.01;
-/// ns to move a base page where nobody measured it: `move_pages` takes 1 to 3 µs [BENCHMARKS].
+/// ns to move a base page where it was not measured: `move_pages` takes 1 to 3 µs [BENCHMARKS].
 const PAGE_NS: f64 = 2_000.0;
 /// Part of that for each page of a bulk move [BENCHMARKS].
 const BULK_SHARE: f64 = 0.8;

@@ -7,7 +7,7 @@ use crate::units::Nanos;
 /// Budgets and rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuardSettings {
-    /// Whether anything may change at all: off until somebody says so.
+    /// Whether anything may change at all: off until the operator allows it.
     pub act: bool,
     /// Least confidence of the model; kernel statistics alone stay below it.
     pub min_confidence: f64,

@@ -206,7 +206,7 @@ impl AsymSched {
         proposals
     }
 
-    /// Looks for a placement, unless somebody is still on the way from the last one.
+    /// Looks for a placement, unless a process is still on the way from the last one.
     fn place(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
         // Give or take a tenth, as a host wakes.
         let period = self.preset.period.0 - self.preset.period.0 / 10;

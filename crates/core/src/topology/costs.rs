@@ -5,7 +5,7 @@ use crate::matrix::Matrix;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// Costs by measurement or from a machine file; each `None` where nobody told it. The cost model
+/// Costs by measurement or from a machine file; each `None` where it is not known. The cost model
 /// has a default for each, with its source ([`crate::cost`]).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Costs {

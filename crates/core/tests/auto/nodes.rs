@@ -136,7 +136,7 @@ fn where_bandwidth_chooses_nodes_threads_do_not_leave_them() {
         1000: held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process uses several nodes' memory, and bandwidth chooses which
         1500: held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process uses several nodes' memory, and bandwidth chooses which
     "#]].assert_eq(&with_data_elsewhere(machine(4), joined));
-    // Nobody on one of its nodes uses the memory of another of them.
+    // No thread on one of its nodes uses the memory of another of them.
     expect![[r#"
         1000: held: sam: thread 100 of 1 to CPU 6, then CPUs 6-7; its process uses several nodes' memory, and bandwidth chooses which
         1500: sam: thread 100 of 1 to CPU 6, then CPUs 6-7
@@ -164,8 +164,8 @@ fn a_thread_that_is_held_for_good_is_not_looked_at_ten_times_a_second() {
 
 #[test]
 fn what_was_learnt_of_a_node_holds_for_the_one_that_is_taken() {
-    // Nobody knows where the data is, only that node 0 is not it. Then the node's occupants and its
-    // memory go to node 2.
+    // The node of the data is not known, only that it is not node 0. Then the node's occupants and
+    // its memory go to node 2.
     let scene = |cpu: usize, remote_per_s: f64, at: u64, topology: &Topology| {
         let mut model = second(at, topology);
         let threads = process(&mut model, topology, 1, &[cpu], &[], "");

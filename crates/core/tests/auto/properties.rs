@@ -1,5 +1,5 @@
-//! What holds whatever the machine shows: nobody works against another in one step, and nothing is
-//! both done and held back.
+//! What holds whatever the machine shows: no policy works against another in one step, and nothing
+//! is both done and held back.
 
 use crate::scene::machine;
 use proptest::prelude::*;

@@ -105,7 +105,7 @@ fn pages_of_a_memory_only_node_may_leave_and_none_goes_there() {
     check(&shares(&topology, &[9.0, 0.0, 0.0], 0, Draw::Exact), &[0.0, 1.0, 0.0]);
 }
 
-/// Half of what is on a node with twice the mean goes, to where something lacks; nobody else moves.
+/// Half of what is on a node with twice the mean goes to where something lacks; all else stays.
 #[test]
 fn only_the_excess_leaves_and_only_for_nodes_below_the_mean() {
     let of = |source| shares(&machine(), &[50.0, 25.0, 15.0, 10.0], source, Draw::Excess);

@@ -256,8 +256,8 @@ fn an_exempt_application_is_watched_and_not_touched() {
     assert!(proposals.iter().all(|one| matches!(one.action, Action::SetSampling { .. })));
 }
 
-/// Pages are local enough for nobody, but none of them has one user: the rate falls to a fourth,
-/// then to a sixteenth.
+/// Few accesses are local, but no page has a single user: the rate falls to a fourth, then to a
+/// sixteenth.
 #[test]
 fn steady_samples_ever_less_while_it_finds_nothing_to_move() {
     let rates = |preset: &str| {

@@ -126,7 +126,7 @@ impl Policy for Looks {
 #[test]
 fn a_closer_look_that_finds_nothing_is_waited_for_and_does_not_end_the_quiet() {
     let rests = rests(Box::new(Looks(0)), Twist::default(), GuardSettings::acting());
-    // Decisions 1, 5, 9 … look closely, so that nobody rests before the next.
+    // Decisions 1, 5, 9 … look closely, so there is no rest before the next.
     assert_eq!(rests[..4], [(5, 7), (9, 13), (14, 18), (19, 23)], "{rests:?}");
 }
 

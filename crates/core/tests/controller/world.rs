@@ -91,7 +91,7 @@ impl World {
         (0..NODES).map(|node| on(node) / self.homes.len() as f64).collect()
     }
 
-    /// One second passes in which nobody counts.
+    /// One second passes without counting.
     fn run_uncounted(&mut self) {
         let counted = (self.traffic.clone(), self.cycles, self.instructions, self.stalls);
         let memory = (self.requests, self.latency);

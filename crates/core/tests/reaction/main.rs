@@ -142,7 +142,7 @@ fn a_program_that_asks_for_little_and_waits_long_is_helped() {
     assert!(world.shares().iter().all(|share| *share > 0.15), "{:?}", world.shares());
 }
 
-/// The same threads with little to fetch: nobody waits for another.
+/// The same threads with little to fetch: no thread waits for another.
 #[test]
 fn a_program_that_waits_for_nobody_is_left_alone() {
     let phases = [Phase { work: 20_000.0, private: false, ..PARALLEL }.until(6_000)];

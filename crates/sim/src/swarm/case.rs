@@ -30,7 +30,7 @@ pub(crate) struct Case {
     /// When faults stop.
     pub(crate) faults_until_s: f64,
     pub(crate) seconds: f64,
-    /// By process: nodes of its cpuset (a bit each, 0 = all), and whether nobody may touch it.
+    /// By process: nodes of its cpuset (a bit each, 0 = all), and whether it is exempt.
     pub(crate) limits: Vec<(u64, bool)>,
 }
 

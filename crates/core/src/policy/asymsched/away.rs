@@ -61,8 +61,8 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
             .iter_mut()
             .filter(|(_, held)| lacks(*held, least))
             .max_by(|(a, less), (b, more)| asks(*a).total_cmp(&asks(*b)).then(more.cmp(less)));
-        // Without threads there is none; else what is still to be given away is missing from
-        // somebody's even share.
+        // Without threads there is no host. Else some node holds less than its even share, by what
+        // is still to be given away.
         if let Some((node, held)) = host {
             part.host = *node;
             *held += part.memory.0;
@@ -131,7 +131,7 @@ mod tests {
         check(&[0, 2], &[2, 0, 0, 2], &[(0, 0, 9.0), (0, 3, 20.0), (2, 3, 9.0)], &[(3, 2)]);
     }
 
-    /// Seen in the lab: a few pages of somebody else made half of the memory less than an even
+    /// Seen in the lab: a few pages on another node made half of the memory less than an even
     /// share.
     #[test]
     fn a_node_that_holds_its_share_but_for_a_few_pages_gets_no_other() {

@@ -94,7 +94,7 @@ pub enum Verdict {
     /// Bandwidth between nodes hardly differs, or nothing is known of it.
     #[default]
     Symmetric,
-    /// Nobody uses more than one node together.
+    /// No process uses several nodes together.
     NoCluster,
     /// The current placement is within the slack of the best, or nothing better moves nothing.
     Stay,

@@ -35,11 +35,11 @@ pub(super) struct Here {
     pub(super) is_first: bool,
 }
 
-/// Intervals after it came for which what a thread fetches from other caches may be its own, left
-/// in those where it was: the one in which it came, which may have been at its end, and the next
-/// (our choice). Where nobody runs that would push them out they stay for longer: with all of four
-/// programs on one node 0.1 to 0.9 million lines a second came from the other's cache for two
-/// seconds (emulated, nmass-2).
+/// For this many intervals after a thread came, the lines it fetches from other caches may be its
+/// own, left in the caches where it was. These are the interval in which it came, perhaps at its
+/// end, and the next (our choice). Its lines stay for longer where no thread runs that would push
+/// them out. With all of four programs on one node, 0.1 to 0.9 million lines a second came from the
+/// other's cache for two seconds (emulated, nmass-2).
 const OWN_LINES: u32 = 2;
 
 /// The flags of all threads.
@@ -125,10 +125,9 @@ impl Flags {
         self.threads.get(&tid)?.home
     }
 
-    /// N-MASS has only threads that exchanged data with nobody in any of these intervals, neither
-    /// on another socket nor on their own: those it must not take away from each other. Not to act
-    /// takes no steady flag. A thread's own lines, left in a cache on another node, are no
-    /// exchange.
+    /// N-MASS has only threads that exchanged no data in any of these intervals, neither on another
+    /// socket nor on their own: it must not part sharers. Not to act takes no steady flag. A
+    /// thread's own lines, left in a cache on another node, are no exchange.
     pub(super) fn shares_data(&self, tid: Tid) -> Option<Held> {
         let histories = self.threads.get(&tid)?;
         (histories.exchange.count() > 0).then_some(Held::SharesData)
@@ -136,7 +135,7 @@ impl Flags {
 }
 
 impl Histories {
-    /// `is_alone`: nobody runs on another node.
+    /// `is_alone`: no thread runs on another node.
     fn push(&mut self, thread: &Thread, thresholds: &Thresholds, is_alone: bool) {
         // An interval in which a rate was not counted says nothing of it.
         let above = |rate: Option<f64>, threshold| rate.map(|rate| rate > threshold);
@@ -186,7 +185,7 @@ mod tests {
         observed_beside(true, intervals)
     }
 
-    /// `with_another`: somebody runs on the other node.
+    /// `with_another`: a thread runs on the other node.
     fn observed_beside(with_another: bool, intervals: &str) -> Flags {
         let topology = crate::topology::synthetic::parse("node:2 core:2").expect("a machine");
         let mut flags = Flags::default();

@@ -120,8 +120,8 @@ impl Data<'_> {
     }
 
     /// Whether the controllers are so uneven that Carrefour would interleave, with `home` above the
-    /// mean and `node` below. Where nobody counts for the whole machine, what the application asks
-    /// for has to do.
+    /// mean and `node` below. Where the whole machine is not counted, what the application asks for
+    /// has to do.
     fn is_busier(self, app: &App, home: usize, node: usize) -> bool {
         let Some(traffic) = self.model.traffic.as_ref().or(app.traffic.as_ref()) else {
             return false;

@@ -212,7 +212,7 @@ impl Marker<'_> {
         self.mechanisms.interleaving && rule.is_some_and(|rule| rule.interleaves_small_batch)
     }
 
-    /// Base pages of a gap that were not treated before: nobody has seen whether they lie where the
+    /// Base pages of a gap that were not treated before. No sample shows whether they lie where the
     /// witnesses do.
     fn fresh<'a>(&'a self, gap: &Gap) -> impl Iterator<Item = u64> + 'a {
         let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);

@@ -30,7 +30,7 @@ impl Company {
         self.domains = domains;
     }
 
-    /// Nobody came, went or was moved lately.
+    /// No process came, went or was moved lately.
     pub(super) fn is_settled(&self) -> bool {
         self.epochs >= SETTLED_AFTER
     }
@@ -44,8 +44,8 @@ pub(super) struct Appetite {
 }
 
 impl Appetite {
-    /// Takes in the MPKI of an epoch. A change by more than `trigger` while everybody stays where
-    /// he is begins another phase.
+    /// Takes in the MPKI of an epoch. A change by more than `trigger` while all processes stay
+    /// where they are begins another phase.
     pub(super) fn observe(&mut self, mpki: f64, is_settled: bool, trigger: f64) {
         let is_other_phase = is_settled && relative_change(self.last, mpki) > trigger;
         self.most = if is_other_phase { mpki } else { self.most.max(mpki) };

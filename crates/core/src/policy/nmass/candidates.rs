@@ -58,8 +58,8 @@ impl Candidate {
         }
     }
 
-    /// The same where it stays: its core is taken before anybody else gets one, and it is at home
-    /// there.
+    /// The same where it stays: its core is taken before any other process gets one, and it is at
+    /// home there.
     pub(super) fn stayer(&self, topology: &Topology) -> Process {
         let cpu = first_of_core(self.cpu, topology);
         Process {

@@ -286,7 +286,7 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// Its own socket if nobody was put there, else the first empty one, else any: if all its
+    /// Its own socket if no process was put there, else the first empty one, else any: if all its
     /// threads fit.
     fn one_socket(&self, app: &AppView, contexts: Contexts) -> Option<usize> {
         let fits = |socket: &usize| self.room(*socket, contexts) >= app.threads;

@@ -114,7 +114,7 @@ fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
     else {
         return DataHome::Unknown;
     };
-    // A node without CPUs is nobody's socket, so its data is as good as scattered.
+    // A node without CPUs belongs to no socket, so its data is as good as scattered.
     let total: Bytes = memory.iter().fold(Bytes(0), |sum, bytes| sum + *bytes);
     let home = memory.iter().position(|bytes| bytes.0 as f64 > MIN_HOME_SHARE * total.0 as f64);
     match home.map_or(DataHome::Scattered, on) {

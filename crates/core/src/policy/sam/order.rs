@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 pub enum SocketOrder {
     /// The lower number first [author code].
     Number,
-    /// The socket of the lowest thread number first, then those where nobody runs (inferred).
+    /// The socket of the lowest thread number first, then those without a running thread
+    /// (inferred).
     Occupants,
 }
 

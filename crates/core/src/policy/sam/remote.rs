@@ -20,7 +20,8 @@ pub(super) fn send_home(board: &mut Board<'_>) -> bool {
 /// Which threads that are away from their data may be moved for it.
 struct Movable {
     spares_sharers: bool,
-    /// Processes with more than one running thread, ascending: a thread alone shares with nobody.
+    /// Processes with more than one running thread, ascending: a thread alone has no partner to
+    /// share with.
     with_company: Vec<Pid>,
 }
 

@@ -79,7 +79,7 @@ impl Layout {
 /// Where a thread's data is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataHome {
-    /// Nobody looked.
+    /// Not looked at.
     #[default]
     Unknown,
     /// Spread (interleaved, say): no socket is home.

@@ -21,7 +21,7 @@ pub(super) struct Partial {
     pub(super) open: Vec<Mask>,
     /// Nodes each block still needs.
     pub(super) missing: Vec<u32>,
-    /// Nodes nobody has.
+    /// Nodes that no block has.
     pub(super) free: Mask,
 }
 
