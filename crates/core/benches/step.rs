@@ -1,8 +1,8 @@
 //! One decision step, from a model to an admitted plan: how it grows with nodes, threads and
-//! sampled pages, up to 64 nodes, 1024 CPUs, 20,000 threads and 10⁶ pages (goal: below 100 ms and
-//! linear). The same for the whole step of a controller, observation in and plan out, which takes
-//! in two samples a page first. And how fast observations with samples become a model with page
-//! records (goal: 10⁷ samples a second on one core, at most 64 bytes a page).
+//! sampled pages. The largest has 64 nodes, 1024 CPUs, 20,000 threads and 10⁶ pages (goal: below
+//! 100 ms and linear). The same for the whole step of a controller, observation in and plan out,
+//! which takes in two samples a page first. And how fast observations with samples become a model
+//! with page records (goal: 10⁷ samples a second on one core, at most 64 bytes a page).
 //!
 //! `cargo bench -p rondpoint-core --bench step`
 

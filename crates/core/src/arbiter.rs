@@ -1,10 +1,10 @@
 //! Chooses among what policies propose: the set of candidates that together win most, each worth
 //! more than it costs.
 //!
-//! The value of a candidate is what is believed of the lower bound of its gain, for as long as the
-//! present phase may be expected to last, less what it costs once. The best is taken, the others
-//! are priced again beside it, and so on until nothing is left that is worth anything. Only what a
-//! candidate touches is priced again, and only when it could be the next best.
+//! The value of a candidate is the believed lower bound of its gain, for the time that the present
+//! phase is expected to last, less its cost. The arbiter takes the best, prices the others again
+//! beside it, and so on until none is worth anything. Only what a candidate touches is priced
+//! again, and only when it could be the next best.
 
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
@@ -18,7 +18,7 @@ use crate::worth::Worth;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// A phase is expected to last as long as it has lasted, between these bounds (our choice): pages
+/// A phase is expected to last as long as it has lasted, between these bounds (our choice). Pages
 /// move back as fast as they came, and nothing is known more than a minute ahead.
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
 /// Weight of a new measurement of what moving takes.

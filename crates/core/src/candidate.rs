@@ -21,9 +21,11 @@ pub struct Candidate {
 /// Proposals as candidates, in the order of their first steps; and those that need no price:
 /// sampling rates, and copies that are taken back alone.
 ///
-/// One candidate are: what a policy wants of one process, page mechanisms apart; both halves of an
-/// exchange; a thread that stays and the one that joins it; a placement of several processes that
-/// is all or nothing.
+/// One candidate holds steps that belong together:
+/// - what a policy wants of one process, page mechanisms apart;
+/// - both halves of an exchange;
+/// - a thread that stays and the one that joins it;
+/// - a placement of several processes that is all or nothing.
 #[must_use]
 pub fn candidates(proposals: Vec<Proposal>) -> (Vec<Candidate>, Vec<Proposal>) {
     let together = Together::of(&proposals);

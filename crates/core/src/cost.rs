@@ -4,11 +4,12 @@
 //! [`Facts`] are a window as the model sees it, a [`Placement`] is where threads and memory are or
 //! would be, and [`CostModel::lost`] says what each process loses there, by [`Cause`].
 //!
-//! A thread that waits for memory waits for so many misses at once as its core can have under way.
-//! How many these are need not be known: what it waits for all of them is counted, and of that the
-//! part that an access takes longer than on an idle machine with all data local is lost to
-//! placement: to distance, to a queue at a controller, or to one on a link. A program that asks for
-//! little and waits long for each answer loses as much as one that asks for much.
+//! A thread that waits for memory waits for as many misses at once as its core can have under way.
+//! Their number need not be known: the time that the thread waits for all of them is counted. Part
+//! of it is lost to placement: the part by which an access takes longer than on an idle machine
+//! with all data local. It is lost to distance, to a queue at a controller, or to one on a link. A
+//! program that asks for little and waits long for each answer loses as much as one that asks for
+//! much.
 //!
 //! A price is an interval. An action is worth its price where the lower bound of what it wins is
 //! above what it costs.
@@ -39,8 +40,8 @@ pub const IDLE_LOCAL_NS: f64 = 100.0;
 /// What another node adds to a local access, as a share of it, where it was not measured: at most
 /// 0.3 on Carrefour's machine A, 0.8 on N-MASS's [ALGORITHMS 6].
 pub const REMOTE_EXTRA: f64 = 0.3;
-/// Share of its CPU time that a program must be sure to lose before pages are moved for it (our
-/// choice): a trial tells one percent from noise, and samples for the pages cost another.
+/// A program must be sure to lose this share of its CPU time before pages are moved for it (our
+/// choice). A trial tells one percent from noise, and samples for the pages cost another.
 pub const WORTH_MOVING: f64 = 0.02;
 /// Clock where it is not known.
 const CLOCK_HZ: f64 = 2e9;

@@ -19,10 +19,9 @@ pub trait Host {
     /// The host cannot be observed any more.
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
 
-    /// As [`Host::observe`], and glances meanwhile, once in [`QUICK_GLANCE`]: where the watch says
-    /// that something changed it looks at once, with [`Observation::after_rest`] set, for what was
-    /// counted so far mixes the time before and after. A host that cannot glance waits for
-    /// `period`.
+    /// As [`Host::observe`], and glances meanwhile, once in [`QUICK_GLANCE`]. Where the watch says
+    /// that something changed, it looks at once. Then it sets [`Observation::after_rest`], for the
+    /// counts so far mix the time before and after. A host that cannot glance waits for `period`.
     ///
     /// [`QUICK_GLANCE`]: crate::limits::QUICK_GLANCE
     ///

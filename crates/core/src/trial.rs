@@ -259,8 +259,8 @@ impl Trials {
     }
 }
 
-/// The windows of the phase that the program is in now, the last one at least: what it did before,
-/// such as filling its memory by one thread, says nothing about what came of an action.
+/// The windows of the phase that the program is in now, the last one at least. What it did before
+/// says nothing about what came of an action: one thread may have filled its memory.
 fn last_phase(windows: &[Measure]) -> &[Measure] {
     let Some(last) = windows.last() else { return windows };
     let other = windows.iter().rposition(|window| !window.is_phase_of(last));
@@ -269,9 +269,9 @@ fn last_phase(windows: &[Measure]) -> &[Measure] {
 
 impl Watched {
     /// A window goes to the trial or, without one, to the history. The first window after an action
-    /// holds the action's own cost and is left out. So are those in which pages were moved for more
-    /// of the time than a change has to exceed, and those in which the action is not complete; for
-    /// how long is bounded, whatever a policy says.
+    /// holds the action's own cost and is left out. Windows in which pages moved for more of the
+    /// time than a change has to exceed are left out, too. So are windows in which the action is
+    /// not complete, for a bounded time, whatever a policy says.
     fn take_in(&mut self, measure: Measure, under_way: bool, window: &Model) {
         self.waits.take_in(&measure, window.at);
         match &mut self.trial {

@@ -2,7 +2,7 @@
 //! kept there if their data is there.
 //!
 //! The old mask alone undoes little. The kernel sends a thread on to any idle node, and that is the
-//! one from which it was taken back. This took a quarter of a second, until the next look
+//! one from which it was taken back. It has done so by the next look, a quarter of a second later
 //! (emulated, nmass-2). So at home a thread gets the CPUs of the node, until a policy moves it
 //! again. Its first mask comes back with all others at the end, and in three cases at once:
 //! - where its data is elsewhere: the verdict may have been wrong, and the thread would be kept

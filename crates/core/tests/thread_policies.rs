@@ -1,6 +1,6 @@
-//! What holds for every thread policy on any model: masks are allowed, a thread has one
-//! destination, the same input gives the same proposals, and an interval in which nothing was
-//! sensed gives none.
+//! What holds for every thread policy on any model: masks are allowed, and a thread has one
+//! destination. The same input gives the same proposals. An interval in which nothing was sensed
+//! gives none.
 
 use proptest::prelude::*;
 use rondpoint_core::model::{App, Model, PageId, Thread, ThreadRates, Touch};

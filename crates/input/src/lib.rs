@@ -1,7 +1,7 @@
 //! Input from outside, within a budget: every file that a user or another program names.
 //!
 //! A budget bounds bytes, and the items that those bytes expand to. Nine characters can name a
-//! billion CPUs, and a page count times an access count can name more work than a year holds, so
+//! billion CPUs, and a page count times an access count can name more work than a year holds. So
 //! readers charge what a value *expands to* before they expand it.
 //! ```
 //! use rondpoint_input::Budget;

@@ -1,11 +1,11 @@
 //! The record of a managed run: everything that entered the controller and everything that it
 //! decided, in a file that outlives the code.
 //!
-//! A trace is text, one JSON object a line: a header with the machine, the policies, the seed and
-//! the guard's settings; then for each step a line with its input and a line with its decision.
-//! Each line is written as soon as it is known, the input before the controller sees it: a manager
-//! that is killed, or that fails on an input, leaves a file that can be read. `docs/trace.md` has
-//! the fields; `wire` has their types, which do not change when the core's do.
+//! A trace is text, one JSON object a line. The first is a header with the machine, the policies,
+//! the seed and the guard's settings. Each step has a line with its input and a line with its
+//! decision. Each line is written as soon as it is known, the input before the controller sees it.
+//! So a manager that is killed, or that fails on an input, leaves a file that can be read.
+//! `docs/trace.md` has the fields; `wire` has their types, which do not change when the core's do.
 //!
 //! Neither a clock nor a host is read here.
 //! ```no_run

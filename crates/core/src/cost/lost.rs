@@ -8,9 +8,9 @@ use crate::units::Pid;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Power by which misses fall with a thread's part of the last-level cache: the rule of thumb is
-/// 0.5 (Hartstein and others, "Cache miss behavior: is it √2?", 2006), and 0 holds for a stream.
-/// Nothing that is counted tells which, so the middle is taken.
+/// Power by which misses fall with a thread's part of the last-level cache. The rule of thumb is
+/// 0.5 (Hartstein and others, "Cache miss behavior: is it √2?", 2006), and 0 holds for a stream. No
+/// count tells which, so the middle is taken.
 const CROWDING: f64 = 0.25;
 
 /// Why time is lost.

@@ -10,8 +10,8 @@ use crate::units::Pid;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Relative change of speed that the steps of a plan bring to each process that they touch; left
-/// out are processes of which too little is known, or that a step touches which is not priced.
+/// Relative change of speed that the steps of a plan bring to each process that they touch.
+/// Processes with an unpriced step, or of which too little is known, are left out.
 #[must_use]
 pub fn predicted(window: &Model, topology: &Topology, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
     predicted_by(window, &[], topology, steps)

@@ -105,7 +105,7 @@ impl Runner<'_> {
 /// Waits at which all runners ask for what these waits let them ask for, beside what others ask.
 ///
 /// Each round is a step of Newton's method for each server by itself, as if all servers on the way
-/// of a flow changed alike: so they do where a jam ends, and else the step is only smaller.
+/// of a flow changed alike. They do so where a jam ends; elsewhere the step is only smaller.
 pub(super) fn settle(
     charges: &Charges,
     others: &[f64],

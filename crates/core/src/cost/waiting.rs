@@ -9,8 +9,8 @@ use super::CLOCK_HZ;
 use crate::model::{App, TrafficSource};
 use crate::topology::Topology;
 
-/// Misses that one core has under way at most, where calibration did not measure it: what Intel's
-/// Golden Cove keeps for its second-level cache (64-IA-32 Optimization Reference Manual); older
+/// Misses that one core has under way at most, where calibration did not measure it. Intel's Golden
+/// Cove keeps this many for its second-level cache (64-IA-32 Optimization Reference Manual). Older
 /// cores and AMD's keep fewer.
 const MOST_UNDER_WAY: f64 = 48.0;
 /// The same where a thread waits for them: buffers of a first-level cache from 2008 on, 8 to 16.

@@ -1,12 +1,14 @@
-//! Whether being counted is dear to a program: it pays each time that a thread goes on or off a
-//! CPU, and for each task that is born.
+//! Whether counting is dear for a program: it pays each time that a thread goes on or off a CPU,
+//! and for each task that is born.
 //!
-//! Measured (*emulated*, in a slow motion of 10): two threads that sleep 1,200 times for each
-//! second that they run lose 7 % of their speed, which is 59 µs each time, and two at 7,500
-//! barriers a second 18 %; eight threads that start one child after the other, 113 a second, lost
-//! 15 %, which is 12 ms a child (docs/results/watch-children.md). On metal,
-//! without slow motion, a tenth of that is expected (inferred); 128 inherited events that count
-//! nothing made a birth and an end 1.1 ms longer on a busy virtual machine.
+//! Measured (*emulated*, in a slow motion of 10; docs/results/watch-children.md):
+//! - Two threads that sleep 1,200 times for each second that they run lose 7 % of their speed,
+//!   which is 59 µs each time. Two at 7,500 barriers a second lose 18 %.
+//! - Eight threads that start one child after the other, 113 a second, lose 15 %, which is 12 ms a
+//!   child.
+//!
+//! On metal, without slow motion, a tenth of that is expected (inferred). 128 inherited events that
+//! count nothing made a birth and an end 1.1 ms longer on a busy virtual machine.
 
 use super::IDLE_CPUS;
 use crate::observation::{Observation, ProcessObservation, ThreadObservation};

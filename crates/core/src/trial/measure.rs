@@ -193,9 +193,9 @@ impl Comparison {
     /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory
     /// alone was moved.
     ///
-    /// Instructions never confirm themselves, and those of the slowest thread are instructions too:
-    /// where latency or stalls are known, one of them has to be better as well, or threads that all
-    /// spin would do.
+    /// Instructions never confirm themselves, and those of the slowest thread are instructions too.
+    /// Where latency or stalls are known, one of them has to be better as well. Else threads that
+    /// all spin would do.
     #[must_use]
     pub fn verdict(&self, moved_threads: bool) -> Verdict {
         if self.phase > PHASE_CHANGE || (!moved_threads && self.misses > PHASE_CHANGE_DEMAND) {
@@ -222,7 +222,7 @@ impl Comparison {
     }
 
     /// Less spinning at barriers lowers the sum of instructions, but never those of the slowest
-    /// thread, for which the others wait: if both fall, the program is slower, whatever latency and
+    /// thread, for which the others wait. If both fall, the program is slower, whatever latency and
     /// stalls say. An own count of progress knows better.
     fn all_threads_slower(&self) -> bool {
         let fell = |part: Option<Change>| {

@@ -1,8 +1,8 @@
 //! Enumeration of placements, written from the definition and sharing nothing with the search.
 //!
 //! Occupants with the same clusters and kind are interchangeable. Up to 8 nodes every injective
-//! assignment is tried; with more, one for every way to give node sets to groups of interchangeable
-//! occupants, of which least movement is then read off directly.
+//! assignment is tried. With more, one is tried for every way to give node sets to groups of
+//! interchangeable occupants. The least movement of each is then read off directly.
 
 use crate::case::Case;
 

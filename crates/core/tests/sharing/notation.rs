@@ -1,8 +1,9 @@
 //! Text in, text out: nodes with threads and pairs that share, as a few lines; the threads that
 //! move, as a few lines.
 //!
-//! The first line is the cores of each node, `cores 4 4`; then one thread a line, `0 on 1 data=0,9
-//! load=0.5 mem=0.2 only=1 fixed` (the number must be its place), then `share 0-1:9 1-2:5`.
+//! The first line is the cores of each node, `cores 4 4`. Then follows one thread a line, `0 on 1
+//! data=0,9 load=0.5 mem=0.2 only=1 fixed`, where the number must be its place. Last comes `share
+//! 0-1:9 1-2:5`.
 
 use rondpoint_core::policy::sharing::{Pair, Placed, Preset, Role, Sharer, Shift, clusters, place};
 use std::fmt::Write;

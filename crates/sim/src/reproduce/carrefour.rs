@@ -1,7 +1,7 @@
 //! Carrefour's tables 1, 3 and 4 on machine A.
 //!
-//! From page counts to programs: replicated pages are read by all threads, interleaved pages are
-//! also written by all, migrated pages are one thread's each, and the main thread touched them all
+//! From page counts to programs: all threads read the replicated pages, and all also write the
+//! interleaved pages. Each migrated page belongs to one thread. The main thread touched them all
 //! first. Pages of these kinds are used alike. The rest of the accesses is local from the start.
 
 use rondpoint_core::Policy;

@@ -1,8 +1,8 @@
 //! The kernel's automatic NUMA balancing: hint faults, pages that follow them, preferred nodes.
 //!
-//! As kernel/sched/fair.c and mm/memory.c do it in v6.12: a scan takes translations away, at most
-//! 256 MB in a period of 1 s to 60 s; the next access of a page faults. A page moves to the node
-//! that faulted on it twice in a row. A thread prefers the node of most of its faults.
+//! As kernel/sched/fair.c and mm/memory.c do it in v6.12. A scan takes translations away, at most
+//! 256 MB in a period of 1 s to 60 s, and the next access of a page faults. A page moves to the
+//! node that faulted on it twice in a row. A thread prefers the node of most of its faults.
 
 use rondpoint_core::Nanos;
 use rondpoint_core::observation::{AddressSample, Source};

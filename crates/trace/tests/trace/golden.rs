@@ -1,5 +1,5 @@
-//! A small file with every field that version 1 of the format has, checked in: it stays readable
-//! for ever, whatever happens to the core's types, and while version 1 is written it is written so.
+//! A small file with every field that version 1 of the format has, checked in. It stays readable
+//! for ever, whatever happens to the core's types. While version 1 is written, it is written so.
 
 use std::path::Path;
 

@@ -42,10 +42,10 @@ impl SampleSums {
     }
 }
 
-/// Gives each application without counters of its own its traffic: the machine's if it is alone,
-/// else its samples scaled to its share of the machine's, else to the requests that its threads
-/// counted (which leave out what was prefetched). One that was not seen at all where others were
-/// draws nothing.
+/// Gives each application without counters of its own its traffic. That is the machine's if the
+/// application is alone. Else it is its share of the machine's by samples, else its samples scaled
+/// to the requests that its threads counted (which leave out prefetches). An application without
+/// samples draws nothing if others have some.
 pub(super) fn finish_traffic(
     model: &mut Model,
     current: &Observation,

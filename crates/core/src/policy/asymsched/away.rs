@@ -3,8 +3,8 @@
 //!
 //! The paper's threads are bound before they touch memory, so each part of the memory lies with a
 //! thread. On a stock kernel the balancing moves threads before the first decision, and their
-//! memory stays. A policy that looks only at nodes with threads sees half of the traffic, joins too
-//! few nodes and leaves that memory behind (emulated: 0.7 of the best pair's speed instead of
+//! memory stays. A policy that looks only at nodes with threads sees half of the traffic. It joins
+//! too few nodes and leaves that memory behind (emulated: 0.7 of the best pair's speed instead of
 //! 0.85).
 //!
 //! Each such part is therefore given a host, one of the nodes with threads. Requests to the part

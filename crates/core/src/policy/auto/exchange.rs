@@ -12,7 +12,7 @@ use crate::units::Tid;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Share of a CPU's time that a thread must be sure to win before it moves (our choice): what it
+/// A thread must be sure to win this share of a CPU's time before it moves (our choice). What it
 /// fetches anew into the caches of another node takes up to 10 ms, and it stays for a second at
 /// least.
 const MOVING: f64 = 0.01;

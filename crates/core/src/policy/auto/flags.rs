@@ -1,5 +1,6 @@
-//! For how many of the last 16 intervals each thread had each of SAM's problems (ALGORITHMS 5.6),
-//! where its data was when samples last told, and since when it is where it runs.
+//! SAM's problems of each thread: in how many of the last 16 intervals it had each of them
+//! (ALGORITHMS 5.6). Also where its data was when samples last told, and since when it runs where
+//! it is.
 
 use super::held::Held;
 use crate::model::{Model, SampledHome, Thread};

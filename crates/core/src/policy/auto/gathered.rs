@@ -1,11 +1,11 @@
-//! Whether it helped a process that threads of it were brought together, by SAM (phase C) or by
-//! what samples named, going by what SAM itself goes by: what they fetch from the caches of other
-//! nodes.
+//! Whether it helped a process to bring its threads together, by SAM (phase C) or by samples that
+//! name them. The measure is SAM's own: the lines that they fetch from the caches of other nodes.
 //!
-//! A line that more threads write than a node has room for is fetched from other nodes wherever
-//! they are; so is one of threads that the counters cannot tell apart from those it was meant for.
-//! No mapping mends that, and the check window finds nothing worse: such a process would be
-//! rearranged as often as the guard allows, for as long as it runs, and its counters never rest.
+//! Some lines are fetched from other nodes wherever the threads are. One kind is written by more
+//! threads than a node has room for. The other belongs to threads that the counters cannot tell
+//! from those that the gathering is for. No mapping mends that, and the check window finds nothing
+//! worse. Such a process would be rearranged as often as the guard allows, for as long as it runs,
+//! and its counters would never rest.
 
 use super::held::Held;
 use crate::model::{App, Model};
@@ -16,13 +16,14 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Intervals from the first step of a gathering to its verdict (our choice): most are complete
-/// after one or two, and a thread's own lines, left where it was, come to it for about as long.
+/// Intervals from the first step of a gathering to its verdict (our choice). Most gatherings are
+/// complete after one or two. A thread's own lines, left where it was, come to it for about as
+/// long.
 const JUDGED_AFTER: usize = 10;
-/// The last ones of them, and of those before it, are compared (our choice).
+/// This many of the last of them are compared with as many from before the gathering (our choice).
 const COMPARED: usize = 5;
-/// It helped where so much of what was exchanged is left or less (our choice). Four threads that
-/// all share, one on each of four nodes of two CPUs, keep two thirds where they end in pairs.
+/// It helped if at most this part of the exchanges is left (our choice). Four threads that all
+/// share, one on each of four nodes of two CPUs, keep two thirds where they end in pairs.
 const HELPED_BELOW: f64 = 0.75;
 /// For how long it is not tried again after the first time; each further one doubles that (our
 /// choice, as the guard does with what was undone).

@@ -1,11 +1,11 @@
 //! Whether a thread goes to its data or its data comes to it (ALGORITHMS 5.4): the data, if that is
 //! cheap enough and Carrefour does it.
 //!
-//! To a thread that has just come no data is brought, for it may be gone again before that is
-//! there. But where the controller of its data is busier than its own (ours), going there would
-//! crowd a node that is crowded already, and bringing the data relieves it: on nmass-2 four
-//! programs with all their memory on one node make 1.07 of Linux's speed if all go there, and 1.38
-//! if the kernel brings half of it to the other (emulated).
+//! No data comes to a thread that has just come, for the thread may be gone again before the data
+//! is there. The exception (ours) is a thread with data on a controller that is busier than its
+//! own. To go there would crowd a crowded node, and to bring the data relieves it. On nmass-2 four
+//! programs have all their memory on one node. They make 1.07 of Linux's speed if all go there, and
+//! 1.38 if the kernel brings half of the memory to the other node (emulated).
 
 use super::flags::Flags;
 use super::held::Held;

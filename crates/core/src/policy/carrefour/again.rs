@@ -21,9 +21,9 @@ impl Carrefour {
         self.apps.iter_mut().filter_map(|(pid, state)| anew(*pid, state, accurate)).collect()
     }
 
-    /// The same for each process that is not looked at closely and surely loses more time to the
-    /// latency of memory than when it was judged: by as much as makes another phase, and by more
-    /// than acting has to win. Gives the changes of rate.
+    /// The same for each process that surely loses more time to the latency of memory than when it
+    /// was judged. The increase has to make another phase and exceed what acting has to win.
+    /// Processes that are looked at closely already are left out. Gives the changes of rate.
     pub(in crate::policy) fn notice(
         &mut self,
         model: &Model,

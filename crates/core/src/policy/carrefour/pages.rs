@@ -255,9 +255,9 @@ impl Marker<'_> {
         }
     }
 
-    /// Whether a page may have copies: a base page of private anonymous memory of a user address,
-    /// not flagged by collapses, not replicated already. (That its table entry is present and
-    /// writable is the host's to check.)
+    /// Whether a page may have copies. It is a base page of private anonymous memory of a user
+    /// address, not flagged by collapses and not replicated already. The host checks that its table
+    /// entry is present and writable.
     fn eligible(&self, address: u64, shift: u8) -> bool {
         let private = self.app.mappings.as_deref().is_some_and(|mappings| {
             mapping_of(mappings, address)

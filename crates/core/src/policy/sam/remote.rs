@@ -82,8 +82,9 @@ fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
     }
 }
 
-/// R2, in this order: an idle CPU at home; a CPU-bound thread there that would not be away from its
-/// own data here; with the preset, a thread there that is away from its own data and loses nothing.
+/// R2. Destinations, in this order: an idle CPU at home; a CPU-bound thread there that would not be
+/// away from its own data here. With the preset, also a thread there that is away from its own data
+/// and loses nothing.
 fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
     let order = board.order.clone();
     for &socket in &order {
