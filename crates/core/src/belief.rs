@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 
 /// After this time experience counts half (our choice): phases last seconds to minutes.
 const HALF_LIFE: Nanos = Nanos::from_secs(60);
-/// Before any trial it is as if so much had been promised and kept (our choice): one trial of a
+/// Before any trial it is as if this much had been promised and kept (our choice). One trial of a
 /// tenth that brings nothing halves what is believed.
 const PRIOR: f64 = 0.1;
 /// More than was promised is believed up to here only (our choice).

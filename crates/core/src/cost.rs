@@ -33,12 +33,12 @@ pub use self::quote::{Change, Interval, MoveCosts, Quote};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 
-/// Latency of a local access on an idle machine in nanoseconds, where it was not measured: 87 on
-/// Carrefour's machine A (200 cycles at 2.3 GHz) and 60 to 100 on later ones [ALGORITHMS 6]. At the
-/// upper end, so that an idle machine is not taken for a jam.
+/// Latency of a local access on an idle machine in nanoseconds, where it was not measured. It is 87
+/// on Carrefour's machine A (200 cycles at 2.3 GHz) and 60 to 100 on later ones [ALGORITHMS 6]. The
+/// upper end is taken, so that an idle machine is not taken for a jam.
 pub const IDLE_LOCAL_NS: f64 = 100.0;
-/// What another node adds to a local access, as a share of it, where it was not measured: at most
-/// 0.3 on Carrefour's machine A, 0.8 on N-MASS's [ALGORITHMS 6].
+/// What another node adds to a local access, as a share of it, where it was not measured. It is at
+/// most 0.3 on Carrefour's machine A, 0.8 on N-MASS's [ALGORITHMS 6].
 pub const REMOTE_EXTRA: f64 = 0.3;
 /// A program must be sure to lose this share of its CPU time before pages are moved for it (our
 /// choice). A trial tells one percent from noise, and samples for the pages cost another.

@@ -236,7 +236,7 @@ impl Guard {
         Ok(())
     }
 
-    /// So much that was done to a process was undone that it is left alone.
+    /// Whether a process is left alone because too many of its changes were undone.
     pub(crate) fn has_given_up(&self, pid: Pid) -> bool {
         self.failures(pid) >= self.settings.max_failures
     }

@@ -1,8 +1,8 @@
 //! Weights for the kernel's weighted interleaving, from measured bandwidth.
 //!
-//! A program with threads on some nodes is fastest where each node holds pages in proportion to the
-//! bandwidth that all of these threads can draw from it. The slowest of them counts (the canonical
-//! weights of BWAP, IPDPS 2020).
+//! A program is fastest where each node holds pages in proportion to the bandwidth that all of the
+//! program's threads can draw from it. The slowest of them counts (the canonical weights of BWAP,
+//! IPDPS 2020).
 
 use alloc::vec::Vec;
 

@@ -62,7 +62,7 @@ pub const HINT_FAULT_MEMORY: Nanos = Nanos::from_secs(10);
 pub const QUIET_BEFORE_REST: Nanos = Nanos::from_secs(2);
 /// For how long it is counted between two rests, so that each policy decides once.
 pub const WATCH_BETWEEN_RESTS: Nanos = Nanos::from_secs(1);
-/// What only counters tell is seen so much later at most (our choice): a fifth of the cost of being
+/// What only counters tell is seen later by this at most (our choice): a fifth of the cost of being
 /// counted is left.
 pub const LONGEST_REST: Nanos = Nanos::from_secs(4);
 /// How often `/proc` is looked at during a rest: as often as most policies decide.

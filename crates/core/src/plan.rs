@@ -139,7 +139,7 @@ pub struct NodeMove {
 pub enum Sampling {
     /// Counters only.
     Off,
-    /// One sample each so many cycles of each CPU, at most so many pages tracked.
+    /// One sample every `cycles` cycles of each CPU, at most `tracked_pages` pages tracked.
     Every {
         /// Cycles.
         cycles: u64,

@@ -50,7 +50,7 @@ impl Quiet {
         self.watched_since
     }
 
-    /// For how long counting may stop now. `dear`: to be counted is dear, and so much is enough to
+    /// For how long counting may stop now. `dear`: counting is dear, and this time is enough to
     /// watch.
     pub(crate) fn rest(&self, now: Nanos, dear: Option<Nanos>) -> Option<Nanos> {
         let quiet = now.since(self.since);
@@ -69,7 +69,7 @@ impl Quiet {
 /// A pause of counting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rest {
-    /// It ends by itself after so long.
+    /// It ends by itself after this time.
     pub longest: Nanos,
     /// What was seen last in `/proc`.
     last: Seen,
@@ -172,7 +172,7 @@ pub(crate) const IDLE_CPUS: f64 = 0.1;
 /// A greater relative change of the whole traffic ends a rest (`PHASE_CHANGE_DEMAND` of a trial). A
 /// program runs up to a fourth faster when it is not counted.
 const OTHER_TRAFFIC: f64 = 0.5;
-/// So much of it has to go other ways (our choice).
+/// This share of the traffic has to go other ways to end a rest (our choice).
 const OTHER_WAYS: f64 = 0.3;
 /// Shares of a CPU over less time than this are those of single ticks of the scheduler.
 const SHORTEST_SHARE: Nanos = Nanos::from_millis(100);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn where_threads_take_turns_another_order_on_the_cpus_does_not_end_it() {
+    fn where_threads_take_turns_other_cpus_and_run_times_do_not_end_it() {
         let machine = synthetic::parse("node:2 core:2").unwrap();
         let at = |ms, ran: [(usize, u64); 5]| {
             let threads = (1..).zip(ran).map(|(tid, (cpu, ran))| (tid, cpu, ran));

@@ -31,7 +31,7 @@ pub(crate) use case::Case;
 pub(crate) use ranges::Ranges;
 pub(crate) use shrink::shrink;
 
-/// After faults stop, a steady world must be left alone for so long at a stretch.
+/// After faults stop, a steady world must be left alone for this long at a stretch.
 const QUIET: Nanos = Nanos::from_secs(10);
 /// A speed below this, against first touch, is harm: the goal for the worst of 10,000 seeds.
 pub(crate) const HARM: f64 = 0.95;

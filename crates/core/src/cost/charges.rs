@@ -17,7 +17,7 @@ const BURST_SHARE: f64 = 3.0;
 const OUTSTANDING: f64 = 10.0;
 /// ns of a line from a neighbour's private cache, where it was not measured [ALGORITHMS 6, S2].
 const SAME_DOMAIN_NS: f64 = 35.0;
-/// ACPI's distance of a node to itself; each so much more is a hop.
+/// ACPI's distance of a node to itself; each further multiple of it is a hop.
 const LOCAL_DISTANCE: f64 = 10.0;
 
 /// Costs and queues of a machine.
@@ -54,7 +54,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A controller that serves so many times as much.
+    /// A controller that serves `factor` times as much.
     pub(super) fn scaled(self, factor: f64) -> Self {
         Self { per_us: self.per_us * factor, ..self }
     }

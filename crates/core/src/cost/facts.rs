@@ -61,7 +61,7 @@ pub(super) struct Process {
 pub struct Evidence {
     /// Cycles that wait for memory were counted; else the core's bound on misses under way tells.
     pub counts_stalls: bool,
-    /// Latency was measured over so many accesses; 0 = the machine's alone tells.
+    /// Accesses over which latency was measured; 0 = the machine's alone tells.
     pub latency_accesses: f64,
     /// Which node asks which memory was counted or sampled; else the place of the memory tells.
     pub knows_traffic: bool,
@@ -378,8 +378,8 @@ fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> 
     Matrix::from_fn(nodes, |a, h| if all > 0.0 { misses[a] * resident(h) / all } else { 0.0 })
 }
 
-/// Where lines from other nodes were counted, so many are: threads need not share with those beside
-/// which they run.
+/// Scales the lines from other nodes to their count, where there is one: threads need not share
+/// with those beside which they run.
 fn count_far(group: &mut Group, sums: &Sums) {
     let spread: f64 = group.far.iter().map(|(_, share)| share).sum();
     let Some(far) = sums.far.filter(|_| sums.lines > 0.0 && spread > 0.0) else { return };

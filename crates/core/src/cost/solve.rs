@@ -39,7 +39,7 @@ impl Waits {
         Self::at_scaled(charges, load, 1.0)
     }
 
-    /// Waits where controllers serve so many times as much.
+    /// Waits where controllers serve `factor` times as much.
     pub(super) fn at_scaled(charges: &Charges, load: &[f64], factor: f64) -> Self {
         let nodes = charges.nearest.len();
         let wait = |(place, (server, load)): (usize, (&Server, &f64))| {

@@ -44,7 +44,7 @@ pub struct GuardSettings {
     pub opted_out: IndexSet,
     /// How long what was undone is refused the first time; each failure doubles it.
     pub back_off: Nanos,
-    /// After so many failed trials a process is left alone.
+    /// A process is left alone after this many failed trials.
     pub max_failures: u32,
 }
 

@@ -14,10 +14,10 @@ use super::IDLE_CPUS;
 use crate::observation::{Observation, ProcessObservation, ThreadObservation};
 use crate::units::Tid;
 
-/// Above so many time slices in a second on a CPU it is dear: 3 % in slow motion, a tenth of that
-/// without (our choice).
+/// Counting is dear above this many time slices per second of CPU time: 3 % in slow motion, a tenth
+/// of that without (our choice).
 const DEAR_SLICES: f64 = 500.0;
-/// A birth costs about as much as so many time slices.
+/// A birth costs about as much as this many time slices.
 const SLICES_OF_A_BIRTH: f64 = 500.0;
 
 /// Whether it was between two observations to any process that runs. `false` where nothing tells.

@@ -24,7 +24,7 @@ const USUAL: Nanos = Nanos::from_secs(2);
 const FREE_WAKES: u32 = 2;
 /// The most doublings of the memory: 16 s.
 const MAX_DOUBLINGS: u32 = 3;
-/// A tenth of a second of a program that works in bursts differs from its windows by so many CPUs
+/// A tenth of a second of a program that works in bursts differs from its windows by this many CPUs
 /// (our choice: two bursts of 10 ms).
 const BURSTS: f64 = 0.2;
 

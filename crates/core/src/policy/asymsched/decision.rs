@@ -75,7 +75,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// With so much more memory to move.
+    /// The cost with this much more memory to move.
     pub(super) fn plus(self, memory: Bytes, seconds_per_gb: f64) -> Self {
         let seconds = self.seconds + seconds_per_gb * memory.gigabytes();
         Self { memory: self.memory + memory, seconds, ..self }

@@ -204,7 +204,7 @@ pub(super) struct Measured {
 const ENOUGH_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 impl Measured {
-    /// Adds a migration of so many base pages.
+    /// Adds a migration of `pages` base pages.
     pub(super) fn add(&mut self, pages: u64, spent: Nanos) {
         self.bytes += (pages * PAGE_BYTES) as f64;
         self.seconds += spent.seconds();

@@ -8,8 +8,8 @@ use super::subset::{Mask, nodes};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Machines with at most so many nodes are searched with tables over all node sets: 2¹⁶ entries of
-/// 8 bytes are half a MiB.
+/// Machines with at most this many nodes are searched with tables over all node sets: 2¹⁶ entries
+/// of 8 bytes are half a MiB.
 pub const MAX_TABLE_NODES: usize = 16;
 
 /// Sum of the pairs inside each set. Empty until it is first needed, and for machines beyond

@@ -28,7 +28,7 @@ impl Aim {
     /// Weighted bandwidth and nothing else.
     pub(super) const VALUE: Self = Self { shift: 0, per_byte: 0 };
 
-    /// Value scaled up, plus so much for every byte that stays.
+    /// Value scaled up, plus `per_byte` for every byte that stays.
     pub(super) const fn with_bytes(per_byte: i64) -> Self {
         Self { shift: SCORE_SHIFT, per_byte }
     }

@@ -20,7 +20,8 @@ use alloc::vec::Vec;
 /// complete after one or two. A thread's own lines, left where it was, come to it for about as
 /// long.
 const JUDGED_AFTER: usize = 10;
-/// This many of the last of them are compared with as many from before the gathering (our choice).
+/// This many of the last of them are compared with up to as many from before the gathering (our
+/// choice).
 const COMPARED: usize = 5;
 /// It helped if at most this part of the exchanges is left (our choice). Four threads that all
 /// share, one on each of four nodes of two CPUs, keep two thirds where they end in pairs.

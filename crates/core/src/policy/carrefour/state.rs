@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// A host may wake so much too early: a tenth of the shortest period.
+/// A host may wake too early by this: a tenth of the shortest period.
 const EARLY: Nanos = Nanos::from_millis(100);
 
 /// Memory of one application.

@@ -12,7 +12,7 @@ pub enum Detection {
     Signatures {
         /// Dot product from which a thread joins a group.
         similarity: u64,
-        /// Of so many remote accesses one is taken.
+        /// One of this many remote accesses is taken.
         one_of: u32,
     },
 }

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 const ENTRIES: usize = 256;
-/// So many threads are a group, even if there are hardly others (inferred).
+/// This many threads are a group, even if there are hardly others (inferred).
 const SMALL_GROUP: usize = 4;
 
 /// Remote accesses of one thread.
