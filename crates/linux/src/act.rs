@@ -110,12 +110,12 @@ pub struct Actor {
     masks: Masks,
     home: Home,
     cpusets: Cpusets,
-    /// Where somebody may move pages for all who have mapped them.
+    /// Sharers of memory, where this program may move pages for every process that has mapped them.
     sharers: Option<Sharers>,
     /// Changes of masks that are ready to be made, by plan and step.
     prepared: BTreeMap<(u64, usize), Result<Change, StepResult>>,
-    /// When the last observation was made, and when each process of it started: with the number,
-    /// who it is.
+    /// When the last observation was made, and when each process of it started. Number and start
+    /// together identify a process.
     seen: Nanos,
     started: BTreeMap<Pid, Nanos>,
     /// Threads with masks of their own, and those masks.
@@ -143,9 +143,9 @@ impl Actor {
         }
     }
 
-    /// Takes in a look at the tree before anybody else does: fills in what each thread is allowed
-    /// and who is exempt for its mask or its cpuset, and gives those back their masks who have
-    /// inherited one of ours.
+    /// Takes in a look at the tree before any other part does. Fills in what each thread is allowed
+    /// and which threads are exempt for their mask or cpuset. Threads that have inherited one of
+    /// our masks get their own back.
     pub fn follow(&mut self, observation: &mut Observation) -> Followed {
         self.seen = observation.at;
         self.started =
@@ -160,7 +160,7 @@ impl Actor {
         found
     }
 
-    /// Who has this number in the last observation.
+    /// The process that has this number in the last observation.
     #[must_use]
     pub fn identity(&self, pid: Pid) -> Option<Identity> {
         self.started.get(&pid).map(|started| Identity { pid, started: *started })
@@ -182,13 +182,13 @@ impl Actor {
             self.prepared.insert((plan.number, step), change);
         }
         let changes = || self.prepared.values().filter_map(|change| change.as_ref().ok());
-        // Who has chosen a mask that others are about to get would look as if it had inherited it.
+        // A thread that has chosen a mask looks like its heir once other threads get the same mask.
         let is_given = |mask: &CpuSet| changes().any(|change| change.gives(mask));
         let bystanders = self.bound.iter().filter(|(_, _, mask)| is_given(mask));
         let bystanders = bystanders
             .filter_map(|(process, tid, _)| threads::find(&self.root, *process, *tid).transpose());
         let Ok(bystanders) = bystanders.collect::<Result<Vec<Task>, LinuxError>>() else {
-            // Nothing is done to anybody before it is known whom that would hurt.
+            // No mask is changed before the threads that this would hurt are known.
             self.prepared.clear();
             return Vec::new();
         };

@@ -39,7 +39,7 @@ pub const MAX_PASSES: u32 = 4;
 /// (`vm.max_map_count`, 1,048,576 at most).
 const MAX_MAPPINGS: usize = 4 << 20;
 
-/// Whose memory goes where, and how.
+/// The process whose memory is moved, the target, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// The process.

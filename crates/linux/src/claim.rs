@@ -2,8 +2,7 @@
 //!
 //! A claim is a local socket with an abstract name (unix(7)) made of the process's number and its
 //! start. The kernel takes it away with its holder, whatever ended that, and it is seen by other
-//! users and from other folders. Whoever is not root, this user or the process's owner claims
-//! nothing.
+//! users and from other folders. A claim counts only from root, this user or the process's owner.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,7 +27,7 @@ pub struct Claim {
     _socket: Option<UnixListener>,
 }
 
-/// Who manages a process.
+/// The manager of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     /// The process that is managed: the one that was asked about, or an ancestor of it.

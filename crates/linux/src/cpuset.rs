@@ -33,7 +33,7 @@ impl Cpusets {
         self.files.entry(pid).or_insert_with(new).read(|bytes| Ok(path(bytes))).map(Option::flatten)
     }
 
-    /// The files of those for whom this does not hold are closed.
+    /// The files of processes for which this does not hold are closed.
     pub fn retain(&mut self, is_there: impl Fn(Pid) -> bool) {
         self.files.retain(|pid, _| is_there(*pid));
     }

@@ -2,8 +2,8 @@
 //!
 //! Where the process is alone in its cgroup it is frozen there, which nobody notices; else it is
 //! sent SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it
-//! when this one dies; the ledger knows of it before, for when both are killed. Who was stopped
-//! before stays so.
+//! when this one dies; the ledger knows of it before, for when both are killed. A process that was
+//! stopped before stays stopped.
 
 mod cgroup;
 mod left;

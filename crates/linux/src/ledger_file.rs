@@ -157,8 +157,7 @@ impl LedgerFile {
 }
 
 /// The line that says that a process goes on, and where it belongs: ready beforehand, for a
-/// guardian can do little more than write. All that is written takes its place behind the rest,
-/// whoever writes it.
+/// guardian can do little more than write. Each write goes behind the rest, from any process.
 #[derive(Debug)]
 pub struct Farewell {
     file: File,
@@ -174,8 +173,8 @@ impl Farewell {
     /// Writes it.
     ///
     /// # Errors
-    /// As write(2). Nothing is lost by it: who goes on already is not harmed by being let go once
-    /// more.
+    /// As write(2). Nothing is lost by it: a process that goes on already is not harmed by another
+    /// thaw.
     pub(crate) fn write(&self) -> io::Result<()> {
         (&self.file).write_all(self.line.as_bytes())
     }

@@ -64,11 +64,11 @@ pub struct Observer {
 pub struct Look {
     /// For the model.
     pub observation: Observation,
-    /// What a glance would have told, for somebody who acts.
+    /// What a glance would have told, for a manager.
     pub glance: Glance,
     /// Counts of the whole tree by CPU since counting began.
     pub readings: Vec<CpuReading>,
-    /// The kernel's counters (`/proc/vmstat`) that concern NUMA; empty for somebody who acts.
+    /// The kernel's counters (`/proc/vmstat`) that concern NUMA; empty for a manager.
     pub vmstat: BTreeMap<String, u64>,
     /// Records of the ring that could not be understood.
     pub bad_records: u64,
@@ -240,8 +240,8 @@ impl Observer {
         self.sensors.let_go();
     }
 
-    /// Whether the program pays too much for what those inherit that it starts, and somebody
-    /// manages it who could do with counts of whatever runs.
+    /// Whether the program pays too much for what those inherit that it starts, and its manager
+    /// could use counts of whatever runs instead.
     #[must_use]
     pub fn births_are_dear(&self) -> bool {
         let Sensors { managing, everybody, inherited, .. } = &self.sensors;
@@ -293,7 +293,8 @@ impl Observer {
         let topology = &self.machine.topology;
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
-        // Of everybody's births nobody knows whose they are before their parents are known.
+        // Where births of all tasks are seen, those of the program are known only with their
+        // parents.
         let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
         let born = of_program.then_some(news.births);
         self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));
@@ -341,7 +342,7 @@ impl Observer {
             observation,
             glance,
             readings: self.last.clone(),
-            // Long, and for display only: somebody who acts looks more often than he tells.
+            // Long, and for display only: a manager looks more often than it reports.
             vmstat: match self.sensors.managing {
                 true => BTreeMap::new(),
                 false => self.kernel_statistics()?,

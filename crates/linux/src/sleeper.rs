@@ -1,5 +1,5 @@
-//! Whom tests look at: a process that sleeps until it is killed, at the latest when the test ends,
-//! and the thread that asks.
+//! Tasks that tests look at: a process that sleeps until it is killed, at the latest when the test
+//! ends, and the thread that asks.
 
 use std::process::{Child, Command};
 

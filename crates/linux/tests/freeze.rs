@@ -1,4 +1,4 @@
-//! What is frozen goes on, whoever is killed.
+//! A frozen target goes on, whichever process is killed.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -184,8 +184,8 @@ fn a_mover_that_is_killed_leaves_nothing_frozen() {
     assert!(target.is_stopped());
     mover.kill();
     target.until(false);
-    // The guardian has said so: whoever stops it from now on is not disturbed by `rondpoint
-    // restore`.
+    // The guardian has said so: `rondpoint restore` does not disturb a later stop by another
+    // process.
     until("the ledger", || mover.left().is_some_and(|left| left.frozen.is_empty()));
 }
 
@@ -253,7 +253,7 @@ fn a_target_alone_in_its_cgroup_is_frozen_there() {
     assert!(matches!(again, Freeze::WasStopped), "somebody else has frozen it: {again:?}");
     held.thaw().expect("may be thawed");
     until("the cgroup", || !cgroup.is_frozen());
-    // As if all who knew of it had been killed.
+    // As if all processes that knew of it had been killed.
     let frozen = vec![(target.identity(), Means::Cgroup)];
     let left = Left { frozen, ..Left::default() };
     std::fs::write(cgroup.0.join("cgroup.freeze"), "1").expect("ours");

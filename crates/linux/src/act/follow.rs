@@ -2,10 +2,10 @@
 //!
 //! A thread or process that was created meanwhile has inherited its creator's mask. Where that is
 //! one of ours it is given back at once what it would have had without us: where it belongs is for
-//! the policies to say, and until one does, nobody is worse off than under the kernel alone. Who
-//! has chosen a mask of its own is exempt: a whole process that was started under one (`taskset`,
-//! `numactl`) may be moved inside it, a single thread that differs from the rest of its process is
-//! not touched.
+//! the policies to say, and until one does, nobody is worse off than under the kernel alone. A
+//! thread that has chosen a mask of its own is exempt. A whole process that was started under one
+//! (`taskset`, `numactl`) may be moved inside it. A single thread that differs from the rest of its
+//! process is not touched.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Followed {
     pub left_alone: u64,
 }
 
-/// The cpuset of the process that the tree begins with, or its last one: who is found in another
+/// The cpuset of the process that the tree begins with, or its last one. A process found in another
 /// was put there by another manager. It is looked up anew each time, for it has another name once
 /// somebody switches the controller on for a group further down.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ impl Home {
 }
 
 impl Look<'_> {
-    /// Fills in what each thread is allowed and who is exempt for the sake of its mask or cpuset.
+    /// Fills in what each thread is allowed and which are exempt for their mask or cpuset.
     pub(super) fn over(mut self, observation: &mut Observation) -> Followed {
         let mut indices = Indices::new(self.topology);
         for process in &mut observation.processes {

@@ -2,9 +2,9 @@
 //!
 //! A thread or process that is created later inherits the mask of the thread that created it, and
 //! so may have one of ours without ever having been touched. Nothing in the kernel tells an
-//! inherited mask from a chosen one, so an *heir* is who was born while a mask was in force in its
-//! process (or, with none there, in the tree) and has exactly that mask. Whoever has another one
-//! has chosen it and is left alone.
+//! inherited mask from a chosen one, so an *heir* is a thread that was born while a mask was in
+//! force in its process (or, with none there, in the tree) and has exactly that mask. A thread with
+//! another one has chosen it and is left alone.
 //!
 //! Masks here are sets of the kernel's CPU numbers.
 
@@ -80,7 +80,7 @@ struct Held {
 pub struct Change {
     /// Number of the plan.
     pub plan: u64,
-    /// Whose mask.
+    /// The thread whose mask is changed.
     pub task: Task,
     /// The session that its process belongs to.
     pub session: u32,
@@ -120,7 +120,7 @@ pub struct Masks {
     family: BTreeSet<Identity>,
     /// The sessions (setsid(2)) of those whose masks were changed.
     sessions: BTreeSet<u32>,
-    /// The manager was killed, and did not see who was born in the end.
+    /// The manager was killed, and did not see the last threads that were born.
     was_killed: bool,
 }
 
@@ -232,7 +232,7 @@ impl Masks {
     }
 
     /// A process was seen; whether it has to be written down, because it came after the first
-    /// change and could be out of reach for who looks for heirs later.
+    /// change and could be out of reach for a later search for heirs.
     pub fn see(&mut self, process: Identity) -> bool {
         self.is_late(&process) && self.family.insert(process)
     }
@@ -269,7 +269,7 @@ impl Masks {
         self.held.keys().map(|task| task.process).chain(self.family.iter().copied()).collect()
     }
 
-    /// Whether somebody was given this mask: who has another one is no heir.
+    /// Whether a thread was given this mask: a thread with another one is no heir.
     #[must_use]
     pub fn was_given(&self, now: &CpuSet) -> bool {
         self.given.contains(now)
@@ -324,7 +324,7 @@ impl Held {
     /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no
     /// finer.
     fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
-        // Who has that has what it would have without us.
+        // A thread with its original mask has what it would have without us.
         let is_ours = self.original.cpus != *mask;
         is_ours
             && self.given.iter().enumerate().any(|(place, given)| {

@@ -57,8 +57,8 @@ impl Pages for Live {
     }
 }
 
-/// Moves pages for everybody who has mapped them in some ranges of addresses, elsewhere only those
-/// that nobody else has mapped.
+/// Moves pages for every process that has mapped them in some ranges of addresses, elsewhere only
+/// those that no other process has mapped.
 #[derive(Debug)]
 pub struct InRanges<'a, K> {
     /// What moves pages of the process alone.

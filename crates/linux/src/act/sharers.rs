@@ -14,11 +14,11 @@ use crate::lines::Lines;
 use crate::parse::maps;
 use crate::root::{self, Root};
 
-/// How long an answer holds. Reading the maps of some hundred processes takes tens of milliseconds,
-/// and who joins later has pages moved that serve those well who use them most.
+/// How long an answer holds. Reading the maps of some hundred processes takes tens of milliseconds.
+/// A process that joins later finds pages moved to serve the processes that use them most.
 const HOLDS: Duration = Duration::from_secs(10);
 
-/// Who has mapped what.
+/// Which process has mapped which memory.
 #[derive(Debug, Default)]
 pub(super) struct Sharers {
     /// Managed processes that may be touched, and what they have mapped so that others may too.
@@ -42,8 +42,8 @@ impl Sharers {
             .collect();
     }
 
-    /// The ranges of a process's addresses in which pages may be moved for everybody who has mapped
-    /// them, as far as these pages lie there.
+    /// The ranges of a process's addresses in which pages may be moved for every process that has
+    /// mapped them, as far as these pages lie there.
     pub(super) fn ranges(&mut self, root: &Root, pid: Pid, pages: &[PageMove]) -> Vec<(u64, u64)> {
         let Some(mappings) = self.managed.get(&pid) else { return Vec::new() };
         let is_wanted = |mapping: &&SharedMapping| {

@@ -30,8 +30,8 @@ impl Freezer {
         Self::open(&folder).ok()
     }
 
-    /// The freezer of the process's cgroup, whoever else has come into it since; `None` where there
-    /// is none.
+    /// The freezer of the process's cgroup, also where other processes are in it; `None` where
+    /// there is none.
     pub(super) fn around(root: &Root, pid: Pid) -> io::Result<Option<Self>> {
         folder(root, pid)?.map(|folder| Self::open(&folder)).transpose()
     }

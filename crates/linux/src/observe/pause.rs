@@ -127,8 +127,8 @@ impl Sensors {
         Ok(true)
     }
 
-    /// Whom events are opened on from now on. Who is born between this and the opening, of a thread
-    /// that is opened later, is missed until events are opened again.
+    /// The tasks that events are opened on from now on. A thread that is opened later may start
+    /// another between this and the opening. That other is missed until events are opened again.
     fn subject(&mut self) -> Result<Subject, LinuxError> {
         if self.everybody {
             return Ok(Subject::everybody());

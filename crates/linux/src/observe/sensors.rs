@@ -45,8 +45,8 @@ pub struct Settings {
     pub threads: Vec<Metric>,
     /// Use this rung and no other; `None` = the best there is.
     pub rung: Option<Rung>,
-    /// For somebody who acts: sampling can be slowed and stopped, and what is counted of the whole
-    /// tree is a single process's only while there is no other.
+    /// For a manager: sampling can be slowed and stopped. What is counted of the whole tree is a
+    /// single process's only while there is no other.
     pub managing: bool,
 }
 
@@ -118,7 +118,7 @@ struct Opened {
 /// milliseconds, in which most programs bear nobody; what a storm of births hides is little.
 const MOST_OPENINGS: u32 = 5;
 
-/// Whose sensors are opened.
+/// The processes for which sensors are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whom {
     /// The tree of a process that is there.

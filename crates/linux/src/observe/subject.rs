@@ -1,4 +1,4 @@
-//! Whom events are opened on: the tasks of a program with all that they start, or everybody.
+//! What events are opened on: the tasks of a program with all that they start, or all tasks.
 
 use crate::LinuxError;
 use crate::perf::attr::{Attr, flag};
@@ -27,7 +27,7 @@ pub enum Start {
     Now,
 }
 
-/// Whom.
+/// The tasks that events are opened on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     tasks: Vec<i32>,

@@ -65,7 +65,7 @@ pub struct Tasks {
     counted_threads: usize,
     /// There were more processes or threads than are followed.
     pub overflowed: bool,
-    /// Of trees that come and go: who may not be looked into, and what the kernel says.
+    /// Of trees that come and go: processes that may not be looked into, and what the kernel says.
     pub refused: BTreeMap<Pid, String>,
     paused: Option<Paused>,
     newborn: Newborn,
@@ -115,7 +115,7 @@ impl Tasks {
         Self::with(root, Family::of(first), plan)
     }
 
-    /// Follows nobody yet: [`Tasks::follow`] says whom.
+    /// Follows no process yet: [`Tasks::follow`] says which.
     #[must_use]
     pub fn of_nobody(root: Root, plan: Option<ThreadPlan>) -> Self {
         Self::with(root, Family::default(), plan)
@@ -162,7 +162,7 @@ impl Tasks {
     }
 
     /// All processes of the tree that are there now, each with its threads: those known, the
-    /// newborn, and the children of whoever may have some that nobody told of.
+    /// newborn, and the children of processes that may have some of which no record told.
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -291,7 +291,7 @@ impl Tasks {
         if self.replicates && topology.node_count() > 1 {
             self.look_at_copies(pid)?;
         }
-        // Only who runs maps something.
+        // Only a process that runs maps something.
         if may_share && !is_still {
             self.look_at_shared(pid)?;
         }
@@ -327,7 +327,7 @@ impl Tasks {
         alive: &[Tid],
         budget: &mut usize,
     ) -> Result<(), LinuxError> {
-        // Of whoever had this number before, the open file says that he is gone.
+        // Where another process had this number before, the open file says that it is gone.
         let known = self.processes.get_mut(&pid).map(|process| process.stat.read(stat::parse));
         let (found, opened) = match known.transpose()?.flatten() {
             Some(found) => (Some(found), None),

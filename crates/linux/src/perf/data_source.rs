@@ -6,7 +6,7 @@
 //! (arch/x86/events/intel/ds.c, data source 0x0b); Arm's SPE says "remote" without saying whether
 //! memory or cache (tools/perf/util/arm-spe.c). The order of the tests below follows from that.
 
-/// Whose conventions a sample follows.
+/// Vendor of the conventions that a sample follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Vendor {
     /// Intel's PEBS, and the kernel's generic reading.

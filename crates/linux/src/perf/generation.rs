@@ -44,7 +44,7 @@ pub struct UncoreCount {
 pub struct Available {
     /// Name of the generation.
     pub generation: String,
-    /// Whose conventions its samples follow.
+    /// Vendor of the conventions that its samples follow.
     pub vendor: Vendor,
     /// How many of `core` can be counted at once, beside instructions and cycles.
     pub counters: usize,

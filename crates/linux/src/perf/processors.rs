@@ -45,7 +45,7 @@ pub struct Entry {
     /// `tools/perf/pmu-events/arch`.
     #[serde(default)]
     pub witness: Vec<String>,
-    /// Whose conventions its samples follow: `intel`, `amd` or `arm`.
+    /// Vendor of the conventions that its samples follow: `intel`, `amd` or `arm`.
     pub vendor: Option<String>,
     /// Events that a core counts at once, beside instructions and cycles.
     pub counters: Option<usize>,

@@ -76,7 +76,7 @@ pub enum Record {
     Other(u32),
 }
 
-/// Who was born of whom.
+/// A task and its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relation {
     /// The process.

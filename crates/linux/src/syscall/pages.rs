@@ -4,7 +4,7 @@ use std::io;
 
 use super::check;
 
-/// Whose pages are moved.
+/// Which pages are moved: those of one process alone, or shared ones too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Pages that only this process has mapped (`MPOL_MF_MOVE`); others answer EACCES.

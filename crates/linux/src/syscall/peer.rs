@@ -1,4 +1,4 @@
-//! Who is at the other end of a local socket.
+//! The process and user at the other end of a local socket.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

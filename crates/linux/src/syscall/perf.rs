@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::check;
 use crate::perf::attr::Attr;
 
-/// Whom an event watches.
+/// The thread and the CPU that an event watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// Thread; 0 = the caller, -1 = whatever runs on the CPU.

@@ -36,7 +36,7 @@ pub enum Memory {
     Local = 2,
 }
 
-/// Whom a program runs as.
+/// The user that a program runs as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// User.

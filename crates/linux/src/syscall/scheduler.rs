@@ -4,8 +4,8 @@ use std::io;
 
 use super::check;
 
-/// The calling thread, and those that it starts from now on, take no CPU away from whoever runs
-/// when they wake up (`SCHED_BATCH`): they wait for an idle one or for their turn, with the same
+/// The calling thread, and those that it starts from now on, take no CPU away from a running thread
+/// when they wake up (`SCHED_BATCH`). They wait for an idle one or for their turn, with the same
 /// share as before. A thread that somebody gave another policy (`chrt`) keeps it; whether it was
 /// changed.
 ///

@@ -1,4 +1,4 @@
-//! Who is taken for what, by the masks that were given and the times.
+//! Which threads count as heirs, by the masks that were given and the times.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Where the memory of a process is, who shares it, and what of it has copies.
+//! Where the memory of a process is, which of it is shared, and which of it has copies.
 
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::{Pid, Tid, Topology};

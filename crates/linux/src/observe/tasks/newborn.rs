@@ -2,9 +2,10 @@
 //! looks.
 //!
 //! To read the memory map of a child, to open its counters and to close them again costs the
-//! manager milliseconds, and nothing can be done for who is gone by the next look. So where most of
-//! the newcomers of one look are gone by the next, those that come then are followed from their
-//! second look on. What it costs to watch such a program is in docs/results/watch-children.md.
+//! manager milliseconds, and nothing can be done for a child that is gone by the next look. So
+//! where most of the newcomers of one look are gone by the next, those that come then are followed
+//! from their second look on. What it costs to watch such a program is in
+//! docs/results/watch-children.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use rondpoint_core::{Pid, Tid};
 /// Of fewer newcomers it is chance whether they stay (our choice).
 const MIN_NEWCOMERS: usize = 4;
 
-/// Who came when, and whether such stay.
+/// Which threads came in the last look, and whether newcomers stay.
 #[derive(Debug, Default)]
 pub(super) struct Newborn {
     /// They came in the last look, whether they are followed or not.
@@ -23,7 +24,8 @@ pub(super) struct Newborn {
 }
 
 impl Newborn {
-    /// Takes out of `found` whom it is too soon to follow. `is_known` is who is followed already.
+    /// Takes out of `found` the threads that are too young to follow. `is_known` says which are
+    /// followed already.
     pub(super) fn hold_back(
         &mut self,
         found: &mut BTreeMap<Pid, Vec<Tid>>,
@@ -51,7 +53,8 @@ impl Newborn {
 mod tests {
     use super::*;
 
-    /// Looks at processes with one thread each of the same number; who is followed after each.
+    /// Looks at processes with one thread each of the same number. Returns those followed after
+    /// each look.
     fn followed(looks: &[&[u32]]) -> Vec<Vec<u32>> {
         let mut newborn = Newborn::default();
         let mut known = BTreeSet::new();

@@ -34,7 +34,7 @@ impl Tasks {
         self.processes.clear();
     }
 
-    /// Counts whoever is known again; from nothing where events were closed.
+    /// Counts the known threads again; from zero where events were closed.
     ///
     /// # Errors
     /// As ioctl(2).

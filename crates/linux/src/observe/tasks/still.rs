@@ -1,4 +1,4 @@
-//! Who has not run since the last look, and whose files stay open.
+//! Processes that have not run since the last look, and processes that keep their files open.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use super::{MAX_KEPT_THREADS, Tasks};
 use crate::LinuxError;
 
 impl Tasks {
-    /// Processes of which no thread has run since the last look. Only who runs has children, new
-    /// threads, faults or other counts; and what somebody else did to its scheduling is seen when
-    /// it runs again. So `schedstat` is all that has to be read of them.
+    /// Processes of which no thread has run since the last look. Only a process that runs has new
+    /// children, threads, faults or counts. What another process did to its scheduling is seen when
+    /// it runs again. So only `schedstat` has to be read of them.
     pub(super) fn still(&mut self) -> Result<BTreeSet<Pid>, LinuxError> {
         let mut still = BTreeSet::new();
         for (pid, process) in &mut self.processes {

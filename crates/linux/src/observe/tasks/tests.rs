@@ -36,7 +36,7 @@ impl Fixture {
         fs::write(own.join("numa_maps"), "1000 default N0=2 N1=3 kernelpagesize_kB=4\n").unwrap();
     }
 
-    /// Its files say that it has ended, to whoever has them open as well.
+    /// Its files say that it has ended, also where they are open already.
     fn ends(&self, pid: u32) {
         let own = self.root().in_proc(pid.to_string());
         for task in fs::read_dir(own.join("task")).unwrap() {
@@ -101,7 +101,7 @@ fn where_the_kernel_lists_no_children_each_process_names_its_parent() {
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
     let mut look = || {
         looks += 1;
-        // Who did not run has nobody new.
+        // A process that did not run has no new thread or child.
         for pid in [10, 20] {
             let schedstat = fixture.root().in_proc(format!("{pid}/task/{pid}/schedstat"));
             let _ = fs::write(schedstat, format!("5000 1 {looks}\n"));
@@ -201,8 +201,8 @@ fn of_who_did_not_run_nothing_is_read_but_that() {
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
     let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
     assert_eq!(look(), "10[10@0 11@1]");
-    // Only who runs comes elsewhere or has new threads, so here a real kernel would say nothing
-    // new.
+    // Only a thread that runs changes its CPU or starts threads. So a real kernel would say nothing
+    // new here.
     fixture.process(10, &[(10, 2), (11, 1), (12, 3)], "");
     assert_eq!(look(), "10[10@0 11@1]");
     let schedstat = fixture.root().in_proc("10/task/11/schedstat");
