@@ -143,9 +143,9 @@ impl Actor {
         }
     }
 
-    /// Takes in a look at the tree before any other part does. Fills in what each thread is allowed
-    /// and which threads are exempt for their mask or cpuset. Threads that have inherited one of
-    /// our masks get their own back.
+    /// Takes in a look at the tree before any other part does. Fills in what each thread is
+    /// allowed, and which processes and threads are exempt for their mask or cpuset. An heir of one
+    /// of our masks gets the mask that it would have had without us.
     pub fn follow(&mut self, observation: &mut Observation) -> Followed {
         self.seen = observation.at;
         self.started =
@@ -182,7 +182,8 @@ impl Actor {
             self.prepared.insert((plan.number, step), change);
         }
         let changes = || self.prepared.values().filter_map(|change| change.as_ref().ok());
-        // A thread that has chosen a mask looks like its heir once other threads get the same mask.
+        // A thread that has chosen a mask looks like an heir once other threads are given that
+        // mask.
         let is_given = |mask: &CpuSet| changes().any(|change| change.gives(mask));
         let bystanders = self.bound.iter().filter(|(_, _, mask)| is_given(mask));
         let bystanders = bystanders

@@ -293,8 +293,7 @@ impl Observer {
         let topology = &self.machine.topology;
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
-        // Where births of all tasks are seen, those of the program are known only with their
-        // parents.
+        // Where all tasks are watched, a birth belongs to no program until its parent is known.
         let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
         let born = of_program.then_some(news.births);
         self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));

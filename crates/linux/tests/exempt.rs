@@ -90,7 +90,7 @@ impl Drop for Sleeping {
 
 /// The processes are real, their cpusets are written down.
 #[test]
-fn who_was_put_into_another_cpuset_is_another_managers() {
+fn a_process_in_another_cpuset_is_another_managers() {
     let directory = tempfile::tempdir().expect("a folder");
     let root = Root::captured(directory.path());
     let family = [Sleeping::start(), Sleeping::start(), Sleeping::start()];

@@ -136,7 +136,8 @@ fn open(config: Config, file: Option<PathBuf>) -> Result<(Station, Shared)> {
     let http = config.metrics.listen.map(Http::listen).transpose()?;
     let board = Board::new(&observer.machine().topology);
     let notify = Notify::from_environment();
-    // All that needs more is open. Whoever may act one day has to be able to from the beginning.
+    // All that needs more is open. A daemon that may act one day keeps the privileges for it from
+    // the beginning.
     let needs = Needs::to_serve(config.acts(), config.freezes());
     let notes = [notes, privileges::keep_only(&needs)].concat();
     let shared = board.clone();

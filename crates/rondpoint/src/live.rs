@@ -52,7 +52,7 @@ enum Wait {
     Ended,
 }
 
-/// Who is watched.
+/// The processes that are watched.
 pub(crate) trait Watched {
     /// What watches.
     fn observer(&mut self) -> &mut Observer;

@@ -22,7 +22,7 @@ const BITS: [(&str, u32); 7] = [
     ("PERFMON", 38),
 ];
 
-/// Bytes that fill a pipe (pipe(7)): whoever writes one more waits.
+/// Bytes that fill a pipe (pipe(7)): a process that writes one more waits.
 const PIPE_BYTES: usize = 65_536;
 
 fn status_of(pid: u32) -> BTreeMap<String, String> {

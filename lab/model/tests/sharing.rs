@@ -72,7 +72,7 @@ fn false_sharing_costs_what_true_sharing_costs_and_padding_frees_of_it() {
 }
 
 #[test]
-fn a_modified_line_tells_whom_it_was_taken_from() {
+fn a_modified_line_tells_which_vcpu_it_was_taken_from() {
     let mut driver = Driver::new("sam-2");
     let far = driver.cpu_of(1);
     let hardware = &mut driver.hardware;

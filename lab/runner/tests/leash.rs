@@ -13,7 +13,7 @@ const LIFE: Duration = Duration::from_secs(120);
 const PARENT: &str = r#""$0" leashed --parent $$ -- sh -c "echo there; exec sleep $1" & wait"#;
 
 #[test]
-fn a_program_ends_with_who_started_it_whatever_the_signal() {
+fn a_program_ends_with_its_starter_whatever_the_signal() {
     // Not SIGINT: a shell that runs the tests in the background has it ignored, and a shell cannot
     // undo that.
     for signal in [Signal::TERM, Signal::KILL] {

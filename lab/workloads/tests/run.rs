@@ -70,7 +70,7 @@ fn stencil_agrees_with_the_analytic_plate() {
 }
 
 #[test]
-fn who_works_by_itself_is_right_in_every_round() {
+fn programs_that_work_by_themselves_are_right_in_every_round() {
     for line in [
         "fleeting --threads 2 --size 64K --seconds 0.05",
         "lookup --threads 3 --size 64K --seconds 0.05",

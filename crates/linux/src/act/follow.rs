@@ -67,7 +67,8 @@ impl Home {
 }
 
 impl Look<'_> {
-    /// Fills in what each thread is allowed and which are exempt for their mask or cpuset.
+    /// Fills in what each thread is allowed, and which processes and threads are exempt for their
+    /// mask or cpuset.
     pub(super) fn over(mut self, observation: &mut Observation) -> Followed {
         let mut indices = Indices::new(self.topology);
         for process in &mut observation.processes {

@@ -2,9 +2,9 @@
 //!
 //! A thread or process that is created later inherits the mask of the thread that created it, and
 //! so may have one of ours without ever having been touched. Nothing in the kernel tells an
-//! inherited mask from a chosen one, so an *heir* is a thread that was born while a mask was in
-//! force in its process (or, with none there, in the tree) and has exactly that mask. A thread with
-//! another one has chosen it and is left alone.
+//! inherited mask from a chosen one, so an *heir* is a thread that has exactly a mask that was in
+//! force at its birth. In force means in its process or, with none there, in the tree. A thread
+//! with another one has chosen it and is left alone.
 //!
 //! Masks here are sets of the kernel's CPU numbers.
 
@@ -324,7 +324,7 @@ impl Held {
     /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no
     /// finer.
     fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
-        // A thread with its original mask has what it would have without us.
+        // A mask equal to the original is what the thread would have without us.
         let is_ours = self.original.cpus != *mask;
         is_ours
             && self.given.iter().enumerate().any(|(place, given)| {

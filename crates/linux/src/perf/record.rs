@@ -76,7 +76,7 @@ pub enum Record {
     Other(u32),
 }
 
-/// A task and its parent.
+/// A thread, its process and the process it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relation {
     /// The process.

@@ -102,7 +102,7 @@ pub(crate) struct Program {
     pub(crate) traffic: Option<Traffic>,
 }
 
-/// Whose program it is.
+/// Where a program comes from: Rondpoint or the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Origin {

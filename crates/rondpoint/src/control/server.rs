@@ -23,7 +23,7 @@ const MOST_OF_A_USER: usize = 16;
 /// Bytes read from a client at a time.
 const PIECE: usize = 16 << 10;
 
-/// Who asks.
+/// The client that asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Process that connected.
@@ -37,7 +37,7 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id(u64);
 
-/// The listening socket and everybody who has connected.
+/// The listening socket and all clients that have connected.
 pub(crate) struct Server {
     listener: UnixListener,
     path: PathBuf,
@@ -181,8 +181,8 @@ impl Server {
         }
     }
 
-    /// Those who wait for the next look and have read the last answer: who, and the number of the
-    /// last decision that each has.
+    /// Clients that wait for the next look and have read the last answer, each with the number of
+    /// the last decision that it has.
     pub(crate) fn watchers(&self) -> Vec<(Id, Peer, u64)> {
         let ready = |one: &Connection| one.watching.filter(|_| one.output.is_empty());
         let of = |(id, one): (&Id, &Connection)| Some((*id, one.peer.clone(), ready(one)?));

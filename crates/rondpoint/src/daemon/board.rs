@@ -1,4 +1,4 @@
-//! What the daemon remembers for those who ask: the last window, the last decisions, sums.
+//! What the daemon remembers for its clients: the last window, the last decisions, sums.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ const MOST_DECISIONS: usize = 1_000;
 /// Proposals held back that are remembered of one step: a policy may propose thousands of moves.
 const MOST_HELD: usize = 16;
 
-/// Shared by the loop's witness and by those who answer questions: one thread.
+/// Shared by the loop's witness and by the code that answers questions: one thread.
 pub(super) type Shared = Rc<RefCell<Board>>;
 
 /// See the module.

@@ -1,4 +1,4 @@
-//! The processes of the machine: who is there, how large and how busy.
+//! The processes of the machine: which there are, how large and how busy.
 //!
 //! One look is bounded: the numbers of `/proc`, and one line for each process that is due. New ones
 //! are due at once, busy ones at each look, idle ones more and more seldom.
@@ -119,7 +119,7 @@ impl Census {
         self.complete(from, pid)
     }
 
-    /// A process with its owner and its cgroup, which are looked up only for those who matter.
+    /// A process with its owner and its cgroup, which are looked up only for processes that matter.
     pub(super) fn complete(&mut self, from: &Root, pid: Pid) -> Option<&Known> {
         let known = self.known.get_mut(&pid)?;
         if known.looked_up.is_none_or(|at| at.elapsed() > BELIEVED) {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_and_goes_is_known_and_an_idle_one_is_read_seldom() {
+    fn processes_that_come_and_go_are_known_and_an_idle_one_is_read_seldom() {
         let fixture = Fixture(tempfile::tempdir().unwrap());
         let from = Root::captured(fixture.0.path());
         let every = Duration::from_nanos(1);

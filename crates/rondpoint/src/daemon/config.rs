@@ -284,7 +284,7 @@ impl Config {
         }
     }
 
-    /// Who is managed.
+    /// Which processes are managed.
     ///
     /// # Errors
     /// A pattern or a user's name has no meaning.

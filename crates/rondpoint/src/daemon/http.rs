@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Content type of OpenMetrics text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The listener and those who have connected.
+/// The listener and the clients that have connected.
 pub(super) struct Http {
     listener: TcpListener,
     connections: Vec<Connection>,
@@ -63,7 +63,7 @@ impl Http {
         self.connections.iter().any(Connection::waits)
     }
 
-    /// Answers all who wait.
+    /// Answers all clients that wait.
     pub(super) fn answer(&mut self, metrics: &str) {
         for one in self.connections.iter_mut().filter(|one| one.waits()) {
             one.reply("200 OK", OPEN_METRICS, metrics);

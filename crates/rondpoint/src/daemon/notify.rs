@@ -73,7 +73,7 @@ impl Notify {
     }
 
     fn send(&self, text: &str) {
-        // Who does not listen misses it.
+        // A service manager that does not listen misses it.
         let _ = self.socket.as_ref().map(|socket| socket.send(text.as_bytes()));
     }
 }

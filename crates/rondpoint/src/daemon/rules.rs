@@ -41,7 +41,7 @@ pub(crate) struct Matcher {
     containers: Vec<Pattern>,
 }
 
-/// Who is managed.
+/// Which processes are managed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) manage: Matcher,
@@ -76,7 +76,7 @@ pub(crate) enum Request {
 pub(crate) enum Choice {
     /// It is managed, for this reason.
     Take(String),
-    /// It is left alone, for this reason, whoever its parent is.
+    /// It is left alone, for this reason, whatever its parent is.
     Leave(String),
     /// It is too small, or no list names it; a managed parent takes it along.
     Pass,

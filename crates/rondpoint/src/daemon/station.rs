@@ -31,7 +31,7 @@ use crate::live::Watched;
 use crate::live::trees::Trees;
 use crate::session::{self, Turn};
 
-/// Those who watch get an answer no more often.
+/// Clients that watch get an answer no more often.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(250);
 // Numbers of signal(7), the same on x86-64 and arm64.
 const SIGHUP: i32 = 1;
@@ -43,7 +43,7 @@ struct Managed {
     _claim: Claim,
 }
 
-/// Somebody who is left alone.
+/// A process that is left alone.
 #[derive(Debug, Clone)]
 struct Left {
     process: Identity,
@@ -83,7 +83,7 @@ pub(super) struct Station {
     is_stale: bool,
     is_over: bool,
     next_look: Instant,
-    /// The look that those who watch have seen, and when they were told.
+    /// The look that watching clients have seen, and when they were told.
     told: (u64, Instant),
     own: Own,
     problems: Vec<String>,
@@ -137,7 +137,7 @@ impl Station {
         std::mem::take(&mut self.is_stale)
     }
 
-    /// A sentence for those who ask for the state.
+    /// A sentence for clients that ask for the state.
     pub(super) fn note(&mut self, text: String) {
         if !self.problems.contains(&text) {
             tracing::warn!("{text}");

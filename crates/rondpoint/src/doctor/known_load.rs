@@ -109,7 +109,7 @@ pub(super) fn check(machine: &Discovered, available: &Available) -> Result<Check
     let quiet = bench.look()?;
     let mut laid: Option<(usize, Anonymous)> = None;
     for &(accessing, holding, cpu) in &pairs {
-        // Those who read the same node's memory follow each other.
+        // Readers of the same node's memory follow each other.
         if laid.as_ref().is_none_or(|(node, _)| *node != holding) {
             let memory = memory(machine, holding)?;
             chase::lay(memory.words(), holding as u64 + 1);

@@ -52,8 +52,8 @@ impl Trees {
         own.or_else(|| self.origins.get(&pid).copied())
     }
 
-    /// Takes in a look before anybody else does: fills in what threads are allowed, gives heirs of
-    /// our masks those of their creators, and writes down who was born with one.
+    /// Takes in a look before any other part does. Fills in what threads are allowed, gives heirs
+    /// of our masks those of their creators, and writes down which threads were born with one.
     ///
     /// # Errors
     /// A ledger cannot be written; the look is taken in all the same.

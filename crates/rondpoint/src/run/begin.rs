@@ -73,9 +73,9 @@ pub(super) fn claim(preparation: &Preparation, pid: Pid) -> Result<(Claim, Ledge
 }
 
 /// Whether the program may begin before it is watched. While no other process counts, opening the
-/// first counter of a task takes the kernel tens of milliseconds, which no program should wait
-/// for. A sensor that was asked for is looked for before anything runs, a record has the program
-/// from its first instruction, and who may not count may need the daemon.
+/// first counter of a task takes the kernel tens of milliseconds, which no program should wait for.
+/// A sensor that was asked for is looked for before anything runs, a record has the program from
+/// its first instruction, and a user who may not count may need the daemon.
 pub(super) fn may_begin_at_once(management: &Management, preparation: &Preparation) -> bool {
     let Management { sensor, record, .. } = management;
     let acts = preparation.header.guard.act;
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sees_by_the_balancers_faults_leaves_it_the_program() {
+    fn where_the_balancers_faults_are_the_sensor_it_keeps_the_program() {
         assert_eq!(memory(true, || Some(Kind::Faults)), Memory::Inherited);
         assert_eq!(memory(true, || None), Memory::Inherited);
         assert_eq!(memory(false, || Some(Kind::Accesses)), Memory::Inherited);

@@ -39,7 +39,7 @@ pub(super) struct NodeRow {
     pub(super) full_percent: Option<f64>,
 }
 
-/// Who asks whose memory.
+/// Traffic between nodes: the accessing node and the node that holds the memory.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {
     /// `[accessing][holding]`.

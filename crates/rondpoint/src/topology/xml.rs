@@ -11,7 +11,8 @@ use rondpoint_linux::topology::{Cache, Discovered};
 
 use crate::calibrate::Calibration;
 
-/// Flags of `struct hwloc_memattr`: higher or lower is better, and it depends on who accesses.
+/// Flags of `struct hwloc_memattr`: higher or lower is better, and it depends on the accessing
+/// node.
 const BANDWIDTH_FLAGS: u32 = 1 | 4;
 const LATENCY_FLAGS: u32 = 2 | 4;
 /// Of a matrix of distances: the system tells it, and it means latency.

@@ -55,7 +55,8 @@ fn acts(call: i64) -> bool {
     [libc::SYS_sched_setaffinity, libc::SYS_move_pages, libc::SYS_migrate_pages].contains(&call)
 }
 
-/// Who may count whatever runs lets the program begin first; who may not may need the daemon.
+/// Where Rondpoint may count whatever runs, the program begins first; elsewhere it may need the
+/// daemon.
 fn a_program_waits_for_no_counter(_: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let (command, _worker) = managed(folder.path(), &[]);

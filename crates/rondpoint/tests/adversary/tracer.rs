@@ -177,7 +177,7 @@ struct Tracer {
 }
 
 impl Tracer {
-    /// Whoever was killed meanwhile is told by the next wait.
+    /// The next wait tells of a process that was killed meanwhile.
     fn go_on(&mut self, event: WaitStatus, fate: &mut impl FnMut(Call) -> Fate) {
         match event {
             WaitStatus::PtraceSyscall(pid) => self.at_call(pid, fate),

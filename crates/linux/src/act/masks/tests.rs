@@ -31,7 +31,7 @@ fn told(masks: &Masks, task: Task, now: &str) -> String {
 }
 
 #[test]
-fn heirs_are_who_was_born_with_a_mask_while_it_was_in_force() {
+fn heirs_are_threads_born_with_a_mask_while_it_was_in_force() {
     let mut masks = Masks::default();
     let creator = task(1, 1, 1);
     masks.enter(&change(creator, 10, Some(2), "0-7", "0-3"));
@@ -58,7 +58,7 @@ fn heirs_are_who_was_born_with_a_mask_while_it_was_in_force() {
 }
 
 #[test]
-fn who_is_born_after_an_undo_is_no_heir() {
+fn a_thread_born_after_an_undo_is_no_heir() {
     let mut masks = Masks::default();
     let creator = task(1, 1, 1);
     masks.enter(&change(creator, 10, None, "0-7", "0-3"));
@@ -153,7 +153,7 @@ fn a_ledger_tells_the_same_and_reckons_with_a_last_plan_half_done() {
 }
 
 #[test]
-fn who_had_chosen_the_same_mask_in_the_same_moment_is_no_heir() {
+fn a_thread_that_had_chosen_the_same_mask_in_the_same_moment_is_no_heir() {
     let bystander = task(1, 9, 10);
     let entries = [bystander.entry(), change(task(1, 1, 1), 10, None, "0-7", "0-3").entry()];
     let masks = Masks::of_ledger(&entries);
@@ -162,7 +162,7 @@ fn who_had_chosen_the_same_mask_in_the_same_moment_is_no_heir() {
 }
 
 #[test]
-fn who_comes_after_the_first_change_is_to_be_written_down_once() {
+fn a_process_after_the_first_change_is_to_be_written_down_once() {
     let mut masks = Masks::default();
     let process = |pid, started_s| Identity { pid: Pid(pid), started: Nanos(started_s * SECOND) };
     assert!(!masks.see(process(5, 30)), "nothing was changed yet");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn where_newcomers_do_not_stay_who_comes_is_followed_from_the_second_look_on() {
+    fn where_newcomers_do_not_stay_they_are_followed_from_the_second_look_on() {
         let looks: [&[u32]; 4] =
             [&[1, 11, 12, 13, 14], &[1, 21, 22, 23, 24], &[1, 21, 31, 32, 33], &[1, 21, 31, 41]];
         assert_eq!(

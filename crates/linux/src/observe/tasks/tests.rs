@@ -194,7 +194,7 @@ fn children_that_come_and_go_are_followed_only_once_they_have_stayed() {
 }
 
 #[test]
-fn of_who_did_not_run_nothing_is_read_but_that() {
+fn of_a_process_that_did_not_run_only_schedstat_is_read() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
     fixture.process(10, &[(10, 0), (11, 1)], "");

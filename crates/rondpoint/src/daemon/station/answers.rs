@@ -1,5 +1,5 @@
-//! What the daemon answers, and to whom: root and the configured group may do everything, everybody
-//! else sees the machine and his own processes.
+//! What the daemon answers to which user. Root and the configured group may do everything. Other
+//! users see the machine and their own processes.
 
 use std::time::Instant;
 
@@ -23,14 +23,14 @@ use crate::policies;
 
 /// What the interface is, for `varlinkctl introspect`.
 const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
-/// Processes that somebody without privilege may have managed at a time: a user who asks for more
+/// Processes that a user without privilege may have managed at a time: a user who asks for more
 /// must not keep the others from it ([manage] most).
 const MOST_OF_A_USER: usize = 8;
 /// Of every Varlink service.
 const SERVICE: &str = "org.varlink.service";
 
 impl Station {
-    /// Answers everybody who has asked, and those who watch.
+    /// Answers all clients that have asked, and those that watch.
     pub(super) fn serve(&mut self, trees: &mut Trees) {
         for (id, peer, call) in self.parts.server.turn() {
             tracing::debug!(user = peer.user, pid = peer.pid, call.method, "called");
@@ -175,7 +175,7 @@ impl Station {
         Ok(())
     }
 
-    /// Who owns a process; root where it may not be looked into.
+    /// The user that owns a process; root where it may not be looked into.
     fn owner(&self, pid: Pid) -> Option<u32> {
         let folder = std::fs::metadata(self.from.in_proc(pid.to_string())).ok()?;
         Some(std::os::unix::fs::MetadataExt::uid(&folder))
@@ -223,7 +223,7 @@ impl Station {
         }
     }
 
-    /// Those who watch are told of a new look.
+    /// Clients that watch are told of a new look.
     fn tell_watchers(&mut self) {
         let (looks, told) = self.told;
         let (now, last) = {

@@ -1,4 +1,4 @@
-//! Who is managed from now on: what the rules say of each process, carried out.
+//! Which processes are managed from now on: what the rules say of each process, carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ struct Wanted {
 }
 
 impl Station {
-    /// Looks who is there, and gives and takes trees.
+    /// Looks which processes are there, and gives and takes trees.
     pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
         self.census.look(&self.from, self.parts.config.look_every());
         let others = others::find(&self.from, &self.census);
@@ -88,8 +88,8 @@ impl Station {
         self.parts.observer.follow(roots, self.left.keys().copied().collect());
     }
 
-    /// Those of whom the rules could say something: the large, the managed with what they started,
-    /// and those that somebody asked for.
+    /// Processes of which the rules could say something: the large, the managed with what they
+    /// started, and those that somebody asked for.
     fn interesting(&self) -> BTreeSet<Pid> {
         let large = self.census.iter().filter(|one| self.parts.rules.is_large(&one.facts));
         let mut all: BTreeSet<Pid> = large.map(|one| one.identity.pid).collect();
@@ -116,7 +116,8 @@ impl Station {
 
     /// Whether a tree has it already.
     fn is_followed(&self, pid: Pid) -> bool {
-        // A tree ends at who is left alone: what that one starts is judged by itself.
+        // A tree ends at a process that is left alone: what that process starts is judged by
+        // itself.
         let mut above = std::iter::once(pid)
             .chain(self.census.ancestors(pid))
             .take_while(|one| !self.left.contains_key(one));

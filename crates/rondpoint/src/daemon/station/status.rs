@@ -1,4 +1,4 @@
-//! The state as those who ask see it: made when somebody asks, from what the last look left.
+//! The state as clients see it: made when a client asks, from what the last look left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
