@@ -1,7 +1,8 @@
 //! Interleaving applied late: at a stated time every page that the program has by then goes to the
 //! nodes in turn, as if it had been started interleaved. What it allocates later is left.
 //!
-//! A baseline for whoever moves pages at run time: it acts as late as they do and decides nothing.
+//! A baseline for managers that move pages at run time: it acts as late as they do and decides
+//! nothing.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

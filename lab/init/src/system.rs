@@ -126,7 +126,7 @@ pub(crate) fn nodes_of_pages(process: u32, addresses: &[u64]) -> Vec<i32> {
 }
 
 /// Moves these pages of another process to a node, as far as the kernel lets them go. What it says
-/// of each page is incomplete where one cannot go, so whoever wants to know asks afterwards.
+/// of each page is incomplete where one cannot go. A caller that needs the result asks afterwards.
 pub(crate) fn move_pages(process: u32, addresses: &[u64], node: i32) {
     call_move_pages(process, addresses, Some(node));
 }

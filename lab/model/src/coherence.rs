@@ -1,4 +1,5 @@
-//! The coherence protocol: who answers for a line, and what happens to the other copies.
+//! The coherence protocol: which cache or memory answers for a line, and what happens to the other
+//! copies.
 //!
 //! MESI over an exact directory. Reads of a line that another domain has modified write it back
 //! home on the way, so that it is clean everywhere afterwards; inside a domain it stays modified,
@@ -15,7 +16,7 @@ use crate::hardware::{Cpu, Hardware};
 use crate::source::Source;
 use crate::traffic::Kind;
 
-/// Who answers for a line that the private levels do not hold.
+/// The cache or memory that answers for a line that the private levels do not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Supplier {
     /// The own domain's last-level cache.

@@ -1,4 +1,4 @@
-//! The directory: for every physical line, which caches hold it and who has it modified.
+//! The directory: for every physical line, which caches hold it and which of them has it modified.
 //!
 //! Exact, not a hint: private caches and last-level caches report every line that they drop. What
 //! must always hold (`invariants.rs` tests it):
@@ -13,7 +13,7 @@ const OWNER_SHIFT: u32 = 2 * MAX_HOLDERS as u32;
 /// Owner codes: 0 nobody, 1.. vCPUs, 65.. domains.
 const DOMAIN_CODE: u64 = 64;
 
-/// Who has a line modified.
+/// The cache that has a line modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// DRAM is up to date.

@@ -87,9 +87,9 @@ impl Pipe {
         let newest = elapsed / (elapsed + usual);
         self.utilisation += newest * (load.min(1.0) - self.utilisation);
         self.under_way += newest * (window.latency_ps / elapsed - self.under_way);
-        // Without requests the backlog does not grow: who writes back without waiting is not held
-        // up by it. It drains at the usual pace: those who wait for long leave windows empty, and
-        // if these drained more than others fill, the pipe would carry more than its bandwidth.
+        // Without requests the backlog does not grow: write-backs do not wait, so it does not hold
+        // them up. It drains at the usual pace. Requesters that wait for long leave windows empty.
+        // If these drained more than others fill, the pipe would carry more than its bandwidth.
         let limit = if window.requests == 0 {
             self.backlog_ps
         } else {

@@ -36,7 +36,7 @@ impl Access {
     }
 }
 
-/// Who answered an access.
+/// The cache or memory that answered an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The vCPU's first level. A store that first had to take other copies away is here too, with
@@ -78,7 +78,7 @@ pub struct Served {
     pub stall_ps: u64,
     /// From issue to data of this request, ps: what an address sample shows.
     pub latency_ps: u64,
-    /// Who answered.
+    /// The cache or memory that answered.
     pub source: Source,
     /// The vCPU that held the line modified, if it was another one. The two share the line at a
     /// grain that may be finer than the quantum.

@@ -44,17 +44,17 @@ pub(crate) struct Lab {
     pub(crate) traffic: Traffic,
     sharing: Sharing,
     ops: *mut AccelOps,
-    /// Who was last found running: looked at first when QEMU asks whether all are idle, which it
-    /// does for each idle vCPU in turn.
+    /// The vCPU that was last found running. It is looked at first when QEMU asks whether all are
+    /// idle, which it does for each idle vCPU in turn.
     awake: usize,
     /// QEMU's own delivery of interrupts, behind ours. `None` until the first vCPU is there.
     interrupt: Option<extern "C" fn(*mut CpuState, c_int)>,
 }
 
 static LAB: AtomicPtr<Lab> = AtomicPtr::new(null_mut());
-/// We are asking QEMU who is idle ourselves; not in `Lab`, which is borrowed meanwhile.
+/// We are asking QEMU ourselves which vCPUs are idle; not in `Lab`, which is borrowed meanwhile.
 static ASKING: AtomicBool = AtomicBool::new(false);
-/// QEMU looks at its timers on our behalf: everybody sees the published time. Not in `Lab` either.
+/// QEMU looks at its timers on our behalf: all threads see the published time. Not in `Lab` either.
 static IN_TIMERS: AtomicBool = AtomicBool::new(false);
 /// Up to here QEMU's timers have run, ns: what its virtual clock shows to them.
 static PUBLISHED_NS: AtomicI64 = AtomicI64::new(0);
@@ -205,7 +205,7 @@ impl Lab {
     fn slowest(&self, caller: Option<usize>) -> Option<u64> {
         let runs =
             |vcpu: usize| caller == Some(vcpu) || self.vcpus[vcpu].parked || !self.is_idle(vcpu);
-        // Whoever is ahead of one that runs need not be asked, and asking is what takes long.
+        // A vCPU that is ahead of a running one need not be asked, and asking takes long.
         (0..self.vcpus.len()).fold(None, |slowest: Option<u64>, vcpu| {
             let now = self.now_ps(vcpu);
             let is_slowest = slowest.is_none_or(|slowest| now < slowest) && runs(vcpu);
@@ -338,7 +338,8 @@ impl Lab {
         ns(self.now_ps(vcpu).min(self.clock.horizon_ps())).max(published_ns)
     }
 
-    /// An interrupt wakes an idle vCPU at the time of who sent it, or of the timer that fired.
+    /// An interrupt wakes an idle vCPU at its sender's time, or at the time of the timer that
+    /// fired.
     fn wake(&mut self, state: *mut CpuState) {
         let Some(vcpu) = self.index_of(state) else { return };
         if self.vcpus[vcpu].parked || !self.is_idle(vcpu) {

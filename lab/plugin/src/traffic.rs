@@ -393,7 +393,7 @@ fn describe(
     }
 }
 
-/// Who answered a vCPU of node `own`, as the ring's entries say it.
+/// The cache or memory that answered a vCPU of node `own`, as the ring's entries say it.
 fn source_word(source: Source, own: usize) -> u64 {
     let (kind, node) = match source {
         Source::L1 => (at::SOURCE_L1, 0),

@@ -87,7 +87,7 @@ pub(crate) struct Kernel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OwnKernel {
-    /// Stands for all that it was built of; whoever builds it compares.
+    /// Stands for all that it was built of; the build compares it.
     pub(crate) content: String,
     /// The kernel, with absolute paths.
     pub(crate) kernel: Kernel,

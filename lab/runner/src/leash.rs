@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-/// A command for `program` that is killed when the thread that spawns it ends: whoever spawns it
-/// has to wait for it.
+/// A command for `program` that is killed when the thread that spawns it ends: that thread has to
+/// wait for it.
 pub(crate) fn command(program: &Path) -> Command {
     // Not by its path: a new build may be there by now.
     let mut command = Command::new("/proc/self/exe");

@@ -20,7 +20,7 @@ pub(crate) fn cell(
     median(&values).map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Pages by who moved them: the kernel's balancing, Rondpoint, everybody together.
+/// Pages by mover: the kernel's balancing, Rondpoint, all movers together.
 pub(crate) fn pages_cells(runs: &[RunResult]) -> [String; 3] {
     let by_rondpoint = |run: &RunResult| Some(run.rondpoint.as_ref()?.pages_moved? as f64);
     [
@@ -118,8 +118,8 @@ fn row(configuration: &ConfigurationReport, width: usize) -> String {
     )
 }
 
-/// What the table cannot say: who did not act, what was measured in instructions, what Rondpoint
-/// did.
+/// What the table cannot say: which managers did not act, what was measured in instructions, what
+/// Rondpoint did.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     for configuration in &report.configurations {

@@ -53,7 +53,8 @@ pub(crate) struct RunResult {
     pub(crate) relief_s: Option<f64>,
     /// Base pages that the kernel moved for automatic NUMA balancing.
     pub(crate) pages_balanced: u64,
-    /// Times that automatic NUMA balancing took a page's mapping away to see who comes for it.
+    /// Times that automatic NUMA balancing took a page's mapping away to see which thread touches
+    /// it.
     pub(crate) pages_watched: u64,
     /// Base pages that moved for any reason.
     pub(crate) pages_moved: u64,

@@ -29,7 +29,7 @@ fn a_program_ends_with_its_starter_whatever_the_signal() {
         assert_eq!(line, "there\n");
         let begin = Instant::now();
         kill_process(Pid::from_child(&parent), signal).expect("it runs");
-        // Whoever holds the other end has ended then: the shell, and the program.
+        // The pipe ends when both holders of its other end have ended: the shell, and the program.
         output.read_to_end(&mut Vec::new()).expect("a pipe");
         assert!(begin.elapsed() < LIFE / 2, "{signal:?}");
         parent.wait().expect("it has ended");

@@ -20,10 +20,10 @@ use crate::system::{self, Pages, page_bytes};
 
 /// Between two looks at where the pages are.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long it is stopped, or two, or idle without its memory: until whoever moves it must be
+/// How long it is stopped, or two, or idle without its memory: until a mover of its pages must be
 /// through.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// How long it does something else: until whoever moves it must have judged what came of that.
+/// How long it does something else: until its manager must have judged the effect of the moves.
 const OTHER_PHASE: Duration = Duration::from_secs(3);
 
 /// What it does.

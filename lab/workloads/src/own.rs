@@ -14,7 +14,7 @@ pub(crate) fn workload(name: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Adds the flags of who starts it.
+/// Adds the flags of the process that starts it.
 pub(crate) fn add_flags(command: &mut Command, memory: &Memory, seed: &Seed) {
     command.args(["--size", &memory.size.to_string(), "--seed", &seed.seed.to_string()]);
     command.args(memory.no_huge_pages.then_some("--no-huge-pages"));

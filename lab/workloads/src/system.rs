@@ -1,7 +1,7 @@
 //! Pages and CPUs from the kernel: the only unsafe code of this program.
 //!
-//! Memory comes as fresh private pages, not from an allocator, so that who touches a page first is
-//! the program's decision and a region begins and ends with its pages.
+//! Memory comes as fresh private pages, not from an allocator. So the program decides which thread
+//! touches a page first, and a region begins and ends with its pages.
 
 #![allow(unsafe_code)]
 
@@ -109,8 +109,8 @@ impl<T: Plain> Pages<T> {
         self.bind_values(0..self.length, node)
     }
 
-    /// Binds the pages that hold these values to a node. A page on a boundary goes to whoever is
-    /// bound last.
+    /// Binds the pages that hold these values to a node. A page on a boundary goes to the node of
+    /// the last call.
     pub(crate) fn bind_values(&self, values: Range<usize>, node: u32) -> Result<(), Failure> {
         assert!(values.start <= values.end && values.end <= self.length, "{values:?}");
         let attempt = format!("cannot bind memory to node {node}");

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail};
 const CHECKPATCH: [&str; 3] =
     ["scripts/checkpatch.pl", "scripts/spelling.txt", "scripts/const_structs.checkpatch"];
 
-/// What checkpatch may not ask of this series. A sign-off is a person's word: whoever submits the
-/// series adds it. The files have no maintainers in Linux.
+/// What checkpatch may not ask of this series. A sign-off is a person's word: the person who
+/// submits the series adds it. The files have no maintainers in Linux.
 const IGNORED: &str = "FILE_PATH_CHANGES,MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF";
 
 /// One patch.

@@ -1,4 +1,4 @@
-//! Rules about crates: who may depend on whom, purity, licences.
+//! Rules about crates: which may depend on which, purity, licences.
 
 use super::{Complaint, SourceFile};
 

@@ -153,7 +153,7 @@ pub(super) fn no_host_and_no_home(files: &[SourceFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// A note about work to be done names who does it.
+/// A note about work to be done names the person who does it.
 pub(super) fn to_do_notes_have_an_owner(files: &[SourceFile]) -> Vec<Complaint> {
     let words = [["TO", "DO"], ["FIX", "ME"], ["X", "XX"]].map(|halves| halves.concat());
     let ours = files.iter().filter(|file| !is_foreign(file));

@@ -1,6 +1,6 @@
 //! The experiments of the papers whose policies move threads and whole processes, as data: programs
-//! that are begun in a bad place, every static mapping of their threads to nodes, and who manages
-//! them.
+//! that are begun in a bad place, every static mapping of their threads to nodes, and their
+//! managers.
 //!
 //! Nothing in here was chosen by its result: needs, sizes and starting places follow the papers'
 //! descriptions, and so do the fixed placements.
@@ -15,7 +15,7 @@ pub(super) struct Experiment {
     pub(super) machine: &'static str,
     /// The kernel of its guests.
     pub(super) kernel: KernelName,
-    /// Whom the managers are compared with: the policy alone that is for this, and the rest.
+    /// What the managers are compared with: the policy alone that is for this, and the rest.
     pub(super) managers: &'static [&'static str],
     pub(super) programs: Programs,
     /// Which placements of the threads are tried as fixed ones.

@@ -1,5 +1,5 @@
-//! Copies of pages on the kernel that replicates: none is left when they are taken back, whoever is
-//! killed, and none when the program ends.
+//! Copies of pages on the kernel that replicates: none is left when they are taken back, whichever
+//! process is killed, and none when the program ends.
 
 use anyhow::{Context as _, Result};
 

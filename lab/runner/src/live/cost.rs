@@ -1,6 +1,6 @@
 //! What managing costs, in instructions of the manager and of the kernel on its behalf: for a look
-//! at who sleeps and at who works, a second of watching one that uses memory and a page that is
-//! moved, and from these the share of a CPU on a machine of 64.
+//! at a program that sleeps and at one that works, for a second of watching one that uses memory,
+//! and for a page that is moved. From these follows the share of a CPU on a machine of 64.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;

@@ -1,5 +1,5 @@
-//! More threads than CPUs: the kernel takes whoever waits to the CPU that is idle next, and
-//! Rondpoint keeps each where its data is.
+//! More threads than CPUs: the kernel takes a waiting thread to the next idle CPU. Rondpoint keeps
+//! each thread where its data is.
 
 use anyhow::Result;
 use rondpoint_machine::Machine;

@@ -1,5 +1,5 @@
 //! `rondpoint move` where there is more than one node: what it says is where the pages are, and a
-//! target that it keeps still goes on, whoever is killed in the middle of its work.
+//! target that it keeps still goes on, whichever process is killed in the middle of its work.
 
 use anyhow::{Context as _, Result};
 

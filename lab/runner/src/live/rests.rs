@@ -22,8 +22,8 @@ report watched /tmp/report
 /// Of ten seconds: it rests for two after the first that were quiet, watches for one, and rests for
 /// four at most.
 const RESTED_S: (f64, f64) = (3.5, 7.0);
-/// Between what the same program does with and without rests: those who are counted for a shorter
-/// time.
+/// Range of the ratio between the same program's figures with and without rests. With rests it is
+/// counted for a shorter time.
 const LIKE: (f64, f64) = (0.85, 1.15);
 
 /// With rests, and without because nothing may be done anyway.

@@ -10,8 +10,8 @@ use super::session::{first_that_shows, pages, report, run, told};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
-/// Two programs with one table, all of it where the first was filling it. The second time somebody
-/// who is not managed has it too.
+/// Two programs with one table, all of it where the first was filling it. The second time a process
+/// that is not managed has it too.
 const TABLES: &str = r#"
 two() {
     table="lookup --threads 4 --size 16M --seconds 3 --table /dev/shm/$1"

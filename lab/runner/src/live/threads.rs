@@ -15,8 +15,8 @@ use crate::last_third::{pace, round_ends};
 use crate::physics::{Finding, script};
 use crate::vm::Record;
 
-/// Machines of two nodes with two CPUs each: one for the program, one for the manager and whoever
-/// comes.
+/// Machines of two nodes with two CPUs each: one for the program, one for the manager and
+/// newcomers.
 const CPUS_PER_NODE: u32 = 2;
 
 /// Two threads that add to the same lines, begun on different sockets. They stay until the script

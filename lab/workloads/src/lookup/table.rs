@@ -24,7 +24,8 @@ impl Table {
         Ok(table)
     }
 
-    /// The table in a file of this many bytes, filled if it is new. Whoever comes meanwhile waits.
+    /// The table in a file of this many bytes, filled if it is new. A program that joins meanwhile
+    /// waits.
     pub(super) fn join(path: &Path, bytes: usize) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
