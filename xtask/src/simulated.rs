@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     cases: u64,
 }
 
-/// Trials whose change is smaller on both sides say nothing about the model: percent.
+/// Trials with a smaller change on both sides say nothing about the model: percent.
 const TRIVIAL: f64 = 2.0;
 /// Ends of the scatter plot's axes, percent.
 const RANGE: [f64; 2] = [-100.0, 200.0];

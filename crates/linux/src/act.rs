@@ -329,7 +329,7 @@ mod tests {
     fn what_cannot_be_looked_at_is_not_taken_for_gone() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::captured(directory.path());
-        // A process whose file cannot be read.
+        // A process with a file that cannot be read.
         std::fs::create_dir_all(root.in_proc("7/stat")).unwrap();
         assert!(Identity::find(&root, Pid(7)).is_err());
         assert_eq!(Identity::find(&root, Pid(8)).unwrap(), None);

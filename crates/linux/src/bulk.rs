@@ -39,7 +39,7 @@ pub const MAX_PASSES: u32 = 4;
 /// (`vm.max_map_count`, 1,048,576 at most).
 const MAX_MAPPINGS: usize = 4 << 20;
 
-/// The process whose memory is moved, the target, and how.
+/// What is moved: a process's memory, from which nodes to which, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// The process.

@@ -13,7 +13,7 @@ use crate::kept::Kept;
 use crate::parse::cpulist;
 use crate::root::{self, Root};
 
-/// Processes whose files stay open at most.
+/// Most processes that have their files kept open.
 const MAX_KEPT: usize = 512;
 
 /// The cpusets of processes that are asked for again and again.

@@ -211,7 +211,7 @@ pub struct Legacy {
     pub unusable: Vec<LinuxError>,
 }
 
-/// The ledgers in `folder` whose managers are gone; none where there is no such folder. An
+/// The ledgers in `folder` of managers that are gone; none where there is no such folder. An
 /// unfinished ledger of a killed manager is removed: that manager had changed nothing.
 ///
 /// # Errors

@@ -91,7 +91,7 @@ impl Observer {
     }
 
     /// Opens everything that watches the whole machine, for trees of processes that come and go;
-    /// [`Observer::follow`] says whose.
+    /// [`Observer::follow`] says which trees.
     ///
     /// # Errors
     /// `/proc` cannot be read. Missing sensors are no error.
@@ -196,7 +196,7 @@ impl Observer {
         self.sensors.sampler.iter().flat_map(Sampler::descriptors)
     }
 
-    /// Samples at this rate from now on; whether there is a sampler whose rate can be set.
+    /// Samples at this rate from now on; whether there is a sampler with a rate that can be set.
     ///
     /// # Errors
     /// An event is refused: nothing is sampled then.

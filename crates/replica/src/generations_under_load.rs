@@ -39,7 +39,7 @@ fn a_version_is_refused_while_every_slot_is_read() {
     assert_eq!(*generations.pin(0), SLOTS);
 }
 
-/// A version whose two halves are equal until it is dropped.
+/// A version with two halves that are equal until it is dropped.
 struct Halves(u64, u64);
 
 impl Drop for Halves {

@@ -49,7 +49,7 @@ pub(crate) struct Restored {
     unseen: usize,
     /// Pages by outcome.
     pages: PageCounts,
-    /// Threads whose mask had been changed, by outcome.
+    /// Threads with a changed mask, by outcome.
     threads: threads::Restored,
     /// Processes that stood still, by outcome.
     frozen: freeze::Restored,

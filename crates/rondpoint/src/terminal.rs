@@ -113,7 +113,7 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     escaped(text, false, |one, shown| shown.extend(one.escape_default()))
 }
 
-/// The same for whole lines, whose ends stay.
+/// The same for whole lines; their ends stay.
 pub(crate) fn clean_lines(text: &str) -> Cow<'_, str> {
     escaped(text, true, |one, shown| shown.extend(one.escape_default()))
 }

@@ -60,7 +60,7 @@ impl Tmux {
         String::from_utf8(self.run(&["capture-pane", "-p"]).stdout).unwrap()
     }
 
-    /// A copy whose name no other process has on its command line.
+    /// A copy with a name that no other process has on its command line.
     fn recording(&self) -> String {
         let file = self.folder.path().join("run.trace");
         std::fs::copy(RECORDING, &file).unwrap();

@@ -29,13 +29,13 @@ pub(crate) enum Owner {
 pub(crate) struct Entry(u64);
 
 impl Entry {
-    /// vCPUs whose private caches hold the line, one bit each.
+    /// vCPUs that hold the line in their private caches, one bit each.
     #[inline]
     pub(crate) fn sharers(self) -> u32 {
         (self.0 & MASK) as u32
     }
 
-    /// Cache domains whose last-level cache holds the line, one bit each.
+    /// Cache domains that hold the line in their last-level cache, one bit each.
     #[inline]
     pub(crate) fn domains(self) -> u32 {
         (self.0 >> DOMAINS_SHIFT & MASK) as u32

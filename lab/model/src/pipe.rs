@@ -20,7 +20,7 @@ use crate::LINE_BYTES;
 /// How much of the mean latency one integration step may cover.
 const RELAXATION: f64 = 0.25;
 /// The longest backlog, in lines: 28 vCPUs with 32 misses and 16 streams 32 lines ahead each have
-/// fewer under way. Only a pipe whose requesters do not wait for it could get here.
+/// fewer under way. Only a pipe with requesters that do not wait for it could get here.
 const BACKLOG_LINES: f64 = 16_384.0;
 
 #[derive(Debug, Clone)]

@@ -126,7 +126,7 @@ impl Clock {
         self.horizon_ps
     }
 
-    /// The time of a vCPU whose word of progress stands at `progress`.
+    /// The time of a vCPU when its word of progress stands at `progress`.
     pub(crate) fn now_ps(&self, vcpu: usize, progress: u64) -> u64 {
         let cpu = &self.vcpus[vcpu];
         cpu.base_ps + self.price_ps(vcpu, (progress - cpu.mark) * self.ps_per_instruction)

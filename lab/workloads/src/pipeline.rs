@@ -85,7 +85,7 @@ fn read(clock: &Clock, filled: &Receiver<Filled>, empty: &Sender<Pages<u64>>) ->
     for (number, buffer) in filled {
         let is_right = buffer.iter().zip(number..).all(|(word, value)| *word == value);
         rounds.end(clock, is_right);
-        // A writer that is gone has written its last buffer.
+        // The thread that fills ends first, and takes no buffer back then.
         let _ = empty.send(buffer);
     }
     rounds

@@ -11,7 +11,7 @@ use super::installed::{FILE_NAME, FORMAT, Guest, Host, Installed, Kernel, Packag
 use super::plan::Plan;
 use super::{elf, probe};
 
-/// The QEMU series whose internals the plugin knows.
+/// The QEMU series with the internals that the plugin knows.
 const QEMU_SERIES: &str = "10.0.";
 
 /// Where Debian puts shared libraries, in the two halves of the merged `/usr`.

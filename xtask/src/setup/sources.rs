@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-/// The Debian release whose C library and compiler the lab is built against.
+/// The Debian release with the C library and compiler that the lab is built against.
 pub(crate) const RELEASE: &str = "bookworm";
 
 /// The keyring that signs Debian's suites, for entries that name none of their own.

@@ -15,7 +15,7 @@ use crate::tidy::root;
 /// The list as of this build.
 const TESTED: &str = include_str!("tested.toml");
 
-/// The packages whose behaviour shows in a result: others only have to be there.
+/// The packages that change a result by their behaviour: others only have to be there.
 const DECISIVE: [&str; 4] = ["linux-image-", "linux-perf", "numad", "qemu-system-x86"];
 
 #[derive(Default, Serialize, Deserialize)]

@@ -33,8 +33,8 @@ const FIELDS: [(&str, &str); 9] = [
     ("EventidCode", "eventid"),
 ];
 
-/// Units whose name in the lists is not that of the kernel's unit (tools/perf/pmu-events/
-/// jevents.py, Linux 6.12).
+/// Units that have another name in the lists than in the kernel (tools/perf/pmu-events/ jevents.py,
+/// Linux 6.12).
 const UNITS: [(&str, &str); 6] = [
     ("CBO", "uncore_cbox"),
     ("QPI LL", "uncore_qpi"),

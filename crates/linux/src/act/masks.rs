@@ -80,7 +80,7 @@ struct Held {
 pub struct Change {
     /// Number of the plan.
     pub plan: u64,
-    /// The thread whose mask is changed.
+    /// The thread that gets the mask.
     pub task: Task,
     /// The session that its process belongs to.
     pub session: u32,
@@ -118,7 +118,7 @@ pub struct Masks {
     own: BTreeSet<Task>,
     /// Processes that were first seen after the first change.
     family: BTreeSet<Identity>,
-    /// The sessions (setsid(2)) of those whose masks were changed.
+    /// The sessions (setsid(2)) of processes with changed masks.
     sessions: BTreeSet<u32>,
     /// The manager was killed, and did not see the last threads that were born.
     was_killed: bool,
@@ -218,10 +218,10 @@ impl Masks {
         }
     }
 
-    /// Whether a process whose parents have ended may have come from the tree unseen: the manager
-    /// was killed, and it belongs to one of the tree's sessions and is younger than the first
-    /// change. In a container the session is often one that was begun outside; the kernel calls
-    /// each of those 0, and that serves as well.
+    /// Whether a process may have come from the tree unseen, where its parents have ended: the
+    /// manager was killed, and it belongs to one of the tree's sessions and is younger than the
+    /// first change. In a container the session is often one that was begun outside; the kernel
+    /// calls each of those 0, and that serves as well.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
         self.was_killed && self.sessions.contains(&session) && self.is_late(process)

@@ -45,7 +45,7 @@ pub struct Restored {
     pub in_place: u64,
     /// Threads that had inherited a mask of ours and have what their creator had.
     pub heirs: u64,
-    /// Threads whose mask somebody else has changed since: left as they are.
+    /// Threads with a mask that another process has changed meanwhile: left as they are.
     pub left_alone: u64,
     /// Threads that have ended.
     pub gone: u64,

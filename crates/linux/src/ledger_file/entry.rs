@@ -12,7 +12,7 @@ use crate::freeze::Means;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Entry {
-    /// The first line: whose ledger it is.
+    /// The first line: the manager that the ledger belongs to.
     Manager {
         /// Version of the format.
         format: u32,

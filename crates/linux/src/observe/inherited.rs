@@ -18,7 +18,7 @@ const WINDOW: Nanos = Nanos(500_000_000);
 /// are born in one, or in two that are short.
 const LASTING: Nanos = Nanos(1_500_000_000);
 
-/// Births of a program whose tasks inherit events.
+/// Births in a program with tasks that inherit events.
 #[derive(Debug)]
 pub(super) struct Inherited {
     /// Events on one task.

@@ -80,7 +80,7 @@ pub enum Rate {
 }
 
 /// Each level samples a fourth as often as the one before (Carrefour's two rates are 65,000 and
-/// 260,000 cycles apart); the last is for programs whose samples would be too many.
+/// 260,000 cycles apart); the last is for programs that would give too many samples.
 const LEVEL_STEP: u64 = 4;
 
 struct CpuRing {
@@ -119,7 +119,7 @@ pub struct Sampler {
 /// What to sample and how often.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The events whose samples carry addresses; with none, minor faults are sampled.
+    /// The events with addresses in their samples; without such events, minor faults are sampled.
     pub events: Vec<Event>,
     /// Whether they sample stores beside loads.
     pub stores: bool,

@@ -71,7 +71,7 @@ const DEFAULT_METRICS: [Metric; 5] = [
     Metric::RefillsModified,
 ];
 
-/// Full, cheap and idle; a program whose full rate is too much does with the last two.
+/// Full, cheap and idle; a program for which the full rate is too much does with the last two.
 const MANAGED_LEVELS: usize = 3;
 
 /// The open sensors.

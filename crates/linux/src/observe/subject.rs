@@ -79,7 +79,7 @@ impl Subject {
     /// As [`Subject::open`].
     pub fn open_groups(&self, events: &[Event], cpu: u32) -> Result<Vec<OpenGroup>, LinuxError> {
         self.each(cpu, |target| {
-            // A member starts with its leader, whose own start is the same.
+            // A member starts with its leader, and the leader's own start is the same.
             let open = || OpenGroup::open(events, target, |attr| prepare(attr, self.start));
             let mut opened = open();
             for _ in 1..MAX_OPENINGS {

@@ -43,7 +43,7 @@ pub const MAX_PROCESSES: usize = 1024;
 pub const MAX_THREADS: usize = 4096;
 /// Descriptors for the counters of single threads at most; threads beyond are seen by `/proc` only.
 const MAX_DESCRIPTORS: usize = 4096;
-/// Threads whose files stay open at most: two descriptors each.
+/// Most threads that have their files kept open: two descriptors each.
 const MAX_KEPT_THREADS: usize = 512;
 
 /// Processes that were started since the last look.
@@ -380,7 +380,7 @@ impl Tasks {
         threads.sort_by_key(|thread| thread.tid);
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
-        // A process whose last thread is on its way out keeps what it had.
+        // A process keeps what it had while its last thread is on its way out.
         if !threads.is_empty() {
             process.last.threads = threads;
         }

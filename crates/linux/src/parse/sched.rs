@@ -33,7 +33,7 @@ pub struct SchedNuma {
 /// Parses the file.
 ///
 /// # Errors
-/// A `numa_faults` line whose values are no numbers.
+/// A `numa_faults` line with values that are no numbers.
 pub fn parse(bytes: &[u8]) -> Result<SchedNuma, ParseError> {
     let mut numa = SchedNuma::default();
     for (number, line) in lines(bytes) {

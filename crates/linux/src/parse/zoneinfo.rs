@@ -21,7 +21,7 @@ pub struct ZoneSpan {
 /// Parses the file into the spans that are not empty, in order of their first frame.
 ///
 /// # Errors
-/// A `Node` header, `spanned` or `start_pfn` line whose number cannot be read.
+/// A `Node` header, `spanned` or `start_pfn` line with a number that cannot be read.
 pub fn parse(bytes: &[u8]) -> Result<Vec<ZoneSpan>, ParseError> {
     let mut scan = Scan::default();
     lines(bytes).try_for_each(|(number, line)| scan.take(number, line))?;
@@ -227,7 +227,7 @@ mod tests {
             }
         }
 
-        /// A frame's node is the only one whose spans cover it.
+        /// A frame's node is the only one with spans that cover it.
         #[test]
         fn a_frame_has_the_node_that_alone_covers_it(
             spans in proptest::collection::vec((0u32..3, 0u64..60, 1u64..30), 0..8),

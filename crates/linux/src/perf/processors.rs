@@ -39,7 +39,7 @@ pub struct Entry {
     /// Which machines it is for.
     #[serde(default)]
     pub when: When,
-    /// The generation whose lines it takes over.
+    /// The generation that it takes lines over from.
     pub inherits: Option<String>,
     /// Folders of the kernel's event lists that know this processor, beneath
     /// `tools/perf/pmu-events/arch`.
@@ -103,7 +103,7 @@ pub struct Sample {
 pub struct UncoreLine {
     /// What is counted.
     pub metric: UncoreMetric,
-    /// Event strings whose counts add up.
+    /// Event strings with counts that add up.
     pub events: Vec<String>,
     /// The values of `{event}` and `{index}`, one event string for each.
     pub series: Option<Series>,

@@ -18,7 +18,7 @@ pub enum RecordError {
         /// Bytes that are there.
         present: usize,
     },
-    /// A header whose size is smaller than the header itself, or not a multiple of eight.
+    /// A header that gives a size smaller than the header itself, or not a multiple of eight.
     #[error("a perf record of kind {kind} claims a size of {size} bytes")]
     ImpossibleSize {
         /// The record's kind.

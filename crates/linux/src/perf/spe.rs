@@ -318,7 +318,7 @@ fn virtual_data(payload: u64) -> u64 {
     extended(payload & LOW_56)
 }
 
-/// An address whose bit 55 is set belongs to the upper half.
+/// An address with bit 55 set belongs to the upper half.
 fn extended(address: u64) -> u64 {
     if address >> 55 & 1 == 1 { address | !LOW_56 } else { address }
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::check;
 
-/// Exit status of a process whose filter lacks a call.
+/// Exit status of a process with a filter that lacks a call.
 const STATUS: i32 = 125;
 
 /// From now on a refused call ends this process with a line on stderr that has its number.

@@ -259,7 +259,7 @@ fn bytes(by_node: Option<&[rondpoint_core::Bytes]>) -> Option<Vec<u64>> {
     by_node.map(|nodes| nodes.iter().map(|bytes| bytes.0).collect())
 }
 
-/// Of all processes whose memory is known.
+/// Of all processes with known memory.
 fn memory(model: &Model) -> Option<Vec<u64>> {
     let known = model.apps.iter().filter_map(|app| bytes(app.memory.as_deref()));
     known.reduce(|one, other| one.iter().zip(other).map(|(a, b)| a + b).collect())

@@ -22,7 +22,7 @@ pub(super) struct Report {
     keep: bool,
     began: Option<Nanos>,
     steps: u64,
-    /// Steps whose decision was not recorded.
+    /// Steps without a recorded decision.
     undecided: u64,
     with_actions: u64,
     sum: Extent,

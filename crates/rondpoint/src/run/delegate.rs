@@ -1,4 +1,4 @@
-//! A program whose user may not count it: the daemon manages it, where one runs.
+//! A program that its user may not count: the daemon manages it, where one runs.
 //!
 //! The program is this user's child all the same, with its terminal, limits and signals. The daemon
 //! is asked before it begins; where the daemon refuses, `run` goes on as without one.

@@ -21,7 +21,7 @@ pub(super) struct ThreadMoves {
     pub(super) undone: u64,
     /// Threads that had ended when their turn came.
     gone: u64,
-    /// Masks that the kernel refused, or whose thread had just chosen another.
+    /// Masks that the kernel refused, or that met a thread which had just chosen another.
     refused: u64,
     routes: Vec<Route>,
     /// Threads and processes that were born with a mask of ours and got back at once what their

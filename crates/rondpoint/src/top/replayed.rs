@@ -7,7 +7,7 @@ use super::frame::{DecisionRow, Frame, LinkRow, News, NodeRow, ProcessRow, Threa
 use crate::story::lines::What;
 use crate::story::{Known, Moment, Process, Story, Unit};
 
-/// Moments before the shown one whose decisions are listed.
+/// Moments before the shown one that have their decisions listed.
 const MEMORY: usize = 600;
 /// Decisions that are listed at most.
 const MOST_DECISIONS: usize = 400;

@@ -37,7 +37,7 @@ fn runs(own: &CpuSet) {
     assert!(refused > 0 || runs < USUAL_RUNS, "nothing was tried");
 }
 
-/// A program whose manager was killed after it had narrowed masks.
+/// A program after its manager narrowed masks and was killed.
 fn left_behind(folder: &Path) -> Worker {
     let (command, worker) = managed(folder, &[]);
     let mut set = 0;

@@ -52,7 +52,7 @@ fn idle(end: &Receiver<()>, told: &std::sync::mpsc::Sender<u32>) {
     let _ = end.recv();
 }
 
-/// A process whose parent has ended.
+/// A process without its parent, which has ended.
 fn orphan() -> u32 {
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!";
     let output = Command::new("sh").args(["-c", script]).output().expect("sh runs");

@@ -21,7 +21,7 @@ pub(super) struct Closing {
     pub(super) slower: Vec<&'static str>,
     /// Programs that jam under first touch.
     pub(super) jams: usize,
-    /// Programs whose jam Rondpoint relieves.
+    /// Programs with a jam that Rondpoint relieves.
     pub(super) relieved: usize,
     /// Median over the relieved programs, guest seconds.
     pub(super) relief_s: Option<f64>,

@@ -1,4 +1,4 @@
-//! Whose tree a process belongs to, and which processes are none of ours.
+//! Which tree a process belongs to, and which processes are in no tree of ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Tasks that came since the last look, of a program whose tasks mostly come and go between two
+//! Tasks that came since the last look, of a program with tasks that mostly come and go between two
 //! looks.
 //!
 //! To read the memory map of a child, to open its counters and to close them again costs the

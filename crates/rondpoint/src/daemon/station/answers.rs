@@ -200,7 +200,7 @@ impl Station {
         peer.user == 0 || peer.user == own || is_member
     }
 
-    /// The only user whose processes a caller sees; `None` = all.
+    /// A caller sees only this user's processes; `None` = all.
     fn only(&self, peer: &Peer) -> Option<u32> {
         (!self.is_privileged(peer)).then_some(peer.user)
     }

@@ -125,7 +125,7 @@ impl Station {
             || above.any(|one| self.roots.contains_key(&one))
     }
 
-    /// Trees whose root has ended and that have nobody else end.
+    /// Trees end when their root has ended and no other process is in them.
     fn drop_ended(&mut self, trees: &mut Trees) {
         let from = &self.from;
         self.requests.retain(|_, (process, _)| process.is_there(from));

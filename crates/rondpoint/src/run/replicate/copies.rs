@@ -355,7 +355,7 @@ pub(super) fn measure(places: &[Place], original: &Original) -> Result<f64> {
     sample(1)
 }
 
-/// Removes folders of this user whose run has ended: their lock is free.
+/// Removes this user's folders of runs that have ended: their lock is free.
 fn remove_left_over(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
