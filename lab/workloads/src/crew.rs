@@ -2,7 +2,7 @@
 //!
 //! Each thread first touches its part of the memory on one CPU (so the part lies on that node
 //! without any memory policy), then goes to the CPU where it begins, and then gets back the mask
-//! that the process was given: where it stays is for the kernel and its manager, unless `--stay`.
+//! that the process was given. Where it stays is for the kernel and its manager, unless `--stay`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

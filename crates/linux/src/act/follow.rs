@@ -1,11 +1,11 @@
 //! Between two steps: what the masks of the threads that were just seen say.
 //!
 //! A thread or process that was created meanwhile has inherited its creator's mask. Where that is
-//! one of ours it is given back at once what it would have had without us: where it belongs is for
-//! the policies to say, and until one does, nobody is worse off than under the kernel alone. A
-//! thread that has chosen a mask of its own is exempt. A whole process that was started under one
-//! (`taskset`, `numactl`) may be moved inside it. A single thread that differs from the rest of its
-//! process is not touched.
+//! one of ours, it gets at once the mask that it would have had without us. The policies say where
+//! it belongs. Until one does, no thread is worse off than under the kernel alone. A thread that
+//! has chosen a mask of its own is exempt. A whole process that was started under one (`taskset`,
+//! `numactl`) may be moved inside it. A single thread that differs from the rest of its process is
+//! not touched.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(super) struct Home {
     path: Option<String>,
 }
 
-/// One look at the masks of everybody observed.
+/// One look at the masks of all observed threads.
 pub(super) struct Look<'a> {
     pub(super) root: &'a Root,
     pub(super) topology: &'a Topology,

@@ -2,7 +2,7 @@
 //!
 //! A thread or process that is created later inherits the mask of the thread that created it, and
 //! so may have one of ours without ever having been touched. Nothing in the kernel tells an
-//! inherited mask from a chosen one, so an *heir* is a thread that has exactly a mask that was in
+//! inherited mask from a chosen one. So an *heir* is a thread that has exactly a mask that was in
 //! force at its birth. In force means in its process or, with none there, in the tree. A thread
 //! with another one has chosen it and is left alone.
 //!
@@ -218,10 +218,10 @@ impl Masks {
         }
     }
 
-    /// Whether a process may have come from the tree unseen, where its parents have ended: the
-    /// manager was killed, and it belongs to one of the tree's sessions and is younger than the
-    /// first change. In a container the session is often one that was begun outside; the kernel
-    /// calls each of those 0, and that serves as well.
+    /// Whether a process may have come from the tree unseen, where its parents have ended. That is
+    /// so where the manager was killed, and the process belongs to one of the tree's sessions and
+    /// is younger than the first change. In a container the session is often one that was begun
+    /// outside; the kernel calls each of those 0, and that serves as well.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
         self.was_killed && self.sessions.contains(&session) && self.is_late(process)

@@ -161,7 +161,7 @@ impl Tasks {
         self.root.in_proc(format!("{pid}/{file}"))
     }
 
-    /// All processes of the tree that are there now, each with its threads: those known, the
+    /// All processes of the tree that are there now, each with its threads. They are the known, the
     /// newborn, and the children of processes that may have some of which no record told.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ impl OpenGroup {
     /// part of it each time.
     ///
     /// The kernel gives a thread at its birth one event of a group after the other and takes them
-    /// away one by one, and answers ECHILD to a read in between (`__perf_read_group_add`,
+    /// away one by one. It answers ECHILD to a read in between (`__perf_read_group_add`,
     /// kernel/events/core.c, since v6.6). A thread that was born while the group was being opened
     /// has a part of it for good.
     ///

@@ -74,8 +74,8 @@ pub(super) fn claim(preparation: &Preparation, pid: Pid) -> Result<(Claim, Ledge
 
 /// Whether the program may begin before it is watched. While no other process counts, opening the
 /// first counter of a task takes the kernel tens of milliseconds, which no program should wait for.
-/// A sensor that was asked for is looked for before anything runs, a record has the program from
-/// its first instruction, and a user who may not count may need the daemon.
+/// A sensor that was asked for is looked for before anything runs. A record has the program from
+/// its first instruction. A user who may not count may need the daemon.
 pub(super) fn may_begin_at_once(management: &Management, preparation: &Preparation) -> bool {
     let Management { sensor, record, .. } = management;
     let acts = preparation.header.guard.act;

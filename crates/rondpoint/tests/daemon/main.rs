@@ -1,6 +1,6 @@
-//! The daemon beside real programs that come and go, on the machine that runs the tests: which
-//! processes it manages, which users it obeys, and that nothing of it is left after its end or its
-//! death.
+//! The daemon beside real programs that come and go, on the machine that runs the tests. Tested are
+//! which processes it manages, which users it obeys, and that nothing of it is left after its end
+//! or its death.
 //!
 //! `RONDPOINT_RUNS=N` kills it N times. The policy is `shuffle`, which gives threads masks at
 //! random: this machine may have one node.

@@ -1,6 +1,7 @@
-//! What managing costs, in instructions of the manager and of the kernel on its behalf: for a look
-//! at a program that sleeps and at one that works, for a second of watching one that uses memory,
-//! and for a page that is moved. From these follows the share of a CPU on a machine of 64.
+//! What managing costs, in instructions of the manager and of the kernel on its behalf. It is
+//! measured for a look at a program that sleeps and at one that works, for a second of watching one
+//! that uses memory, and for a page that is moved. From these follows the share of a CPU on a
+//! machine of 64.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;

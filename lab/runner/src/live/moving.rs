@@ -1,4 +1,4 @@
-//! `rondpoint move` where there is more than one node: what it says is where the pages are, and a
+//! `rondpoint move` where there is more than one node: what it says is where the pages are. A
 //! target that it keeps still goes on, whichever process is killed in the middle of its work.
 
 use anyhow::{Context as _, Result};

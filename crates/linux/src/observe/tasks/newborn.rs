@@ -2,9 +2,9 @@
 //! looks.
 //!
 //! To read the memory map of a child, to open its counters and to close them again costs the
-//! manager milliseconds, and nothing can be done for a child that is gone by the next look. So
-//! where most of the newcomers of one look are gone by the next, those that come then are followed
-//! from their second look on. What it costs to watch such a program is in
+//! manager milliseconds. Nothing can be done for a child that is gone by the next look. So where
+//! most of the newcomers of one look are gone by the next, those that come then are followed from
+//! their second look on. What it costs to watch such a program is in
 //! docs/results/watch-children.md.
 
 use std::collections::{BTreeMap, BTreeSet};
