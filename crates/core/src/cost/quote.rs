@@ -3,7 +3,7 @@
 use super::facts::{Evidence, Facts};
 use super::lost::{Cause, CostModel, Lost, ProcessLoss};
 use super::placement::{Placement, Seen};
-use crate::plan::{Action, Proposal};
+use crate::plan::{Action, PageMove, Proposal};
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, PAGE_BYTES, Pid};
 use alloc::vec::Vec;
@@ -119,9 +119,7 @@ impl MoveCosts {
             let pages = |count: f64, each: f64| count * (each + flush);
             match &step.action {
                 Action::MovePages { pages: list, .. } | Action::Replicate { pages: list, .. } => {
-                    let bytes: f64 =
-                        list.iter().map(|page| libm::exp2(f64::from(page.shift))).sum();
-                    pages(bytes / PAGE_BYTES as f64, self.page_ns)
+                    pages(bytes_of(list) / PAGE_BYTES as f64, self.page_ns)
                 }
                 Action::MoveProcessMemory { memory, .. } => {
                     pages(memory.0 as f64 / PAGE_BYTES as f64, BULK_SHARE * self.page_ns)
@@ -197,6 +195,11 @@ impl Quote {
 /// Part of a process's threads and memory that steps change, at most 1; 1 where that is not known.
 fn part_of(seen: Seen<'_>, pid: Pid, steps: &[&Proposal]) -> f64 {
     let Some(app) = seen.model.app(pid) else { return 1.0 };
+    let mut own = steps.iter().filter(|step| step.action.pid() == Some(pid)).peekable();
+    // Most of the processes that are priced together are changed by earlier steps only.
+    if own.peek().is_none() {
+        return 0.0;
+    }
     let threads = seen.model.threads_of(app).iter().filter(|thread| thread.is_running()).count();
     let resident = app.memory.as_ref().map_or(0, |bytes| bytes.iter().map(|one| one.0).sum());
     let part = |of_action: f64, all: f64| if all > 0.0 { of_action / all } else { 1.0 };
@@ -205,14 +208,15 @@ fn part_of(seen: Seen<'_>, pid: Pid, steps: &[&Proposal]) -> f64 {
         Action::MoveProcessMemory { memory, .. } => part(memory.0 as f64, resident as f64),
         Action::MovePages { pages, .. }
         | Action::Replicate { pages, .. }
-        | Action::Unreplicate { pages, .. } => {
-            let bytes: f64 = pages.iter().map(|page| libm::exp2(f64::from(page.shift))).sum();
-            part(bytes, resident as f64)
-        }
+        | Action::Unreplicate { pages, .. } => part(bytes_of(pages), resident as f64),
         Action::SetSampling { .. } => 0.0,
     };
-    let own = steps.iter().filter(|step| step.action.pid() == Some(pid));
     own.map(of_step).sum::<f64>().min(1.0)
+}
+
+/// Size of pages, of any shift: a malformed one is priced as well, and the guard refuses it.
+fn bytes_of(pages: &[PageMove]) -> f64 {
+    pages.iter().map(|page| libm::exp2(f64::from(page.shift))).sum()
 }
 
 fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss, part: f64) -> Change {
