@@ -5,12 +5,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[path = "harness/executable.rs"]
+mod executable;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
+use executable::install;
 use serde_json::Value;
 
 fn observe(arguments: &[&str]) -> Command {
@@ -76,8 +79,10 @@ fn what_cannot_be_found_or_run_gives_127_and_126() {
     assert_eq!(observe(&["--", plain]).output().unwrap().status.code(), Some(126));
     assert_eq!(observe(&["--", "/"]).output().unwrap().status.code(), Some(126));
     // A text file that may be executed is a script, as execvp(3) has it.
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(observe(&["--", plain]).output().unwrap().status.code(), Some(5));
+    let script = directory.path().join("script");
+    install(&file, &script);
+    let script = script.to_str().unwrap();
+    assert_eq!(observe(&["--", script]).output().unwrap().status.code(), Some(5));
 }
 
 #[test]
@@ -303,7 +308,7 @@ fn the_lab_and_the_simulator_are_looked_for_beside_us() {
     for (command, program) in [("lab", "rondpoint-lab"), ("simulate", "rondpoint-sim")] {
         let directory = tempfile::tempdir().unwrap();
         let own = directory.path().join("rondpoint");
-        fs::copy(env!("CARGO_BIN_EXE_rondpoint"), &own).unwrap();
+        install(env!("CARGO_BIN_EXE_rondpoint"), &own);
         let run = || {
             Command::new(&own).args([command, "--help", "-x"]).env("PATH", "/bin").output().unwrap()
         };
@@ -312,8 +317,9 @@ fn the_lab_and_the_simulator_are_looked_for_beside_us() {
         let expected = format!("{program}, which is neither beside rondpoint nor along PATH");
         assert!(text(&output.stderr).contains(&expected));
         let other = directory.path().join(program);
-        fs::write(&other, "#!/bin/sh\necho \"$@\"; exit 4\n").unwrap();
-        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = directory.path().join("script");
+        fs::write(&script, "#!/bin/sh\necho \"$@\"; exit 4\n").unwrap();
+        install(&script, &other);
         let output = run();
         assert_eq!((text(&output.stdout), output.status.code()), ("--help -x\n".into(), Some(4)));
         let shown = |path: &std::path::Path| {

@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[path = "harness/executable.rs"]
+mod executable;
+
 use std::fs::{self, File, OpenOptions};
 use std::process::{Command, Output, Stdio};
+
+use executable::install;
 
 fn rondpoint(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
@@ -78,7 +83,7 @@ fn text_from_outside_does_not_act_on_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let evil = "a\u{1b}[31mb\u{9b}2J";
     let path = folder.path().join(evil);
-    fs::copy("/bin/sleep", &path).unwrap();
+    install("/bin/sleep", &path);
     let path = path.to_str().unwrap();
     let outputs: Vec<Output> = [
         &["run", "--", path, "0.1"][..],

@@ -1,12 +1,16 @@
 //! `rondpoint run`, `attach`, `record` and `restore`, as their user starts them, on the
 //! machine that runs the tests.
 
+#[path = "harness/executable.rs"]
+mod executable;
+
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use executable::install;
 use rondpoint_linux::ledger_file;
 
 /// A user and a group that own nothing.
@@ -128,10 +132,10 @@ fn what_is_refused_leaves_files_as_they_were() {
 fn without_a_ledger_the_program_is_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("rondpoint");
-    std::fs::copy(env!("CARGO_BIN_EXE_rondpoint"), &program).expect("copied");
+    install(env!("CARGO_BIN_EXE_rondpoint"), &program);
     let ledgers = folder.path().join("runtime/rondpoint");
     std::fs::create_dir_all(&ledgers).expect("made");
-    for (path, mode) in [(folder.path(), 0o755), (&program, 0o755), (&ledgers, 0o777)] {
+    for (path, mode) in [(folder.path(), 0o755), (ledgers.as_path(), 0o777)] {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, permissions).expect("ours");
     }

@@ -1,7 +1,12 @@
 //! `rondpoint attach` and `move` with programs as their users call them.
 
+#[path = "harness/executable.rs"]
+mod executable;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+
+use executable::install;
 
 /// A program that sleeps, under a name of its own.
 struct Sleeper(Child);
@@ -10,7 +15,7 @@ impl Sleeper {
     fn start(folder: &Path, name: &str, seconds: &str) -> Self {
         let path = folder.join(name);
         if !path.exists() {
-            std::fs::copy("/bin/sleep", &path).expect("a copy");
+            install("/bin/sleep", &path);
         }
         let child = Command::new(&path).arg(seconds).spawn().expect("it starts");
         // It has its name when it has become the program.

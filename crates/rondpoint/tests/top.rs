@@ -4,10 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
+#[path = "harness/executable.rs"]
+mod executable;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use executable::install;
 use rondpoint_linux::syscall::process::kill;
 use tempfile::TempDir;
 
@@ -237,7 +241,7 @@ fn a_daemon_is_followed_until_its_end() {
     let sleep = std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|path| path.join("sleep"))
         .find(|path| path.is_file());
-    std::fs::copy(sleep.unwrap(), &program).unwrap();
+    install(sleep.unwrap(), &program);
     let target = Ended(Command::new(&program).arg("600").spawn().unwrap());
     let mut daemon = Daemon::start(folder.path(), "top-target");
     let socket = folder.path().join("control");

@@ -14,6 +14,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::executable::install;
 use crate::worker::Worker;
 
 const SIGHUP: i32 = 1;
@@ -219,7 +220,7 @@ impl Daemon {
     fn copy(&self, program: &Path, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);
         if !copy.exists() {
-            std::fs::copy(program, &copy).expect("copied");
+            install(program, &copy);
         }
         copy
     }

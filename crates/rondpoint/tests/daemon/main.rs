@@ -5,6 +5,8 @@
 //! `RONDPOINT_RUNS=N` kills it N times. The policy is `shuffle`, which gives threads masks at
 //! random: this machine may have one node.
 
+#[path = "../harness/executable.rs"]
+mod executable;
 mod fixture;
 #[path = "../harness/mod.rs"]
 mod harness;
