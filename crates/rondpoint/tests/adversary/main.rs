@@ -9,6 +9,7 @@
 
 mod clauses;
 mod faults;
+mod freezes;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod kills;
@@ -32,7 +33,9 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
         words => {
-            let tests = [clauses::TESTS, faults::TESTS, kills::TESTS, restores::TESTS].concat();
+            let tests =
+                [clauses::TESTS, faults::TESTS, freezes::TESTS, kills::TESTS, restores::TESTS]
+                    .concat();
             return harness::run(&tests, words);
         }
     }

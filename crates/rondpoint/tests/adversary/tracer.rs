@@ -3,7 +3,7 @@
 //! ptrace(2) sees what the kernel sees: calls of the standard library and of the C library too. The
 //! program that a traced manager starts is let go at its exec.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
@@ -47,6 +47,10 @@ pub(crate) enum Fate {
     Jump(Duration),
     /// The manager is killed before it.
     Kill,
+    /// The guardian is killed before it, if there is one.
+    KillGuardian,
+    /// The guardian and the manager are killed before it.
+    KillBoth,
 }
 
 /// How a traced program ended, and how many calls it made.
@@ -94,8 +98,9 @@ enum AtEnd {
     MoveTime(u64),
 }
 
-/// Starts `command` and asks `fate` about every call of it but readings of the clock.
-pub(crate) fn trace(command: &Command, fate: impl FnMut(Call) -> Fate) -> (Ended, String) {
+/// Starts `command`, which becomes the manager, and asks `fate` about every call of that but
+/// readings of the clock.
+pub(crate) fn trace(command: &Command, fate: impl FnMut(Call) -> Fate + Send) -> (Ended, String) {
     trace_all(command, false, fate)
 }
 
@@ -104,8 +109,18 @@ pub(crate) fn trace(command: &Command, fate: impl FnMut(Call) -> Fate) -> (Ended
 pub(crate) fn trace_all(
     command: &Command,
     clocks: bool,
-    mut fate: impl FnMut(Call) -> Fate,
+    fate: impl FnMut(Call) -> Fate + Send,
 ) -> (Ended, String) {
+    // A thread of its own waits for what it traces only. As the first process of a PID namespace,
+    // the other threads get the children of processes that were killed.
+    let traced = std::thread::scope(|scope| {
+        let tracer = std::thread::Builder::new().name("tracer".to_string());
+        tracer.spawn_scoped(scope, || follow(command, clocks, fate)).expect("a thread").join()
+    });
+    traced.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn follow(command: &Command, clocks: bool, mut fate: impl FnMut(Call) -> Fate) -> (Ended, String) {
     // A file: the managed program may live on and hold a pipe open.
     let mut errors = tempfile::tempfile().expect("a file");
     let mut shell = waiting(command, errors.try_clone().expect("a descriptor"));
@@ -121,22 +136,23 @@ pub(crate) fn trace_all(
     shell.stdin.take().expect("piped").write_all(b"\n").expect("it waits for a line");
     let mut tracer = Tracer {
         root,
-        program: std::fs::canonicalize(command.get_program()).expect("a program"),
+        program: std::fs::canonicalize(env!("CARGO_BIN_EXE_rondpoint")).expect("a program"),
         clocks,
         has_begun: false,
         began_at: Instant::now(),
         threads: BTreeMap::new(),
+        guardians: BTreeSet::new(),
         jumped: Duration::ZERO,
         calls: 0,
         spoilt: 0,
     };
     let mut status = None;
-    // Only what this thread traces: other tests have children of their own.
     let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
     while let Ok(event) = waitpid(None, Some(flags)) {
         match event {
             WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _) => {
                 tracer.threads.remove(&pid);
+                tracer.guardians.remove(&pid);
                 if pid == root {
                     status = Some(event);
                 }
@@ -170,6 +186,8 @@ struct Tracer {
     has_begun: bool,
     began_at: Instant,
     threads: BTreeMap<Pid, Thread>,
+    /// Children that have become no other program.
+    guardians: BTreeSet<Pid>,
     /// All jumps of the clock.
     jumped: Duration,
     calls: u64,
@@ -182,6 +200,11 @@ impl Tracer {
         match event {
             WaitStatus::PtraceSyscall(pid) => self.at_call(pid, fate),
             WaitStatus::PtraceEvent(pid, _, libc::PTRACE_EVENT_EXEC) => self.at_exec(pid),
+            WaitStatus::PtraceEvent(pid, _, libc::PTRACE_EVENT_FORK) => {
+                let child = ptrace::getevent(pid).map(|child| Pid::from_raw(child as i32));
+                self.guardians.extend(child);
+                let _ = ptrace::syscall(pid, None);
+            }
             WaitStatus::PtraceEvent(pid, _, _) | WaitStatus::Stopped(pid, Signal::SIGTRAP) => {
                 let _ = ptrace::syscall(pid, None);
             }
@@ -203,6 +226,7 @@ impl Tracer {
             let _ = ptrace::syscall(pid, None);
         } else {
             self.threads.remove(&pid);
+            self.guardians.remove(&pid);
             let _ = ptrace::detach(pid, None);
         }
     }
@@ -220,7 +244,9 @@ impl Tracer {
             let fate =
                 if late { Fate::Kill } else { fate(Call { pid, number, first, second, third }) };
             thread.at_end = (number == libc::SYS_clock_gettime).then_some(AtEnd::MoveTime(second));
-            self.spoilt += u64::from(!matches!(fate, Fate::Pass | Fate::Kill));
+            let spoils =
+                !matches!(fate, Fate::Pass | Fate::Kill | Fate::KillGuardian | Fate::KillBoth);
+            self.spoilt += u64::from(spoils);
             match fate {
                 Fate::Pass => {}
                 Fate::Fail(error) => {
@@ -235,9 +261,9 @@ impl Tracer {
                 }
                 Fate::Delay(time) => std::thread::sleep(time),
                 Fate::Jump(time) => self.jumped += time,
-                Fate::Kill => {
-                    let _ = nix::sys::signal::kill(self.root, Signal::SIGKILL);
-                }
+                Fate::Kill => kill([&self.root]),
+                Fate::KillGuardian => kill(self.guardians.iter()),
+                Fate::KillBoth => kill(self.guardians.iter().chain([&self.root])),
             }
         } else if !thread.in_call
             && let Some(deed) = thread.at_end.take()
@@ -245,6 +271,13 @@ impl Tracer {
             let _ = end_call(pid, registers, deed, self.jumped);
         }
         let _ = ptrace::syscall(pid, None);
+    }
+}
+
+/// Kills in this order: a process that has been killed sees nothing of the end of the next.
+fn kill<'a>(processes: impl IntoIterator<Item = &'a Pid>) {
+    for process in processes {
+        let _ = nix::sys::signal::kill(*process, Signal::SIGKILL);
     }
 }
 

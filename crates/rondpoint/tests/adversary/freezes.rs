@@ -1,0 +1,148 @@
+//! A mover that keeps its target still, its guardian, or both are killed at each system call.
+//!
+//! The mover is `rondpoint move --freeze` itself. It sees two memory nodes on any host, by a tree
+//! of sysfs that is mounted for it alone. Its target has no page on the second, so none moves.
+
+use std::path::Path;
+use std::process::{Child, Command};
+
+use nix::sys::wait::WaitStatus;
+use rondpoint_core::CpuSet;
+use rondpoint_linux::parse::stat;
+
+use crate::harness::Test;
+use crate::restore::restore;
+use crate::tracer::{Fate, trace};
+use crate::{ledgers, setting};
+
+pub(crate) const TESTS: &[Test] =
+    &[("freezes::nothing_stays_frozen_whichever_of_mover_and_guardian_is_killed", runs)];
+
+/// Runs in `./x test`: four of each kind.
+const USUAL_RUNS: u64 = 12;
+
+/// The processes that are killed.
+const KINDS: [Fate; 3] = [Fate::Kill, Fate::KillGuardian, Fate::KillBoth];
+
+/// System calls of mover and guardian from the first ledger on: about 170. So many times three runs
+/// kill at each.
+const CALLS: u64 = 200;
+
+/// Runs in sequence are so many calls apart. It has no divisor in common with [`CALLS`].
+const STRIDE: u64 = 51;
+
+/// Where the kernel tells of memory nodes.
+const NODES: &str = "/sys/devices/system/node";
+
+/// Mounts the tree of its first argument and becomes the program of the others.
+const AMONG_NODES: &str = "mount --bind \"$1\" /sys/devices/system/node && shift && exec \"$@\"";
+
+fn runs(_: &CpuSet) {
+    let nodes = two_nodes();
+    let mut probe = namespace(nodes.path());
+    if !probe.arg("true").status().is_ok_and(|status| status.success()) {
+        println!("not tried: only root mounts, and moves pages of processes beside it");
+        return;
+    }
+    let (first, runs) = (setting("RONDPOINT_SEED", 0), setting("RONDPOINT_RUNS", USUAL_RUNS));
+    let found: Vec<Kill> = (first..first + runs).map(|seed| run(seed, nodes.path())).collect();
+    let of = |kind: Fate| found.iter().filter(move |kill| kill.kind == kind);
+    for kind in KINDS {
+        let (runs, frozen) = (of(kind).count(), of(kind).filter(|kill| kill.frozen).count());
+        let left = of(kind).filter(|kill| kill.left).count();
+        println!("{kind:?}: {runs} runs, {frozen} killed in the freeze, {left} left to restore");
+    }
+    let frozen = found.iter().filter(|kill| kill.frozen).count();
+    assert!(frozen > 0 || runs < USUAL_RUNS, "no target stood still");
+}
+
+/// A run, and what its kill met.
+struct Kill {
+    kind: Fate,
+    /// The target stood still.
+    frozen: bool,
+    /// It stood still afterwards, too, until `rondpoint restore`.
+    left: bool,
+}
+
+fn run(seed: u64, nodes: &Path) -> Kill {
+    let kind = KINDS[(seed % 3) as usize];
+    let at = seed / 3 * STRIDE % CALLS;
+    let target = Target::start();
+    let mut command = namespace(nodes);
+    command.args([env!("CARGO_BIN_EXE_rondpoint"), "move", "--from", "1", "--to", "0"]);
+    command.args(["--freeze", "--quiet", "--pid", &target.0.id().to_string()]);
+    let (mut seen, mut has_ledger, mut frozen) = (0, false, false);
+    let (ended, errors) = trace(&command, |_| {
+        has_ledger = has_ledger || !ledgers().is_empty();
+        seen += u64::from(has_ledger);
+        if seen != at + 1 {
+            return Fate::Pass;
+        }
+        frozen = target.is_stopped();
+        kind
+    });
+    let left = target.is_stopped();
+    let context = format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {kind:?} {ended:?}\n{errors}");
+    // Either of the two alone lets it go on.
+    assert!(!left || kind == Fate::KillBoth, "the target stands still: {context}");
+    let is_killed = matches!(ended.status, WaitStatus::Signaled(..));
+    assert_eq!(is_killed, kind != Fate::KillGuardian && seen > at, "{context}");
+    assert!(is_killed || matches!(ended.status, WaitStatus::Exited(_, 0)), "{context}");
+    assert!(is_killed || ledgers().is_empty(), "{context}");
+    restore();
+    assert!(!target.is_stopped(), "the target stands still after a restore: {context}");
+    assert_eq!(restore()["ledgers"], 0, "{context}");
+    Kill { kind, frozen, left }
+}
+
+/// A command that the following arguments name, among these nodes.
+fn namespace(nodes: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", AMONG_NODES, "sh"]).arg(nodes);
+    command
+}
+
+/// This host's first node, and one with as much memory and no CPU.
+fn two_nodes() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder");
+        std::fs::write(path, text).expect("written");
+    };
+    let read = |name: &str| std::fs::read_to_string(format!("{NODES}/{name}")).expect("a node");
+    let memory = read("node0/meminfo");
+    write("node0/meminfo", &memory);
+    write("node1/meminfo", &memory.replace("Node 0", "Node 1"));
+    write("node0/cpulist", &read("node0/cpulist"));
+    write("node1/cpulist", "\n");
+    write("node0/distance", "10 20\n");
+    write("node1/distance", "20 10\n");
+    write("has_cpu", "0\n");
+    for name in ["has_memory", "has_normal_memory", "online", "possible"] {
+        write(name, "0-1\n");
+    }
+    folder
+}
+
+/// A program that waits. It is killed when this is dropped.
+struct Target(Child);
+
+impl Target {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().expect("sleep runs"))
+    }
+
+    fn is_stopped(&self) -> bool {
+        let text = std::fs::read(format!("/proc/{}/stat", self.0.id())).expect("it is there");
+        stat::parse(&text).expect("the kernel's format").state == 'T'
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
