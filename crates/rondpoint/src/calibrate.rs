@@ -69,7 +69,7 @@ usage.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
-    /// Where the measurements go
+    /// File for the measurements
     #[arg(long, short, value_name = "FILE", default_value = SYSTEM_FILE)]
     output: PathBuf,
 

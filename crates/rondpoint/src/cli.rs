@@ -52,21 +52,21 @@ enum Command {
     Observe(observe::Arguments),
     /// Run a program and place its memory and threads where they are fastest
     Run(Box<run::RunArguments>),
-    /// Do the same for a program that runs already
+    /// Place memory and threads of a program that runs already
     Attach(run::AttachArguments),
     /// Keep the placement of many processes right as they start, change and stop
     Daemon(daemon::Arguments),
     /// Show what the daemon sees, manages and has done
     Status(control::StatusArguments),
-    /// Let the daemon change nothing until `resume`
+    /// Tell the daemon to change nothing until `resume`
     Pause(control::PauseArguments),
-    /// Let the daemon act again after `pause`
+    /// Tell the daemon to act again after `pause`
     Resume(control::ResumeArguments),
-    /// Let the daemon leave processes alone
+    /// Tell the daemon to leave processes alone
     Leave(control::LeaveArguments),
-    /// Let the daemon manage processes whatever their size
+    /// Tell the daemon to manage processes whatever their size
     Manage(control::ManageArguments),
-    /// Let the daemon read its configuration anew
+    /// Tell the daemon to read its configuration again
     Reload(control::ReloadArguments),
     /// Move the memory of a running process from nodes to nodes
     Move(move_memory::Arguments),
@@ -80,7 +80,7 @@ enum Command {
     Advise(advise::Arguments),
     /// Print or apply measured weights for weighted interleaving
     Weights(weights::Arguments),
-    /// Run a program, record what a policy sees and would do, and do nothing
+    /// Run a program and record what a policy sees and would do; changes nothing
     Record(run::RecordArguments),
     /// Decide a recorded run again and say what differs; changes nothing
     Replay(replay::Arguments),
@@ -88,7 +88,7 @@ enum Command {
     Top(top::Arguments),
     /// Say why a recorded run, or a process that the daemon sees, is managed as it is
     Explain(explain::Arguments),
-    /// Say what a recorded run would have lost or won otherwise; changes nothing
+    /// Predict a recorded run under another policy, placement or machine; changes nothing
     Whatif(whatif::Arguments),
     /// Show a recorded run as a page for the browser
     Report(report::Arguments),

@@ -47,8 +47,8 @@ Examples:
   sudo rondpoint daemon                             # /etc/rondpoint/rondpoint.toml
   sudo rondpoint daemon --config ./rondpoint.toml
 
-It observes until its configuration says `mode = \"act\"`. SIGHUP reads the configuration anew,
-SIGTERM gives threads back the CPUs that they had and ends it.
+The daemon only observes until its configuration says `mode = \"act\"`. SIGHUP reads the
+configuration again. SIGTERM gives threads back their first CPUs and ends the daemon.
 Exit status: 0 good, 1 it failed, 2 the configuration is wrong.";
 
 /// Exit status of a wrong configuration.
@@ -64,11 +64,11 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Its configuration (default: /etc/rondpoint/rondpoint.toml, where there is one)
+    /// Configuration file (default: /etc/rondpoint/rondpoint.toml, if it exists)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Only say whether the configuration is right
+    /// Check the configuration and end
     #[arg(long)]
     check_config: bool,
 }

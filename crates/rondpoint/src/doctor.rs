@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rondpoint_core::Topology;
 use rondpoint_linux::observe::kernel::{self, Balancing};
-use rondpoint_linux::perf::event::advice;
+use rondpoint_linux::perf::event::cause;
 use rondpoint_linux::perf::generation::{Available, Generation};
 use rondpoint_linux::perf::pmu::{Event, Pmus};
 use rondpoint_linux::perf::whole;
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     kernel: bool,
 
-    /// Read known memory for a second and compare what every counter says with it
+    /// Read a known amount of memory for a second and compare every counter with it
     #[arg(long)]
     check: bool,
 }
@@ -304,7 +304,7 @@ fn nodes_check(found: &Discovered) -> Check {
 
 fn counters_check(available: &Available, paranoid: Option<i64>) -> Check {
     if let Err(error) = probe::hardware_counter() {
-        return missing(COUNTERS, advice(error.errno(), paranoid), perf_fix(&error));
+        return missing(COUNTERS, cause(error.errno(), paranoid), perf_fix(&error));
     }
     let (known, refused): (Vec<_>, Vec<_>) =
         available.core.iter().partition(|(_, event)| probe::event(event).is_ok());
@@ -332,7 +332,7 @@ fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
         }
     }
     match problem {
-        Some(error) => missing(SAMPLES, advice(error.errno(), paranoid), perf_fix(&error)),
+        Some(error) => missing(SAMPLES, cause(error.errno(), paranoid), perf_fix(&error)),
         None if available.buffer.is_some() => missing(SAMPLES, metrics::BUFFER_UNREAD, None),
         None => missing(SAMPLES, "this processor's table has none that this machine knows", None),
     }
@@ -346,14 +346,14 @@ fn faults_check(paranoid: Option<i64>) -> Check {
         Ok(false) => {
             limited(FAULTS, "without physical addresses, so without nodes", Some(MAY_WATCH))
         }
-        Err(error) => missing(FAULTS, advice(error.errno(), paranoid), perf_fix(&error)),
+        Err(error) => missing(FAULTS, cause(error.errno(), paranoid), perf_fix(&error)),
     }
 }
 
 fn machine_check(available: &Available, topology: &Topology, paranoid: Option<i64>) -> Check {
     const NAME: &str = "whole machine";
     if let Err(error) = probe::whole_cpu() {
-        return missing(NAME, advice(error.errno(), paranoid), perf_fix(&error));
+        return missing(NAME, cause(error.errno(), paranoid), perf_fix(&error));
     }
     match whole::traffic(available, topology).len() {
         0 => limited(

@@ -126,7 +126,11 @@ mod tests {
         calibration.cpus += 1;
         std::fs::write(&path, calibration.to_toml().expect("text")).expect("written");
         let other = known(found.clone(), None, Some(&path)).expect("goes on");
-        assert!(other.notes[0].contains("calibration.toml: measured with"), "{:?}", other.notes);
+        assert!(
+            other.notes[0].contains("calibration.toml: nodes and CPUs when"),
+            "{:?}",
+            other.notes
+        );
         assert_eq!(other.sampling_period, Some(499));
         assert_eq!(other.machine.topology, found.topology, "nothing else of it is used");
         let older = calibration.to_toml().expect("text").replace("format = 2", "format = 1");

@@ -36,6 +36,7 @@ mod session;
 mod story;
 mod targets;
 mod terminal;
+mod toml_text;
 mod top;
 mod topology;
 mod weights;

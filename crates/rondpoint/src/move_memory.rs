@@ -69,13 +69,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NODES")]
     to: String,
 
-    /// Stop the process meanwhile: by its cgroup where it is alone there, else by SIGSTOP, which
-    /// its parent may see. A process beside this one lets it go on if this one dies, and rondpoint
-    /// restore if both do
+    /// Stop the process while its memory moves: by its cgroup where it is alone there, else by
+    /// SIGSTOP, which its parent may see. A guardian process resumes it if this command dies, and
+    /// `rondpoint restore` if both die
     #[arg(long)]
     freeze: bool,
 
-    /// Let it go on after so many seconds at the latest and move the rest while it runs
+    /// Resume the process after this many seconds and move the rest while it runs
     /// [default: 5 % of the time that it has run, at least 1]
     #[arg(long, value_name = "SECONDS", requires = "freeze", value_parser = seconds)]
     freeze_limit: Option<Duration>,
@@ -84,11 +84,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES/S", value_parser = bytes)]
     limit: Option<u64>,
 
-    /// Threads that move [default: the CPUs that there are, 4 at most]
+    /// Threads that move pages [default: one for each CPU, 4 at most]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<NonZeroUsize>,
 
-    /// Also pages that other processes have mapped too; needs CAP_SYS_NICE
+    /// Move pages that other processes have mapped too; needs CAP_SYS_NICE
     #[arg(long)]
     shared: bool,
 

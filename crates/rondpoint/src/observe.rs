@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     #[arg(long, short, requires = "program")]
     quiet: bool,
 
-    /// Use the links and bandwidths of this machine file; sysfs knows none
+    /// Use the links and bandwidths of this machine file; sysfs has neither
     #[arg(long, value_name = "FILE", requires = "program")]
     machine: Option<PathBuf>,
 
@@ -135,6 +135,15 @@ pub(crate) fn insist(wanted: Option<Sensor>, observer: &Observer) -> Result<()> 
         return Ok(());
     }
     bail!("--sensor {name}: no {what} here; `rondpoint doctor` says why and what there is")
+}
+
+/// # Errors
+/// Events were named and none of them is counted here.
+pub(crate) fn insist_on_events(wanted: Option<&[Metric]>, observer: &Observer) -> Result<()> {
+    if wanted.is_some() && observer.metrics().is_empty() {
+        bail!("--events: none of these is counted here; `rondpoint doctor` says why");
+    }
+    Ok(())
 }
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// What `rondpoint record` or `run --record` wrote
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where the page goes; root follows no link there
+    /// File for the page; as root no symbolic link is followed
     #[arg(long, short, value_name = "PAGE", required_unless_present = "json")]
     output: Option<PathBuf>,
     /// Print the figures as JSON

@@ -189,9 +189,9 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     }
     let machine = preparation.machine.clone();
     let mut session = Session::join(number, machine, &preparation.settings)?;
-    let (claim, ledger) = begin::claim(&preparation, pid)?;
+    let claim = begin::claim(&preparation, pid)?;
     let ready = Ready::new(preparation, claim, &mut session.observer)?;
-    let managed = manage(ready, ledger, &arguments.management, session)?;
+    let managed = manage(ready, begin::ledger()?, &arguments.management, session)?;
     Ok(u8::from(managed.ended_early))
 }
 

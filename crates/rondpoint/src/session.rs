@@ -61,7 +61,7 @@ pub(crate) const OWN_FAILURE: u8 = 125;
 /// # Errors
 /// There is none.
 pub(crate) fn process_of(root: &Root, pid: Pid) -> Result<Identity> {
-    Identity::of(root, pid).with_context(|| format!("process {pid}: there is none"))
+    Identity::of(root, pid).with_context(|| format!("process {pid}: no such process"))
 }
 
 /// Claims a process, so that no other Rondpoint manages it meanwhile.

@@ -88,7 +88,7 @@ impl Target {
         let tops: Vec<u32> =
             chosen.iter().copied().filter(|pid| !has_ancestor(&all, *pid, &chosen)).collect();
         match (&tops[..], self) {
-            ([], _) => bail!("{self}: no such process of which this user may know"),
+            ([], _) => bail!("{self}: no such process, or not visible to this user"),
             ([_, _, ..], Self::Name(name)) => {
                 let list: Vec<String> = tops.iter().take(LISTED).map(ToString::to_string).collect();
                 let more = if tops.len() > LISTED { ", …" } else { "" };
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(say("postgres"), expected);
         assert_eq!(
             say("name:nothing"),
-            "name:nothing: no such process of which this user may know"
+            "name:nothing: no such process, or not visible to this user"
         );
     }
 
@@ -236,6 +236,6 @@ mod tests {
             let said = say(bad);
             assert!(said.contains("expected"), "{bad:?}: {said}");
         }
-        assert_eq!(say("4711"), "process 4711: there is none");
+        assert_eq!(say("4711"), "process 4711: no such process");
     }
 }

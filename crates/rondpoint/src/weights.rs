@@ -131,7 +131,7 @@ fn run(arguments: &Arguments) -> Result<Report, Problem> {
         return reset(&root, &ledgers::folder()?);
     }
     let calibration = Calibration::load(&arguments.calibration)
-        .context("weights are what was measured: run `sudo rondpoint calibrate` first")?;
+        .context("no measured weights: run `sudo rondpoint calibrate` first")?;
     let path = || arguments.calibration.display().to_string();
     calibration.check(&found).with_context(path)?;
     let from = match &arguments.from {

@@ -21,7 +21,7 @@ use crate::terminal;
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
 
-/// Say what a recorded run would have lost or won otherwise; changes nothing
+/// Predict a recorded run under another policy, placement or machine; changes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

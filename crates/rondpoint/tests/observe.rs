@@ -291,14 +291,20 @@ fn the_sensor_that_is_asked_for_is_used() {
 #[test]
 fn a_sensor_that_is_not_here_is_an_error_and_nothing_is_run() {
     let counted = !report(&[], "true").1[0]["counted"].as_array().unwrap().is_empty();
-    for command in ["observe", "run"] {
+    let refusal = "--sensor counters: no counters here";
+    for (words, refusal) in [
+        (["observe", "--sensor", "counters"], refusal),
+        (["run", "--sensor", "counters"], refusal),
+        (["observe", "--events", "cycles"], "--events: none of these is counted here"),
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_rondpoint"))
-            .args([command, "--sensor", "counters", "--", "echo", "ran"])
+            .args(words)
+            .args(["--", "echo", "ran"])
             .output()
             .unwrap();
         let expected = if counted { (Some(0), "ran\n") } else { (Some(125), "") };
-        assert_eq!((output.status.code(), &*text(&output.stdout)), expected, "{command}");
-        let refused = text(&output.stderr).contains("--sensor counters: no counters here");
+        assert_eq!((output.status.code(), &*text(&output.stdout)), expected, "{words:?}");
+        let refused = text(&output.stderr).contains(refusal);
         assert_eq!(refused, !counted, "{}", text(&output.stderr));
     }
 }

@@ -5,7 +5,7 @@
 #[path = "harness/executable.rs"]
 mod executable;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::process::{Command, Output, Stdio};
 
 use executable::install;

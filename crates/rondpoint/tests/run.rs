@@ -42,6 +42,16 @@ fn ledgers_of(manager: u32) -> Vec<PathBuf> {
     paths.filter(is_own).collect()
 }
 
+/// Where this machine has samples the program runs, and its ledger is closed at the end.
+#[test]
+fn a_start_that_fails_leaves_no_ledger_of_a_killed_manager() {
+    let mut manager = rondpoint(&["run", "--quiet", "--sensor", "samples", "--", "true"]);
+    let mut manager = manager.stderr(Stdio::null()).spawn().expect("the program starts");
+    let number = manager.id();
+    manager.wait().expect("it ends");
+    assert_eq!(ledgers_of(number), Vec::<PathBuf>::new());
+}
+
 #[test]
 fn the_program_keeps_its_output_and_status_and_the_report_says_what_was_done() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -91,7 +101,7 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
     refuse(&["run", "--", "/nonexistent"], 127, "cannot run /nonexistent");
     refuse(&["attach", "0x"], 125, "expected a process number");
     refuse(&["attach", "no-such-name"], 125, "name:no-such-name: no such process");
-    refuse(&["attach", "1073741823"], 125, "process 1073741823: there is none");
+    refuse(&["attach", "1073741823"], 125, "process 1073741823: no such process");
 }
 
 /// A refusal leaves nothing behind and takes nothing away, whether the program was never started or

@@ -174,13 +174,22 @@ fn take(word: &mut u64, bit: u64) -> bool {
 /// One sentence on why an event could not be opened and, where a command helps, that command.
 #[must_use]
 pub fn advice(errno: Option<i32>, paranoid: Option<i64>) -> String {
+    let cause = cause(errno, paranoid);
+    match errno {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "{cause}; `sudo sysctl kernel.perf_event_paranoid=-1` allows them until the next boot"
+        ),
+        _ => cause,
+    }
+}
+
+/// The same sentence without the command that gives the right to count.
+#[must_use]
+pub fn cause(errno: Option<i32>, paranoid: Option<i64>) -> String {
     match errno {
         Some(libc::EACCES | libc::EPERM) => {
             let level = paranoid.map_or("not readable".to_string(), |level| level.to_string());
-            format!(
-                "the kernel refuses performance events (kernel.perf_event_paranoid is {level}); \
-                 `sudo sysctl kernel.perf_event_paranoid=-1` allows them until the next boot"
-            )
+            format!("the kernel refuses performance events (kernel.perf_event_paranoid is {level})")
         }
         Some(libc::EMFILE | libc::ENFILE) => "too many open files for all events; \
              `ulimit -n unlimited` (or LimitNOFILE=) allows more"
@@ -251,6 +260,7 @@ mod tests {
     fn advice_names_the_command() {
         let text = advice(Some(libc::EACCES), Some(3));
         assert!(text.contains("paranoid is 3") && text.contains("sudo sysctl"), "{text}");
+        assert!(!cause(Some(libc::EACCES), Some(3)).contains("sysctl kernel"));
         assert!(advice(Some(libc::ENOENT), None).contains("virtual machines"));
     }
 }

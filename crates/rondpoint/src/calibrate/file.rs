@@ -12,6 +12,7 @@ use rondpoint_input::Budget;
 use serde::{Deserialize, Serialize};
 
 use super::meaning;
+use crate::toml_text;
 
 /// Where it is unless told.
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/calibration.toml";
@@ -157,11 +158,11 @@ impl Calibration {
     fn parse(text: &str) -> Result<Self> {
         // The version first: another one has other keys, and what is wrong with those says nothing.
         let format =
-            toml::from_str::<toml::Table>(text)?.get("format").and_then(toml::Value::as_integer);
+            toml_text::parse::<toml::Table>(text)?.get("format").and_then(toml::Value::as_integer);
         if let Some(format) = format.filter(|format| *format != i64::from(FORMAT)) {
             return Err(OtherFormat(format).into());
         }
-        let found: Self = toml::from_str(text)?;
+        let found: Self = toml_text::parse(text)?;
         let count = found.nodes.len();
         let matrices = [&found.bandwidth_mb_s, &found.latency_ns];
         let is_square = |rows: &&Vec<Vec<f64>>| {
@@ -243,7 +244,7 @@ impl Calibration {
             let (nodes, cpus) = (self.nodes.len(), self.cpus);
             let (nodes_here, cpus_here) = (here.len(), topology.cpu_count());
             bail!(
-                "measured with {nodes} nodes and {cpus} CPUs, this machine has {nodes_here} and {cpus_here}: \
+                "nodes and CPUs when it was measured: {nodes} and {cpus}, now: {nodes_here} and {cpus_here}; \
                  calibrate again"
             );
         }
@@ -430,6 +431,6 @@ mod tests {
         assert_eq!(found.controller_bytes_per_s(1), Some(5e9), "not measured");
         let other = synthetic::parse("node:4 core:1").expect("a machine");
         let error = measured().complete(&other).expect_err("another machine").to_string();
-        assert!(error.contains("this machine has 4 and 4: calibrate again"), "{error}");
+        assert!(error.contains("2 and 2, now: 4 and 4; calibrate again"), "{error}");
     }
 }

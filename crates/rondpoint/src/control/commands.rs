@@ -47,7 +47,7 @@ pub(crate) struct StatusArguments {
     at: Where,
 }
 
-/// Let the daemon change nothing until `resume`; threads get back the CPUs that they had
+/// Tell the daemon to change nothing until `resume`; threads get back the CPUs that they had
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -59,7 +59,7 @@ pub(crate) struct PauseArguments {
     at: Where,
 }
 
-/// Let the daemon act again after `pause`
+/// Tell the daemon to act again after `pause`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -71,7 +71,7 @@ pub(crate) struct ResumeArguments {
     at: Where,
 }
 
-/// Let the daemon read its configuration anew, as SIGHUP does
+/// Tell the daemon to read its configuration again, as SIGHUP does
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -84,7 +84,7 @@ pub(crate) struct ReloadArguments {
     at: Where,
 }
 
-/// Let the daemon leave processes and what they start alone
+/// Tell the daemon to leave processes and what they start alone
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -100,7 +100,7 @@ pub(crate) struct LeaveArguments {
     at: Where,
 }
 
-/// Let the daemon manage processes whatever their size, with what they start
+/// Tell the daemon to manage processes whatever their size, with what they start
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

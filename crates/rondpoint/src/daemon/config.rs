@@ -17,6 +17,7 @@ use super::rules::{Match, Rules};
 use crate::control::SOCKET;
 use crate::control::protocol::Mode;
 use crate::observe::Sensor;
+use crate::toml_text;
 
 /// Read unless another file is named.
 pub(crate) const SYSTEM_FILE: &str = "/etc/rondpoint/rondpoint.toml";
@@ -209,7 +210,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let found: Self = toml::from_str(text)?;
+        let found: Self = toml_text::parse(text)?;
         found.check()?;
         Ok(found)
     }

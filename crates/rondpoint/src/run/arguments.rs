@@ -42,7 +42,7 @@ pub(super) struct Management {
     pub(super) seed: u64,
 
     /// Machine file with this machine's links and bandwidths (default:
-    /// /etc/rondpoint/machine.toml); sysfs knows none
+    /// /etc/rondpoint/machine.toml); sysfs has neither
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) machine: Option<PathBuf>,
 
@@ -170,11 +170,11 @@ Examples:
   rondpoint replay rondpoint.trace
   rondpoint run --record x.trace -- ./app    # a run in which something is done";
 
-/// Run a program, record what a policy sees and would do, and do nothing
+/// Run a program and record what a policy sees and would do; changes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = RECORD_EXAMPLES, after_long_help = [RECORD_EXAMPLES, RUN_STATUS].concat())]
 pub(crate) struct RecordArguments {
-    /// Where the record goes
+    /// File for the record
     #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
     pub(super) output: PathBuf,
 
@@ -192,7 +192,7 @@ pub(crate) struct RecordArguments {
     pub(super) sensor: Option<Sensor>,
 
     /// Machine file with this machine's links and bandwidths (default:
-    /// /etc/rondpoint/machine.toml); sysfs knows none
+    /// /etc/rondpoint/machine.toml); sysfs has neither
     #[arg(long, value_name = "FILE")]
     pub(super) machine: Option<PathBuf>,
 

@@ -59,17 +59,24 @@ impl Ready {
     }
 }
 
-/// The program, claimed for us, and a ledger to write to; what an earlier manager left is put back
-/// before.
+/// The program, claimed for us; what an earlier manager left is put back before.
 ///
 /// # Errors
 /// Another manager has the program, it is gone, or the folder of ledgers cannot be used.
-pub(super) fn claim(preparation: &Preparation, pid: Pid) -> Result<(Claim, LedgerFile)> {
+pub(super) fn claim(preparation: &Preparation, pid: Pid) -> Result<Claim> {
     let process = session::process_of(&Root::live(), pid)?;
     let claim = session::claim_of(&Root::live(), process)?;
-    let ledgers = ledgers::folder()?;
-    ledgers::put_back_what_was_left(&ledgers, &preparation.machine.topology)?;
-    Ok((claim, LedgerFile::create(&ledgers, &Root::live())?))
+    ledgers::put_back_what_was_left(&ledgers::folder()?, &preparation.machine.topology)?;
+    Ok(claim)
+}
+
+/// A ledger to write to. It is made last: the next start takes one that is left behind for that of
+/// a killed manager.
+///
+/// # Errors
+/// The folder of ledgers cannot be used.
+pub(super) fn ledger() -> Result<LedgerFile> {
+    Ok(LedgerFile::create(&ledgers::folder()?, &Root::live())?)
 }
 
 /// Whether the program may begin before it is watched. While no other process counts, opening the
@@ -88,7 +95,7 @@ pub(super) fn may_begin_at_once(management: &Management, preparation: &Preparati
 /// Nothing was started: no ledger can be made.
 pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -> Result<Begun> {
     let (prepared, (claim, ledger)) =
-        prepared.first(|prepared| claim(&preparation, prepared.pid()))?;
+        prepared.first(|prepared| Ok((claim(&preparation, prepared.pid())?, ledger()?)))?;
     let machine = &preparation.machine;
     let memory = memory(true, || {
         let is_balanced = numa_balancing(&Root::live()).is_some_and(|found| found.ordinary);
@@ -152,8 +159,8 @@ pub(super) fn watched(
         }
     }
     let (prepared, (ready, ledger)) = prepared.first(|prepared| {
-        let (claim, ledger) = claim(&preparation, prepared.pid())?;
-        Ok((Ready::new(preparation, claim, &mut observer)?, ledger))
+        let claim = claim(&preparation, prepared.pid())?;
+        Ok((Ready::new(preparation, claim, &mut observer)?, ledger()?))
     })?;
     let memory = memory(ready.preparation.header.guard.act, || observer.sampled());
     match prepared.start(who, memory) {

@@ -253,7 +253,7 @@ impl Station {
                 Refused::new("NotManaged", message)
             }
             Some(_) => Refused::new("NotManaged", format!("process {pid} is not managed")),
-            None => Refused::new("NoSuchProcess", format!("process {pid}: there is none")),
+            None => Refused::new("NoSuchProcess", format!("process {pid}: no such process")),
         }
     }
 

@@ -79,7 +79,7 @@ fn signed(change: f64) -> String {
     format!("{:+.1} %", 100.0 * change)
 }
 
-fn many(count: u64, one: &str) -> String {
+pub(super) fn many(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -6,6 +6,7 @@ use rondpoint_core::plan::PageCounts;
 use rondpoint_core::trial::Verdict;
 
 use super::super::account::{StepLine, pages_told};
+use super::answers::many;
 use super::{PeriodLine, ProcessLine, Report, TrialLine};
 
 /// Decisions shown; all are in the JSON.
@@ -183,10 +184,11 @@ fn put_account(text: &mut String, process: &ProcessLine) {
         }
     }
     if account.refused > 0 {
-        parts.push(format!("{} steps refused or not offered here", account.refused));
+        let steps = many(account.refused, "step");
+        parts.push(format!("{steps} refused or not possible on this machine"));
     }
     if account.gone > 0 {
-        parts.push(format!("{} steps came too late", account.gone));
+        parts.push(format!("{} came too late", many(account.gone, "step")));
     }
     if !parts.is_empty() {
         parts.push(format!("moving took {:.3} s", account.spent.seconds()));

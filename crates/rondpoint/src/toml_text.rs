@@ -1,0 +1,28 @@
+//! Reads TOML that a user writes. What is wrong in it is one line: where, and what was expected.
+
+use anyhow::{Result, anyhow};
+use serde::de::DeserializeOwned;
+
+/// # Errors
+/// The text is not TOML, or a key is unknown, missing or of another type; the line is counted from
+/// one.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        let line = 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count();
+        anyhow!("line {line}: {}", error.message().trim().replace('\n', ", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_one_line_that_names_its_place() {
+        let told = |text: &str| parse::<toml::Table>(text).unwrap_err().to_string();
+        let broken = told("a = 1\nb = \n");
+        assert!(broken.starts_with("line 2: ") && !broken.contains('\n'), "{broken}");
+        assert!(told("garbage").starts_with("line 1: key with no value"), "{}", told("garbage"));
+    }
+}
