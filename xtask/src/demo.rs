@@ -1,13 +1,21 @@
 //! `./x demo`: the lab's demonstration in one command. It is the lab's; this builds and hands over.
+//! With `--times` it waits for the lab, to write the time of the whole.
 
-use anyhow::Result;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use anyhow::{Result, bail};
 
 use crate::lab;
+use crate::times::Times;
 
 /// What `./x demo` takes.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
+    /// Write how long each stage takes to FILE, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    times: Option<PathBuf>,
     /// Arguments of rondpoint-lab demo (--quick, --json, --seeds N); --help shows them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -35,5 +43,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !lab::asks_for_help(&words) {
         eprintln!("{INTRODUCTION}");
     }
-    lab::become_runner(&words)
+    if arguments.times.is_none() {
+        return lab::become_runner(&words);
+    }
+    let times = Times::begin(arguments.times.as_deref(), &format!("./x {}", words.join(" ")))?;
+    let status = lab::run_timed(&words, &times);
+    times.end(status.as_ref().is_ok_and(ExitStatus::success))?;
+    match status?.success() {
+        true => Ok(()),
+        false => bail!("the demonstration failed"),
+    }
 }

@@ -154,7 +154,7 @@ fn commit_time() -> String {
 }
 
 /// What git calls the commit, with a mark where files differ from it. Empty without git.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let describe = ["describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"];
     let output = Command::new("git").current_dir(root()).args(describe).output();
     let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);

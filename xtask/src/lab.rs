@@ -13,7 +13,7 @@ use std::env;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -21,6 +21,7 @@ use crate::progress::{Progress, Unit};
 use crate::setup::installed::{Installed, OwnKernel, cache_folder};
 use crate::test::Tally;
 use crate::tidy::root;
+use crate::times::Times;
 use crate::watched::watched;
 use crate::{cargo, kernel, setup};
 
@@ -58,10 +59,22 @@ pub(crate) fn become_runner(arguments: &[&str]) -> Result<()> {
         cargo_build("building the lab's command", &target, &["rondpoint-lab"], None)?;
         target.join("release").join(built::RUNNER)
     } else {
-        build_for(arguments)?.join(built::RUNNER)
+        build_for(arguments, &Times::none())?.join(built::RUNNER)
     };
     let error = Command::new(&program).args(arguments).exec();
     Err(error).with_context(|| format!("{}: cannot run", program.display()))
+}
+
+/// Builds the parts, then runs `rondpoint-lab` with `arguments`; both add their stages to the file
+/// of times.
+pub(crate) fn run_timed(arguments: &[&str], times: &Times) -> Result<ExitStatus> {
+    let program = build_for(arguments, times)?.join(built::RUNNER);
+    let mut command = Command::new(&program);
+    command.args(arguments);
+    if let Some(path) = times.path() {
+        command.arg("--times").arg(path);
+    }
+    command.status().with_context(|| format!("{}: cannot run", program.display()))
 }
 
 /// Whether the user asks the lab's command or a subcommand for help. Further words may belong to a
@@ -97,7 +110,7 @@ pub(crate) fn real_program() -> Result<Tally> {
 }
 
 fn runner(arguments: &[&str]) -> Result<Tally> {
-    let program = build_for(arguments)?.join(built::RUNNER);
+    let program = build_for(arguments, &Times::none())?.join(built::RUNNER);
     let status = Command::new(&program).args(arguments).status();
     Ok(Tally::one(status.with_context(|| format!("{}: cannot run", program.display()))?.success()))
 }
@@ -148,37 +161,40 @@ fn asks_for_own_kernel(arguments: &[&str]) -> bool {
 /// Builds every part in which something changed. Sets the lab up first where that is still to be
 /// done. Returns the folder that holds the parts.
 pub(crate) fn build() -> Result<PathBuf> {
-    build_for(&[])
+    build_for(&[], &Times::none())
 }
 
 /// As [`build`], with what a lab's command line needs: a driver for our own kernel only where the
 /// line may boot it.
-fn build_for(arguments: &[&str]) -> Result<PathBuf> {
+fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     let target = target_folder();
     let cache = cache_folder(|name| env::var(name).ok())?;
-    let installed = setup::provide(&cache)?;
+    let installed = times.stage("setup of the lab's parts", || setup::provide(&cache))?;
     let parts = target.join("lab");
     fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
 
-    cargo_build("building the lab", &target, &["rondpoint-lab", "rondpoint-lab-plugin"], None)?;
+    times.stage("build of the lab", || {
+        let packages = ["rondpoint-lab", "rondpoint-lab-plugin"];
+        cargo_build("building the lab", &target, &packages, None)
+    })?;
     let here = target.join("release");
     for name in [built::RUNNER, built::PLUGIN] {
         provide(&here.join(name), &parts.join(name))?;
     }
 
     let guest = target.join("guest");
-    cargo_build(
-        "building the guest's programs",
-        &guest,
-        &["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"],
-        Some(GUEST_TARGET),
-    )?;
+    times.stage("build of the guest's programs", || {
+        let packages = ["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"];
+        cargo_build("building the guest's programs", &guest, &packages, Some(GUEST_TARGET))
+    })?;
     let there = guest.join(GUEST_TARGET).join("release");
     for name in [built::INIT, built::WORKLOADS, built::PRODUCT] {
         provide(&there.join(name), &parts.join(name))?;
     }
 
-    let driver = build_driver(&installed, &installed.kernel.headers, &target.join("driver"))?;
+    let driver = times.stage("build of the guest's driver", || {
+        build_driver(&installed, &installed.kernel.headers, &target.join("driver"))
+    })?;
     provide(&driver, &parts.join(built::DRIVER))?;
     let own = asks_for_own_kernel(arguments).then(|| OwnKernel::load(&cache, kernel::NAME));
     if let Some(own) = own.flatten() {

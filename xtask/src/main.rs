@@ -20,6 +20,7 @@ mod sim;
 mod simulated;
 mod test;
 mod tidy;
+mod times;
 mod watched;
 
 use std::process::ExitCode;
@@ -57,6 +58,8 @@ enum Command {
     Simulated(simulated::Arguments),
     /// Write the pages and charts of docs/results from their JSON
     Results,
+    /// Write pages of docs/results from what --times of ./x demo and ./x test wrote
+    Times(times::Arguments),
     /// Check what the boundaries forbid (a part of ./x test)
     Tidy,
 }
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Simulated(arguments) => simulated::run(&arguments),
         Command::Results => results::run(),
+        Command::Times(arguments) => times::run(&arguments),
         Command::Tidy => tidy::run(),
     };
     match result {

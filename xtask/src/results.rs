@@ -47,6 +47,12 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
+/// The page of an experiment that is not in docs/results yet.
+#[cfg(test)]
+pub(crate) fn page_of(name: &str, json: &str) -> Result<String> {
+    Ok(page::page(name, &Experiment::parse(json)?))
+}
+
 /// Every JSON file of a folder by its name.
 fn read<T>(folder: &str, parse: fn(&str) -> Result<T>) -> Result<BTreeMap<String, T>> {
     let mut found = BTreeMap::new();

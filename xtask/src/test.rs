@@ -5,12 +5,14 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::tidy::root;
+use crate::times::Times;
 use crate::{cargo, dist, fresh_clone, kernel, lab, replay, setup};
 
 /// What `./x test` takes.
@@ -22,6 +24,18 @@ pub(crate) struct Arguments {
     /// Run only the stages with TEXT in their names (the closing line says so)
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Write how long each stage takes to FILE, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    times: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The command line, without the file of times.
+    fn words(&self) -> String {
+        let no_lab = if self.no_lab { " --no-lab" } else { "" };
+        let only = self.only.as_ref().map(|text| format!(" --only {text}"));
+        format!("./x test{no_lab}{}", only.unwrap_or_default())
+    }
 }
 
 /// Counts of checks. A test is one; so is a stage that has no tests inside.
@@ -89,14 +103,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             bail!("--only {text}: no stage has that in its name");
         }
     }
+    let times = Times::begin(arguments.times.as_deref(), &arguments.words())?;
     let mut total = Tally::default();
     for (index, (name, stage)) in stages.iter().enumerate() {
         println!("[{}/{}] {name}", index + 1, stages.len());
         let start = Instant::now();
-        let tally = stage().unwrap_or_else(|error| {
-            println!("error: {error:#}");
-            Tally::one(false)
-        });
+        let tally = times.stage(name, || {
+            Ok(stage().unwrap_or_else(|error| {
+                println!("error: {error:#}");
+                Tally::one(false)
+            }))
+        })?;
         let verdict = if tally.failed == 0 { "ok" } else { "FAILED" };
         println!(
             "      {verdict}, {} passed, {} failed, {:.0} s",
@@ -113,6 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         println!("only the stages with \"{text}\" in their names, as asked");
     }
     println!("{} passed, {} failed", total.passed, total.failed);
+    times.end(total.failed == 0)?;
     if total.failed > 0 {
         bail!("not all tests passed");
     }

@@ -17,6 +17,7 @@ use crate::lab::Lab;
 use crate::progress::{Progress, Unit};
 use crate::result::{RunResult, summarise};
 use crate::side_by_side::side_by_side;
+use crate::stage_times::Line;
 use crate::vm::{Boot, Record};
 use crate::whole::whole;
 
@@ -79,6 +80,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) cache: Option<Cache>,
     /// Where Rondpoint's records and reports go; they are not in the cache.
     pub(crate) keep: Option<&'a Path>,
+    /// The file that is told how long each run took.
+    pub(crate) times: Option<&'a Path>,
     /// Whether this is the only batch at work, so that the terminal's last line is its own.
     pub(crate) alone: bool,
 }
@@ -133,7 +136,11 @@ impl Batch<'_> {
                 let (progress, finished) = &mut *locked();
                 *finished += 1;
                 progress.advance(*finished, total);
-                let line = line(&tasks[index], (*finished, total), started.elapsed(), done.cached);
+                let took = started.elapsed();
+                if let Some(path) = self.times {
+                    Line::stage(&tasks[index].name(), took).add_to(path)?;
+                }
+                let line = line(&tasks[index], (*finished, total), took, done.cached);
                 let forecast = progress.forecast().filter(|_| self.alone && *finished < total);
                 progress.tell(&forecast.map_or(line.clone(), |left| format!("{line}; {left}")));
                 Ok(done.result)

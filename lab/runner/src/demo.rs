@@ -9,6 +9,7 @@ mod programs;
 mod render;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,9 @@ pub(crate) struct Arguments {
     /// One program under three placements: one minute instead of three
     #[arg(long)]
     quick: bool,
+    /// Add how long each run took to FILE, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    times: Option<PathBuf>,
     #[command(flatten)]
     series: Series,
 }
@@ -111,6 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         limit: LIMIT,
         cache: arguments.series.cache(&lab)?,
         keep: None,
+        times: arguments.times.as_deref(),
         alone: true,
     };
     let tasks = tasks(&selection, &guest, &commands, arguments.series.seeds);

@@ -131,7 +131,8 @@ impl<'a> Laboratory<'a> {
         let mut guest = configuration::base(&lab.installed, &lab.built)?;
         let program = program::bring(&lab.built.workloads, &mut guest)?;
         let cache = arguments.series.cache(lab)?;
-        let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None, alone: true };
+        let batch =
+            Batch { lab, machine, limit: LIMIT, cache, keep: None, times: None, alone: true };
         let (seeds, jobs) = (arguments.series.seeds, arguments.series.jobs);
         Ok(Self { experiment, machine, batch, guest, program, seeds, jobs })
     }

@@ -148,7 +148,7 @@ fn compare(
     };
     let tasks: Vec<Task<'_>> = configurations.iter().map(task).collect();
     let cache = Some(Cache::open(lab)?);
-    let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None, alone: false };
+    let batch = Batch { lab, machine, limit: LIMIT, cache, keep: None, times: None, alone: false };
     let runs = batch.all(&tasks, 1)?;
     let first_touch = [runs[0].clone()];
     let report = |(configuration, run): (&Configuration, _)| {

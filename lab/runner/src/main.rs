@@ -35,6 +35,7 @@ mod run;
 mod scratch;
 mod shell;
 mod side_by_side;
+mod stage_times;
 mod vm;
 mod whole;
 

@@ -152,6 +152,7 @@ fn one(
         limit: Duration::from_secs(arguments.timeout),
         cache: arguments.series.cache(lab)?,
         keep: keep.as_deref(),
+        times: None,
         alone: true,
     };
     let mut tasks = Vec::new();

@@ -113,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         limit: Duration::from_secs(arguments.timeout),
         cache: arguments.series.cache(&lab)?,
         keep: arguments.keep.as_deref(),
+        times: None,
         alone: true,
     };
     let task = |configuration: Configuration, seed| Task {
