@@ -52,7 +52,7 @@ pub(crate) type Complaint = String;
 type Rule = fn(&[SourceFile]) -> Vec<Complaint>;
 
 /// Every rule, in the order of ARCHITECTURE.md.
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     crates::the_core_is_pure,
     crates::edges_are_the_design_s,
     crates::manifests_have_licence_and_lints,
@@ -70,6 +70,7 @@ const RULES: [Rule; 19] = [
     prose::sentences_are_short,
     prose::documents_name_no_commit,
     prose::links_lead_somewhere,
+    prose::named_tests_are_there,
     crate::results::results_are_what_their_json_says,
     crate::results::screens_are_what_their_json_says,
 ];

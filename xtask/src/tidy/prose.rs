@@ -1,4 +1,5 @@
-//! Rules about documents: short sentences, no commit hashes, links that lead somewhere.
+//! Rules about documents: short sentences, no commit hashes, links that lead somewhere, tests that
+//! are there.
 
 use super::{Complaint, SourceFile};
 
@@ -62,6 +63,39 @@ pub(super) fn links_lead_somewhere(files: &[SourceFile]) -> Vec<Complaint> {
                     files.iter().any(|other| other.path == path || other.path.starts_with(&inside));
                 if !is_there {
                     complaints.push(format!("{}:{number}: {target}: no such file", file.path));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// A table whose last column is headed `test` names tests that there are, or their files in
+/// `crates`.
+pub(super) fn named_tests_are_there(files: &[SourceFile]) -> Vec<Complaint> {
+    let sources = || files.iter().filter(|file| file.extension() == "rs");
+    // A function, or the name that a test program of its own gives to one.
+    let is_there = |name: &str| {
+        let path = format!("crates/{name}");
+        if name.contains('/') && files.iter().any(|file| file.path.starts_with(&path)) {
+            return true;
+        }
+        let forms = [format!("fn {name}("), format!("\"{name}\""), format!("::{name}\"")];
+        sources().any(|file| forms.iter().any(|form| file.text.contains(form)))
+    };
+    let mut complaints = Vec::new();
+    for file in documents(files) {
+        let mut is_of_tests = false;
+        for (number, line) in file.lines() {
+            let last = line.trim().strip_suffix('|').and_then(|row| row.rsplit('|').next());
+            let Some(last) = last.map(str::trim) else {
+                is_of_tests = false;
+                continue;
+            };
+            is_of_tests = is_of_tests || last == "test";
+            for name in last.split('`').skip(1).step_by(2).filter(|_| is_of_tests) {
+                if !is_there(name) {
+                    complaints.push(format!("{}:{number}: no test is named `{name}`", file.path));
                 }
             }
         }
@@ -211,6 +245,18 @@ mod tests {
         let expected =
             ["docs/b.md:1: c.md: no such file", "README.md:1: docs/none.svg: no such file"];
         assert_eq!(links_lead_somewhere(&files), expected);
+    }
+
+    #[test]
+    fn a_table_of_promises_names_tests_that_are_there() {
+        let table = "| promise | test |\n|---|---|\n| a | `one`, `two` |\n| b | `three` |\n";
+        let other = "\n| word | meaning |\n|---|---|\n| c | `four` |\n";
+        let tests = "fn one() {}\nconst TESTS: &[Test] = &[(\"module::two\", two)];\n";
+        let files = [
+            SourceFile::new("crates/a/tests/a.rs", tests),
+            SourceFile::new("docs/safety.md", &format!("{table}{other}")),
+        ];
+        assert_eq!(named_tests_are_there(&files), ["docs/safety.md:4: no test is named `three`"]);
     }
 
     #[test]
