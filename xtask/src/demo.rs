@@ -1,10 +1,10 @@
 //! `./x demo`: the lab's demonstration in one command. It is the lab's; this builds and hands over.
 //! With `--times` it waits for the lab, to write the time of the whole.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitStatus;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::lab;
 use crate::times::Times;
@@ -13,10 +13,7 @@ use crate::times::Times;
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
-    /// Write how long each stage takes to FILE, one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    times: Option<PathBuf>,
-    /// Arguments of rondpoint-lab demo (--quick, --json, --seeds N); --help shows them
+    /// Arguments of rondpoint-lab demo (--quick, --json, --times FILE, …); --help shows them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -39,18 +36,49 @@ All figures are emulated: they are the claim of a model, and no measurement of r
 /// Sets up and builds what is missing, then becomes `rondpoint-lab demo`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let own = arguments.arguments.iter().map(String::as_str);
+    let (times, own) = without_times(own)?;
     let words: Vec<&str> = ["demo"].into_iter().chain(own).collect();
     if !lab::asks_for_help(&words) {
         eprintln!("{INTRODUCTION}");
     }
-    if arguments.times.is_none() {
+    if times.is_none() {
         return lab::become_runner(&words);
     }
-    let times = Times::begin(arguments.times.as_deref(), &format!("./x {}", words.join(" ")))?;
+    let times = Times::begin(times.map(Path::new), &format!("./x {}", words.join(" ")))?;
     let status = lab::run_timed(&words, &times);
     times.end(status.as_ref().is_ok_and(ExitStatus::success))?;
     match status?.success() {
         true => Ok(()),
         false => bail!("the demonstration failed"),
+    }
+}
+
+/// The file of `--times`, wherever it stands among the words, and the other words.
+fn without_times<'a>(
+    mut words: impl Iterator<Item = &'a str>,
+) -> Result<(Option<&'a str>, Vec<&'a str>)> {
+    let (mut file, mut others) = (None, Vec::new());
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--times") {
+            Some("") => file = Some(words.next().context("--times: expected a file")?),
+            Some(rest) if rest.starts_with('=') => file = Some(&rest[1..]),
+            _ => others.push(word),
+        }
+    }
+    Ok((file, others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_times_is_found_wherever_it_stands() {
+        let split = |line: &'static str| without_times(line.split(' ')).expect("is read");
+        let expected = (Some("f"), vec!["--quick", "--json"]);
+        assert_eq!(split("--quick --times f --json"), expected);
+        assert_eq!(split("--times=f --quick --json"), expected);
+        assert_eq!(split("--timestamps"), (None, vec!["--timestamps"]));
+        assert!(without_times(["--times"].into_iter()).is_err());
     }
 }
