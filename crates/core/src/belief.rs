@@ -12,10 +12,10 @@ use alloc::collections::BTreeMap;
 
 /// After this time experience counts half (our choice): phases last seconds to minutes.
 const HALF_LIFE: Nanos = Nanos::from_secs(60);
-/// Before any trial it is as if this much had been promised and kept (our choice). One trial of a
+/// Before any trial it is as if this much had been predicted and kept (our choice). One trial of a
 /// tenth that brings nothing halves what is believed.
 const PRIOR: f64 = 0.1;
-/// More than was promised is believed up to here only (our choice).
+/// More than was predicted is believed up to here only (our choice).
 const MOST: f64 = 1.25;
 
 /// Experience with predictions.
@@ -28,7 +28,7 @@ pub struct Belief {
 /// Sums of relative changes of speed, faded to a time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Record {
-    promised: f64,
+    predicted: f64,
     realised: f64,
     at: Nanos,
 }
@@ -36,19 +36,19 @@ struct Record {
 impl Record {
     fn at(self, now: Nanos) -> Self {
         let faded = libm::exp2(-(now.since(self.at).seconds() / HALF_LIFE.seconds()));
-        Self { promised: self.promised * faded, realised: self.realised * faded, at: now }
+        Self { predicted: self.predicted * faded, realised: self.realised * faded, at: now }
     }
 
-    fn add(&mut self, promised: f64, realised: f64, now: Nanos) {
+    fn add(&mut self, predicted: f64, realised: f64, now: Nanos) {
         *self = self.at(now);
-        self.promised += promised;
+        self.predicted += predicted;
         self.realised += realised;
     }
 
     /// What is kept of a promise, where so much was before.
     fn factor(self, before: f64, now: Nanos) -> f64 {
-        let Self { promised, realised, .. } = self.at(now);
-        ((PRIOR * before + realised) / (PRIOR + promised)).clamp(0.0, MOST)
+        let Self { predicted, realised, .. } = self.at(now);
+        ((PRIOR * before + realised) / (PRIOR + predicted)).clamp(0.0, MOST)
     }
 }
 
@@ -56,15 +56,15 @@ impl Belief {
     /// Takes in a trial that ended. Trials without a prediction or a comparison say nothing.
     pub fn learn(&mut self, judged: &Judged, now: Nanos) {
         let compared = judged.speed().filter(|_| judged.verdict != Verdict::PhaseChange);
-        let Some((promised, speed)) = judged.predicted.zip(compared) else { return };
+        let Some((predicted, speed)) = judged.predicted.zip(compared) else { return };
         // A fall below the noise is none, and so is a rise.
         let realised = if speed.change.abs() > speed.noise { speed.change } else { 0.0 };
-        let promised = promised.max(0.0);
+        let predicted = predicted.max(0.0);
         for kind in &judged.kinds {
             let own = self.of_process.entry((judged.pid, judged.policy, *kind)).or_default();
-            own.add(promised, realised, now);
+            own.add(predicted, realised, now);
             let all = self.of_all.entry((judged.policy, *kind)).or_default();
-            all.add(promised, realised, now);
+            all.add(predicted, realised, now);
         }
     }
 

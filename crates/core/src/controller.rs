@@ -3,13 +3,14 @@
 //! Everything that varies enters through [`Input`]: the same inputs, settings and seed give the
 //! same plans, live, simulated or replayed.
 
-mod kept;
+mod pending_samples;
 mod slot;
 
-use self::kept::Kept;
+use self::pending_samples::PendingSamples;
 use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
 use crate::cost::predicted_by;
+use crate::counting_pause::{CountingPause, IDLE_CPUS, Quiet, Usual, Watch, is_dear};
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
 use crate::limits::TRIAL_WINDOW;
@@ -18,7 +19,6 @@ use crate::observation::Observation;
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::random::Random;
-use crate::rest::{IDLE_CPUS, Quiet, Rest, Usual, Watch, is_dear};
 use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
 use crate::undo::keep_on_node;
@@ -53,7 +53,7 @@ pub struct Step {
     pub plan: Plan,
     /// Trials that ended.
     pub judged: Vec<Judged>,
-    /// The window since the last observation; `None` at the first, and at the first after a rest.
+    /// The window since the last observation; `None` at the first, and at the first after a pause.
     pub window: Option<Model>,
 }
 
@@ -61,7 +61,7 @@ pub struct Step {
 pub struct Controller {
     topology: Topology,
     slots: Vec<Slot>,
-    kept: Kept,
+    pending: PendingSamples,
     guard: Guard,
     ledger: Ledger,
     accounts: Accounts,
@@ -73,9 +73,9 @@ pub struct Controller {
     last_plan: Plan,
     plans: u64,
     quiet: Quiet,
-    rest: Option<Rest>,
+    pause: Option<CountingPause>,
     usual: Usual,
-    /// When a host that waits or rests comes back by itself.
+    /// When a host that waits or pauses comes back by itself.
     returns_at: Nanos,
 }
 
@@ -90,7 +90,7 @@ impl Controller {
             guard,
             topology,
             slots: policies.into_iter().map(Slot::new).collect(),
-            kept: Kept::default(),
+            pending: PendingSamples::default(),
             ledger: Ledger::default(),
             accounts: Accounts::default(),
             trials: Trials::default(),
@@ -100,7 +100,7 @@ impl Controller {
             last_plan: Plan::default(),
             plans: 0,
             quiet: Quiet::default(),
-            rest: None,
+            pause: None,
             usual: Usual::default(),
             returns_at: Nanos(0),
         }
@@ -117,16 +117,16 @@ impl Controller {
     /// One step: learn, look, judge, propose, admit, write down.
     pub fn step(&mut self, input: Input) -> Step {
         self.learn(&input.outcomes);
-        self.rest = None;
+        self.pause = None;
         let observation = input.observation;
         let Some(previous) = self.previous.take() else {
             self.begin_window(observation, Slot::begin, Quiet::disturb);
             return Step::default();
         };
-        if observation.after_rest && self.is_early(observation.at, previous.at) {
+        if observation.after_pause && self.is_early(observation.at, previous.at) {
             return self.wake(observation);
         }
-        if observation.after_rest {
+        if observation.after_pause {
             self.begin_window(observation, Slot::resume, Quiet::resume);
             return Step::default();
         }
@@ -143,8 +143,8 @@ impl Controller {
         let plan = self.admit(undo, proposals, &window, &intervals);
         self.keep(observation, &plan);
         self.usual.take_in(&window, plan.acts());
-        self.rest = self.rest_after(&plan, &window, &previous);
-        let wait = self.rest.as_ref().map_or_else(|| self.period(), |rest| rest.longest);
+        self.pause = self.pause_after(&plan, &window, &previous);
+        let wait = self.pause.as_ref().map_or_else(|| self.period(), |pause| pause.longest);
         self.returns_at = window.at + wait;
         Step { plan, judged, window: Some(window) }
     }
@@ -198,8 +198,8 @@ impl Controller {
 
     /// For how long no process needs to be counted, and what would end that; `None` = go on
     /// watching.
-    pub fn take_rest(&mut self) -> Option<Rest> {
-        self.rest.take()
+    pub fn take_pause(&mut self) -> Option<CountingPause> {
+        self.pause.take()
     }
 
     /// What ends the wait for the next step before its time; `None` where that is short anyway.
@@ -230,7 +230,12 @@ impl Controller {
 
     /// How long counting may stop after this step; `None` to go on. A manager that may only watch
     /// goes on: it was started for that. Without a running process there is nothing to spare.
-    fn rest_after(&mut self, plan: &Plan, window: &Model, before: &Observation) -> Option<Rest> {
+    fn pause_after(
+        &mut self,
+        plan: &Plan,
+        window: &Model,
+        before: &Observation,
+    ) -> Option<CountingPause> {
         let is_under_way = |app: &App| self.slots.iter().any(|s| s.policy.is_under_way(app.pid));
         let acts = plan.acts() || window.apps.iter().any(is_under_way);
         if acts || self.trials.need_windows() || !self.guard.settings().act {
@@ -249,13 +254,14 @@ impl Controller {
         let settled = self.slots.iter().map(|slot| slot.policy.settles_within()).max();
         let dear = settled.filter(|_| is_dear(before, here));
         let watched = self.quiet.watched_since();
-        let longest = self.quiet.rest(window.at, dear)?;
+        let longest = self.quiet.pause(window.at, dear)?;
         let all_decided = self.slots.iter().all(|slot| slot.all_decided_after(watched));
         let cpus: BTreeMap<Pid, f64> =
             window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
         // A process that is gone by the next look may have run all the while.
         let runs = here.births > Some(0) || cpus.values().any(|cpus| *cpus > IDLE_CPUS);
-        (all_decided && runs).then(|| Rest::new(longest, (before, here), cpus, self.usual.watch()))
+        (all_decided && runs)
+            .then(|| CountingPause::new(longest, (before, here), cpus, self.usual.watch()))
     }
 
     fn learn(&mut self, outcomes: &[Outcome]) {
@@ -267,7 +273,7 @@ impl Controller {
     }
 
     /// An observation from which on there is something to compare with: the first, or the first
-    /// after a rest.
+    /// after a pause.
     fn begin_window(
         &mut self,
         mut observation: Observation,
@@ -295,8 +301,8 @@ impl Controller {
         let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
         let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
         let settings = UpdateSettings { tracked_pages, touches };
-        let Self { slots, kept, topology, random, .. } = self;
-        let shown = Shown { topology, current, kept, settings };
+        let Self { slots, pending, topology, random, .. } = self;
+        let shown = Shown { topology, current, pending, settings };
         let mut proposals = Vec::new();
         let mut intervals = Intervals::default();
         for slot in slots {
@@ -312,13 +318,13 @@ impl Controller {
     /// Lanes that decided start over; samples stay for those that have yet to decide.
     fn keep(&mut self, mut observation: Observation, plan: &Plan) {
         let had_samples = observation.samples.is_some();
-        self.kept.take(&mut observation);
-        self.kept.forget_moved(&moved_pages(plan));
+        self.pending.take(&mut observation);
+        self.pending.forget_moved(&moved_pages(plan));
         let here = Arc::new(observation);
         let acts = plan.acts();
         self.slots.iter_mut().for_each(|slot| slot.end(&here, had_samples, acts));
         let served = self.slots.iter().map(Slot::served_until).min();
-        self.kept.forget_until(served.unwrap_or(here.at));
+        self.pending.forget_until(served.unwrap_or(here.at));
         self.previous = Some(here);
     }
 

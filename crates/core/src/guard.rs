@@ -80,7 +80,8 @@ struct Verdicts {
     exchanges: BTreeMap<Tid, Proposal>,
     /// Whether the indivisible placement of the step may be done; known when its first part comes.
     whole: Option<bool>,
-    promised: BTreeMap<usize, u64>,
+    /// Bytes that the admitted moves bring to each node.
+    planned_bytes: BTreeMap<usize, u64>,
 }
 
 impl Verdicts {

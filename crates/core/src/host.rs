@@ -2,9 +2,9 @@
 //! which it has.
 
 use crate::controller::{Controller, Input, Step};
+use crate::counting_pause::{CountingPause, Watch};
 use crate::observation::Observation;
 use crate::plan::Outcome;
-use crate::rest::{Rest, Watch};
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ pub trait Host {
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
 
     /// As [`Host::observe`], and glances meanwhile, once in [`QUICK_GLANCE`]. Where the watch says
-    /// that something changed, it looks at once. Then it sets [`Observation::after_rest`], for the
+    /// that something changed, it looks at once. Then it sets [`Observation::after_pause`], for the
     /// counts so far mix the time before and after. A host that cannot glance waits for `period`.
     ///
     /// [`QUICK_GLANCE`]: crate::limits::QUICK_GLANCE
@@ -31,12 +31,16 @@ pub trait Host {
         self.observe(period)
     }
 
-    /// Stops counting until the rest is over, then looks. A host that cannot stop goes on watching
+    /// Stops counting until the pause is over, then looks. A host that cannot stop goes on watching
     /// and waits for `period` only.
     ///
     /// # Errors
     /// As [`Host::observe`].
-    fn rest(&mut self, _rest: Rest, period: Nanos) -> Result<Option<Observation>, Self::Error> {
+    fn pause_counting(
+        &mut self,
+        _pause: CountingPause,
+        period: Nanos,
+    ) -> Result<Option<Observation>, Self::Error> {
         self.observe(period)
     }
 
@@ -85,8 +89,8 @@ pub fn turn<H: Host>(
     outcomes: &mut Vec<Outcome>,
 ) -> Result<bool, H::Error> {
     let period = controller.period();
-    let observation = match (controller.take_rest(), controller.take_watch()) {
-        (Some(rest), _) => host.rest(rest, period)?,
+    let observation = match (controller.take_pause(), controller.take_watch()) {
+        (Some(pause), _) => host.pause_counting(pause, period)?,
         (None, Some(watch)) => host.wait(watch, period)?,
         (None, None) => host.observe(period)?,
     };

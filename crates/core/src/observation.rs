@@ -23,7 +23,7 @@ pub struct Observation {
     pub at: Nanos,
     /// What came between the previous observation and this one says nothing: it was not counted, or
     /// a change lies in it. This one only begins a window.
-    pub after_rest: bool,
+    pub after_pause: bool,
     /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
     pub node_traffic: Option<Matrix<Counter>>,
     /// Bytes carried by each directed link, in the topology's order.

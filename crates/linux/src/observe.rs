@@ -26,8 +26,8 @@ mod unseen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
+use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
-use rondpoint_core::rest::Glance;
 use rondpoint_core::{Nanos, Pid, Tid};
 
 use crate::parse::fields;
@@ -209,7 +209,7 @@ impl Observer {
         self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
     }
 
-    /// Whether there is something that a rest would spare the program.
+    /// Whether there is something that a pause would spare the program.
     #[must_use]
     pub fn can_pause(&self) -> bool {
         self.sensors.can_pause()
@@ -328,7 +328,7 @@ impl Observer {
         let (samples, hint_faults) = split(samples);
         let observation = Observation {
             at: Nanos(since_boot_ns()),
-            after_rest: std::mem::take(&mut self.rested),
+            after_pause: std::mem::take(&mut self.rested),
             node_traffic: machine_traffic,
             link_bytes: self.sensors.uncore.link_bytes()?,
             free_memory: self.free_memory.read(topology)?,

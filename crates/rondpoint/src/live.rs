@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rondpoint_core::controller::Step;
+use rondpoint_core::counting_pause::{CountingPause, Glance, Watch};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
 use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
 use rondpoint_core::plan::{Action, Outcome, StepResult};
-use rondpoint_core::rest::{Glance, Rest, Watch};
 use rondpoint_core::{Nanos, Observation, Plan, Topology};
 use rondpoint_linux::LinuxError;
 use rondpoint_linux::act::threads::Restored;
@@ -266,25 +266,29 @@ impl<W: Watched> Host for LiveHost<W> {
         }
         let look = self.watched.observer().observe()?;
         let mut observation = self.take_in(look);
-        observation.after_rest |= changed;
+        observation.after_pause |= changed;
         Ok(Some(observation))
     }
 
-    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>> {
+    fn pause_counting(
+        &mut self,
+        mut pause: CountingPause,
+        period: Nanos,
+    ) -> Result<Option<Observation>> {
         if !self.watched.observer().can_pause() {
             return self.observe(period);
         }
         let paused = self.watched.observer().pause();
-        self.note_failure("counting goes on during rests", paused);
+        self.note_failure("counting goes on during pauses", paused);
         let began = Instant::now();
-        let longest = Duration::from_nanos(rest.longest.0);
+        let longest = Duration::from_nanos(pause.longest.0);
         let goes_on = loop {
             let next = Duration::from_nanos(GLANCE.0).min(longest.saturating_sub(began.elapsed()));
-            let waited = match &mut rest.watch {
+            let waited = match &mut pause.watch {
                 Some(watch) => self.changes_before(Instant::now() + next, watch)?,
                 None => Wait::Passed,
             };
-            let left = match (waited, &rest.watch) {
+            let left = match (waited, &pause.watch) {
                 (Wait::Ended, _) => break false,
                 (Wait::Passed, None) => next,
                 _ => Duration::ZERO,
@@ -292,7 +296,7 @@ impl<W: Watched> Host for LiveHost<W> {
             self.deadline = Some(Instant::now());
             let seen = self.observe(Nanos(left.as_nanos() as u64))?;
             let disturbed = waited == Wait::Changed
-                || seen.as_ref().is_none_or(|seen| rest.is_disturbed_by(seen, &self.topology));
+                || seen.as_ref().is_none_or(|seen| pause.is_disturbed_by(seen, &self.topology));
             if disturbed || began.elapsed() >= longest {
                 break seen.is_some();
             }
@@ -302,7 +306,7 @@ impl<W: Watched> Host for LiveHost<W> {
             return Ok(None);
         }
         let resumed = self.watched.observer().resume();
-        self.note_failure("not all is counted since a rest", resumed);
+        self.note_failure("not all is counted since a pause", resumed);
         self.deadline = Some(Instant::now());
         let look = self.watched.observer().observe()?;
         Ok(Some(self.take_in(look)))

@@ -59,7 +59,7 @@ pub(crate) struct Moment {
     pub(crate) line: u64,
     /// Seconds since the first look.
     pub(crate) at_s: f64,
-    /// What the time since the look before told; `None` at the first look and after a rest.
+    /// What the time since the look before told; `None` at the first look and after a pause.
     pub(crate) known: Option<Known>,
     /// Number of the plan; 0 = nothing was decided.
     pub(crate) plan: u64,
@@ -201,7 +201,7 @@ impl Teller {
             return (step.window.take(), Some(step));
         }
         let now = input.observation;
-        let previous = self.previous.take().filter(|_| !now.after_rest);
+        let previous = self.previous.take().filter(|_| !now.after_pause);
         let window = previous.map(|previous| {
             let (topology, settings) = (&self.story.header.topology, UpdateSettings::default());
             Model::between(topology, &previous, &now, &[], &settings)

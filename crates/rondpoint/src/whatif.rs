@@ -91,8 +91,8 @@ fn answer(arguments: &Arguments) -> Result<Answer> {
             answer.leave_out();
             continue;
         }
-        // What was counted across a rest is not of one placement.
-        let window = previous.take().filter(|_| !now.after_rest).map(|before| {
+        // What was counted across a pause is not of one placement.
+        let window = previous.take().filter(|_| !now.after_pause).map(|before| {
             let settings = UpdateSettings { touches: false, ..UpdateSettings::default() };
             Model::update(&header.topology, &before, &now, &settings)
         });

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use rondpoint_core::controller::Step;
+use rondpoint_core::counting_pause::{CountingPause, Watch};
 use rondpoint_core::host::Host;
 use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
 use rondpoint_core::plan::{Action, NodeMove, Outcome, PageCounts, PageMove, Sampling, StepResult};
-use rondpoint_core::rest::{Rest, Watch};
 use rondpoint_core::{Nanos, Observation, Pid, Plan};
 
 use crate::faults::{Faults, PageFault};
@@ -91,8 +91,8 @@ impl SimHost {
         }
     }
 
-    fn look(&mut self, after_rest: bool) -> Observation {
-        let seen = self.world.sensors.observe(&self.world.plant, after_rest);
+    fn look(&mut self, after_pause: bool) -> Observation {
+        let seen = self.world.sensors.observe(&self.world.plant, after_pause);
         match &mut self.faults {
             Some(faults) => faults.disturb(seen),
             None => seen,
@@ -273,25 +273,29 @@ impl Host for SimHost {
         Ok(changed.map(|changed| self.look(changed)))
     }
 
-    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
+    fn pause_counting(
+        &mut self,
+        mut pause: CountingPause,
+        period: Nanos,
+    ) -> Result<Option<Observation>, Infallible> {
         if self.full_sampling.is_none() && !self.world.sensors.pmu.samples() {
             return self.observe(period);
         }
         self.world.sensors.paused = true;
         let began = self.world.plant.now();
         let goes_on = loop {
-            let left = rest.longest.since(self.world.plant.now().since(began));
+            let left = pause.longest.since(self.world.plant.now().since(began));
             if left == Nanos(0) {
                 break true;
             }
             let next = GLANCE.min(left);
-            let changed = match &mut rest.watch {
+            let changed = match &mut pause.watch {
                 Some(watch) => self.wait_for_change(watch, next),
                 None => self.pass(next).then_some(false),
             };
             let Some(changed) = changed else { break false };
             let seen = self.look(false);
-            if changed || rest.is_disturbed_by(&seen, &self.world.plant.topology) {
+            if changed || pause.is_disturbed_by(&seen, &self.world.plant.topology) {
                 break true;
             }
         };

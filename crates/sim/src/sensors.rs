@@ -5,11 +5,11 @@ mod samples;
 
 use std::ops::Range;
 
+use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Mapping, MappingKind, Observation, ProcessObservation,
     Replica, Samples, ThreadObservation,
 };
-use rondpoint_core::rest::Glance;
 use rondpoint_core::units::{Bytes, PAGE_BYTES, PAGE_SHIFT};
 use rondpoint_core::{Matrix, Nanos, Random};
 use rondpoint_machine::{Machine, Vendor};
@@ -73,7 +73,7 @@ pub(crate) struct Sensors {
     random: Random,
     /// Cycles between two samples of a CPU; `None` = off.
     pub(crate) period: Option<u64>,
-    /// Nothing is counted or sampled during a rest.
+    /// Nothing is counted or sampled during a pause.
     pub(crate) paused: bool,
     /// Whether the kernel can copy pages.
     pub(crate) replication: bool,
@@ -109,7 +109,7 @@ impl Sensors {
     }
 
     /// Looks at everything.
-    pub(crate) fn observe(&mut self, plant: &Plant, after_rest: bool) -> Observation {
+    pub(crate) fn observe(&mut self, plant: &Plant, after_pause: bool) -> Observation {
         self.count(plant);
         let matrix = self.pmu.has_matrix(plant.topology.node_count());
         let processes: Vec<ProcessObservation> = (0..plant.processes.len())
@@ -121,7 +121,7 @@ impl Sensors {
             |list: Vec<AddressSample>, period| Samples { list, period, ..Samples::default() };
         Observation {
             at: plant.now(),
-            after_rest,
+            after_pause,
             node_traffic: matrix.then(|| self.machine_traffic()),
             link_bytes: None,
             free_memory: Some(plant.free_memory()),

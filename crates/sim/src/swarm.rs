@@ -160,8 +160,8 @@ fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
     let mut outcomes: Vec<Outcome> = Vec::new();
     while broken.is_none() {
         let period = controller.period();
-        let Ok(seen) = match (controller.take_rest(), controller.take_watch()) {
-            (Some(rest), _) => host.rest(rest, period),
+        let Ok(seen) = match (controller.take_pause(), controller.take_watch()) {
+            (Some(pause), _) => host.pause_counting(pause, period),
             (None, Some(watch)) => host.wait(watch, period),
             (None, None) => host.observe(period),
         };

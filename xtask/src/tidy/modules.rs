@@ -13,7 +13,7 @@ const KNOWN: [(&str, &str); 11] = [
     ("cost::facts", "cost::solve"),
     // Explanations of all policies in one enum. The guard asks it what may not be divided.
     ("plan", "policy"),
-    ("policy::asymsched::earlier", "policy::asymsched::decision"),
+    ("policy::asymsched::search_cache", "policy::asymsched::decision"),
     ("policy::asymsched::wide", "policy::asymsched::search"),
     ("policy::carrefour::between", "policy::carrefour::pages"),
     ("policy::sam::bandwidth", "policy::sam::decide"),

@@ -1,8 +1,8 @@
 //! A policy and the lanes in which it decides: where the interval of each begins, and when it is
 //! over.
 
-use super::kept::Kept;
-use crate::limits::WATCH_BETWEEN_RESTS;
+use super::pending_samples::PendingSamples;
+use crate::limits::WATCH_BETWEEN_PAUSES;
 use crate::model::{Model, UpdateSettings};
 use crate::observation::Observation;
 use crate::policy::Policy;
@@ -63,7 +63,7 @@ pub(super) struct Intervals<'a> {
 pub(super) struct Scene<'a> {
     pub(super) topology: &'a Topology,
     pub(super) current: &'a Observation,
-    pub(super) kept: &'a Kept,
+    pub(super) pending: &'a PendingSamples,
     pub(super) settings: UpdateSettings,
 }
 
@@ -81,10 +81,10 @@ impl Slot {
         }
     }
 
-    /// Counting goes on here after a rest. Each lane decides again when it has seen enough, however
-    /// long its period is.
+    /// Counting goes on here after a pause. Each lane decides again when it has seen enough,
+    /// however long its period is.
     pub(super) fn resume(&mut self, here: &Arc<Observation>) {
-        self.lanes.iter_mut().for_each(|lane| lane.begin_anew(here, WATCH_BETWEEN_RESTS));
+        self.lanes.iter_mut().for_each(|lane| lane.begin_anew(here, WATCH_BETWEEN_PAUSES));
     }
 
     /// When the next lane wants to decide.
@@ -194,7 +194,7 @@ impl<'a> Intervals<'a> {
             return Rc::clone(interval);
         }
         let since = Arc::clone(&lane.since);
-        let earlier = scene.kept.after(span.samples_after, span.hint_faults_after);
+        let earlier = scene.pending.after(span.samples_after, span.hint_faults_after);
         let Scene { topology, current, settings, .. } = scene;
         let interval = Rc::new(Interval::new(move || {
             Model::between(topology, &since, current, &earlier, &settings)

@@ -89,8 +89,8 @@ impl Guard {
         }
         self.check_sharers(app, page, scene.model)?;
         let room_on = |node: usize| {
-            let promised = verdicts.promised.get(&node).copied().unwrap_or(0);
-            let free = self.free(scene, node) - Bytes(promised);
+            let planned = verdicts.planned_bytes.get(&node).copied().unwrap_or(0);
+            let free = self.free(scene, node) - Bytes(planned);
             if page.bytes() > free { Err(Refusal::NoMemory { node, free }) } else { Ok(()) }
         };
         match kind {
@@ -137,7 +137,7 @@ impl Guard {
         let bytes = page.bytes().0;
         let mut charge = |node: usize| {
             self.bytes[node].take(bytes as f64);
-            *verdicts.promised.entry(node).or_insert(0) += bytes;
+            *verdicts.planned_bytes.entry(node).or_insert(0) += bytes;
         };
         match kind {
             PagesKind::Replicate => scene.topology.controllers().iter().for_each(&mut charge),

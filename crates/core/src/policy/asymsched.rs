@@ -24,7 +24,6 @@
 mod away;
 pub mod cluster;
 pub mod decision;
-pub mod earlier;
 mod least_movement;
 mod local;
 mod memory;
@@ -34,6 +33,7 @@ pub mod problem;
 mod reading;
 mod reason;
 pub mod search;
+pub mod search_cache;
 pub mod set_bandwidth;
 mod subset;
 mod table;
@@ -45,9 +45,9 @@ pub use reason::{AsymSchedReason, PlacementReason};
 
 use self::away::with_images;
 use self::decision::Cost;
-use self::earlier::Earlier;
 use self::memory::{Measured, Phase, State, Wish};
 use self::reading::{Known, Reading};
+use self::search_cache::SearchCache;
 use super::{Policy, Registered, carrefour};
 use crate::model::{App, Model, Thread};
 use crate::plan::{
@@ -82,7 +82,7 @@ const CHEAP: Sampling = carrefour::preset::FINAL.sampling.cheap;
 #[derive(Debug, Clone)]
 pub struct AsymSched {
     preset: Preset,
-    earlier: Earlier,
+    searches: SearchCache,
     states: BTreeMap<Pid, State>,
     interleaved: BTreeSet<Pid>,
     measured: Measured,
@@ -96,7 +96,7 @@ impl AsymSched {
     pub fn new(preset: Preset) -> Self {
         Self {
             preset,
-            earlier: Earlier::new(),
+            searches: SearchCache::new(),
             states: BTreeMap::new(),
             interleaved: BTreeSet::new(),
             measured: Measured::default(),
@@ -223,7 +223,7 @@ impl AsymSched {
             return Vec::new();
         };
         let seconds_per_gb = self.seconds_per_gb();
-        let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.earlier);
+        let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.searches);
         for (index, app) in reading.situation.apps.iter().enumerate() {
             let is_joined = decision.clusters.iter().any(|cluster| cluster.app == index);
             self.states.entry(app.pid).or_default().is_joined = Some(is_joined);
@@ -233,9 +233,9 @@ impl AsymSched {
             Verdict::Move => {
                 for cost in &decision.costs {
                     let app = &model.apps[reading.apps[cost.app]];
-                    let (away, gathered) = self.gather(&reading, &decision, cost);
-                    let cost = cost.plus(gathered, seconds_per_gb);
-                    let steps = steps(&decision, &reading, &cost, gathered);
+                    let (away, from_nodes_without_threads) = self.gather(&reading, &decision, cost);
+                    let cost = cost.plus(from_nodes_without_threads, seconds_per_gb);
+                    let steps = steps(&decision, &reading, &cost, from_nodes_without_threads);
                     proposals.extend(move_threads(model, topology, app, &steps, &self.preset));
                     let moves = steps.iter().map(|step| NodeMove { from: step.from, to: step.to });
                     self.states.entry(app.pid).or_default().phase =
@@ -387,7 +387,7 @@ fn steps(
     decision: &Decision,
     reading: &Reading,
     cost: &Cost,
-    gathered: Bytes,
+    from_nodes_without_threads: Bytes,
 ) -> Vec<PlacementReason> {
     let found = decision.found.as_ref().expect("a decision to move has a placement");
     let own = reading.situation.apps[cost.app].nodes;
@@ -399,7 +399,7 @@ fn steps(
         chosen: decision.chosen,
         best: decision.best.unwrap_or(decision.chosen),
         best_gap: found.gap(),
-        gathered,
+        from_nodes_without_threads,
         moved: Bytes(found.moved_bytes),
         moved_at_least: Bytes(found.moved_bytes_bound),
         seconds: cost.seconds,

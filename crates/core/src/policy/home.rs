@@ -5,10 +5,10 @@
 //! may be on another node, and the thread's data stays behind. Example: sixteen threads with
 //! barriers on the eight CPUs of carrefour-a have a fourth of their data on their own node, as
 //! chance has it. They run 1.5 times as fast if each is kept where its data is
-//! (docs/results/crowded-barriers.md). So a thread with samples that name one node is held on the
+//! (docs/results/crowded-barriers.md). So a thread with samples that name one node is pinned to the
 //! CPUs of that node, where the kernel goes on balancing.
 //!
-//! No node takes more than its share of the threads. Threads beyond the share are held on nodes
+//! No node takes more than its share of the threads. Threads beyond the share are pinned to nodes
 //! with room. Such a thread is away from its data on any node, and where it stays its data can
 //! come. A node takes no thread if more than 1.5 times its share have their data there: then pages
 //! have to go, not threads. Threads without a valid place are released. Ours: none of the four
@@ -51,8 +51,8 @@ pub struct Home {
     /// The node of each thread's data, as samples last told. A thread is not in it if its data is
     /// on several nodes or was never seen.
     homes: BTreeMap<Tid, usize>,
-    /// The node on which a mask of ours holds a thread.
-    held: BTreeMap<Tid, usize>,
+    /// The node that a mask of ours pins a thread to.
+    pinned: BTreeMap<Tid, usize>,
     crowded: BTreeMap<Pid, Crowded>,
 }
 
@@ -74,7 +74,7 @@ pub struct Crowded {
     serde(tag = "reason", rename_all = "kebab-case")
 )]
 pub enum HomeReason {
-    /// The thread is held on the node of its data.
+    /// The thread is pinned to the node of its data.
     Hold {
         /// Where it ran.
         from: usize,
@@ -83,12 +83,12 @@ pub enum HomeReason {
         /// The crowd.
         crowded: Crowded,
     },
-    /// The node of the thread's data has its share of threads, so it is held where room is left,
+    /// The node of the thread's data has its share of threads, so it is pinned where room is left,
     /// and its data may come.
     Beside {
         /// Where it ran.
         from: usize,
-        /// Where it is held.
+        /// The node that it is pinned to.
         node: usize,
         /// Its home.
         home: usize,
@@ -98,7 +98,7 @@ pub enum HomeReason {
     /// The thread may run anywhere again: its data is not there any more, or too many have theirs
     /// there.
     Release {
-        /// Where it was held.
+        /// The node that it was pinned to.
         node: usize,
         /// Running threads with their data there.
         threads: usize,
@@ -178,7 +178,7 @@ impl Home {
     fn observe(&mut self, model: &Model) {
         let alive: BTreeSet<Tid> = model.threads.iter().map(|thread| thread.tid).collect();
         self.homes.retain(|tid, _| alive.contains(tid));
-        self.held.retain(|tid, _| alive.contains(tid));
+        self.pinned.retain(|tid, _| alive.contains(tid));
         for thread in &model.threads {
             match thread.sampled_home() {
                 SampledHome::Node(home) => self.homes.insert(thread.tid, home),
@@ -202,9 +202,9 @@ impl Home {
         };
         let mut homed = vec![Vec::new(); topology.node_count()];
         for (_, thread) in movable() {
-            let is_held = self.held.contains_key(&thread.tid);
+            let is_pinned = self.pinned.contains_key(&thread.tid);
             let home = self.homes.get(&thread.tid);
-            let home = home.filter(|_| is_held || uses_memory(thread, thresholds));
+            let home = home.filter(|_| is_pinned || uses_memory(thread, thresholds));
             if let Some(&home) = home.filter(|home| !usable_on(thread, **home, topology).is_empty())
             {
                 homed[home].push(thread);
@@ -213,13 +213,13 @@ impl Home {
         let is_drifting = group.crowded().is_crowd() && self.is_anybody_away(movable(), topology);
         let places = self.places(group, &mut homed, topology);
         let propose = |(app, thread): (&'a App, &'a Thread)| {
-            let held = self.held.get(&thread.tid).copied();
-            let (cpus, reason) = match (places.get(&thread.tid).copied(), held) {
-                (Some(node), held) if held != Some(node) && is_drifting => {
+            let pinned = self.pinned.get(&thread.tid).copied();
+            let (cpus, reason) = match (places.get(&thread.tid).copied(), pinned) {
+                (Some(node), pinned) if pinned != Some(node) && is_drifting => {
                     let from = topology.node_of_cpu(thread.cpu);
                     let home = self.homes.get(&thread.tid).copied().unwrap_or(node);
                     let crowded = group.crowded();
-                    (usable_on(thread, node, topology), held_on(from, node, home, crowded))
+                    (usable_on(thread, node, topology), pinned_to(from, node, home, crowded))
                 }
                 (None, Some(node)) => {
                     let (threads, share) = (homed[node].len(), group.share(topology, node));
@@ -233,7 +233,7 @@ impl Home {
         movable().filter_map(propose).collect()
     }
 
-    /// The node on which each thread stays. That is its home: first come threads held there, then
+    /// The node on which each thread stays. That is its home: first come threads pinned there, then
     /// threads that run there. In a crowd, threads beyond the home's share stay on a node with
     /// room.
     fn places(
@@ -252,7 +252,7 @@ impl Home {
                 continue;
             }
             let is_here = |thread: &Thread| topology.node_of_cpu(thread.cpu) == node;
-            threads.sort_by_key(|one| (self.held.get(&one.tid) != Some(&node), !is_here(one)));
+            threads.sort_by_key(|one| (self.pinned.get(&one.tid) != Some(&node), !is_here(one)));
             let (within, others) = threads.split_at(share.min(threads.len()));
             places.extend(within.iter().map(|thread| (thread.tid, node)));
             room[node] -= within.len();
@@ -262,8 +262,8 @@ impl Home {
             let has_room =
                 |node: &usize| room[*node] > 0 && !usable_on(thread, *node, topology).is_empty();
             let order = |node: &usize| {
-                let is_held = self.held.get(&thread.tid) == Some(node);
-                (is_held, topology.node_of_cpu(thread.cpu) == *node, room[*node])
+                let is_pinned = self.pinned.get(&thread.tid) == Some(node);
+                (is_pinned, topology.node_of_cpu(thread.cpu) == *node, room[*node])
             };
             if let Some(node) = (0..room.len()).filter(has_room).max_by_key(order) {
                 places.insert(thread.tid, node);
@@ -327,7 +327,7 @@ fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
     topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
 }
 
-fn held_on(from: usize, node: usize, home: usize, crowded: Crowded) -> HomeReason {
+fn pinned_to(from: usize, node: usize, home: usize, crowded: Crowded) -> HomeReason {
     match home == node {
         true => HomeReason::Hold { from, node, crowded },
         false => HomeReason::Beside { from, node, home, crowded },
@@ -356,9 +356,9 @@ impl Policy for Home {
             let Action::SetAffinity { tid, .. } = step.action else { continue };
             match step.reason {
                 Reason::Home(HomeReason::Hold { node, .. } | HomeReason::Beside { node, .. }) => {
-                    self.held.insert(tid, node)
+                    self.pinned.insert(tid, node)
                 }
-                _ => self.held.remove(&tid),
+                _ => self.pinned.remove(&tid),
             };
         }
     }

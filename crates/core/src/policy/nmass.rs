@@ -227,20 +227,20 @@ impl NMass {
         let all = candidates::candidates(model, topology);
         self.observe(&all, model.elapsed);
         let cause = |candidate: &Candidate| hold(candidate.pid, candidate.tid);
-        let held: BTreeMap<Pid, H> =
+        let waiting: BTreeMap<Pid, H> =
             all.iter().filter_map(|one| Some((one.pid, cause(one)?))).collect();
         let free: Vec<Candidate> =
-            all.iter().filter(|one| !held.contains_key(&one.pid)).cloned().collect();
+            all.iter().filter(|one| !waiting.contains_key(&one.pid)).cloned().collect();
         // For reports: the result of a run for processes without known misses.
-        let withheld = held.keys().next().map_or_else(Vec::new, |&pid| {
+        let withheld = waiting.keys().next().map_or_else(Vec::new, |&pid| {
             self.run(&all, model, topology, Due::Started(pid), |_| false)
         });
         let withheld = withheld
             .into_iter()
-            .filter_map(|placed| Some((placed.proposal?, *held.get(&placed.pid)?)))
+            .filter_map(|placed| Some((placed.proposal?, *waiting.get(&placed.pid)?)))
             .collect();
         let placed = match self.due(&free, model.at) {
-            Some(due) => self.run(&all, model, topology, due, |pid| held.contains_key(&pid)),
+            Some(due) => self.run(&all, model, topology, due, |pid| waiting.contains_key(&pid)),
             None => Vec::new(),
         };
         placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));

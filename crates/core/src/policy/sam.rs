@@ -136,17 +136,17 @@ impl Sam {
         hold: impl Fn(&Flagged) -> Option<H>,
     ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
         self.interval(model, topology, |view, _, _| {
-            let held: Vec<(Phase, usize, H)> = flagged(view)
+            let withheld: Vec<(Phase, usize, H)> = flagged(view)
                 .filter_map(|(cpu, flagged)| Some((flagged.phase, cpu, hold(&flagged)?)))
                 .collect();
             let places: Vec<(Phase, usize)> =
-                held.iter().map(|&(phase, cpu, _)| (phase, cpu)).collect();
+                withheld.iter().map(|&(phase, cpu, _)| (phase, cpu)).collect();
             let cause = |chosen: &Move| {
                 // Two threads that go home by changing places are both movers.
                 let both =
                     (chosen.phase, chosen.destination) == (Phase::Remote, Destination::Homeward);
                 let is_of = |cpu: usize| cpu == chosen.from || both && cpu == chosen.to;
-                held.iter().find(|(phase, cpu, _)| *phase == chosen.phase && is_of(*cpu))
+                withheld.iter().find(|(phase, cpu, _)| *phase == chosen.phase && is_of(*cpu))
             };
             let wanted = decide(view.situation);
             let mut withheld = Vec::new();

@@ -206,10 +206,10 @@ impl fmt::Display for SharingReason {
             }
             Self::MakeRoom { from, to } => write!(f, "makes room for a group, {from}→{to}"),
             Self::Sampling { names: true } => {
-                f.write_str("samples are to name who exchanges data with whom")
+                f.write_str("samples are to name which threads exchange data")
             }
             Self::Sampling { names: false } => {
-                f.write_str("nobody is to be named who exchanges data")
+                f.write_str("samples are to name no threads that exchange data")
             }
         }
     }

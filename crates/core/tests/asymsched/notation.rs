@@ -7,7 +7,7 @@
 
 use crate::case::PAPER_MB_S;
 use rondpoint_core::policy::asymsched::decision::AppView;
-use rondpoint_core::policy::asymsched::earlier::Earlier;
+use rondpoint_core::policy::asymsched::search_cache::SearchCache;
 use rondpoint_core::policy::asymsched::{Decision, Preset, Situation, decide};
 use rondpoint_core::{Bytes, Matrix, Nanos, Pid};
 use std::fmt::Write;
@@ -65,7 +65,7 @@ fn app(index: usize, line: &str, count: usize) -> AppView {
 }
 
 pub(crate) fn decide_text(text: &str, preset: &Preset) -> String {
-    describe(&decide(&situation(text), preset, preset.seconds_per_gb, &mut Earlier::new()))
+    describe(&decide(&situation(text), preset, preset.seconds_per_gb, &mut SearchCache::new()))
 }
 
 /// The decision, one fact a line; values in units of 10⁹ × weight.

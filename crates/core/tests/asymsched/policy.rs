@@ -363,8 +363,8 @@ fn memory_that_a_thread_left_behind_comes_to_where_the_thread_goes() {
     expect![[r#"
         thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
         thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
-        thread 706 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB that no thread is with, 10.2 s of a budget of 50.0 s
-        thread 707 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB that no thread is with, 10.2 s of a budget of 50.0 s
+        thread 706 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB from nodes without its threads, 10.2 s of a budget of 50.0 s
+        thread 707 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB from nodes without its threads, 10.2 s of a budget of 50.0 s
         at 1001 s:
         move 1 page of 7 (following): 1 × 5→1: pages that are accessed follow its threads for 2000.0 ms yet
         at 1003 s:

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use rondpoint_core::policy::asymsched::decision::{
     AppView, Situation, Verdict, weighted_bandwidth,
 };
-use rondpoint_core::policy::asymsched::earlier::Earlier;
 use rondpoint_core::policy::asymsched::search::Found;
+use rondpoint_core::policy::asymsched::search_cache::SearchCache;
 use rondpoint_core::policy::asymsched::{Decision, Preset, decide};
 use rondpoint_core::{Bytes, Matrix, Nanos, Pid};
 
@@ -45,7 +45,7 @@ fn app(count: usize) -> impl Strategy<Value = AppView> {
 }
 
 fn run(situation: &Situation) -> Decision {
-    decide(situation, &Preset::PUBLISHED, 0.3, &mut Earlier::new())
+    decide(situation, &Preset::PUBLISHED, 0.3, &mut SearchCache::new())
 }
 
 /// The situation with nodes renamed.
@@ -156,16 +156,16 @@ proptest! {
     /// changes no verdict.
     #[test]
     fn earlier_searches_change_nothing(situation in situations(), other in situations(), factors in prop::collection::vec(0.5_f64..1.5, 6)) {
-        let mut earlier = Earlier::new();
+        let mut searches = SearchCache::new();
         for (step, factor) in factors.iter().enumerate() {
             let mut now = situation.clone();
             if let Some(traffic) = &mut now.apps[0].traffic_per_s {
                 *traffic = traffic.map(|rate| rate * factor);
             }
             if step == 3 {
-                let _ = decide(&other, &Preset::PUBLISHED, 0.3, &mut earlier);
+                let _ = decide(&other, &Preset::PUBLISHED, 0.3, &mut searches);
             }
-            let (with, without) = (decide(&now, &Preset::PUBLISHED, 0.3, &mut earlier), run(&now));
+            let (with, without) = (decide(&now, &Preset::PUBLISHED, 0.3, &mut searches), run(&now));
             // A refused placement may be kept although another one, cheaper or dearer, became
             // better meanwhile.
             if with.verdict != Verdict::OverBudget && without.verdict != Verdict::OverBudget {

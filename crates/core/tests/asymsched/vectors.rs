@@ -3,7 +3,7 @@
 use crate::notation::{decide_text, situation};
 use expect_test::{Expect, expect};
 use rondpoint_core::policy::asymsched::decision::{decide, weighted_bandwidth};
-use rondpoint_core::policy::asymsched::earlier::Earlier;
+use rondpoint_core::policy::asymsched::search_cache::SearchCache;
 use rondpoint_core::policy::asymsched::{Preset, Verdict};
 
 const VECTOR: &str = "
@@ -40,7 +40,7 @@ fn the_conformance_vector_swaps_the_two_applications() {
 #[test]
 fn the_conformance_vector_has_the_published_weights_values_and_index() {
     let situation = situation(VECTOR);
-    let decision = decide(&situation, &Preset::PUBLISHED, 0.3, &mut Earlier::new());
+    let decision = decide(&situation, &Preset::PUBLISHED, 0.3, &mut SearchCache::new());
     let weights: Vec<String> =
         decision.clusters.iter().map(|cluster| format!("{:.6}", cluster.weight)).collect();
     assert_eq!(weights, ["22.515025", "9.210340"]);
@@ -177,14 +177,14 @@ fn equal_weights_serve_the_light_cluster_as_well_as_the_heavy_one() {
 /// new one finds what to do.
 #[test]
 fn a_steady_machine_is_not_searched_again() {
-    let mut earlier = Earlier::new();
+    let mut searches = SearchCache::new();
     let mut step = |heavy: &str, light: &str| {
         let text = format!(
             "rates 0 7 1 1 / 7 0 1 1 / 1 1 0 3 / 1 1 3 0
              app 0,1 0>1:{heavy} memory 1,1,0,0 ran 1000
              app 2,3 2>3:{light} memory 0,0,1,1 ran 1000"
         );
-        let decision = decide(&situation(&text), &Preset::PUBLISHED, 0.3, &mut earlier);
+        let decision = decide(&situation(&text), &Preset::PUBLISHED, 0.3, &mut searches);
         format!("{:?} searched {}", decision.verdict, decision.found.is_some())
     };
     assert_eq!(step("3e9", "5000"), "Stay searched true");
@@ -195,13 +195,13 @@ fn a_steady_machine_is_not_searched_again() {
 /// A placement over budget is not searched for again at each decision, but judged again.
 #[test]
 fn a_refused_placement_is_judged_again_and_taken_when_affordable() {
-    let mut earlier = Earlier::new();
+    let mut searches = SearchCache::new();
     let mut verdicts = String::new();
     for second in 50..64 {
         let text = format!(
             "rates 0 1 9 / 1 0 1 / 9 1 0\n app 0,1 0>1:1e6 1>0:1e6 memory 0,10,0 ran {second}.5"
         );
-        let decision = decide(&situation(&text), &Preset::PUBLISHED, 0.3, &mut earlier);
+        let decision = decide(&situation(&text), &Preset::PUBLISHED, 0.3, &mut searches);
         verdicts += if decision.verdict == Verdict::Move { "M" } else { "-" };
     }
     assert_eq!(verdicts, "----------MMMM");

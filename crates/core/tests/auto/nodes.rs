@@ -203,7 +203,7 @@ fn placement(from: usize, to: usize) -> Reason {
         chosen: 2.0,
         best: 2.0,
         best_gap: 0.0,
-        gathered: Bytes(0),
+        from_nodes_without_threads: Bytes(0),
         moved: Bytes(0),
         moved_at_least: Bytes(0),
         seconds: 0.0,

@@ -2,8 +2,8 @@
 //! for the same seed.
 
 mod lanes;
+mod pauses;
 mod periods;
-mod rests;
 mod undo;
 mod world;
 

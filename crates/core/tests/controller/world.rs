@@ -3,12 +3,12 @@
 //! not a model of any machine.
 
 use rondpoint_core::controller::Step;
+use rondpoint_core::counting_pause::CountingPause;
 use rondpoint_core::host::Host;
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, ProcessObservation, Samples, Source, ThreadObservation,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
-use rondpoint_core::rest::Rest;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::units::PAGE_BYTES;
 use rondpoint_core::{
@@ -49,8 +49,8 @@ pub(crate) struct World {
     pub(crate) masks: BTreeMap<Tid, CpuSet>,
     /// Every plan that was applied.
     pub(crate) plans: Vec<Plan>,
-    /// When each rest began and ended, if it can rest.
-    pub(crate) rests: Option<Vec<(u64, u64)>>,
+    /// When each pause began and ended, if it can pause.
+    pub(crate) pauses: Option<Vec<(u64, u64)>>,
     twist: Twist,
     windows: u64,
     window: u64,
@@ -71,7 +71,7 @@ impl World {
             homes: vec![0; pages],
             masks: BTreeMap::new(),
             plans: Vec::new(),
-            rests: None,
+            pauses: None,
             twist,
             windows,
             window: 0,
@@ -277,18 +277,22 @@ impl Host for World {
         Ok(Some(self.look()))
     }
 
-    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
+    fn pause_counting(
+        &mut self,
+        mut pause: CountingPause,
+        period: Nanos,
+    ) -> Result<Option<Observation>, Infallible> {
         let began = self.window;
-        if self.rests.is_none() {
+        if self.pauses.is_none() {
             return self.observe(period);
         }
         while self.window < self.windows {
             self.run_uncounted();
             let seen = self.look();
             let rested = Nanos::from_secs(self.window - began);
-            if rested >= rest.longest || rest.is_disturbed_by(&seen, &self.topology) {
-                self.rests.iter_mut().for_each(|rests| rests.push((began, self.window)));
-                return Ok(Some(Observation { after_rest: true, ..seen }));
+            if rested >= pause.longest || pause.is_disturbed_by(&seen, &self.topology) {
+                self.pauses.iter_mut().for_each(|pauses| pauses.push((began, self.window)));
+                return Ok(Some(Observation { after_pause: true, ..seen }));
             }
         }
         Ok(None)

@@ -179,7 +179,7 @@ pub(crate) fn placement(pid: u32, tid: u32, list: &str) -> Proposal {
         chosen: 2.0,
         best: 2.0,
         best_gap: 0.0,
-        gathered: Bytes(0),
+        from_nodes_without_threads: Bytes(0),
         moved: Bytes(0),
         moved_at_least: Bytes(0),
         seconds: 0.0,

@@ -4,13 +4,13 @@
 //! machine.
 
 use rondpoint_core::controller::Step;
+use rondpoint_core::counting_pause::{CountingPause, Glance, Watch};
 use rondpoint_core::host::Host;
 use rondpoint_core::limits::QUICK_GLANCE;
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, ProcessObservation, Samples, Source, ThreadObservation,
 };
 use rondpoint_core::plan::{PageCounts, Sampling, StepResult};
-use rondpoint_core::rest::{Glance, Rest, Watch};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::units::PAGE_BYTES;
 use rondpoint_core::{
@@ -55,7 +55,7 @@ pub(crate) struct World {
     pub(crate) rested: Nanos,
     /// Instructions that the program has executed.
     pub(crate) instructions: f64,
-    /// The host can glance and rest.
+    /// The host can glance and pause.
     glances: bool,
     phases: Vec<Phase>,
     now: Nanos,
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    fn look(&mut self, after_rest: bool) -> Observation {
+    fn look(&mut self, after_pause: bool) -> Observation {
         self.looks += 1;
         let requests: f64 = self.traffic.rows().flatten().sum();
         let of_process = [
@@ -266,7 +266,7 @@ impl World {
         let samples = self.cycles_per_sample.map(|_| Samples { list, ..Samples::default() });
         Observation {
             at: self.now,
-            after_rest,
+            after_pause,
             free_memory: Some(vec![Bytes(8 << 30); NODES]),
             processes: vec![process],
             samples,
@@ -343,15 +343,19 @@ impl Host for World {
         Ok(goes_on.then(|| self.look(changed)))
     }
 
-    fn rest(&mut self, mut rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
+    fn pause_counting(
+        &mut self,
+        mut pause: CountingPause,
+        period: Nanos,
+    ) -> Result<Option<Observation>, Infallible> {
         if !self.glances {
             return self.observe(period);
         }
         let began = self.now;
         self.counting = false;
         let mut goes_on = true;
-        if let Some(watch) = &mut rest.watch {
-            (goes_on, _) = self.wait_for_change(watch, rest.longest);
+        if let Some(watch) = &mut pause.watch {
+            (goes_on, _) = self.wait_for_change(watch, pause.longest);
         }
         self.counting = true;
         self.rested += self.now.since(began);

@@ -1,7 +1,7 @@
 //! A look that costs next to nothing, between two whole ones.
 
+use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::Counter;
-use rondpoint_core::rest::Glance;
 use rondpoint_core::{Matrix, Nanos};
 
 use super::sensors::Sensors;

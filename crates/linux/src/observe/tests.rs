@@ -72,29 +72,29 @@ fn nothing_is_counted_during_a_pause_and_it_goes_on_from_there() {
     let ran = cpu_time_of_this_thread();
     while cpu_time_of_this_thread() < ran + BUSY_NS {}
     let paused = observer.observe().unwrap();
-    assert!(!paused.observation.after_rest && !paused.observation.processes.is_empty());
+    assert!(!paused.observation.after_pause && !paused.observation.processes.is_empty());
     observer.resume().unwrap();
     let first = observer.observe().unwrap();
-    assert!(first.observation.after_rest);
+    assert!(first.observation.after_pause);
     assert!(clock(&first) < before + BUSY_NS, "{before} {}", clock(&first));
     let begin = std::time::Instant::now();
     while begin.elapsed().as_millis() < 5 {}
     let second = observer.observe().unwrap();
-    assert!(!second.observation.after_rest);
+    assert!(!second.observation.after_pause);
     assert!(clock(&second) > clock(&first), "{} {}", clock(&first), clock(&second));
 }
 
-/// From a look or from a rest; where it is not allowed nothing changes.
+/// From a look or from a pause; where it is not allowed nothing changes.
 #[test]
 fn the_whole_machine_is_watched_instead_of_the_tasks() {
-    for rests in [false, true] {
+    for pauses in [false, true] {
         let machine = topology::discover(&Root::live()).unwrap();
         let settings = Settings { managing: true, ..Settings::default() };
         let mut observer =
             Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
         let of_tasks = observer.observe().unwrap();
         assert!(!observer.births_are_dear() && !of_tasks.observation.processes.is_empty());
-        if rests {
+        if pauses {
             observer.pause().unwrap();
         }
         if let Err(error) = observer.watch_everybody() {
@@ -102,20 +102,20 @@ fn the_whole_machine_is_watched_instead_of_the_tasks() {
             assert!(!observer.watches_everybody());
             continue;
         }
-        if rests {
+        if pauses {
             let resting = observer.observe().unwrap();
             assert!(resting.readings.is_empty() && resting.observation.births.is_none());
             observer.resume().unwrap();
         }
         let first = observer.observe().unwrap();
-        assert!(observer.watches_everybody() && first.observation.after_rest);
+        assert!(observer.watches_everybody() && first.observation.after_pause);
         assert!(first.observation.births.is_none());
         let is_known = |look: &Look| {
             look.observation.processes.iter().any(|process| process.pid == own_process())
         };
         assert!(is_known(&first));
         let second = observer.observe().unwrap();
-        assert!(is_known(&second) && !second.observation.after_rest);
+        assert!(is_known(&second) && !second.observation.after_pause);
         let clocks = second.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
         assert_eq!(clocks > 0, observer.sensors.counters.is_some());
     }

@@ -77,7 +77,7 @@ fn the_stage_under_carrefour_is_what_was_recorded() {
 #[test]
 fn what_was_decided_around_rests_is_decided_again() {
     let text = String::from_utf8(stage::recording_with_rests()).unwrap();
-    assert!(text.contains("\"after_rest\":true"), "it rests");
+    assert!(text.contains("\"after_rest\":true"), "counting pauses");
     let printed = printed(&text, &[]);
     assert!(printed.starts_with("status 0\n"), "{printed}");
     assert!(printed.contains("every decision as recorded"), "{printed}");

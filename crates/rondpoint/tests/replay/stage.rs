@@ -5,13 +5,13 @@
 use std::convert::Infallible;
 
 use rondpoint_core::controller::Step;
+use rondpoint_core::counting_pause::CountingPause;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Host, run};
 use rondpoint_core::observation::{
     AddressSample, Counter, Event, ProcessObservation, Samples, Source, ThreadObservation,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
-use rondpoint_core::rest::Rest;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Observation, Outcome, Pid, Tid, Topology};
 use rondpoint_trace::{Header, PolicyChoice, Recorder, Writer};
@@ -31,7 +31,7 @@ struct Stage {
     second: u64,
     seconds: u64,
     /// Whether it can stop counting.
-    rests: bool,
+    pauses: bool,
     traffic: Matrix<f64>,
     instructions: f64,
     stalls: f64,
@@ -42,12 +42,12 @@ pub(crate) fn recording() -> Vec<u8> {
     record(SECONDS, false)
 }
 
-/// The same for longer, with rests when all is done.
+/// The same for longer, with pauses when all is done.
 pub(crate) fn recording_with_rests() -> Vec<u8> {
     record(5 * SECONDS, true)
 }
 
-fn record(seconds: u64, rests: bool) -> Vec<u8> {
+fn record(seconds: u64, pauses: bool) -> Vec<u8> {
     let topology = synthetic::parse("node:4 core:1 gbs:6 mhz:2300").unwrap();
     let header = Header {
         written_by: "rondpoint 0.1.0".to_string(),
@@ -65,7 +65,7 @@ fn record(seconds: u64, rests: bool) -> Vec<u8> {
         homes: vec![0; PAGES],
         second: 0,
         seconds,
-        rests,
+        pauses,
         traffic: Matrix::filled(NODES, 0.0),
         instructions: 0.0,
         stalls: 0.0,
@@ -75,7 +75,7 @@ fn record(seconds: u64, rests: bool) -> Vec<u8> {
     let mut controller = header.controller().unwrap();
     run(&mut stage, &mut controller, &mut recorder).unwrap();
     let steps = recorder.finish().unwrap();
-    assert!(if rests { steps < seconds } else { steps == seconds }, "{steps} in {seconds} s");
+    assert!(if pauses { steps < seconds } else { steps == seconds }, "{steps} in {seconds} s");
     file
 }
 
@@ -164,16 +164,20 @@ impl Host for Stage {
         }))
     }
 
-    fn rest(&mut self, rest: Rest, period: Nanos) -> Result<Option<Observation>, Infallible> {
-        if !self.rests {
+    fn pause_counting(
+        &mut self,
+        pause: CountingPause,
+        period: Nanos,
+    ) -> Result<Option<Observation>, Infallible> {
+        if !self.pauses {
             return self.observe(period);
         }
         let counted = (self.traffic.clone(), self.instructions, self.stalls);
         let seen = self.observe(period)?;
-        self.second += rest.longest.0 / 1_000_000_000;
+        self.second += pause.longest.0 / 1_000_000_000;
         (self.traffic, self.instructions, self.stalls) = counted;
         let at = Nanos::from_secs(self.second);
-        Ok(seen.map(|seen| Observation { at, after_rest: true, ..seen }))
+        Ok(seen.map(|seen| Observation { at, after_pause: true, ..seen }))
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {

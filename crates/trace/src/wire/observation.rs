@@ -142,7 +142,7 @@ impl From<&observation::Observation> for Observation {
     fn from(read: &observation::Observation) -> Self {
         Self {
             at_ns: read.at.0,
-            after_rest: read.after_rest,
+            after_rest: read.after_pause,
             node_traffic: table(&read.node_traffic),
             link_bytes: read
                 .link_bytes
@@ -161,7 +161,7 @@ impl From<Observation> for observation::Observation {
     fn from(read: Observation) -> Self {
         Self {
             at: Nanos(read.at_ns),
-            after_rest: read.after_rest,
+            after_pause: read.after_rest,
             node_traffic: core_table(read.node_traffic),
             link_bytes: read
                 .link_bytes

@@ -380,7 +380,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
     )
         .prop_map(
             |(
-                (at, after_rest, births),
+                (at, after_pause, births),
                 node_traffic,
                 link_bytes,
                 free_memory,
@@ -391,7 +391,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
                 let processes = processes.into_iter();
                 Observation {
                     at,
-                    after_rest,
+                    after_pause,
                     node_traffic,
                     link_bytes,
                     free_memory,

@@ -156,7 +156,7 @@ fn observation() -> Observation {
     let traffic = Matrix::from_fn(3, |a, h| counter((10 * a + h) as u64));
     Observation {
         at: Nanos(2_000_000_001),
-        after_rest: false, // came later than this version of the format
+        after_pause: false, // came later than this version of the format
         node_traffic: Some(traffic.clone()),
         link_bytes: Some((0..4).map(Counter::exact).collect()),
         free_memory: Some(vec![Bytes(1 << 33), Bytes(0), Bytes(4096)]),

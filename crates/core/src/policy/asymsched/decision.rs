@@ -2,10 +2,10 @@
 //! (ALGORITHMS 3.3 to 3.5).
 
 use super::cluster::{Cluster, clusters_of};
-use super::earlier::Earlier;
 use super::preset::Preset;
 use super::problem::{Parts, Placement, Problem};
 use super::search::Found;
+use super::search_cache::SearchCache;
 use super::subset::{Mask, first, nodes};
 use crate::matrix::Matrix;
 use crate::units::{Bytes, Nanos, Pid};
@@ -141,7 +141,7 @@ pub fn decide(
     situation: &Situation,
     preset: &Preset,
     seconds_per_gb: f64,
-    earlier: &mut Earlier,
+    searches: &mut SearchCache,
 ) -> Decision {
     let mut decision = Decision::default();
     if is_symmetric(&situation.bandwidth, preset) {
@@ -155,21 +155,21 @@ pub fn decide(
     let problem = problem(situation, &decision.clusters, preset);
     let staying = (0..situation.kinds.len()).map(Some).collect();
     decision.staying = decision.weighted_bandwidth(situation, &staying);
-    if earlier.proves_staying(situation, &decision.clusters, &problem) {
+    if searches.proves_staying(situation, &decision.clusters, &problem) {
         decision.chosen = decision.staying;
         decision.verdict = Verdict::Stay;
         return decision;
     }
-    if let Some(found) = earlier.refused(situation, &decision.clusters) {
+    if let Some(found) = searches.refused(situation, &decision.clusters) {
         decision.judge(situation, preset, seconds_per_gb, found);
         if decision.verdict == Verdict::OverBudget {
             return decision;
         }
     }
-    let found = earlier.search(situation, &decision.clusters, &problem);
+    let found = searches.search(situation, &decision.clusters, &problem);
     decision.judge(situation, preset, seconds_per_gb, found);
     if let (Verdict::OverBudget, Some(found)) = (decision.verdict, &decision.found) {
-        earlier.keep_refused(found);
+        searches.keep_refused(found);
     }
     decision
 }

@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) is_joined: Option<bool>,
     /// The last memory sent to threads that stayed, or swept after moved threads, and the time of
     /// it.
-    pub(super) gathered: Option<(Vec<NodeMove>, Nanos)>,
+    pub(super) last_sent: Option<(Vec<NodeMove>, Nanos)>,
     /// The rate of samples that was asked for last.
     pub(super) sampling: Option<Sampling>,
 }
@@ -75,12 +75,12 @@ const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
 impl State {
     /// Memory follows threads that stay where they are.
     pub(super) fn gather(&mut self, moves: Vec<NodeMove>, now: Nanos) {
-        let again = self.gathered.as_ref().is_some_and(|(sent, at)| {
+        let again = self.last_sent.as_ref().is_some_and(|(sent, at)| {
             moves.iter().all(|step| sent.iter().any(|one| one.from == step.from))
                 && now.since(*at) < GATHER_AGAIN
         });
         if !moves.is_empty() && !again {
-            self.gathered = Some((moves.clone(), now));
+            self.last_sent = Some((moves.clone(), now));
             self.phase = Phase::Moved(moves);
         }
     }
@@ -113,7 +113,7 @@ impl State {
             return None;
         }
         self.phase = Phase::Bulk;
-        self.gathered = Some((moves.clone(), model.at));
+        self.last_sent = Some((moves.clone(), model.at));
         Some(Wish::All { moves, memory, old_percent })
     }
 }

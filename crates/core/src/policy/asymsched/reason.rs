@@ -60,7 +60,7 @@ pub struct PlacementReason {
     /// How far above `best` the true best may lie, as a share of it; 0 = proven.
     pub best_gap: f64,
     /// Memory of this application that comes to its threads from nodes where it has none.
-    pub gathered: Bytes,
+    pub from_nodes_without_threads: Bytes,
     /// Memory that the whole placement moves.
     pub moved: Bytes,
     /// No placement that is good enough moves less than this; equal to `moved` = proven.
@@ -79,7 +79,7 @@ impl fmt::Display for AsymSchedReason {
             Self::Sampling { follows: true } => {
                 f.write_str("pages that are accessed are to be found")
             }
-            Self::Sampling { follows: false } => f.write_str("nobody is on the way"),
+            Self::Sampling { follows: false } => f.write_str("no memory is on the way"),
             Self::Following { left } => {
                 write!(f, "pages that are accessed follow its threads for {left} yet")
             }
@@ -111,8 +111,8 @@ impl fmt::Display for PlacementReason {
         if self.moved_at_least < self.moved {
             write!(f, " (at least {})", self.moved_at_least)?;
         }
-        if self.gathered > Bytes(0) {
-            write!(f, " and {} that no thread is with", self.gathered)?;
+        if self.from_nodes_without_threads > Bytes(0) {
+            write!(f, " and {} from nodes without its threads", self.from_nodes_without_threads)?;
         }
         let [cost, budget] = [self.seconds, self.allowed_seconds].map(|s| Nanos((s * 1e9) as u64));
         write!(f, ", {cost} of a budget of {budget}")

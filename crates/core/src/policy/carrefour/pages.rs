@@ -224,7 +224,7 @@ impl Marker<'_> {
         let with_interleaving = self.preset.pages.colocate_while_interleaving;
         let is_on =
             self.mechanisms.colocation || (with_interleaving && self.mechanisms.interleaving);
-        is_on && !self.state.colocated.is_held()
+        is_on && !self.state.colocated.is_paused()
     }
 
     fn mark_shared(&self, page: &Page<'_>, source: usize, random: &mut Random, marks: &mut Marks) {

@@ -50,7 +50,8 @@ pub(super) struct Colocated {
     pages: Vec<(u64, u16)>,
     /// How often it was in vain, less how often it was not.
     times: u32,
-    held: Option<InVain>,
+    /// For how many rounds nothing is co-located, and why.
+    pause: Option<InVain>,
 }
 
 impl Colocated {
@@ -75,16 +76,16 @@ impl Colocated {
         app: usize,
     ) -> Option<InVain> {
         let used = self.used(model, topology, app);
-        self.held = match self.held {
-            Some(held) if held.rounds > 1 => Some(InVain { rounds: held.rounds - 1, ..held }),
+        self.pause = match self.pause {
+            Some(pause) if pause.rounds > 1 => Some(InVain { rounds: pause.rounds - 1, ..pause }),
             _ => self.judge(rule, used),
         };
-        self.held
+        self.pause
     }
 
     /// Whether nothing is co-located in this round.
-    pub(super) fn is_held(&self) -> bool {
-        self.held.is_some()
+    pub(super) fn is_paused(&self) -> bool {
+        self.pause.is_some()
     }
 
     /// Sampled accesses of these pages, and the share of them from other nodes than before. Each

@@ -37,8 +37,8 @@ fn all_to_lower(board: &mut Board<'_>, coherent: &[usize]) {
 /// Ours: each process with coherent threads on both sockets of a pair, in the direction that costs
 /// less.
 fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
-    // Where a process was gathered in this interval: it does not leave from there again.
-    let mut gathered: Vec<(usize, Group)> = Vec::new();
+    // Sockets to which a process came in this interval: it does not leave them again.
+    let mut occupied: Vec<(usize, Group)> = Vec::new();
     for (place, &first) in coherent.iter().enumerate() {
         let Some((second, groups)) = coherent[place + 1..].iter().find_map(|&second| {
             let groups = common_groups(board, first, second);
@@ -50,21 +50,21 @@ fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
             let of_group = |running: &Running| running.pid == group;
             let to_first = Pull::plan(board, second, first, of_group);
             let to_second = Pull::plan(board, first, second, of_group);
-            let must_stay = |socket| gathered.contains(&(socket, group));
+            let must_stay = |socket| occupied.contains(&(socket, group));
             let onwards = must_stay(second) || to_second.cost() < to_first.cost();
             let (pull, target) =
                 if onwards && !must_stay(first) { (to_second, second) } else { (to_first, first) };
             if !pull.moves.is_empty() {
-                gathered.push((target, group));
+                occupied.push((target, group));
             }
             pull.commit(board);
         }
     }
 }
 
-/// A coherent thread that may be gathered.
+/// A coherent thread that may move.
 fn is_candidate(board: &Board<'_>, cpu: usize) -> bool {
-    board.flags(cpu).coherence && !board.is_held(Phase::Coherence, cpu)
+    board.flags(cpu).coherence && !board.is_withheld(Phase::Coherence, cpu)
 }
 
 /// Groups with coherent threads on both sockets.

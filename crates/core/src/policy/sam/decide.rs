@@ -83,9 +83,9 @@ pub fn decide(situation: Situation<'_>) -> Vec<Move> {
 
 /// The same if some threads, by their CPU, do not move for the sake of one phase.
 #[must_use]
-pub fn decide_unless(situation: Situation<'_>, held: &[(Phase, usize)]) -> Vec<Move> {
+pub fn decide_unless(situation: Situation<'_>, withheld: &[(Phase, usize)]) -> Vec<Move> {
     let mut board = Board::new(situation);
-    board.held = held;
+    board.withheld = withheld;
     phases(&mut board);
     board.moves
 }
@@ -125,7 +125,7 @@ pub(super) struct Board<'a> {
     pub(super) order: Vec<usize>,
     /// Threads, by their CPU, that do not move for the sake of a phase; their own problem then ends
     /// no interval.
-    pub(super) held: &'a [(Phase, usize)],
+    pub(super) withheld: &'a [(Phase, usize)],
     /// CPUs that take part in a move or may not.
     pub(super) taken: Vec<bool>,
     pub(super) moves: Vec<Move>,
@@ -134,7 +134,7 @@ pub(super) struct Board<'a> {
 impl<'a> Board<'a> {
     pub(super) fn new(situation: Situation<'a>) -> Self {
         let taken = situation.uses.iter().map(|cpu_use| matches!(cpu_use, Use::Reserved)).collect();
-        Self { situation, order: order(&situation), held: &[], taken, moves: vec![] }
+        Self { situation, order: order(&situation), withheld: &[], taken, moves: vec![] }
     }
 
     pub(super) fn flags(&self, cpu: usize) -> Flags {
@@ -151,8 +151,8 @@ impl<'a> Board<'a> {
         cpus.filter(|&cpu| !self.taken[cpu]).filter_map(|cpu| Some((cpu, self.thread(cpu)?)))
     }
 
-    pub(super) fn is_held(&self, phase: Phase, cpu: usize) -> bool {
-        self.held.contains(&(phase, cpu))
+    pub(super) fn is_withheld(&self, phase: Phase, cpu: usize) -> bool {
+        self.withheld.contains(&(phase, cpu))
     }
 
     /// An idle CPU of the socket that the thread may use; first threads of cores first.

@@ -2,11 +2,11 @@
 //!
 //! Counters cost a program 6 to 18 % when its threads sleep 7,500 times a second
 //! (docs/results/watch-barriers.md, emulated). So after a quiet time counting stops for as long as
-//! it has been quiet, at most [`LONGEST_REST`]. Where counting is dear ([`price`]) the quiet time
+//! it has been quiet, at most [`LONGEST_PAUSE`]. Where counting is dear ([`price`]) the quiet time
 //! needed is as short as the policies allow.
 //!
 //! `/proc` and counters outside the cores cost the program nothing and are looked at meanwhile.
-//! What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the rest: processes or
+//! What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the pause: processes or
 //! threads that came or went, another use of CPUs, a busy thread on another node, other traffic
 //! between nodes. Where threads take turns on CPUs, the kernel shares those out anew all the time,
 //! which is no reason. What only the program's own counters tell is seen when counting goes on.
@@ -17,7 +17,7 @@ mod watch;
 pub(crate) use self::price::is_dear;
 pub(crate) use self::watch::Usual;
 pub use self::watch::{Glance, Watch};
-use crate::limits::{LONGEST_REST, QUIET_BEFORE_REST, WATCH_BETWEEN_RESTS};
+use crate::limits::{LONGEST_PAUSE, QUIET_BEFORE_PAUSE, WATCH_BETWEEN_PAUSES};
 use crate::observation::{Counter, Observation, ProcessObservation, ThreadObservation};
 use crate::policy::home::Crowded;
 use crate::topology::Topology;
@@ -52,7 +52,7 @@ impl Quiet {
 
     /// For how long counting may stop now. `dear`: counting is dear, and this time is enough to
     /// watch.
-    pub(crate) fn rest(&self, now: Nanos, dear: Option<Nanos>) -> Option<Nanos> {
+    pub(crate) fn pause(&self, now: Nanos, dear: Option<Nanos>) -> Option<Nanos> {
         let quiet = now.since(self.since);
         // As with the policies' periods: a host that wakes a little early would else watch for a
         // window more.
@@ -60,15 +60,15 @@ impl Quiet {
             let wanted = dear.map_or(wanted, |dear| dear.min(wanted));
             passed.0 >= wanted.0 - wanted.0 / 10
         };
-        let may = enough(QUIET_BEFORE_REST, quiet)
-            && enough(WATCH_BETWEEN_RESTS, now.since(self.watched_since));
-        may.then_some(quiet.min(LONGEST_REST))
+        let may = enough(QUIET_BEFORE_PAUSE, quiet)
+            && enough(WATCH_BETWEEN_PAUSES, now.since(self.watched_since));
+        may.then_some(quiet.min(LONGEST_PAUSE))
     }
 }
 
 /// A pause of counting.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rest {
+pub struct CountingPause {
     /// It ends by itself after this time.
     pub longest: Nanos,
     /// What was seen last in `/proc`.
@@ -111,7 +111,7 @@ impl Seen {
         let ran = |thread: &ThreadObservation| {
             (thread.tid, Ran { cpu: thread.cpu, time: thread.cpu_time })
         };
-        // Only samples tell of a thread without CPU time, and no samples are taken in a rest.
+        // Only samples tell of a thread without CPU time, and no samples are taken in a pause.
         let has_run = |thread: &&ThreadObservation| thread.cpu_time > Nanos(0);
         let threads = |process: &ProcessObservation| {
             let threads: Threads = process.threads.iter().filter(has_run).map(ran).collect();
@@ -150,7 +150,7 @@ impl Seen {
     }
 
     /// Rates per second since `earlier`; `None` where one is missing, or nothing is counted. A
-    /// counter with a time that stands still counts the program, which is not counted in a rest.
+    /// counter with a time that stands still counts the program, which is not counted in a pause.
     fn traffic_since(&self, earlier: &Self) -> Option<Vec<f64>> {
         let seconds = self.at.since(earlier.at).seconds();
         let rate = |(now, before): (&Counter, &Counter)| {
@@ -163,21 +163,21 @@ impl Seen {
     }
 }
 
-/// A change of CPU use by more ends a rest, as it is another phase to a trial (`PHASE_CHANGE`
+/// A change of CPU use by more ends a pause, as it is another phase to a trial (`PHASE_CHANGE`
 /// there).
 const OTHER_USE: f64 = 0.3;
 /// Below this use, in CPUs, a process is idle, and how idle does not matter. A process that does
 /// not run is not counted either.
 pub(crate) const IDLE_CPUS: f64 = 0.1;
-/// A greater relative change of the whole traffic ends a rest (`PHASE_CHANGE_DEMAND` of a trial). A
-/// program runs up to a fourth faster when it is not counted.
+/// A greater relative change of the whole traffic ends a pause (`PHASE_CHANGE_DEMAND` of a trial).
+/// A program runs up to a fourth faster when it is not counted.
 const OTHER_TRAFFIC: f64 = 0.5;
-/// This share of the traffic has to go other ways to end a rest (our choice).
+/// This share of the traffic has to go other ways to end a pause (our choice).
 const OTHER_WAYS: f64 = 0.3;
 /// Shares of a CPU over less time than this are those of single ticks of the scheduler.
 const SHORTEST_SHARE: Nanos = Nanos::from_millis(100);
 
-impl Rest {
+impl CountingPause {
     /// It begins after the window between two observations.
     pub(crate) fn new(
         longest: Nanos,
@@ -264,15 +264,15 @@ mod tests {
         let at = |tenths: u64| Nanos(tenths * SECOND / 10);
         let mut quiet = Quiet::default();
         quiet.disturb(at(0));
-        assert_eq!(quiet.rest(at(17), None), None);
-        assert_eq!(quiet.rest(at(20), None), Some(at(20)));
+        assert_eq!(quiet.pause(at(17), None), None);
+        assert_eq!(quiet.pause(at(20), None), Some(at(20)));
         quiet.resume(at(40));
-        assert_eq!(quiet.rest(at(45), None), None, "nobody has decided yet");
-        assert_eq!(quiet.rest(at(50), None), Some(LONGEST_REST));
+        assert_eq!(quiet.pause(at(45), None), None, "nobody has decided yet");
+        assert_eq!(quiet.pause(at(50), None), Some(LONGEST_PAUSE));
         quiet.resume(at(90));
         quiet.disturb(at(95));
-        assert_eq!(quiet.rest(at(105), None), None, "something was done");
-        assert_eq!(quiet.rest(at(115), None), Some(at(20)));
+        assert_eq!(quiet.pause(at(105), None), None, "something was done");
+        assert_eq!(quiet.pause(at(115), None), Some(at(20)));
     }
 
     #[test]
@@ -280,13 +280,13 @@ mod tests {
         let at = |tenths: u64| Nanos(tenths * SECOND / 10);
         let mut quiet = Quiet::default();
         quiet.disturb(at(0));
-        assert_eq!(quiet.rest(at(4), Some(at(5))), None);
-        assert_eq!(quiet.rest(at(5), Some(at(5))), Some(at(5)));
+        assert_eq!(quiet.pause(at(4), Some(at(5))), None);
+        assert_eq!(quiet.pause(at(5), Some(at(5))), Some(at(5)));
         quiet.resume(at(10));
-        assert_eq!(quiet.rest(at(14), Some(at(5))), None);
-        assert_eq!(quiet.rest(at(15), Some(at(5))), Some(at(15)));
-        assert_eq!(quiet.rest(at(15), Some(at(50))), None, "no later than where it is cheap");
-        assert_eq!(quiet.rest(at(20), Some(at(50))), Some(at(20)));
+        assert_eq!(quiet.pause(at(14), Some(at(5))), None);
+        assert_eq!(quiet.pause(at(15), Some(at(5))), Some(at(15)));
+        assert_eq!(quiet.pause(at(15), Some(at(50))), None, "no later than where it is cheap");
+        assert_eq!(quiet.pause(at(20), Some(at(50))), Some(at(20)));
     }
 
     fn process(pid: u32, threads: &[(u32, usize, u64)]) -> ProcessObservation {
@@ -305,14 +305,14 @@ mod tests {
     }
 
     /// A process with a busy thread on CPU 0 and one on CPU 2 that sleeps.
-    fn rest() -> Rest {
+    fn pause() -> CountingPause {
         let begins = seen(1000, vec![process(7, &[(7, 2, 5), (8, 0, 900)])]);
-        Rest::new(LONGEST_REST, (&begins, &begins), BTreeMap::from([(Pid(7), 1.0)]), None)
+        CountingPause::new(LONGEST_PAUSE, (&begins, &begins), BTreeMap::from([(Pid(7), 1.0)]), None)
     }
 
     fn is_disturbed(ms: u64, processes: Vec<ProcessObservation>) -> bool {
         let machine = synthetic::parse("node:2 core:2").unwrap();
-        rest().is_disturbed_by(&seen(ms, processes), &machine)
+        pause().is_disturbed_by(&seen(ms, processes), &machine)
     }
 
     #[test]
@@ -359,8 +359,8 @@ mod tests {
         let begins = at(1000, [(0, 900), (1, 900), (2, 900), (3, 900), (3, 900)]);
         let is_disturbed = |ran: [(usize, u64); 5]| {
             let cpus = (1..=5).map(|pid| (Pid(pid), 0.8)).collect();
-            let mut rest = Rest::new(LONGEST_REST, (&begins, &begins), cpus, None);
-            rest.is_disturbed_by(&at(2000, ran), &machine)
+            let mut pause = CountingPause::new(LONGEST_PAUSE, (&begins, &begins), cpus, None);
+            pause.is_disturbed_by(&at(2000, ran), &machine)
         };
         let other = [(2, 1900), (1, 1900), (2, 1400), (3, 1300), (0, 1300)];
         assert!(!is_disturbed(other));
@@ -374,8 +374,9 @@ mod tests {
         let machine = synthetic::parse("node:2 core:2").unwrap();
         let window = (traffic(0, [0; 4]), traffic(1000, [800, 100, 0, 100]));
         let is_disturbed = |by: [u64; 4]| {
-            let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new(), None);
-            rest.is_disturbed_by(&traffic(2000, by), &machine)
+            let mut pause =
+                CountingPause::new(LONGEST_PAUSE, (&window.0, &window.1), BTreeMap::new(), None);
+            pause.is_disturbed_by(&traffic(2000, by), &machine)
         };
         assert!(!is_disturbed([1600, 200, 0, 200]));
         assert!(!is_disturbed([1800, 225, 0, 225]), "a fourth faster");
@@ -386,20 +387,22 @@ mod tests {
         let stopped = Counter { value: 900, enabled: Nanos(5), running: Nanos(5) };
         let stopped =
             |ms| Observation { node_traffic: Some(Matrix::filled(2, stopped)), ..seen(ms, vec![]) };
-        let mut rest = Rest::new(LONGEST_REST, (&window.0, &window.1), BTreeMap::new(), None);
-        rest.is_disturbed_by(&stopped(2000), &machine);
-        assert!(!rest.is_disturbed_by(&stopped(3000), &machine), "the program's own, stopped");
+        let mut pause =
+            CountingPause::new(LONGEST_PAUSE, (&window.0, &window.1), BTreeMap::new(), None);
+        pause.is_disturbed_by(&stopped(2000), &machine);
+        assert!(!pause.is_disturbed_by(&stopped(3000), &machine), "the program's own, stopped");
         let nothing = |ms| seen(ms, vec![]);
-        let mut rest = Rest::new(LONGEST_REST, (&nothing(0), &nothing(1)), BTreeMap::new(), None);
-        assert!(!rest.is_disturbed_by(&nothing(2000), &machine), "nothing is counted");
+        let mut pause =
+            CountingPause::new(LONGEST_PAUSE, (&nothing(0), &nothing(1)), BTreeMap::new(), None);
+        assert!(!pause.is_disturbed_by(&nothing(2000), &machine), "nothing is counted");
     }
 
     #[test]
     fn a_change_late_in_a_rest_is_not_hidden_by_what_was_before() {
         let machine = synthetic::parse("node:2 core:2").unwrap();
-        let mut rest = rest();
+        let mut pause = pause();
         let ran = |ms| vec![process(7, &[(7, 2, 5), (8, 0, ms)])];
-        assert!(!rest.is_disturbed_by(&seen(4000, ran(3900)), &machine));
-        assert!(rest.is_disturbed_by(&seen(5000, ran(4400)), &machine));
+        assert!(!pause.is_disturbed_by(&seen(4000, ran(3900)), &machine));
+        assert!(pause.is_disturbed_by(&seen(5000, ran(4400)), &machine));
     }
 }

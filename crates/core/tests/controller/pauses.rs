@@ -32,13 +32,13 @@ impl Policy for Idle {
     }
 }
 
-fn rests(policy: Box<dyn Policy>, twist: Twist, guard: GuardSettings) -> Vec<(u64, u64)> {
+fn pauses(policy: Box<dyn Policy>, twist: Twist, guard: GuardSettings) -> Vec<(u64, u64)> {
     let mut world = World::new(1_000, 40, twist);
-    world.rests = Some(Vec::new());
+    world.pauses = Some(Vec::new());
     let mut controller =
         Controller::new(world.topology.clone(), vec![policy], Settings { seed: 3, guard });
     match run(&mut world, &mut controller, &mut ()) {
-        Ok(()) => world.rests.unwrap_or_default(),
+        Ok(()) => world.pauses.unwrap_or_default(),
     }
 }
 
@@ -50,9 +50,9 @@ fn idle(period_s: u64) -> (Box<dyn Policy>, Shown) {
 #[test]
 fn a_policy_with_nothing_to_do_rests_longer_and_longer_and_decides_in_between() {
     let (policy, shown) = idle(1);
-    let rests = rests(policy, Twist::default(), GuardSettings::acting());
+    let pauses = pauses(policy, Twist::default(), GuardSettings::acting());
     // Three windows are watched first, for a trial needs them.
-    assert_eq!(rests[..4], [(5, 7), (8, 12), (13, 17), (18, 22)], "{rests:?}");
+    assert_eq!(pauses[..4], [(5, 7), (8, 12), (13, 17), (18, 22)], "{pauses:?}");
     let shown = shown.borrow();
     let after: Vec<u64> = shown.iter().map(|(at, ..)| *at).filter(|at| *at > 5).collect();
     assert_eq!(after[..3], [8, 13, 18]);
@@ -68,8 +68,8 @@ fn a_policy_with_nothing_to_do_rests_longer_and_longer_and_decides_in_between() 
 fn a_process_that_pays_much_for_being_counted_rests_sooner() {
     let began = |slices_per_s| {
         let twist = Twist { slices_per_s, ..Twist::default() };
-        let rests = rests(idle(1).0, twist, GuardSettings::acting());
-        rests[0]
+        let pauses = pauses(idle(1).0, twist, GuardSettings::acting());
+        pauses[0]
     };
     assert_eq!(began(Some(100)), began(None));
     assert_eq!(began(Some(10_000)), (4, 5), "as soon as there is something to compare with");
@@ -78,7 +78,7 @@ fn a_process_that_pays_much_for_being_counted_rests_sooner() {
 #[test]
 fn a_policy_that_decides_seldom_does_so_between_rests_all_the_same() {
     let (policy, shown) = idle(5);
-    rests(policy, Twist::default(), GuardSettings::acting());
+    pauses(policy, Twist::default(), GuardSettings::acting());
     let shown = shown.borrow();
     let late = shown.iter().filter(|(at, ..)| *at > 10);
     assert!(late.clone().count() >= 4, "{shown:?}");
@@ -88,16 +88,16 @@ fn a_policy_that_decides_seldom_does_so_between_rests_all_the_same() {
 #[test]
 fn a_manager_that_may_only_watch_does_not_rest() {
     let (policy, _) = idle(1);
-    assert_eq!(rests(policy, Twist::default(), GuardSettings::default()), []);
+    assert_eq!(pauses(policy, Twist::default(), GuardSettings::default()), []);
 }
 
 #[test]
 fn another_use_of_cpus_ends_a_rest() {
     let (policy, _) = idle(1);
     let twist = Twist { phase_change_at: Some(15), ..Twist::default() };
-    let rests = rests(policy, twist, GuardSettings::acting());
-    // What it does from then on is quiet for two seconds, and it rests as long.
-    assert_eq!(rests[2..4], [(13, 16), (18, 20)], "{rests:?}");
+    let pauses = pauses(policy, twist, GuardSettings::acting());
+    // What it does from then on is quiet for two seconds, and it pauses as long.
+    assert_eq!(pauses[2..4], [(13, 16), (18, 20)], "{pauses:?}");
 }
 
 /// Does nothing, but looks closely in each fourth second that it is asked: the second of each four.
@@ -125,9 +125,9 @@ impl Policy for Looks {
 
 #[test]
 fn a_closer_look_that_finds_nothing_is_waited_for_and_does_not_end_the_quiet() {
-    let rests = rests(Box::new(Looks(0)), Twist::default(), GuardSettings::acting());
+    let pauses = pauses(Box::new(Looks(0)), Twist::default(), GuardSettings::acting());
     // Decisions 1, 5, 9 … look closely, so there is no rest before the next.
-    assert_eq!(rests[..4], [(5, 7), (9, 13), (14, 18), (19, 23)], "{rests:?}");
+    assert_eq!(pauses[..4], [(5, 7), (9, 13), (14, 18), (19, 23)], "{pauses:?}");
 }
 
 /// Pages move second by second, and each trial is judged: no rest before all that is over.
@@ -135,7 +135,7 @@ fn a_closer_look_that_finds_nothing_is_waited_for_and_does_not_end_the_quiet() {
 fn nobody_rests_while_something_is_done_or_tried() {
     let policy = (by_name("carrefour").expect("built in").make)(None).expect("the default");
     let mut world = World::new(1_000, 40, Twist::default());
-    world.rests = Some(Vec::new());
+    world.pauses = Some(Vec::new());
     let settings = Settings { seed: 3, guard: GuardSettings::acting() };
     let mut controller = Controller::new(world.topology.clone(), vec![policy], settings);
     match run(&mut world, &mut controller, &mut ()) {
@@ -143,9 +143,9 @@ fn nobody_rests_while_something_is_done_or_tried() {
     }
     let shares = world.shares();
     assert!(shares.iter().all(|share| (0.1..0.4).contains(share)), "it repairs: {shares:?}");
-    let first = world.rests.expect("it can rest").first().map(|(began, _)| *began);
+    let first = world.pauses.expect("it can pause").first().map(|(began, _)| *began);
     let last = world.plans.iter().rposition(|plan| !plan.steps.is_empty());
-    assert!(first.expect("it rests in the end") > 8, "{first:?}, last plan {last:?}");
+    assert!(first.expect("it pauses in the end") > 8, "{first:?}, last plan {last:?}");
 }
 
 /// A rest may come a tenth too early. With one just before the end of the first epoch of `auto`, a

@@ -25,7 +25,7 @@ const ROUNDING: f64 = 1e-6;
 
 /// Results of earlier searches.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Earlier {
+pub struct SearchCache {
     cache: SetBandwidth,
     last: Option<Last>,
 }
@@ -43,7 +43,7 @@ struct Last {
     refused: Option<(Found, u32)>,
 }
 
-impl Earlier {
+impl SearchCache {
     /// Nothing was searched yet.
     #[must_use]
     pub fn new() -> Self {

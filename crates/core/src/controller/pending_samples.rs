@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 
 /// Samples and hint faults by the observation that they came with.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct PendingSamples {
     samples: Vec<(Nanos, Samples)>,
     hint_faults: Vec<(Nanos, Samples)>,
 }
 
-impl Kept {
+impl PendingSamples {
     /// Takes the samples and hint faults out of an observation. Hint faults stay for
     /// [`HINT_FAULT_MEMORY`]: the kernel makes one for a page in a pass over the memory, which
     /// alone says nothing about the threads that share the page.
