@@ -162,7 +162,7 @@ impl Git {
     }
 }
 
-/// The environment of a stranger whose home is `home`.
+/// The environment of a stranger with the home `home`.
 fn environment(home: &Path) -> Result<Vec<(String, String)>> {
     let user = env::var("HOME").context("HOME: not set")?;
     let is_site = |name: &str| {
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((value("CARGO_TARGET_DIR"), value("RONDPOINT_CACHE")), (None, None));
     }
 
-    /// A repository whose `x` is this script, tried as a stranger would.
+    /// A repository with this script as its `x`, tried as a stranger would.
     fn tried(script: &str) -> Tally {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str| folder.path().join(name);

@@ -1,7 +1,7 @@
 //! How long each stage of a command takes: `--times FILE` of `./x demo` and `./x test` writes it,
 //! and `./x times` makes pages of docs/results of such files.
 //!
-//! The pages are for somebody who decides whether to try this project. So only files of fresh
+//! The pages help a reader to decide whether to try this project. So only files of fresh
 //! clones are taken, of which nothing was built or fetched before.
 
 #[path = "../../lab/runner/src/stage_times.rs"]

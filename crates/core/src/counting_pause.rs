@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(quiet.pause(at(17), None), None);
         assert_eq!(quiet.pause(at(20), None), Some(at(20)));
         quiet.resume(at(40));
-        assert_eq!(quiet.pause(at(45), None), None, "nobody has decided yet");
+        assert_eq!(quiet.pause(at(45), None), None, "no policy has decided yet");
         assert_eq!(quiet.pause(at(50), None), Some(LONGEST_PAUSE));
         quiet.resume(at(90));
         quiet.disturb(at(95));

@@ -52,7 +52,7 @@ const PROC: [&str; 7] = [
     "sys/kernel/perf_event_paranoid",
 ];
 
-/// Directories whose files are read, and those below them to a depth.
+/// Directories of which files are read, and those below them to a depth.
 const SYS: [(&str, usize); 4] =
     [(NODES, 4), (CPUS, 3), ("bus/event_source/devices", 2), ("kernel/mm/numa", 0)];
 const NODES: &str = "devices/system/node";

@@ -376,7 +376,7 @@ fn check_private(folder: &Path) -> Result<(), LinuxError> {
     let found = fs::symlink_metadata(folder).map_err(|source| failed(folder, "look at", source))?;
     let own = effective_user();
     if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
-        let problem = "expected a folder of this user that nobody else may write".to_string();
+        let problem = "expected a folder that only this user may write".to_string();
         return Err(LinuxError::Input { what: folder.display().to_string(), problem });
     }
     Ok(())

@@ -121,7 +121,7 @@ impl Observer {
         &self.sensors.notes
     }
 
-    /// Watches the trees of these roots (and when each started) from now on, but nobody of `left`
+    /// Watches the trees of these roots (and when each started) from now on, but none of `left`
     /// nor what they start.
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         self.sensors.tasks.follow(roots, left);
@@ -311,7 +311,8 @@ impl Observer {
             false => Glance::default(),
         };
         let counted = counters::node_traffic(&self.last, topology);
-        // What a tree of several processes did together is nobody's own; samples tell them apart.
+        // What a tree of several processes did together is no single process's; samples tell them
+        // apart.
         let shared = self.sensors.managing && processes.len() > 1;
         if self.sensors.everybody || shared {
             machine_traffic = machine_traffic.or(counted);

@@ -60,7 +60,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// With a ledger that nobody will look at.
+/// With a ledger that no manager reads.
 fn attempt(process: Identity) -> Result<Freeze, LinuxError> {
     let folder = tempfile::tempdir().expect("a folder");
     let ledgers = folder.path().join("ledgers");
@@ -202,7 +202,7 @@ fn a_target_whose_mover_and_guardian_are_killed_is_let_go_by_the_ledger() {
     process::kill(mover.guardian, SIGKILL).expect("ours");
     assert_eq!(wait_readable(&[guardian.as_fd()], 20_000).expect("a wait"), [true]);
     mover.kill();
-    assert!(target.is_stopped(), "nobody is left to let it go");
+    assert!(target.is_stopped(), "no process is left to let it go");
     let left = mover.left().expect("there is one");
     assert_eq!(left.frozen, [(target.identity(), Means::Signal)]);
     assert_eq!(restore(&Root::live(), &left), Restored { thawed: 1, ..Restored::default() });
@@ -248,7 +248,7 @@ fn a_target_alone_in_its_cgroup_is_frozen_there() {
     let Some(cgroup) = Cgroup::with(target.0.id()) else { return };
     let held = frozen(&target);
     assert_eq!(held.means(), Means::Cgroup);
-    assert!(cgroup.is_frozen() && !target.is_stopped(), "nobody sees it stopped");
+    assert!(cgroup.is_frozen() && !target.is_stopped(), "no parent sees it stopped");
     let again = attempt(target.identity()).expect("looked at");
     assert!(matches!(again, Freeze::WasStopped), "somebody else has frozen it: {again:?}");
     held.thaw().expect("may be thawed");

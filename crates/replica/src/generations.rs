@@ -2,7 +2,7 @@
 //!
 //! A version sits in a slot. A reader pins the current slot in the lane of its CPU and checks that
 //! the slot is still current. The publisher makes another slot current; a slot is freed once no
-//! lane pins it. Readers take no lock and wait for nobody: a check fails only when a version was
+//! lane pins it. Readers take no lock and do not wait: a check fails only when a version was
 //! published meanwhile.
 //!
 //! A slot that a reader uses is never freed. Pins are changed and inspected by read-modify-write
@@ -104,7 +104,7 @@ impl<T> Generations<T> {
         Ok(())
     }
 
-    /// Frees old versions that nobody reads. Returns how many are still read.
+    /// Frees old versions without a reader. Returns how many are still read.
     pub(crate) fn reclaim(&self) -> usize {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         self.free_unread(&mut retired);

@@ -61,7 +61,7 @@ const MOST_CPUS: u32 = 1 << 16;
 const MOST_NODES: u32 = 1 << 10;
 
 impl NodeMap {
-    /// This machine's map: a place for each node whose memory is nearest to CPUs that a thread of
+    /// This machine's map: a place for each node with the memory nearest to CPUs that a thread of
     /// this process may use now. On a machine that cannot be read it is one place.
     ///
     /// # Errors

@@ -160,7 +160,7 @@ impl Versions {
         &self.shared.generations
     }
 
-    /// Frees the old versions that nobody reads, and returns how many are still read. A thread of
+    /// Frees the old versions without a reader, and returns how many are still read. A thread of
     /// this object does so by itself as soon as a version's last reader has let go.
     pub fn reclaim(&self) -> usize {
         self.shared.generations.reclaim()
@@ -192,7 +192,7 @@ impl Shared {
                 let _ = self.reclaimer.set(handle.thread().clone());
             }
         }
-        // A reader that left before the line above had nobody to wake.
+        // A reader that left before the line above had no thread to wake.
         self.reclaimer.get().into_iter().for_each(Thread::unpark);
     }
 }

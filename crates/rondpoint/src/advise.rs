@@ -35,7 +35,7 @@ Examples:
 
 const DETAILS: &str = "
 
-The fewest nodes whose idle CPUs and free memory hold the program, of these the nearest to each
+The fewest nodes with idle CPUs and free memory for the program, of these the nearest to each
 other, by measured bandwidth where the machine is calibrated, and of these the emptiest. Page cache
 counts as free. Where idle CPUs do not suffice, all CPUs count; where memory does not, the answer is
 every node, and stderr says so.
@@ -109,7 +109,7 @@ struct Answer {
     /// The same, as numactl and libvirt read it.
     list: String,
     fit: &'static str,
-    /// What nobody used on these nodes.
+    /// What no process used on these nodes.
     free_cpus: f64,
     free_bytes: u64,
 }

@@ -114,7 +114,7 @@ struct Rest {
     arguments: Vec<OsString>,
 }
 
-/// The command line. Subcommands whose program is not here are not offered.
+/// The command line. It offers no subcommand of a program that is not here.
 fn command_line() -> clap::Command {
     let external = [external::LAB, external::SIMULATE].into_iter();
     external.fold(Arguments::command(), |command, one| {

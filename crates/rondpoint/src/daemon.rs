@@ -53,7 +53,7 @@ Exit status: 0 good, 1 it failed, 2 the configuration is wrong.";
 
 /// Exit status of a wrong configuration.
 const BAD_CONFIGURATION: u8 = 2;
-/// How long nobody is looked for while nobody is managed, at most: `[manage] look_every_s` is
+/// How long no process is looked for while none is managed, at most: `[manage] look_every_s` is
 /// usually shorter.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -233,7 +233,7 @@ fn rest(host: &mut LiveHost<Station>, board: &Shared, is_idle: bool) -> bool {
     }
     board.borrow_mut().window = None;
     if let Err(error) = host.watched.observer().pause() {
-        host.watched.note(format!("counting goes on while nobody is managed: {error}"));
+        host.watched.note(format!("counting goes on while no process is managed: {error}"));
         return false;
     }
     true

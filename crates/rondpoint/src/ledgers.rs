@@ -60,7 +60,7 @@ pub(crate) struct Restored {
 /// Where this user's ledgers are.
 ///
 /// # Errors
-/// The user has no folder that nobody else may write.
+/// The user has no folder that only this user may write.
 pub(crate) fn folder() -> Result<PathBuf> {
     ledger_file::own_folder().context(
         "no place for the ledger: expected XDG_RUNTIME_DIR, XDG_STATE_HOME or HOME to be an \

@@ -61,11 +61,11 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_name = "PROGRAM", value_parser = Target::parse)]
     pid: Target,
 
-    /// Nodes whose memory is moved
+    /// Nodes to move memory from
     #[arg(long, value_name = "NODES")]
     from: String,
 
-    /// Nodes that it is moved to
+    /// Nodes to move memory to
     #[arg(long, value_name = "NODES")]
     to: String,
 

@@ -23,7 +23,7 @@ impl Range {
         Self::new("node", " with memory", nodes.iter().map(|node| topology.kernel_node(node)))
     }
 
-    /// Nodes whose memory the processes of an [`Allowance`] may use.
+    /// Nodes with memory that the processes of an [`Allowance`] may use.
     pub(crate) fn allowed_memory_nodes(topology: &Topology, allowed: &Allowance) -> Self {
         let nodes = topology.memory_nodes();
         let nodes = nodes.iter().map(|node| topology.kernel_node(node));

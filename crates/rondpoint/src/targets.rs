@@ -57,7 +57,7 @@ impl Target {
         }
     }
 
-    /// The processes that it stands for, without those whose ancestor is among them: each is
+    /// The processes that it stands for, without descendants of others among them: each is
     /// managed with what it has started. Never this process itself.
     ///
     /// # Errors

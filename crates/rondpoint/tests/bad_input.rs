@@ -112,7 +112,7 @@ fn bad_files(stage: &Stage) -> Vec<(&'static str, PathBuf)> {
         ("a file of another kind", put("other", b"{\"a\": [1, 2}\n[x]\n")),
         ("a terabyte", huge),
         ("a folder", directory),
-        ("a pipe that nobody writes to", pipe),
+        ("a pipe without a writer", pipe),
         ("a dangling link", link),
     ]
 }

@@ -96,7 +96,7 @@ fn several_models_share_one_budget() {
     assert!(said.contains("more than 33554432 items in all"), "{said}");
 }
 
-/// Files that have no end, or whose reader would wait for ever.
+/// Files that have no end, or on which a reader would wait for ever.
 fn no_files(folder: &TempDir) -> Vec<(String, &'static str)> {
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));

@@ -157,7 +157,7 @@ fn without_a_ledger_the_program_is_not_run() {
     }
     let found = command.output().expect("the program starts");
     assert_eq!((found.status.code(), &found.stdout[..]), (Some(125), &b""[..]));
-    assert!(errors(&found).contains("nobody else may write"), "{}", errors(&found));
+    assert!(errors(&found).contains("only this user may write"), "{}", errors(&found));
 }
 
 #[test]

@@ -46,8 +46,8 @@ pub struct Job {
     pub numa_balancing: bool,
     /// A daemon to start before the program and to end after it, such as numad.
     pub daemon: Vec<String>,
-    /// Whether the program is a manager, whose own work slow motion does not slow down. The daemon
-    /// always is one.
+    /// Whether the program is a manager, with own work that slow motion does not slow down. The
+    /// daemon always is one.
     pub manager: bool,
     /// Whether the guest is to have no PMU, as most virtual machines have none.
     pub without_pmu: bool,

@@ -22,7 +22,7 @@ pub struct Measurement {
     pub demand_lines: Matrix,
     /// Lines that prefetchers read from DRAM.
     pub prefetch_lines: Matrix,
-    /// Modified lines written back to DRAM, by the node whose caches gave them up.
+    /// Modified lines written back to DRAM, by the node of the caches that gave them up.
     pub writeback_lines: Matrix,
     /// Lines that came out of another cache, `[accessing][owner]`.
     pub transfer_lines: Matrix,

@@ -22,7 +22,7 @@ impl Report {
         Self { port: system::open_raw_port("/dev/ttyS1").ok() }
     }
 
-    /// Writes one event. There is nobody to tell if that fails.
+    /// Writes one event. A failure cannot be told.
     pub(crate) fn say(&mut self, event: &Event) {
         let line = serde_json::to_string(event).expect("events have string keys only");
         match &mut self.port {

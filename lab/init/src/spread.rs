@@ -179,7 +179,7 @@ fn cut(entries: &[u64], first: u64, is_huge: impl Fn(u64) -> bool) -> Vec<Unit> 
     units
 }
 
-/// The addresses in a line of `/proc/PID/maps`. Memory that nobody may touch holds no pages.
+/// The addresses in a line of `/proc/PID/maps`. Memory without access holds no pages.
 fn range(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -10,7 +10,7 @@ pub(crate) const MAX_HOLDERS: usize = 28;
 const MASK: u64 = (1 << MAX_HOLDERS) - 1;
 const DOMAINS_SHIFT: u32 = MAX_HOLDERS as u32;
 const OWNER_SHIFT: u32 = 2 * MAX_HOLDERS as u32;
-/// Owner codes: 0 nobody, 1.. vCPUs, 65.. domains.
+/// Owner codes: 0 none, 1.. vCPUs, 65.. domains.
 const DOMAIN_CODE: u64 = 64;
 
 /// The cache that has a line modified.

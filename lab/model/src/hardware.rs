@@ -113,7 +113,7 @@ impl Hardware {
         hit
     }
 
-    /// The latency that a first-level hit has, ps; it stalls nobody.
+    /// The latency that a first-level hit has, ps; it stalls no vCPU.
     #[must_use]
     pub fn first_level_latency_ps(&self) -> u64 {
         self.latencies.first
@@ -183,7 +183,7 @@ impl Hardware {
         self.cpus[cpu].node
     }
 
-    /// The node whose memory holds a physical address; `None` for devices and holes.
+    /// The node of the memory that holds a physical address; `None` for devices and holes.
     #[must_use]
     pub fn node_of_address(&self, paddr: u64) -> Option<usize> {
         self.memory.home(paddr)

@@ -15,8 +15,8 @@ use crate::PAGE_BYTES;
 
 /// Most outstanding misses that a machine file may ask for.
 pub(crate) const MAX_SLOTS: usize = 32;
-/// Loads whose values are remembered: more than fit in any window at once would not matter, since
-/// only the latest few can still be under way.
+/// Loads with values that are remembered: more than fit in any window at once would not matter,
+/// since only the latest few can still be under way.
 const RECENT: usize = 8;
 
 #[derive(Debug, Clone, Copy, Default)]

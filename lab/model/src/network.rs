@@ -154,7 +154,7 @@ impl Network {
         }
     }
 
-    /// A modified line goes back to DRAM of `home`; nobody waits for it.
+    /// A modified line goes back to DRAM of `home`; no access waits for it.
     #[inline]
     pub(crate) fn write_back(&mut self, writer: usize, home: usize) {
         let pair = self.traffic.pair(writer, home);

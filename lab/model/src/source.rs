@@ -23,7 +23,7 @@ pub struct Access {
 
 impl Access {
     /// The part of an access of `bytes` bytes that lies on the next line, if it straddles lines.
-    /// `None` also where that line is on another page, whose physical address is not known here.
+    /// `None` also where that line is on another page: its physical address is not known here.
     #[must_use]
     pub fn second_line(&self, bytes: u64) -> Option<Access> {
         let last = self.vaddr.checked_add(bytes.max(1) - 1)?;

@@ -105,7 +105,7 @@ fn clean_lines_are_forwarded_between_nodes_where_the_machine_file_says_so() {
             touch(&mut driver.hardware, 0, SPAN / 2, false);
             let served = touch(&mut driver.hardware, far, SPAN / 2, false).expect("a miss");
             assert_eq!(served.source, expected, "{name}");
-            assert_eq!(served.transfer_from, None, "{name}: nobody had it modified");
+            assert_eq!(served.transfer_from, None, "{name}: no cache had it modified");
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::qemu::{self, AccelOps, CpuState, PluginId, Qemu, Word};
 use crate::sharing::Sharing;
 use crate::traffic::{Arrival, Traffic};
 
-/// While the guest boots a quantum lasts this many of the machine's: nobody looks at the time then,
-/// and turns take host time.
+/// While the guest boots a quantum lasts this many of the machine's: no program looks at the time
+/// then, and turns take host time.
 const BOOT_QUANTA: u64 = 10;
 
 /// One vCPU as QEMU knows it.
@@ -238,7 +238,7 @@ impl Lab {
         }
     }
 
-    /// Begins another quantum if `slowest_ps` allows it. `caller` is a vCPU whose turn it is.
+    /// Begins another quantum if `slowest_ps` allows it. `caller` is a vCPU at its turn.
     fn close_quantum(&mut self, slowest_ps: u64, caller: Option<usize>) -> bool {
         let Some(elapsed_ps) = self.clock.close_quantum(slowest_ps) else { return false };
         self.traffic.end_quantum(elapsed_ps, &self.clock);

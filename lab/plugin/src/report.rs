@@ -13,7 +13,7 @@ use crate::traffic::cycles;
 
 /// Guest time covered by a slice, ps: 20 ms, so that a reader can time the start of a jam.
 const SLICE_PS: u64 = 20_000_000_000;
-/// Slices that are kept. A run that needs more (a shell that nobody types into is days of guest
+/// Slices that are kept. A run that needs more (an idle shell is days of guest
 /// time) gets slices twice as long, again and again.
 const SLICES_MAX: usize = 4096;
 

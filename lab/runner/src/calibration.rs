@@ -20,7 +20,7 @@ use crate::lab::{Lab, Start, cut_machine};
 use crate::physics::{Finding, document, script};
 
 const MACHINES: [&str; 3] = ["carrefour-a", "sam-2", "nmass-2"];
-/// CPUs of each node that are kept. With one there is nobody to share a cache with; and links are
+/// CPUs of each node that are kept. With one there is no other to share a cache with; and links are
 /// cut with the CPUs, until those of carrefour-a do not carry what a single chain of loads asks
 /// for.
 const CPUS_PER_NODE: u32 = 2;

@@ -19,9 +19,9 @@ pub(crate) const REPORT_PATH: &str = "/run/rondpoint-report.json";
 pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
 /// Where Rondpoint itself is in the guest.
 const PRODUCT_PATH: &str = "/lab/rondpoint";
-/// What scripts and shells call: Rondpoint as a manager, whose own work slow motion does not slow
-/// down. `calibrate`, `doctor --check` and `topology --measure` measure the machine and so stay
-/// programs like any other.
+/// What scripts and shells call: Rondpoint as a manager, with own work that slow motion does not
+/// slow down. `calibrate`, `doctor --check` and `topology --measure` measure the machine and so
+/// stay programs like any other.
 const PRODUCT_SCRIPT_PATH: &str = "/bin/rondpoint";
 /// Where Rondpoint looks for the machine's links and bandwidths.
 const MACHINE_PATH: &str = "/etc/rondpoint/machine.toml";
@@ -135,7 +135,7 @@ impl Configuration {
         let knows = ours && command.get(1).is_some_and(|name| ORACLES.contains(&name.as_str()));
         if self == Self::Oracle && !knows {
             bail!(
-                "--config oracle: nobody knows the right placement of {program}; \
+                "--config oracle: there is no known right placement of {program}; \
                  it is there for {WORKLOADS} {} only",
                 ORACLES.join(", ")
             );
@@ -340,7 +340,7 @@ mod tests {
         assert!(check("/bin/rondpoint-workloads stencil --pin").is_ok());
         assert!(check("/bin/rondpoint-workloads chase").is_err());
         let error = check("/bin/true").expect_err("not ours").to_string();
-        assert!(error.starts_with("--config oracle: nobody knows the right placement of it;"));
+        assert!(error.starts_with("--config oracle: there is no known right placement of it;"));
         assert!(Configuration::FirstTouch.check("it", &words("/bin/true")).is_ok());
         let command = Configuration::Oracle.command(&words("/bin/rondpoint-workloads stencil"));
         assert_eq!(command.join(" "), "/bin/rondpoint-workloads stencil --place oracle");

@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(definition) = definitions.iter().find(|one| one.half == Half::Check)
         && arguments.keep.is_some()
     {
-        bail!("--keep: {} is of the check half, which nobody looks into", definition.name);
+        bail!("--keep: {} is of the check half, which stays closed", definition.name);
     }
     let machine = lab_machine(&arguments.machine)?;
     let lab = Lab::open()?;

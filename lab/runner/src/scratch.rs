@@ -17,7 +17,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// A new, empty folder; those that nobody owns any more are removed.
+    /// A new, empty folder; those without an owner are removed.
     ///
     /// # Errors
     /// There is no room, or no permission.

@@ -201,7 +201,7 @@ fn a_placement_that_is_asked_for_twice_is_refused() {
 fn an_oracle_is_refused_to_programs_that_know_none() {
     check(
         &["run", "--config", "oracle", "/bin/true"],
-        "rondpoint-lab: --config oracle: nobody knows the right placement of /bin/true; it is there \
+        "rondpoint-lab: --config oracle: there is no known right placement of /bin/true; it is there \
          for rondpoint-workloads kmeans, stencil, wellplaced, bucketsort only",
     );
 }

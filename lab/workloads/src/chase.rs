@@ -22,7 +22,7 @@ pub(crate) struct Flags {
     /// Node of the memory; default: where the kernel puts it
     #[arg(long)]
     node: Option<u32>,
-    /// Node whose CPUs run the chase; default: any
+    /// Node of the CPUs that run the chase; default: any
     #[arg(long, conflicts_with = "cpu")]
     cpu_node: Option<u32>,
     /// CPU that runs the chase

@@ -37,7 +37,7 @@ pub(crate) struct Flags {
     /// One of the program's own children
     #[arg(long, hide = true)]
     child: bool,
-    /// Seconds and sum of those who went before
+    /// Seconds and sum of the processes before
     #[arg(long, hide = true, num_args = 2)]
     before: Vec<f64>,
 }

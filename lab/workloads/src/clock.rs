@@ -1,9 +1,9 @@
 //! Reads the clock without pause on every thread and says the longest time between two readings.
 //!
-//! A machine whose clock only ever runs shows a timer interrupt there; one whose clock jumps shows
-//! the jump. How long a thread stands aside for another is the scheduler's affair: times in which
-//! it left its CPU are told apart. Between two readings a thread writes one line of its own part,
-//! and at the end of a round all threads wait for each other, as busy programs do.
+//! A machine with a clock that only runs shows a timer interrupt there; one with a clock that jumps
+//! shows the jump. How long a thread stands aside for another is the scheduler's affair: times in
+//! which it left its CPU are told apart. Between two readings a thread writes one line of its own
+//! part, and at the end of a round all threads wait for each other, as busy programs do.
 
 use std::time::{Duration, Instant};
 

@@ -66,7 +66,7 @@ pub(crate) struct Memory {
     pub(crate) no_huge_pages: bool,
 }
 
-/// What stands in the way of whoever wants to move the pages.
+/// What stands in the way of moving the pages.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Obstacles {
     /// Keep a reference to each page of the data: the kernel can move none of them

@@ -29,7 +29,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     apart: Apart,
     /// The table lies in this file, which other programs of the same size may use at the same time;
-    /// whoever comes first fills it
+    /// the first process fills it
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// One look-up in so many changes what it finds; 0: none

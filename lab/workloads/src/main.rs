@@ -79,7 +79,7 @@ enum Workload {
     Parts(parts::Flags),
     /// Memory that is moved between two nodes by one mover after another: seconds of each
     Movers(movers::Flags),
-    /// A server whose threads answer those of another process from one table: both sleep often
+    /// A server with threads that answer another process from one table: both sleep often
     Serve(serve::Flags),
     /// Threads with a known need, begun in a known place
     Crew(crew::Flags),

@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     memory: Memory,
     #[command(flatten)]
     pace: Pace,
-    /// Node whose CPUs run the threads, one thread on each unless --threads says otherwise
+    /// Node of the CPUs that run the threads, one thread on each unless --threads says otherwise
     #[arg(long, conflicts_with = "pin")]
     cpu_node: Option<u32>,
     /// Node of the memory; default: where the kernel puts it

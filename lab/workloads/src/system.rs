@@ -54,7 +54,7 @@ unsafe impl<T: Plain> Send for Pages<T> {}
 unsafe impl<T: Plain> Sync for Pages<T> {}
 
 /// Words of a file that other processes may have mapped too. They change under a shared reference,
-/// which atomic ones bear; an exclusive one is given to nobody.
+/// which atomic ones bear; no process is given an exclusive one.
 pub(crate) struct Shared(Pages<AtomicU64>);
 
 impl Shared {
@@ -258,7 +258,7 @@ fn full_pipe(start: *mut u8, bytes: usize) -> Result<[OwnedFd; 2], Failure> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
         return Err(last_error("cannot make a pipe"));
     }
-    // SAFETY: both descriptors are new and nobody else owns them.
+    // SAFETY: both descriptors are new and have no other owner.
     let pipe = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
     let room = PAGES_PER_PIPE * page_bytes();
     // SAFETY: the call takes a number.

@@ -181,8 +181,8 @@ impl Member<'_> {
 }
 
 impl Team {
-    /// The number of rounds, always the same width: a reader never sees half of it. That nobody
-    /// can be told is no reason to stop working.
+    /// The number of rounds, always the same width: a reader never sees half of it. A
+    /// failure to tell is no reason to stop working.
     fn tell(&self, rounds: u64) {
         if let Some(file) = &self.progress {
             let _ = file.write_all_at(format!("{rounds:20}\n").as_bytes(), 0);

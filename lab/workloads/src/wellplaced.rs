@@ -1,4 +1,4 @@
-//! Each thread touches its own partition first and nobody else ever uses it: there is nothing to
+//! Each thread touches its own partition first and no other uses it: there is nothing to
 //! improve, and a manager that moves anything here only does harm.
 //!
 //! Every word is a linear congruential generator of its own, so after any number of rounds the

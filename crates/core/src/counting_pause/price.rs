@@ -97,7 +97,7 @@ mod tests {
     fn counting_is_dear_for_a_process_that_starts_many() {
         assert!(!check(Some(1), Some(0), 1000));
         assert!(check(Some(2), Some(0), 1000));
-        assert!(check(Some(1), Some(0), 0), "who only waits for its children");
+        assert!(check(Some(1), Some(0), 0), "a process that only waits for its children");
         assert!(!check(Some(0), Some(0), 0));
     }
 }

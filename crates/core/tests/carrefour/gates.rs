@@ -70,7 +70,7 @@ fn ours_compares_one_of_several_with_the_limit_of_its_cpus_where_the_machine_is_
     assert_eq!(
         half("15 15 15 15", 30, "1 1 1 1"),
         "4.0 DRAM requests/µs, limit 50.0",
-        "whoever hardly runs is as good as idle"
+        "a process that hardly runs is as good as idle"
     );
     assert_eq!(
         on("final", "load 15 15 15 15\napp 1 cpu 800\nown 7.5 7.5 7.5 7.5"),

@@ -34,7 +34,7 @@ fn what_is_used_by_others_in_the_next_round_makes_co_location_pause() {
         (["20 home 0: 1x4", "20 home 0: 0x4"], ["20 home 1: 0x4", "20 home 0: 1x4"]);
     assert_eq!(round(&mut policy, &mine).0, 20);
     let (pages, why) = round(&mut policy, &yours);
-    assert_eq!(pages, 0, "the second part is not brought to who will not have it in a second");
+    assert_eq!(pages, 0, "the second part is not brought to a thread that loses it in a second");
     assert!(why.contains("80 of 80 accesses of co-located pages come from elsewhere"), "{why}");
     // After two rounds they still change hands: four more, then eight.
     let back = ["20 home 1: 1x4", "20 home 0: 0x4"];

@@ -408,5 +408,9 @@ fn a_low_rate_stays_low_where_it_is_asked_for_first() {
     };
     let admitted = |cycles| format!("admit sample 1: every {cycles} cycles, 30000 pages tracked\n");
     assert_eq!(first(Some(65_000)), (admitted(4_600_000), Some(1_150_000)));
-    assert_eq!(first(None), (admitted(1_150_000), None), "nobody says that there is a higher one");
+    assert_eq!(
+        first(None),
+        (admitted(1_150_000), None),
+        "no policy says that there is a higher one"
+    );
 }

@@ -197,7 +197,11 @@ fn the_papers_machine_has_the_papers_thresholds() {
             .for_each(|thread| thread.rates.coherence_remote_per_s = Some(rate));
         policy.propose(&apart, &topology, &mut Random::new(0)).len()
     };
-    assert_eq!((proposals(549_000.0), proposals(551_000.0)), (0, 2), "the mover and whom it joins");
+    assert_eq!(
+        (proposals(549_000.0), proposals(551_000.0)),
+        (0, 2),
+        "the mover and the thread that it joins"
+    );
 }
 
 #[cfg(feature = "serde")]

@@ -72,7 +72,7 @@ fn threads_together_by_chance_are_held_once_others_come_together() {
         thread 3 of 7 to CPUs 4-7: stays on node 1 with its group of 2
     "#]]
     .assert_eq(&told(&[0, 4, 5, 6]));
-    assert_eq!(told(&[0, 1, 5, 6]), "", "nobody has to move, so nobody is held");
+    assert_eq!(told(&[0, 1, 5, 6]), "", "no thread has to move, so none is pinned");
 }
 
 #[test]
@@ -114,7 +114,11 @@ fn the_authors_code_releases_the_mask_and_leaves_the_next_round_to_pages() {
     assert_eq!(step(&mut policy, &topology, &apart).lines().count(), 1);
     let together = model(&topology, &[0, 1, 4], &FIVE_COMMON);
     assert_eq!(step(&mut policy, &topology, &together), "", "the pages' round");
-    assert_eq!(step(&mut policy, &topology, &together), "", "nobody moved: pages are next at once");
+    assert_eq!(
+        step(&mut policy, &topology, &together),
+        "",
+        "no thread moved: pages are next at once"
+    );
 }
 
 #[test]

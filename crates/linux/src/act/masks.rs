@@ -114,7 +114,7 @@ pub struct Masks {
     /// Every mask that anybody was ever given, and when that was first.
     given: BTreeSet<CpuSet>,
     first: Option<Nanos>,
-    /// Threads that had chosen a mask before we gave the same one to others: heirs of nobody.
+    /// Threads that had chosen a mask before we gave the same one to others: no heirs.
     own: BTreeSet<Task>,
     /// Processes that were first seen after the first change.
     family: BTreeSet<Identity>,
@@ -204,7 +204,7 @@ impl Masks {
         ended.iter().for_each(|task| self.let_go(task, at));
     }
 
-    /// A thread ended, or chose a mask of its own: from then on nobody inherits ours from it.
+    /// A thread ended, or chose a mask of its own: from then on no task inherits ours from it.
     pub fn let_go(&mut self, task: &Task, at: Nanos) {
         if let Some(held) = self.held.get_mut(task) {
             held.until = Some(at);

@@ -226,7 +226,7 @@ fn restore_one(
     Ok(())
 }
 
-/// Processes that may have come from the tree, though their parents have ended and nobody saw them
+/// Processes that may have come from the tree, though their parents have ended and no look saw them
 /// come. Adds to `unseen` what the kernel did not say.
 fn orphans(root: &Root, masks: &Masks, unseen: &mut u64) -> Vec<Identity> {
     let names = root::list(&root.proc).unwrap_or_else(|_| {

@@ -32,7 +32,7 @@ pub struct Tally {
     pub elsewhere: u64,
     /// Of those that failed: pages that other processes have mapped too.
     pub shared: u64,
-    /// Pages with a way to go that nobody tried to move, because the work ended early.
+    /// Pages with a way to go that were not tried, because the work ended early.
     pub untried: u64,
     /// Huge pages among those that were moved.
     pub huge: u64,

@@ -60,7 +60,8 @@ impl Still {
         })
     }
 
-    /// Lets the target go on when its time is over or nobody would if this process died.
+    /// Lets the target go on when its time is over, or when this process may be the last that
+    /// could.
     pub fn look(&mut self) {
         let Some(held) = &self.held else { return };
         let why = if !held.is_guarded() {

@@ -112,9 +112,9 @@ fn a_folder_that_others_may_write_is_refused() {
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let error = LedgerFile::create(&folder, &Root::live()).unwrap_err();
-    assert!(error.to_string().contains("nobody else may write"), "{error}");
+    assert!(error.to_string().contains("only this user may write"), "{error}");
     let error = left_behind(&folder).unwrap_err();
-    assert!(error.to_string().contains("nobody else may write"), "{error}");
+    assert!(error.to_string().contains("only this user may write"), "{error}");
     assert!(left_behind(&directory.path().join("none")).unwrap().left.is_empty());
 }
 

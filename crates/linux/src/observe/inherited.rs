@@ -1,7 +1,7 @@
 //! What it costs a program that all it starts inherits the events on it, and when that is too much:
 //! then the CPUs are watched, not the tasks. That counting rests sooner in such a program is
-//! decided elsewhere and by other signs (`rest/price.rs` in the core), for time slices are as dear
-//! as births, and where the CPUs may not be watched nothing else is left.
+//! decided elsewhere and by other signs (`counting_pause/price.rs` in the core), for time slices
+//! are as dear as births, and where the CPUs may not be watched nothing else is left.
 
 use rondpoint_core::Nanos;
 

@@ -19,7 +19,7 @@ use crate::parse::sched;
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits so many times as long as the last one took: two thousandths of the time.
 const REST: u32 = 500;
-/// Where nodes fill and empty within a second, nobody acts on it.
+/// Where nodes fill and empty within a second, no policy acts on it.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The readings of a process become rarer, each interval twice the one before, up to this: most
 /// memory stays where it was put at the start.

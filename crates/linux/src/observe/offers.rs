@@ -11,7 +11,7 @@ use crate::root::{self, Root};
 pub enum Offer {
     /// It is there and works.
     On,
-    /// It is there and switched off, or nobody has set it up.
+    /// It is there and switched off, or not set up.
     Off,
     /// This kernel is built without it.
     Absent,

@@ -267,7 +267,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples `subject`, at the rate of now and nobody else. What is refused leaves nothing
+    /// Samples `subject` alone, at the rate of now. What is refused leaves nothing
     /// sampled.
     ///
     /// # Errors

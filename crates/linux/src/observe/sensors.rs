@@ -115,7 +115,7 @@ struct Opened {
 }
 
 /// How often sensors are opened on a tree that has a new thread each time. Each opening takes a few
-/// milliseconds, in which most programs bear nobody; what a storm of births hides is little.
+/// milliseconds, in which most programs start no process; what a storm of births hides is little.
 const MOST_OPENINGS: u32 = 5;
 
 /// The processes for which sensors are opened.
@@ -318,7 +318,7 @@ impl Opening<'_> {
             let subject = subject(&listed, start, self.machine, each_cpu, &mut notes);
             let mut opened = self.open_on(subject)?;
             opened.notes.splice(0..0, notes);
-            // Before `execve` a task bears nobody.
+            // Before `execve` a task starts no other.
             let is_last = start == Start::OnExec || openings == MOST_OPENINGS;
             if is_last || opened.subject.is_everybody() {
                 return Ok(opened);

@@ -30,7 +30,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// The mappings; `None` where the last answer still has to do. What may not be read is taken to
-    /// be nobody else's.
+    /// be mapped by no other process.
     pub(super) fn read(&mut self, path: &Path) -> Result<Option<Vec<SharedMapping>>, LinuxError> {
         let begin = Instant::now();
         if self.next.is_some_and(|next| begin < next) {

@@ -72,7 +72,7 @@ impl Subject {
     }
 
     /// Opens `events` as one group on one CPU for each of the tasks, anew where a thread was born
-    /// meanwhile: it has a part of the group, with which nobody can read it (see
+    /// meanwhile: it has a part of the group, with which no process can read it (see
     /// [`OpenGroup::read_inherited`]).
     ///
     /// # Errors

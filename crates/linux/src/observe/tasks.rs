@@ -51,7 +51,7 @@ const MAX_KEPT_THREADS: usize = 512;
 pub struct Births<'a> {
     /// Parent and child.
     pub known: &'a [(Pid, Pid)],
-    /// There were no others: nobody's children have to be asked for.
+    /// There were no others: no list of children has to be asked for.
     pub all: bool,
 }
 
@@ -143,7 +143,7 @@ impl Tasks {
         self.family.first()
     }
 
-    /// Follows the trees of these roots (and when each started) from now on, but nobody of `left`
+    /// Follows the trees of these roots (and when each started) from now on, but none of `left`
     /// nor what they start.
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         self.family.follow(roots, left);
@@ -170,7 +170,7 @@ impl Tasks {
         self.members_but(births, &BTreeSet::new())
     }
 
-    /// The same; `still` are there and have nobody new.
+    /// The same; `still` are there and have no new children.
     fn members_but(
         &mut self,
         births: Births<'_>,
@@ -246,7 +246,7 @@ impl Tasks {
         };
         self.newborn.hold_back(&mut members, is_known);
         let mut budget = MAX_THREADS;
-        // One process shares with nobody that is watched.
+        // One process shares with no other that is watched.
         let may_share = members.len() > 1 && topology.node_count() > 1;
         for (pid, threads) in &members {
             let is_still = still.contains(pid);

@@ -50,7 +50,7 @@ pub struct Available {
     pub counters: usize,
     /// Events counted in each core, ascending by metric.
     pub core: Vec<(Metric, Event)>,
-    /// Events whose samples carry addresses.
+    /// Events with addresses in their samples.
     pub sample: Vec<Event>,
     /// Whether these sample stores beside loads.
     pub samples_stores: bool,

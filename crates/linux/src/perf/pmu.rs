@@ -87,8 +87,8 @@ impl Pmus {
         self.units.values()
     }
 
-    /// The unit that counts in each core: `cpu`, on hybrid parts `cpu_core`, on Arm the first whose
-    /// name says so.
+    /// The unit that counts in each core: `cpu`, on hybrid parts `cpu_core`, on Arm the first with
+    /// a name that says so.
     #[must_use]
     pub fn core(&self) -> Option<&Pmu> {
         let arm = |unit: &&Pmu| unit.name.starts_with("armv8_") || unit.name.starts_with("armv9_");

@@ -52,7 +52,7 @@ pub struct Entry {
     /// Event strings by metric.
     #[serde(default)]
     pub core: BTreeMap<String, String>,
-    /// Events whose samples carry addresses.
+    /// Events with addresses in their samples.
     #[serde(default)]
     pub sample: Sample,
     /// Counts outside the cores. Of several lines for a metric the first that resolves is taken.
@@ -76,7 +76,7 @@ pub struct When {
     pub name: Option<String>,
 }
 
-/// Events whose samples carry addresses.
+/// Events with addresses in their samples.
 #[derive(Debug, Deserialize, Clone, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -89,7 +89,7 @@ pub struct Sample {
     /// Those of `loads` that sample stores too.
     #[serde(default)]
     pub both: Vec<String>,
-    /// An event whose samples come through an auxiliary buffer.
+    /// An event with samples that come through an auxiliary buffer.
     pub buffer: Option<String>,
     /// Events per sample.
     pub period: Option<u64>,
@@ -200,7 +200,7 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
 }
 
 impl When {
-    /// Whether a machine is meant whose core unit has `has_alias`. Without any condition every
+    /// Whether a machine is meant with `has_alias` of its core unit. Without any condition every
     /// machine is.
     pub(super) fn fits(&self, identity: &CpuIdentity, has_alias: impl Fn(&str) -> bool) -> bool {
         match (&self.alias, &self.name) {

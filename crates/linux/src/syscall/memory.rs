@@ -145,7 +145,7 @@ impl Anonymous {
         }
     }
 
-    /// Its contents: zero where nobody has written yet.
+    /// Its contents: zero where nothing was written yet.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         let words = self.mapped.bytes / size_of::<AtomicU64>();

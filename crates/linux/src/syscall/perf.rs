@@ -35,7 +35,7 @@ pub fn open(attr: &mut Attr, target: Target, group: Option<BorrowedFd<'_>>) -> i
         )
     };
     let fd = i32::try_from(check(result)?).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just returned this descriptor and nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

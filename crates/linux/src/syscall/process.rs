@@ -48,7 +48,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user with all groups that the system gives to it. Of a user whom this program cannot look
+    /// A user with all groups that the system gives to it. Of a user that this program cannot look
     /// up (a static program knows no directory service) only the group that was named is sure.
     #[must_use]
     pub fn with_number(user: u32, group: u32) -> Self {
@@ -105,7 +105,7 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0i32; 2];
     // SAFETY: the kernel writes two descriptors into the array.
     check(i64::from(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }))?;
-    // SAFETY: both descriptors are new and nobody else owns them.
+    // SAFETY: both descriptors are new and have no other owner.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -280,7 +280,7 @@ pub fn watch_end(process: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
     let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) })?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just returned this descriptor and nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

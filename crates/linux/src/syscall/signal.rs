@@ -79,7 +79,7 @@ pub fn descriptor(signals: &Signals) -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised and lives through the call.
     let fd = unsafe { libc::signalfd(-1, &raw const signals.0, flags) };
     check(i64::from(fd))?;
-    // SAFETY: the kernel has just returned this descriptor and nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -94,7 +94,8 @@ fn memory_of_machine(reader: &Reader<'_>) -> Result<Bytes, LinuxError> {
 }
 
 /// The CPUs that run: those that are online by both lists; by one list, if their folders say so.
-/// The kernel lists online CPUs only in a node, so a node whose whole list is left has all of it.
+/// The kernel lists online CPUs only in a node, so a node that has its whole list left has all of
+/// it.
 fn running(reader: &mut Reader<'_>, online: &[u32], lists: &[Vec<u32>]) -> Vec<u32> {
     let folders: BTreeSet<u32> = reader.numbered(CPUS, "cpu").into_iter().collect();
     let listed: BTreeSet<u32> = lists.iter().flatten().copied().collect();

@@ -43,7 +43,7 @@ pub enum Note {
     },
     /// No node tells its memory, so the machine's is taken.
     MemoryOfMachine,
-    /// Rows of the distance table that are missing, or whose columns belong to no known nodes.
+    /// Rows of the distance table that are missing, or with columns of no known nodes.
     DistanceRows {
         /// The nodes.
         nodes: Vec<u32>,

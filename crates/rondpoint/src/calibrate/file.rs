@@ -228,7 +228,7 @@ impl Calibration {
             depending.filter_map(|traffic| traffic.requests_per_us).min_by(f64::total_cmp);
     }
 
-    /// The two nodes with CPUs and memory whose loads from each other take least.
+    /// The two nodes with CPUs and memory and the fastest loads from each other.
     pub(crate) fn nearest(&self, topology: &Topology) -> Option<[usize; 2]> {
         let both = topology.memory_nodes().intersection(&topology.compute_nodes());
         let pairs = both.iter().flat_map(|a| both.iter().map(move |b| [a, b]));

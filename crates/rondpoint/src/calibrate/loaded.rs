@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(alone[0].rounds, None);
         let curve = sweep(&[cpu, cpu], &words, time).expect("measured");
         assert_eq!(curve.len(), 1 + ROUNDS.len(), "{curve:?}");
-        // What nobody draws is the chain's own: a line for each latency.
+        // Without other load the chain draws its own: a line for each latency.
         let own_mb_s = LINE_BYTES * 1e3 / curve[0].ns;
         assert!((curve[0].mb_s - own_mb_s).abs() < 1e-6 * own_mb_s, "{curve:?}");
         let drawn = |point: &LoadedPoint| point.mb_s - LINE_BYTES * 1e3 / point.ns;

@@ -137,7 +137,7 @@ impl Subject<'_> {
     }
 }
 
-/// The shortest period whose cost is acceptable, and what a sample costs; `None` where not even the
+/// The shortest period at an acceptable cost, and what a sample costs; `None` where not even the
 /// longest is.
 pub(super) fn choose(tries: &[Try]) -> Option<Sampling> {
     let sound: Vec<&Try> = tries.iter().filter(|one| !one.throttled).collect();

@@ -248,7 +248,7 @@ pub(crate) enum State {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Seconds since boot; with the number, who it is.
+    /// Seconds since boot; with the number it names the process.
     pub(crate) started_s: f64,
     /// Name of its command.
     pub(crate) name: String,
@@ -356,7 +356,7 @@ pub(crate) struct Totals {
     pub(crate) page_steps: u64,
     pub(crate) thread_steps: u64,
     pub(crate) bulk_steps: u64,
-    /// Steps that the kernel refused or whose subject had gone.
+    /// Steps that the kernel refused, or of a process or thread that had ended.
     pub(crate) failed_steps: u64,
     /// Proposals held back.
     pub(crate) held: u64,

@@ -330,7 +330,7 @@ mod tests {
         let error = Server::listen(&path).err().unwrap();
         assert!(error.to_string().contains("another daemon listens there"), "{error}");
         std::mem::forget(first);
-        // Its descriptor is open in this process still: a listener that nobody can reach.
+        // Its descriptor is open in this process still: a listener without a way to it.
         std::fs::remove_file(&path).unwrap();
         drop(UnixListener::bind(&path).unwrap());
         Server::listen(&path).unwrap();

@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(idle.facts.cpus, Some(0.0));
         assert!(busy.facts.cpus > Some(1.0));
         assert!(idle.due_after > busy.due_after);
-        assert_eq!(idle.facts.cgroup, None, "nobody asked");
+        assert_eq!(idle.facts.cgroup, None, "no rule asked");
         let complete = census.complete(&from, Pid(7)).unwrap();
         assert_eq!(complete.facts.cgroup.as_deref(), Some("/a.service"));
         fs::remove_dir_all(from.in_proc("7")).unwrap();

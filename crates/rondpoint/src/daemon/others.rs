@@ -70,7 +70,7 @@ fn balancing(from: &Root) -> Option<Other> {
     let what = match (found.ordinary, found.tiering) {
         (false, false) => return None,
         (true, false) => {
-            "the kernel's NUMA balancing is on: it moves pages too, and trials tell whose move helped"
+            "the kernel's NUMA balancing is on: it moves pages too, and trials tell which moves helped"
         }
         (false, true) => "the kernel's memory tiering is on: it promotes hot pages from slow nodes",
         (true, true) => "the kernel's NUMA balancing and memory tiering are on",

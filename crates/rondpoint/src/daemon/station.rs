@@ -181,7 +181,7 @@ impl Station {
         Ok(())
     }
 
-    /// How long nobody needs us.
+    /// How long no process needs us.
     fn nap(&self, deadline: Instant) -> Duration {
         let (looks, told) = self.told;
         let mut until = deadline.min(self.next_look);

@@ -10,7 +10,7 @@ pub(super) struct Reading {
     pub(super) metric: String,
     /// The load, as a sentence's subject: `node 0 reading memory of node 1`.
     pub(super) load: String,
-    /// The node whose memory is read, by the kernel's number.
+    /// The node of the memory that is read, by the kernel's number.
     pub(super) holding: u32,
     /// The reader is on another node.
     pub(super) remote: bool,

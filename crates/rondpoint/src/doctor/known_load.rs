@@ -195,7 +195,7 @@ impl Window<'_> {
         seconds(self.earlier, self.later) / seconds(self.before, self.quiet).max(f64::EPSILON)
     }
 
-    /// A place whose counter is found by `of`, and how long that was on its counter. `None` where
+    /// A place with the counter that `of` finds, and how long that was on its counter. `None` where
     /// it is not counted.
     fn place(
         &self,

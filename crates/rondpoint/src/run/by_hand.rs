@@ -138,7 +138,7 @@ fn set(range: &Range, option: &str, text: &str) -> Result<Vec<u32>> {
     range.parse(text).map_err(|problem| anyhow!("{option}: {problem}"))
 }
 
-/// The kernel's number of the node whose CPUs are nearest to a device: its own, or where that has
+/// The kernel's number of the node with the CPUs nearest to a device: its own, or where that has
 /// memory only the one from which it is least far.
 fn node_near(device: &Device, root: &Root, topology: &Topology) -> Result<u32> {
     let node = device.node(root)?.with_context(|| {

@@ -144,7 +144,7 @@ impl Object {
         self.children.iter_mut().for_each(Object::settle);
     }
 
-    /// Nodes of the topology whose memory is the nearest to these CPUs.
+    /// Nodes of the topology with the memory nearest to these CPUs.
     fn all_nodes(&self, topology: &Topology) -> Vec<u32> {
         let is_here = |cpu: &usize| self.cpus.contains(topology.kernel_cpu(*cpu) as usize);
         let cpus = (0..topology.cpu_count()).filter(is_here);

@@ -9,7 +9,7 @@ use rondpoint_linux::syscall::affinity;
 /// A test and its name; it is given the CPUs that this process may use, at least two.
 pub(crate) type Test = (&'static str, fn(&CpuSet));
 
-/// Runs the tests whose names have one of the words in them, and says so as other tests do.
+/// Runs the tests that have one of the words in their names, and says so as other tests do.
 pub(crate) fn run(tests: &[Test], words: &[&str]) -> ExitCode {
     let own = affinity::get(0).expect("a mask");
     if own.len() < 2 {

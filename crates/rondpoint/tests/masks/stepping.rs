@@ -27,7 +27,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// With a ledger that nobody will ever look at.
+    /// With a ledger that no manager reads.
     pub(crate) fn of(pid: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self::with_ledger(pid, &folder.path().join("ledgers"))
@@ -87,7 +87,7 @@ pub(crate) fn main(pid: u32) {
         let (observation, followed) = parts.look();
         pause("looked");
         parts.ledger.write(&followed.entries).expect("room");
-        pause("wrote who came");
+        pause("wrote the new tasks");
         let moves: Vec<(u32, usize, bool)> = observation
             .processes
             .iter()

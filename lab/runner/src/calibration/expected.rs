@@ -12,7 +12,7 @@ pub(super) struct Loop {
     pub(super) instructions: f64,
 }
 
-/// Nanoseconds from load to load on a CPU of one node in the memory of another, with nobody else
+/// Nanoseconds from load to load on a CPU of one node in the memory of another, with no other load
 /// there.
 ///
 /// The core goes on past a load until its window is full, and waits there for the oldest. Within a
@@ -52,7 +52,7 @@ fn crowd(machine: &Machine, node: usize, cpus: u32) -> ClosedLoop {
 }
 
 /// So many loads under way at any time. The latency is that of an idle machine and the controller's
-/// burst at its use by the others (one load alone meets nobody), and more where the path is full.
+/// burst at its use by the others (one load alone meets none), and more where the path is full.
 struct ClosedLoop {
     under_way: f64,
     latency_ns: f64,

@@ -175,7 +175,7 @@ mod tests {
             let (experiment, machine) = named(name);
             experiment.fixed_cases(&machine).len()
         };
-        assert_eq!(count("sam"), 12, "who shares has no name");
+        assert_eq!(count("sam"), 12, "no case is named after the sharers");
         assert_eq!(count("nmass"), 16);
         assert_eq!(count("asymsched"), 3);
         let (pairs, machine) = named("asymsched");

@@ -1,4 +1,4 @@
-//! The experiments of the papers whose policies move threads and whole processes, as data: programs
+//! The experiments of the papers on threads and whole processes, as data: programs
 //! that are begun in a bad place, every static mapping of their threads to nodes, and their
 //! managers.
 //!
@@ -268,7 +268,7 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
     ),
     odd(
         "crowded-barriers",
-        "the same with a barrier after each round: whoever waits is taken to the CPU that is idle next",
+        "the same with a barrier after each round: a thread that waits is taken to the CPU that is idle next",
         &[("crowded", "wellplaced --threads 16 --size 16M")],
     ),
     odd(
@@ -278,7 +278,7 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
     ),
     copied(
         "copies",
-        "random look-ups by all CPUs in one table that the main thread fills and nobody changes, on a kernel that replicates",
+        "random look-ups by all CPUs in one table that the main thread fills once, on a kernel that replicates",
         &[("look-ups", "lookup --threads 8 --size 8M --change-every 0")],
     ),
     copied(
@@ -301,7 +301,7 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
     ),
     copied(
         "copies-two",
-        "two programs at once, with a table each that nobody changes",
+        "two programs at once, with a constant table each",
         &[
             ("one", "lookup --threads 4 --size 8M --change-every 0"),
             ("other", "lookup --threads 4 --size 8M --change-every 0 --seed 2"),
@@ -395,7 +395,7 @@ const MEAN_PAIR: &[usize] = &[1, 6];
 const BEST_PAIR: &[usize] = &[0, 1];
 
 /// Two threads on two nodes, each using memory on both. One thread a node: from a node with two,
-/// the kernel's load balancing takes one to an idle node, and nobody has a program on two nodes any
+/// the kernel's load balancing takes one to an idle node, and no program is on two nodes any
 /// more.
 const fn pair(title: &'static str, start: &'static [usize]) -> Program {
     Program { title, need: "all", work: 0, size: BEYOND_CACHE, start, home: ALONE }

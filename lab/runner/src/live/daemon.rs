@@ -58,7 +58,7 @@ const LEAST_GAIN: f64 = 1.2;
 /// Of 8 MiB: what the memory of 100 pages of the other node is.
 const LEAST_MOVED: u64 = 100 * 4096;
 
-/// The jammed one becomes faster; nobody else is touched; nothing is left.
+/// The jammed one becomes faster; no other is touched; nothing is left.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("altra-2", 2)?;
     let record = run(lab, &machine, "a daemon, and programs that come and go", COME_AND_GO)?;

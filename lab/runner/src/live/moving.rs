@@ -15,7 +15,7 @@ const TARGET_MIB: u32 = 16;
 
 /// A target that waits with its memory on node 0; its own words are of no use here. The mover is
 /// killed, its guardian lives; then both are, the mover stopped first, so that it does not see its
-/// guardian's end; then nobody.
+/// guardian's end; then no process.
 const SCRIPT: &str = r#"
 mkfifo /tmp/hold
 rondpoint-workloads scan --wait --size SIZEM --cpu-node 0 --no-huge-pages < /tmp/hold > /tmp/said &
@@ -82,7 +82,7 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     Ok(vec![
         Finding::fact(
             &name,
-            "move: a target whose mover is killed goes on, with a part of its memory moved",
+            "move: where the mover is killed the target goes on, with a part of its memory moved",
             "not stopped, some",
             format!("{}, {:.0} % moved", state(&killed), 100.0 * share),
             stands(&held) && !stands(&killed) && share > 0.05 && share < 0.95,

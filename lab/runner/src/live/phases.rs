@@ -10,8 +10,8 @@ use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
 /// What all threads but the first do from then on, under which policy, and from which change of
-/// instructions a second on a judge could be misled. With a policy that moves pages alone nobody
-/// counts the threads' misses.
+/// instructions a second on a judge could be misled. A policy that moves pages alone counts no
+/// misses of threads.
 const CASES: [(&str, &str, f64); 3] =
     [("rest", "auto", 0.0), ("spin", "auto", 1.5), ("spin", "carrefour", 1.5)];
 

@@ -1,5 +1,5 @@
-//! A program for which there is nothing to do is not counted all the time, and what is counted in
-//! between is right.
+//! Counting pauses where there is nothing to do for a program, and its counts between pauses are
+//! right.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -9,8 +9,8 @@ use super::session::{report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
-/// Two threads with memory of their own beside them, bound by themselves: nobody has to move them,
-/// or may.
+/// Two threads with memory of their own beside them, bound by themselves: no policy has to move
+/// them, or may.
 const SCRIPT: &str = "
 crew='rondpoint-workloads crew --need own --work 0 --start 0,1 --touch 0,1 --stay --size 4M --no-huge-pages --seconds 10'
 rondpoint run --quiet --policy asymsched --report /tmp/report -- $crew > /tmp/out

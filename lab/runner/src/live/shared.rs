@@ -75,7 +75,7 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
         ),
         Finding::fact(
             &machine,
-            "the same while somebody else has it mapped, who is not managed",
+            "the same while a process that is not managed has it mapped",
             "refused, page by page",
             told(everybodys),
             pages(everybodys, "failed") > 100 && pages(everybodys, "moved") < TABLE_PAGES,

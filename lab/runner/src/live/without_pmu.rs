@@ -1,4 +1,4 @@
-//! A machine without a PMU, and nobody tells Rondpoint: it finds that the page faults of the
+//! A machine without a PMU, without a hint to Rondpoint: it finds that the page faults of the
 //! kernel's NUMA balancing are all there is, and still makes the program with the shared array
 //! faster.
 

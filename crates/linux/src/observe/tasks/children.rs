@@ -16,7 +16,7 @@ use crate::root::{self, Root};
 /// Children of every process at the last reading, on kernels without lists.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    /// The newest number of a task then: where it has not changed, nobody was born.
+    /// The newest number of a task then: where it has not changed, no task was born.
     newest: Option<Vec<u8>>,
     by_parent: BTreeMap<Pid, Vec<Pid>>,
 }

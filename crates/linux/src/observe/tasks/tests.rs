@@ -113,9 +113,9 @@ fn where_the_kernel_lists_no_children_each_process_names_its_parent() {
     assert_eq!(look(), "10[10@0]");
     process(20, 10, 20);
     process(30, 20, 30);
-    assert_eq!(look(), "10[10@0] 20[20@0] 30[30@0]", "children and theirs, and nobody else's");
+    assert_eq!(look(), "10[10@0] 20[20@0] 30[30@0]", "children and theirs, and no others");
     fixture.ends(20);
-    assert_eq!(look(), "10[10@0] 30[30@0]", "the orphan stays, with nobody born");
+    assert_eq!(look(), "10[10@0] 30[30@0]", "the orphan stays, with no child born");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_glance_tells_the_time_of_each_process_and_forgets_those_that_ended() {
         .unwrap();
     let topology = crate::topology::discover(&Root::live()).unwrap().topology;
     let mut tasks = Tasks::new(Root::live(), Pid(child.id()), None);
-    assert_eq!(tasks.cpu_times(), BTreeMap::new(), "nobody is known yet");
+    assert_eq!(tasks.cpu_times(), BTreeMap::new(), "no task is known yet");
     tasks.observe(&topology, told(&[])).unwrap();
     let times = tasks.cpu_times();
     assert_eq!(times.keys().collect::<Vec<_>>(), [&Pid(child.id())]);

@@ -146,7 +146,7 @@ impl Station {
         Ok(parameters(&NotesReply { notes }))
     }
 
-    /// Everybody may have a few processes of their own managed, which nobody has told to leave.
+    /// Every user may have a few processes managed, unless they were told to leave.
     fn check_own(&self, peer: &Peer, pids: &[u32]) -> Result<(), Refused> {
         let refused = |message| Err(Refused::new("NotAllowed", message));
         let (user, own) = (peer.user, |pid| self.owner(pid) == Some(peer.user));

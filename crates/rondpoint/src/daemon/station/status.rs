@@ -23,7 +23,7 @@ use crate::machine;
 const CLOCK_HZ: f64 = 2e9;
 
 impl Station {
-    /// The state; `only` is the user whose processes are shown.
+    /// The state; only processes of the user `only` are shown.
     pub(super) fn status(&self, only: Option<u32>) -> Status {
         let board = self.parts.board.borrow();
         let window = board.window.as_ref();

@@ -40,7 +40,7 @@ pub(super) struct Original {
 }
 
 impl Original {
-    /// Opens it for a program that runs as `reader`, for whom root does this under sudo.
+    /// Opens it for a program that runs as `reader`; under sudo root does this.
     ///
     /// # Errors
     /// No regular file, an empty one, or one that the reader might not be able to read itself.
@@ -71,7 +71,7 @@ impl Original {
     }
 }
 
-/// Whether everybody may read the file by this path, which nobody but root can change.
+/// Whether every user may read the file by this path, and only root can change it.
 fn is_public(path: &Path, facts: &fs::Metadata) -> bool {
     let is_safe = |folder: &Path| {
         folder.symlink_metadata().is_ok_and(|facts| {

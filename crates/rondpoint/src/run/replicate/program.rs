@@ -126,7 +126,7 @@ fn script(rest: &[u8]) -> Kind {
 mod tests {
     use super::*;
 
-    /// A 64-bit file with one segment of this type, whose contents are a name.
+    /// A 64-bit file with one segment of this type, which holds a name.
     fn elf(segment: u32, name: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(64, 0);
