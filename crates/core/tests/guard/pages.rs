@@ -129,6 +129,21 @@ fn what_others_have_mapped_too_moves_only_if_each_of_them_may_be_touched() {
 }
 
 #[test]
+fn a_sharer_is_asked_wherever_it_has_mapped_the_page() {
+    let mut stage = Stage::new();
+    let object = SharedObject { device: 1, inode: 7 };
+    let at = |start: u64| SharedMapping { start, end: start + 0x8000, object, offset: 0 };
+    let map = |start| ProcessObservation { shared: vec![at(start)], ..Default::default() };
+    let processes: Vec<_> = [0x1000, 0x11000, 0x21000].into_iter().map(map).collect();
+    stage.model.shared = SharedMemory::of(&stage.model.apps, &processes);
+    stage.model.apps[2].exempt = Some(Exemption::OwnMemoryPolicy);
+    for (pid, address) in [(1, 0x2000), (2, 0x12000)] {
+        let told = stage.admit(vec![move_pages(pid, &[(address, 0, 1)])]);
+        assert!(told.ends_with("0→1: not to be touched: OwnMemoryPolicy\n"), "{told}");
+    }
+}
+
+#[test]
 fn replication_charges_every_node() {
     let mut stage =
         Stage::with(GuardSettings { bytes_per_s_per_node: 2 * 4096, ..GuardSettings::acting() });
