@@ -16,6 +16,9 @@ const MOST_CPUS: usize = 8192;
 /// Fresh memory of each round.
 const ROUND_BYTES: usize = 1 << 20;
 
+/// Between two rounds. The manager that is traced beside it needs the CPUs too.
+const REST: Duration = Duration::from_millis(1);
+
 /// Runs until it is killed. `ready` then names its process and its child.
 pub(crate) fn main(ready: &Path) {
     let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep runs");
@@ -44,6 +47,7 @@ pub(crate) fn main(ready: &Path) {
                 // Mapped anew: what malloc has back once it gives out again without a fault.
                 let fresh = Anonymous::new(ROUND_BYTES).expect("memory");
                 fresh.touch_every(page_bytes());
+                std::thread::sleep(REST);
             }
         });
     }
