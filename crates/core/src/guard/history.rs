@@ -168,3 +168,28 @@ impl Hasher for Mix {
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_memory_refuses_new_subjects_until_it_has_forgotten_old_ones() {
+        let settings = GuardSettings::acting();
+        let mut history = History::default();
+        let page = |number: usize| Subject::Page(Pid(1), (number as u64) << 12);
+        let full = Err(Refusal::Residence { left: settings.window });
+        let begin = Nanos::from_secs(100);
+        for number in 0..MAX_REMEMBERED_MOVES {
+            assert_eq!(history.admit(page(number), begin, &settings, false), Ok(()));
+        }
+        let new = page(MAX_REMEMBERED_MOVES);
+        assert_eq!(history.admit(new, begin, &settings, false), full);
+        assert_eq!(history.may_move(Subject::Thread(Tid(1)), begin, &settings, true), full);
+        let later = begin + settings.page_residence;
+        assert_eq!(history.admit(page(0), later, &settings, false), Ok(()), "it is known");
+        history.forget_old(begin + settings.window, &settings);
+        assert_eq!(history.moves.len(), 1, "the page that moved later");
+        assert_eq!(history.admit(new, begin + settings.window, &settings, false), Ok(()));
+    }
+}

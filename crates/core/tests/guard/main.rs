@@ -1,5 +1,6 @@
 //! The guard: each refusal by a test that fails without it; text out.
 
+mod bulk;
 mod pages;
 mod properties;
 mod scene;
@@ -41,6 +42,8 @@ fn low_confidence_gives_an_empty_plan() {
             refuse move 1 page of 1 (co-location): 1 × 0→1: confidence 0.30, 0.50 needed
         "#]],
     );
+    stage.model.sensing.confidence = stage.guard.settings().min_confidence;
+    assert!(stage.admit(vec![move_pages(1, &[(0x1000, 0, 1)])]).starts_with("admit"));
 }
 
 #[test]
@@ -252,48 +255,6 @@ fn copies_need_room_on_every_node_and_dropping_them_needs_none() {
 }
 
 #[test]
-fn bulk_migration_locks_the_process_and_makes_room_for_itself() {
-    let mut stage = Stage::new();
-    stage.model.apps[0].memory = Some(vec![Bytes(3 << 30), Bytes(2 << 30), Bytes(0), Bytes(0)]);
-    stage.set_free(&[1 << 30, 2 << 30, 1 << 30, 8 << 30]);
-    check(
-        &mut stage,
-        vec![
-            move_pages(1, &[(0x1000, 0, 1)]),
-            bulk(1, &[(0, 1), (1, 0)], true),
-            bulk(2, &[(0, 0)], false),
-            bulk(3, &[(0, 1), (0, 2)], false),
-        ],
-        expect![[r#"
-            admit move 5120.0 MiB of 1: 0→1 1→0
-            refuse move 1 page of 1 (co-location): 1 × 0→1: another action has the process
-            refuse move 5120.0 MiB of 2: 0→0: no such CPU or node, or nothing to do
-            refuse move 5120.0 MiB of 3: 0→1 0→2: no such CPU or node, or nothing to do
-        "#]],
-    );
-    // 5 GiB at 256 MiB/s: both nodes are in debt for 20 s and everything else waits.
-    stage.model.at += Nanos::from_secs(10);
-    check(
-        &mut stage,
-        vec![move_pages(2, &[(0x1000, 0, 1), (0x2000, 2, 3)])],
-        expect![[r#"
-            admit move 1 page of 2 (co-location): 1 × 2→3
-            refuse move 1 page of 2 (co-location): 1 × 0→1: budget of node 0: 0 B left
-        "#]],
-    );
-    let mut full = Stage::new();
-    full.model.apps[0].memory = Some(vec![Bytes(3 << 30), Bytes(0), Bytes(0), Bytes(0)]);
-    full.set_free(&[1 << 30, 1 << 30, 1 << 30, 1 << 30]);
-    check(
-        &mut full,
-        vec![bulk(1, &[(0, 1)], false)],
-        expect![[r#"
-            refuse move 5120.0 MiB of 1: 0→1: node 1 has 696.3 MiB free
-        "#]],
-    );
-}
-
-#[test]
 fn another_policy_waits_for_the_verdict_and_nobody_acts_unwatched() {
     let mut stage = Stage::new();
     stage.trials.insert(rondpoint_core::Pid(1), "sam");
@@ -362,6 +323,8 @@ fn a_thread_that_chose_a_mask_since_is_not_undone() {
 fn movers_stop_when_they_used_their_share_of_the_run_time() {
     let mut stage = Stage::new();
     stage.model.apps[0].started = Nanos::from_secs(80); // 20 s of run time allow 1 s
+    stage.spend(2, Nanos::from_secs(1));
+    assert!(stage.admit(vec![move_pages(2, &[(0x1000, 0, 1)])]).starts_with("admit"));
     stage.spend(1, Nanos::from_millis(1_001));
     check(
         &mut stage,
@@ -394,6 +357,21 @@ fn calls_and_samples_have_a_budget() {
             admit sample 1: every 4600000 cycles, 30000 pages tracked
             admit sample 2: every 5000000 cycles, 30000 pages tracked
             refuse thread 20 of 2 to CPUs 0: calls per second used up
+        "#]],
+    );
+}
+
+#[test]
+fn without_calls_left_nothing_moves_at_all() {
+    let mut stage = Stage::with(GuardSettings { calls_per_s: 1, ..GuardSettings::acting() });
+    stage.model.apps[1].memory = Some(vec![Bytes(1 << 20), Bytes(0), Bytes(0), Bytes(0)]);
+    check(
+        &mut stage,
+        vec![affinity(1, 10, "0"), bulk(2, &[(0, 1)], false), move_pages(3, &[(0x1000, 0, 1)])],
+        expect![[r#"
+            admit thread 10 of 1 to CPUs 0
+            refuse move 5120.0 MiB of 2: 0→1: calls per second used up
+            refuse move 1 page of 3 (co-location): 1 × 0→1: calls per second used up
         "#]],
     );
 }
