@@ -42,7 +42,6 @@ pub struct Guard {
     full_sampling: Option<u64>,
     /// Fewest cycles between samples that were ever asked for.
     fastest_sampling: BTreeMap<Option<Pid>, u64>,
-    started: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,7 +108,6 @@ impl Guard {
             failed_trials: BTreeMap::new(),
             full_sampling: None,
             fastest_sampling: BTreeMap::new(),
-            started: false,
         }
     }
 
@@ -174,11 +172,6 @@ impl Guard {
     }
 
     fn pass_time(&mut self, now: Nanos) {
-        if !self.started {
-            // The first step starts with full budgets, whatever the host's clock says.
-            self.started = true;
-            self.bytes.iter_mut().for_each(|budget| budget.refill(now));
-        }
         self.bytes.iter_mut().for_each(|budget| budget.refill(now));
         self.calls.refill(now);
         self.history.forget_old(now, &self.settings);

@@ -304,6 +304,8 @@ mod tests {
             bulk.inverses = ledger.enter(&bulk, &model);
             let (spent, frozen) = (Nanos(0), Nanos(0));
             ledger.learn(&bulk, &[Outcome { plan: 2, step: 0, result, spent, frozen }]);
+            ledger.settle(Pid(2), &[1, 2]);
+            ledger.settle(Pid(1), &[3]);
             assert_eq!(ledger.undo(Pid(1), &[1, 2]).len(), expected, "{resident:?}");
             assert!(ledger.undo(Pid(1), &[1, 2]).is_empty(), "it is settled");
         };
@@ -312,6 +314,18 @@ mod tests {
         check([8, 4], pages(2), 0);
         check([8, 4], pages(0), 2);
         check([8, 4], StepResult::Refused { errno: 1 }, 2);
+    }
+
+    #[test]
+    fn the_oldest_pages_are_settled_first_and_only_beyond_the_bound() {
+        let mut ledger = Ledger::default();
+        let model = Model::empty(4);
+        for number in 0..=MAX_LEDGER_ENTRIES as u64 {
+            ledger.enter(&plan(number, vec![moved(number << 12, 0, 1)]), &model);
+        }
+        assert_eq!(ledger.undo(Pid(1), &[0]).len(), 0, "one more than there is room for");
+        assert_eq!(ledger.undo(Pid(1), &[1]).len(), 1);
+        assert_eq!(ledger.undo(Pid(1), &[MAX_LEDGER_ENTRIES as u64]).len(), 1);
     }
 
     #[test]

@@ -72,9 +72,14 @@ mod tests {
     /// Threads of processes of the same number, with their data on node 0, go back to these CPUs of
     /// two nodes with two CPUs each; `busy` are the CPUs of others.
     fn check(back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
+        check_from(3, back, busy, expected);
+    }
+
+    /// The same, from this CPU.
+    fn check_from(now: usize, back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
         let topology = synthetic::parse("node:2 core:2").expect("a machine");
         let mut model = Model::empty(2);
-        let threads = back.iter().map(|&(number, _)| (number, 3));
+        let threads = back.iter().map(|&(number, _)| (number, now));
         let others = (100..).zip(busy.iter().copied());
         for (number, cpu) in threads.chain(others) {
             let place = model.threads.len();
@@ -103,6 +108,11 @@ mod tests {
     fn a_thread_that_goes_back_to_its_data_is_kept_there() {
         check(&[(1, 0)], &[], &["thread 1 of 1 to CPU 0, then CPUs 0-1"]);
         check(&[(1, 0)], &[0, 2, 3], &["thread 1 of 1 to CPU 0, then CPUs 0-1"]);
+    }
+
+    #[test]
+    fn a_thread_that_goes_is_not_in_its_own_way() {
+        check_from(1, &[(1, 0)], &[0], &["thread 1 of 1 to CPU 0, then CPUs 0-1"]);
     }
 
     #[test]

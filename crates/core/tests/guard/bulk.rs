@@ -76,8 +76,7 @@ fn a_node_in_debt_or_without_room_takes_and_sends_no_memory() {
     // Bytes of process 1 on node 0, bytes free on node 1, and what process 2 did before.
     let told = |resident: u64, free: u64, spent: &[(usize, usize)]| {
         let mut stage = Stage::new();
-        let memory = |node0| Some(vec![Bytes(node0), Bytes(0), Bytes(0), Bytes(0)]);
-        stage.model.apps[0].memory = memory(resident);
+        stage.model.apps[0].memory = Some(vec![Bytes(resident), Bytes(0), Bytes(0), Bytes(0)]);
         stage.model.apps[1].memory = Some(vec![Bytes(1 << 30); 4]);
         stage.set_free(&[8 << 30, free, 8 << 30, 8 << 30]);
         if !spent.is_empty() {

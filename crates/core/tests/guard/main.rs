@@ -323,6 +323,7 @@ fn a_thread_that_chose_a_mask_since_is_not_undone() {
 fn movers_stop_when_they_used_their_share_of_the_run_time() {
     let mut stage = Stage::new();
     stage.model.apps[0].started = Nanos::from_secs(80); // 20 s of run time allow 1 s
+    stage.model.apps[1].started = Nanos::from_secs(80);
     stage.spend(2, Nanos::from_secs(1));
     assert!(stage.admit(vec![move_pages(2, &[(0x1000, 0, 1)])]).starts_with("admit"));
     stage.spend(1, Nanos::from_millis(1_001));

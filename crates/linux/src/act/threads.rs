@@ -316,3 +316,31 @@ fn result(error: &io::Error) -> StepResult {
         errno => StepResult::Refused { errno: errno.unwrap_or(libc::EIO) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_several_processes_add_up() {
+        let one = |number| Restored {
+            put_back: number,
+            in_place: number + 1,
+            heirs: number + 2,
+            left_alone: number + 3,
+            gone: number + 4,
+            refused: number + 5,
+        };
+        let mut sum = one(10);
+        sum.add(&one(2));
+        let expected = Restored {
+            put_back: 12,
+            in_place: 14,
+            heirs: 16,
+            left_alone: 18,
+            gone: 20,
+            refused: 22,
+        };
+        assert_eq!(sum, expected);
+    }
+}

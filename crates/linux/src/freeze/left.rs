@@ -76,3 +76,15 @@ fn thaw(root: &Root, process: Identity, means: Means) -> io::Result<Option<bool>
     };
     Ok(Some(stood))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_several_ledgers_add_up() {
+        let mut sum = Restored { thawed: 10, running: 11, gone: 12, refused: 13 };
+        sum.add(&Restored { thawed: 2, running: 3, gone: 4, refused: 5 });
+        assert_eq!(sum, Restored { thawed: 12, running: 14, gone: 16, refused: 18 });
+    }
+}

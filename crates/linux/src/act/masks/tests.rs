@@ -171,3 +171,58 @@ fn a_process_after_the_first_change_is_to_be_written_down_once() {
     assert!(masks.see(process(3, 15)) && !masks.see(process(3, 15)));
     assert_eq!(masks.processes().len(), 2);
 }
+
+#[test]
+fn threads_that_have_ended_are_forgotten_but_for_their_heirs() {
+    let mut masks = Masks::default();
+    let (one, other, third) = (task(1, 1, 1), task(1, 2, 1), task(1, 3, 1));
+    masks.enter(&change(one, 10, None, "0-7", "0-3"));
+    masks.enter(&change(other, 10, None, "0-7", "4-7"));
+    masks.let_choose(third);
+    let is_known = |masks: &Masks, task: Task| masks.task(task.process, task.tid).is_some();
+    masks.forget_gone(Nanos(30 * SECOND), |task| [one, third].contains(task));
+    assert!(!is_known(&masks, one) && is_known(&masks, other));
+    assert!(!masks.has_chosen(third.process, third.tid));
+    assert_eq!(told(&masks, task(1, 9, 29), "0-3"), "heir of 0-7");
+    assert_eq!(told(&masks, task(1, 9, 35), "0-3"), "untouched");
+    assert_eq!(told(&masks, task(1, 9, 35), "4-7"), "heir of 0-7");
+}
+
+#[test]
+fn what_threads_were_given_and_chose_is_known() {
+    let mut masks = Masks::default();
+    let (one, other) = (task(1, 1, 1), task(1, 2, 1));
+    let first = change(one, 10, Some(1), "0-7", "0-3");
+    assert!(first.gives(&cpus("0-3")) && first.gives(&cpus("1")), "the one CPU for a moment");
+    assert!(!first.gives(&cpus("0-1")) && !first.gives(&cpus("2")) && !first.gives(&cpus("4")));
+    assert!(masks.is_empty());
+    masks.enter(&first);
+    assert!(!masks.is_empty());
+    assert_eq!((masks.now(&one), masks.now(&other)), (Some(&cpus("0-3")), None));
+    let given = ["0-3", "1", "0-1", "4-7"].map(|list| masks.was_given(&cpus(list)));
+    assert_eq!(given, [true, true, false, false]);
+    masks.let_choose(other);
+    let chosen = [one, other].map(|task| masks.has_chosen(task.process, task.tid));
+    assert_eq!(chosen, [false, true]);
+    // A new change of it is one of ours again.
+    masks.enter(&change(other, 20, None, "0-7", "4-7"));
+    assert!(!masks.has_chosen(other.process, other.tid));
+    assert_eq!(told(&masks, other, "4-7"), "ours, had 0-7");
+}
+
+#[test]
+fn beyond_the_bound_those_are_forgotten_that_ended_first() {
+    let mut masks = Masks::default();
+    let all: Vec<Task> = (0..=MAX_HELD as u32).map(|tid| task(1, tid, 1)).collect();
+    let enter = |masks: &mut Masks, task| masks.enter(&change(task, 10, None, "0-7", "0-3"));
+    all[..MAX_HELD].iter().for_each(|task| enter(&mut masks, *task));
+    for (second, task) in (21..=24).zip(&all) {
+        masks.let_go(task, Nanos(second * SECOND));
+    }
+    assert_eq!(masks.held.len(), MAX_HELD, "there is room");
+    enter(&mut masks, all[MAX_HELD]);
+    masks.let_go(&all[4], Nanos(25 * SECOND));
+    let kept: Vec<bool> = all[..6].iter().map(|task| masks.held.contains_key(task)).collect();
+    assert_eq!(kept, [false, false, false, true, true, true]);
+    assert_eq!(masks.held.len(), MAX_HELD - 2);
+}
