@@ -1,8 +1,8 @@
 //! Chooses among what policies propose: the set of candidates that together win most, each worth
 //! more than it costs.
 //!
-//! The value of a candidate is the believed lower bound of its gain, for the time that the present
-//! phase is expected to last, less its cost. The arbiter takes the best, prices the others again
+//! The value of a candidate is the believed lower bound of its gain less its cost. The gain lasts
+//! as long as the present phase is expected to. The arbiter takes the best, prices the others again
 //! beside it, and so on until none is worth anything. Only what a candidate touches is priced
 //! again, and only when it could be the next best.
 

@@ -6,10 +6,11 @@
 //! needed is as short as the policies allow.
 //!
 //! `/proc` and counters outside the cores cost the program nothing and are looked at meanwhile.
-//! What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the pause: processes or
-//! threads that came or went, another use of CPUs, a busy thread on another node, other traffic
-//! between nodes. Where threads take turns on CPUs, the kernel shares those out anew all the time,
-//! which is no reason. What only the program's own counters tell is seen when counting goes on.
+//! What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the pause. It may be
+//! processes or threads that came or went, another use of CPUs, a busy thread on another node, or
+//! other traffic between nodes. Where threads take turns on CPUs, the kernel shares those out anew
+//! all the time, which is no reason. What only the program's own counters tell is seen when
+//! counting goes on.
 
 mod price;
 mod watch;

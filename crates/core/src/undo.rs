@@ -1,5 +1,5 @@
-//! How threads go back when their move is undone: to the node that they came from, and they are
-//! kept there if their data is there.
+//! How threads go back when their move is undone. They go to the node that they came from, and stay
+//! there if their data is there.
 //!
 //! The old mask alone undoes little. The kernel sends a thread on to any idle node, and that is the
 //! one from which it was taken back. It has done so by the next look, a quarter of a second later

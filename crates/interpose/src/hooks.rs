@@ -1,8 +1,8 @@
 //! The C library's functions that are replaced.
 //!
-//! Each calls the C library's own function first and then looks at the descriptor that it
-//! returned. Functions with a variable number of arguments have a fixed one here: on x86-64 and
-//! arm64 Linux both are called alike, and the mode is passed on as it came.
+//! Each calls the C library's own function first and then looks at the descriptor that it returned.
+//! Functions with a variable number of arguments have a fixed one here. On x86-64 and arm64 Linux
+//! both are called alike, and the mode is passed on as it came.
 
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 

@@ -2,7 +2,7 @@
 //!
 //! `rondpoint run --replicate` makes the copies, writes a table of them and names it in the
 //! environment. The library reads the table once, when the program starts. From then on it looks at
-//! each file that the program has opened for reading: where the table lists it, the descriptor
+//! each file that the program has opened for reading. Where the table lists it, the descriptor
 //! becomes one of the copy. Whatever fails on the way, the program has the original.
 //!
 //! The functions that the program calls are in `hooks`. They allocate nothing and take no lock:

@@ -1,8 +1,8 @@
-//! Moving the memory of a whole process from nodes to nodes: several workers over disjoint parts of
-//! it, few large calls, huge pages whole, and an outcome for every page.
+//! Moving the memory of a whole process from nodes to nodes. Several workers take disjoint parts of
+//! it in few large calls, with huge pages whole. Every page has an outcome.
 //!
-//! A page goes where its node's way leads, and takes one way only, however the ways are linked:
-//! with `0→1` and `1→0` two nodes change places. Memory policies stay as they are, so what a
+//! A page goes where its node's way leads, and takes one way only, however the ways are linked.
+//! With `0→1` and `1→0` two nodes change places. Memory policies stay as they are, so what a
 //! process bound to its old nodes allocates from now on comes from there.
 //!
 //! Nothing here stops the process (see [`crate::freeze`]), and nothing is decided but the size of a

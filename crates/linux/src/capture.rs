@@ -1,5 +1,5 @@
-//! The files of `/proc` and `/sys` that describe a machine, read into memory: enough for every
-//! reader of this crate that looks at a machine and not at a program.
+//! The files of `/proc` and `/sys` that describe a machine, read into memory. They are enough for
+//! every reader of this crate that looks at a machine and not at a program.
 //!
 //! Nothing in it names a user, a host or a process. What cannot be read is told.
 

@@ -1,6 +1,6 @@
 //! Stopping a process for a while, so that nothing of it stays stopped whatever happens to us.
 //!
-//! Where the process is alone in its cgroup it is frozen there, which no process notices; else it
+//! Where the process is alone in its cgroup it is frozen there, which no process notices. Else it
 //! is sent SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it
 //! when this one dies; the ledger knows of it before, for when both are killed. A process that was
 //! stopped before stays stopped.

@@ -1,6 +1,6 @@
 //! Small files of `/proc` that are read again and again.
 //!
-//! Finding such a file by its path costs the kernel as much as writing it, so it stays open and is
+//! Finding such a file by its path costs the kernel as much as writing it. So it stays open and is
 //! read from its beginning each time. The open file of a task that has ended says so, also when its
 //! number belongs to another task by then.
 

@@ -1,5 +1,6 @@
-//! Starting a program the way `env` does: by name along PATH, a file without a known format through
-//! the shell, exit status 126 for what is there but cannot be run, 127 for what cannot be found.
+//! Starting a program the way `env` does. It is looked for by name along PATH, and a file without a
+//! known format goes through the shell. Exit status 126 means that it is there but cannot be run,
+//! 127 that it cannot be found.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! This is the only crate of the product with `unsafe`, and all of it sits in [`syscall`]. Parsers
 //! take bytes and return values, readers open paths beneath a [`root::Root`], and nothing here
-//! compares a counter with a threshold: what a number *means* is decided in `rondpoint-core`.
+//! compares a counter with a threshold. What a number *means* is decided in `rondpoint-core`.
 
 pub mod act;
 pub mod bulk;

@@ -1,5 +1,5 @@
-//! Routes over directed links, derived the way firmware does it: fewest hops, then the widest
-//! way, then the least used one, then the lowest node number. Pure and deterministic.
+//! Routes over directed links, derived as firmware does it: fewest hops, then the widest way, then
+//! the least used one, then the lowest node number. Pure and deterministic.
 //!
 //! Pairs are routed in order of distance, and each route counts as use of its links. So the
 //! diagonals of a ring go round it both ways instead of all over the same side.

@@ -1,8 +1,8 @@
 //! Whether the CPUs of a machine can saturate its controllers and routes.
 //!
 //! A program on CPUs that wait for every miss never meets a full queue, and everything that this
-//! project manages would stay invisible. The demand is a closed loop's (Little's law): so many
-//! lines under way per CPU, each taking the latency that holds when the server is just full.
+//! project manages would stay invisible. The demand is a closed loop's (Little's law). Each CPU has
+//! so many lines under way, and each takes the latency of a server that is just full.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! `rondpoint explain`: what was known at any moment of a recorded run, what was wanted, at what
-//! price, what was done, and what came of it. It reads one file and changes nothing.
+//! `rondpoint explain`: what was known and wanted at any moment of a recorded run, at what price,
+//! what was done, and what came of it. It reads one file and changes nothing.
 
 mod json;
 mod moment;

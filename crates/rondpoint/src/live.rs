@@ -1,7 +1,7 @@
 //! The running machine as the loop's host: waits and looks, writes inverses down, acts.
 //!
-//! What is watched, and what else happens while it waits, is [`Watched`]'s: one program for `run`
-//! and `attach`, many that come and go for the daemon.
+//! What is watched, and what else happens while it waits, is [`Watched`]'s. `run` and `attach` have
+//! one program, the daemon many that come and go.
 
 mod rates;
 pub(crate) mod trees;

@@ -1,6 +1,6 @@
-//! Writes the man pages, the shell completions and the reference of the command line: a hidden
-//! subcommand of a build with the feature `manual`, which `./x dist` makes. The shipped program
-//! does not have it.
+//! Writes the man pages, the shell completions and the reference of the command line. It is a
+//! hidden subcommand of a build with the feature `manual`, which `./x dist` makes. The shipped
+//! program does not have it.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,5 @@
-//! `rondpoint whatif`: what else would have happened in a recorded run, by the cost model: under
-//! other policies, with memory placed otherwise, or on another machine. It reads files and changes
-//! nothing.
+//! `rondpoint whatif`: what the cost model predicts for a recorded run under other policies, with
+//! memory placed otherwise, or on another machine. It reads files and changes nothing.
 
 mod answer;
 mod other;

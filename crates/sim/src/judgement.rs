@@ -1,5 +1,5 @@
-//! A policy against its rivals, over all machines and workloads and over cases of the swarm: how
-//! fast each is against first touch, and where one loses to another.
+//! A policy against its rivals, over all machines and workloads and over cases of the swarm. It
+//! tells how fast each is against first touch, and where one loses to another.
 
 use std::fmt::Write as _;
 

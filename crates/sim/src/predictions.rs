@@ -1,5 +1,5 @@
-//! Predicted against measured: what the cost model said of each trial of a policy, and what its
-//! trial measured, over workloads, machines and the swarm's cases.
+//! Predicted against measured: what the cost model said of each trial and what the trial measured.
+//! It covers workloads, machines and the swarm's cases.
 //!
 //! The plant knows nothing of the cost model; the trials are the controller's own.
 

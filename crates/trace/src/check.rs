@@ -1,5 +1,5 @@
-//! Whether what was read fits the machine of its trace, and is of a size that a machine can have:
-//! what a host never gives and the core therefore does not check.
+//! Whether what was read fits the machine of its trace, and is of a size that a machine can have. A
+//! host never gives other input, so the core does not check it.
 
 use rondpoint_core::observation::{ProcessObservation, SharedMapping, ThreadObservation};
 use rondpoint_core::plan::StepResult;

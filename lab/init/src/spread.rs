@@ -1,5 +1,5 @@
-//! Interleaving applied late: at a stated time every page that the program has by then goes to the
-//! nodes in turn, as if it had been started interleaved. What it allocates later is left.
+//! Interleaving applied late. At a stated time every page of the program goes to the nodes in turn,
+//! as if it had been started interleaved. What it allocates later is left.
 //!
 //! A baseline for managers that move pages at run time: it acts as late as they do and decides
 //! nothing.

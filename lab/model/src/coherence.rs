@@ -2,13 +2,13 @@
 //! copies.
 //!
 //! MESI over an exact directory. Reads of a line that another domain has modified write it back
-//! home on the way, so that it is clean everywhere afterwards; inside a domain it stays modified,
-//! in the last-level cache. Stores take the line out of all other caches.
+//! home on the way. So it is clean everywhere afterwards. Inside a domain it stays modified, in the
+//! last-level cache. Stores take the line out of all other caches.
 //!
 //! The last-level cache is a *victim* cache: it takes what the second levels of its domain drop,
-//! and keeps a line that is read from it. Not an inclusive one, because the lab shrinks it with
-//! the working sets but hardly shrinks the private levels; an inclusive cache smaller than
-//! the second levels above it would throw their lines out.
+//! and keeps a line that is read from it. Not an inclusive one, because the lab shrinks it with the
+//! working sets but hardly shrinks the private levels. An inclusive cache smaller than the second
+//! levels above it would throw their lines out.
 
 use crate::directory::{Entry, Owner};
 use crate::event::Event;

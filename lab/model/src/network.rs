@@ -1,8 +1,8 @@
 //! Controllers, links and routes: what a line's way between two nodes costs now.
 //!
 //! The hot path only counts lines and looks latencies up in tables by node pair. When a window
-//! closes, its lines are laid out over the pipes they went through, and the tables are made anew:
-//! every request of a window sees the same delay, whatever the order in which vCPUs ran.
+//! closes, its lines are laid out over the pipes they went through, and the tables are made anew.
+//! Every request of a window sees the same delay, whatever the order in which vCPUs ran.
 
 use rondpoint_machine::Machine;
 

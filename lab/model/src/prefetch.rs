@@ -2,8 +2,8 @@
 //!
 //! Trained by demand accesses that miss the first level, by virtual line, in both directions. Two
 //! steps of the same direction make a stream; then the next `depth` lines are fetched into the
-//! second level. It never crosses a page, since the next page's physical address is not known,
-//! but a stream that the program carries on into the next page goes on without new training.
+//! second level. It never crosses a page, since the next page's physical address is not known. A
+//! stream that the program carries on into the next page goes on without new training.
 
 use crate::{LINE_SHIFT, PAGE_BYTES};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Modelled time: a clock for each vCPU, and one for the machine that never runs ahead of them.
 //!
-//! QEMU runs the vCPUs in turn on one thread. Each runs until its own clock reaches the *horizon*;
-//! when the slowest running vCPU has got there, the machine's clock moves up and a new horizon is
+//! QEMU runs the vCPUs in turn on one thread. Each runs until its own clock reaches the *horizon*.
+//! When the slowest running vCPU has got there, the machine's clock moves up and a new horizon is
 //! set. The clock of a vCPU advances with its instructions, which generated code counts in a word
 //! called `progress`, and with the stalls that the hardware model charges. Nothing in here knows
 //! QEMU or the host's time.

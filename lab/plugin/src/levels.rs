@@ -2,7 +2,7 @@
 //! Which share of a vCPU's counts happened at user level.
 //!
 //! The model counts without regard to privilege. Translated code says at its first memory access
-//! after a change that the level is another now (its address tells), and what was counted since the
+//! after a change that the level is another now (its address tells). What was counted since the
 //! change before belongs to the level that is left. The few instructions between the change and
 //! that access go to the wrong side.
 

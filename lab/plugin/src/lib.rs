@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The QEMU plugin around the lab's hardware model, with its own guest clock.
 //!
-//! QEMU runs the guest; this plugin gives it time. It counts instructions, sends every memory
-//! access through `rondpoint-lab-model`, charges the modelled latency to the vCPU that waited, and
-//! shows the guest one consistent clock (`clock`, `lab`). Counters and samples go to the guest
+//! QEMU runs the guest; this plugin gives it time. It counts instructions and sends every memory
+//! access through `rondpoint-lab-model`. It charges the modelled latency to the vCPU that waited,
+//! and shows the guest one consistent clock (`clock`, `lab`). Counters and samples go to the guest
 //! through shared memory (`bar`), where the driver in `lab/driver` makes a perf PMU of them. It
 //! decides nothing about caches, controllers or links: that is the model's business.
 

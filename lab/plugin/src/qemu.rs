@@ -2,9 +2,9 @@
 //! What the plugin needs of QEMU 10.0: the public plugin API and the few internals behind its
 //! clock.
 //!
-//! Every function is looked up by name when the plugin is loaded, and the one structure whose
-//! layout we rely on is compared with functions whose addresses we know. A QEMU that differs is
-//! refused with one sentence before the guest executes its first instruction.
+//! Every function is looked up by name when the plugin is loaded. We rely on the layout of one
+//! structure, and compare it with functions of known addresses. A QEMU that differs is refused with
+//! one sentence before the guest executes its first instruction.
 
 #![allow(unsafe_code)]
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The shared memory itself: words that the guest's driver reads and writes.
 //!
-//! The guest runs on the same thread as we do, so a word is never written from both sides at once;
-//! atomics only keep the compiler from assuming that there is no other writer.
+//! The guest runs on the same thread as we do, so a word is never written from both sides at once.
+//! Atomics only keep the compiler from assuming that there is no other writer.
 
 #![allow(unsafe_code)]
 

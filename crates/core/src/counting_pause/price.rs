@@ -1,5 +1,5 @@
-//! Whether counting is dear for a program: it pays each time that a thread goes on or off a CPU,
-//! and for each task that is born.
+//! Whether counting is dear for a program. The program pays each time that a thread goes on or off
+//! a CPU, and for each task that is born.
 //!
 //! Measured (*emulated*, in a slow motion of 10; docs/results/watch-children.md):
 //! - Two threads that sleep 1,200 times for each second that they run lose 7 % of their speed,

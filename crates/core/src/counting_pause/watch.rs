@@ -1,13 +1,12 @@
 //! What ends a wait before its time: a change that is cheap to see.
 //!
-//! Where little goes on the controller waits for seconds, and a program that comes out of its
-//! serial start meanwhile would run without anything being done for it. So the host glances at each
-//! process once in [`QUICK_GLANCE`](crate::limits::QUICK_GLANCE): its clock tells the CPU time of
-//! all its threads. Where a process runs, units outside the cores also tell the requests of the
-//! whole machine. The first glance is compared with what the look before it read. A glance that
-//! lies outside of what the last [`USUAL`] showed ends the wait. What a program does over and over
-//! within that time is usual. Where waking is of no use again and again, what is usual is
-//! remembered for longer.
+//! Where little goes on the controller waits for seconds. A program that comes out of its serial
+//! start meanwhile would not be helped. So the host glances at each process once in
+//! [`QUICK_GLANCE`](crate::limits::QUICK_GLANCE): its clock tells the CPU time of all its threads.
+//! Where a process runs, units outside the cores also tell the requests of the whole machine. The
+//! first glance is compared with what the look before it read. A glance that lies outside of what
+//! the last [`USUAL`] showed ends the wait. What a program does over and over within that time is
+//! usual. Where waking is of no use again and again, what is usual is remembered for longer.
 
 use super::{IDLE_CPUS, OTHER_TRAFFIC, OTHER_USE, SHORTEST_SHARE};
 use crate::model::Model;

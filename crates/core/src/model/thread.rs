@@ -5,7 +5,7 @@ use crate::observation::Exemption;
 use crate::units::Tid;
 use alloc::vec::Vec;
 
-/// A node is home if it answers more than this share of the accesses (inferred): a thread with its
+/// A node is home if it answers more than this share of the accesses (inferred). A thread with its
 /// data on two nodes by halves gains nothing on either.
 pub const MIN_HOME_SHARE: f64 = 0.60;
 /// Samples of a thread below which they say nothing about its home (inferred).

@@ -3,7 +3,7 @@
 //! What won nothing is not tried again for as long as the trial took, and for twice as long each
 //! further time. So a process that nothing helps is left alone, whichever policy finds something to
 //! do there, and its counters may rest. A gain clears the wait. Another phase of the program ends
-//! it: what was in vain is tried once more, and waits longer than before if it is in vain again.
+//! it. What was in vain is tried once more, and waits longer than before if it is in vain again.
 //! Pages do not wait: each round treats others, and what they win builds up.
 //!
 //! Harm to one process is a warning for all. A policy with trials that harm one after the other,

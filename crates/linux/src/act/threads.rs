@@ -1,6 +1,6 @@
 //! Giving masks to threads, and giving them back what they had.
 //!
-//! Between finding a thread and changing its mask its number could go to another: the kernel offers
+//! Between finding a thread and changing its mask its number could go to another. The kernel offers
 //! no way to change the mask of a thread but by its number. What stands between is two readings of
 //! `/proc` and a call.
 

@@ -1,12 +1,11 @@
 //! Counts of a program and all its descendants, by the CPU on which they ran.
 //!
-//! Each event is opened once per CPU on the program's task, inherited by everything that it starts:
-//! so a child that lives for a millisecond is counted, and the accessing node is known exactly. For
-//! such an event `time_enabled` goes on while the task runs on *other* CPUs, so the time for which
-//! it should have counted is read from a task clock that is opened in the same way. Events come in
-//! groups that fit on the unit: each read interrupts its CPU, so a group costs what an event did.
-//! Where the clock stands still nothing was counted, and the groups are not read: most CPUs of most
-//! machines.
+//! Each event is opened once per CPU on the program's task, inherited by everything that it starts.
+//! So a child that lives for a millisecond is counted, and the accessing node is known exactly. For
+//! such an event `time_enabled` goes on while the task runs on *other* CPUs. So a task clock that
+//! is opened in the same way tells for how long it should have counted. Events come in groups that
+//! fit on the unit: each read interrupts its CPU, so a group costs what an event did. Where the
+//! clock stands still nothing was counted, and the groups are not read: most CPUs of most machines.
 
 use std::io;
 

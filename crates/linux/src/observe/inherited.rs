@@ -1,7 +1,7 @@
-//! What it costs a program that all it starts inherits the events on it, and when that is too much:
-//! then the CPUs are watched, not the tasks. That counting rests sooner in such a program is
-//! decided elsewhere and by other signs (`counting_pause/price.rs` in the core), for time slices
-//! are as dear as births, and where the CPUs may not be watched nothing else is left.
+//! What inherited events cost a program, and when that is too much. Then the CPUs are watched, not
+//! the tasks. Whether counting pauses sooner in such a program is decided in
+//! `counting_pause/price.rs` of the core. Time slices are as dear as births. Where the CPUs may not
+//! be watched nothing else is left.
 
 use rondpoint_core::Nanos;
 

@@ -1,6 +1,7 @@
-//! Where a process's memory is, and whether it has a memory policy of its own: by its `numa_maps`,
-//! read rarely, for the kernel holds the process's map lock meanwhile. Of a large process the hint
-//! faults that the kernel's NUMA balancing counted for its threads tell at least the proportions.
+//! Where a process's memory is, and whether it has a memory policy of its own. Its `numa_maps`
+//! tells. It is read rarely, for the kernel holds the process's map lock meanwhile. Of a large
+//! process the hint faults that the kernel's NUMA balancing counted for its threads tell at least
+//! the proportions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

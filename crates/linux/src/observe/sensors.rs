@@ -1,5 +1,5 @@
-//! Opening the sensors of a program: the best that the machine has, or the rung that was asked for,
-//! and a sentence on each that is missing.
+//! Opening the sensors of a program: the best that the machine has, or the rung that was asked for.
+//! Each missing one gets a sentence.
 
 use rondpoint_core::Pid;
 

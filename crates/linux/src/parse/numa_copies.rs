@@ -1,5 +1,5 @@
-//! `/proc/PID/numa_copies` of a kernel with NUMA replication (`kernel/` in this repository): runs
-//! of pages with copies on other nodes, and how often each page was written while it had some.
+//! `/proc/PID/numa_copies` of a kernel with NUMA replication (`kernel/` in this repository). It has
+//! runs of pages with copies on other nodes, and how often each page was written while it had some.
 
 use super::ParseError;
 use super::cpulist;

@@ -1,7 +1,7 @@
 //! `/proc/PID/numa_maps` (numa(7)): one mapping a line, its policy and its pages per node.
 //!
-//! Reading the file makes the kernel walk the page tables under the process's map lock, so callers
-//! bound the size of process that they read it for.
+//! Reading the file makes the kernel walk the page tables under the process's map lock. So callers
+//! read it only for processes up to a size.
 
 use std::collections::BTreeMap;
 

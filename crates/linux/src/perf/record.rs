@@ -1,6 +1,6 @@
 //! Records of a perf ring as a plain stream of bytes: header, kind, body.
 //!
-//! A record that is cut short is an error, never a guess: the rest of the stream cannot be trusted
+//! A record that is cut short is an error, never a guess. The rest of the stream cannot be trusted
 //! after it, so iteration ends there.
 
 use super::sample::{self, Layout, Sample};

@@ -1,8 +1,8 @@
 //! The ring that the kernel writes records into, drained into a straight stream of bytes.
 //!
-//! What lies between tail and head is copied out at once, in one or two pieces where it wraps, and
-//! given back to the kernel before a single record is parsed: the copy costs less than a lost
-//! sample, and the parser never sees a seam.
+//! What lies between tail and head is copied out at once, in two pieces where it wraps. It is given
+//! back to the kernel before a single record is parsed. The copy costs less than a lost sample, and
+//! the parser never sees a seam.
 
 use std::io;
 use std::ops::Range;

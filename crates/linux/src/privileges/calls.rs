@@ -1,8 +1,8 @@
 //! Lists of system calls, and the filter that lets no other through.
 //!
 //! A call that is not on its list fails with EPERM, as if the user might not make it. Ending the
-//! manager instead would leave its program with masks that stay changed, so a list that lacks
-//! a call costs a feature and harms no program. Builds with debug assertions end with the call's
+//! manager instead would leave its program with masks that stay changed. So a list that lacks a
+//! call costs a feature and harms no program. Builds with debug assertions end with the call's
 //! number, so that a test finds what a list lacks.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! `sched_getaffinity(2)` and `sched_setaffinity(2)`: the CPUs that a thread may run on.
 //!
-//! Masks are sets of the kernel's CPU numbers, which may be sparse, and of any length: glibc's
+//! Masks are sets of the kernel's CPU numbers, which may be sparse, and of any length. glibc's
 //! `cpu_set_t` ends at 1024 CPUs, so the calls are made without it.
 
 use std::io;

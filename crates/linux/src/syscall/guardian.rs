@@ -1,5 +1,5 @@
 //! A child that undoes one thing when its parent has died, or has not done so in time, and writes
-//! that down; and signals to a process that cannot have been mistaken for another.
+//! that down. Also signals to a process that cannot have been mistaken for another.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,10 +1,10 @@
-//! What it costs two threads to share: the time in which a line goes from one CPU to another, and
-//! the rate of that from which on two threads are better off on one cache domain than on two.
+//! What it costs two threads to share. That is the time in which a line goes from one CPU to
+//! another. Also the rate from which on two threads are better off on one cache domain than on two.
 //!
-//! The second is SAM's own experiment (ALGORITHMS 4.3): two tasks that force data from one to the
-//! other, at a rate that is varied by the ratio of private to shared accesses. What the private
-//! accesses were is not published; here they want more cache than one domain has, which is the best
-//! case for two domains, so the rate is an upper bound.
+//! The second is SAM's own experiment (ALGORITHMS 4.3): two tasks force data from one to the other.
+//! The rate is varied by the ratio of private to shared accesses. What the private accesses
+//! were is not published. Here they want more cache than one domain has. That is the best case for
+//! two domains, so the rate is an upper bound.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! What the memory of each node gives to the CPUs of each: the part of the calibration that a
-//! person looks at, with the loaded latency, which no policy needs.
+//! What the memory of each node gives to the CPUs of each. People look at this part of the
+//! calibration. No policy needs its loaded latency.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! The user's own program as a benchmark: run unmodified under four placements, and what that says
 //! of thresholds.
 //!
-//! Local against remote, on the CPUs of one node, is N-MASS's NUMA penalty; first touch against
-//! interleaved, on the whole machine, says whether its run time depends on placement at all, and
-//! then its traffic bounds Carrefour's MAPTU.
+//! Local against remote, on the CPUs of one node, is N-MASS's NUMA penalty. First touch against
+//! interleaved, on the whole machine, says whether its run time depends on placement at all. If so,
+//! its traffic bounds Carrefour's MAPTU.
 
 use std::ffi::OsString;
 use std::time::Instant;

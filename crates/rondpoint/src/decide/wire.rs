@@ -1,5 +1,5 @@
 //! The model as it is written in JSON, version 1. Names and units are those of the file and stay
-//! when the core's types change; unknown fields are refused, because a misspelt one would be a
+//! when the core's types change. Unknown fields are refused, because a misspelt one would be a
 //! wrong decision.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What a summary of the whole run needs: the first look, the last of every process and thread ever
-//! seen, and the samples, thinned evenly when they become too many.
+//! What a summary of the whole run needs: the first look, the last of every process and thread, and
+//! the samples. Too many samples are thinned evenly.
 
 use std::collections::BTreeMap;
 

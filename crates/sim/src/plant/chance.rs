@@ -1,7 +1,7 @@
 //! Chances that two runs of one seed share, whatever is managed differently in them.
 //!
 //! A chance is a function of the seed, its purpose, the time and the subject. A generator in
-//! sequence would give every later chance another value as soon as one run draws once more, and two
+//! sequence would give every later chance another value as soon as one run draws once more. Two
 //! placements would then be compared with different luck.
 
 use rondpoint_core::{Nanos, Random};

@@ -2,7 +2,7 @@
 //!
 //! The program is of Streamcluster's kind: sixteen threads on two of eight nodes read one table.
 //! Its demand is fitted on the slides' times of one program on the worst and the best nodes, 277 s
-//! and 149 s; they print no other number of a program.
+//! and 149 s. They print no other number of a program.
 
 use rondpoint_core::policy::Policy;
 use rondpoint_core::policy::by_name;

@@ -5,8 +5,8 @@
 //! multiplier with a nearly feasible relaxed optimum then gives a better placement and a bound.
 //!
 //! Last, labels (value, bytes that stay) are built from the back, one list for each node set. A
-//! label is kept if no other label of the set beats it in both, and if the bounds allow it to end
-//! better than the placement in hand. The last label left is the optimum.
+//! label is kept if no other label of the set beats it in both. The bounds must also allow it to
+//! end better than the placement in hand. The last label left is the optimum.
 
 use super::local;
 use super::part::Choice;

@@ -2,8 +2,8 @@
 //! cost of emptying each node.
 //!
 //! All arithmetic is in integers, so that ties are ties and the result is the same on every
-//! machine: bandwidth in whole MB/s, weights in a power-of-two fraction. This module knows no
-//! processes and no clocks.
+//! machine. Bandwidth is in whole MB/s, weights are in a power-of-two fraction. This module knows
+//! no processes and no clocks.
 
 use super::cluster::Cluster;
 use super::subset::{Mask, first, nodes};

@@ -5,9 +5,9 @@
 //! one success and never stops without one. It may load the more loaded side. It does not define
 //! the result for an empty list.
 //!
-//! The text and figure 6(c) show the intention: shift less than half of the difference, so that
-//! both sides are even after the penalty is charged. The shift never reaches the pressure that
-//! saturates the link.
+//! The text and figure 6(c) show the intention: shift less than half of the difference. Then both
+//! sides are even after the penalty is charged. The shift never reaches the pressure that saturates
+//! the link.
 //!
 //! A moved process goes to the front of its new list, behind all natives in the order of moves. One
 //! run therefore never moves a process back and forth.

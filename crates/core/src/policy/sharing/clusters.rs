@@ -1,7 +1,7 @@
 //! Groups of threads that share data, and the way to split one where it shares least.
 //!
 //! Merging is transitive. A group keeps the strongest pairs that hold it together (a maximum
-//! spanning tree): taking out the weakest of them splits the group where it shares least.
+//! spanning tree). Taking out the weakest of them splits the group where it shares least.
 
 use super::pairs::Pair;
 use alloc::vec;
