@@ -121,6 +121,22 @@ fn one_that_has_ended_or_must_not_stand_still_is_not_frozen() {
     assert!(error.contains("cannot be frozen: it would be this one"), "{error}");
 }
 
+#[test]
+fn a_target_that_has_ended_needs_no_thaw() {
+    let mut target = Target::start();
+    let held = frozen(&target);
+    target.0.kill().expect("ours");
+    target.0.wait().expect("it ends");
+    held.thaw().expect("nothing stands still");
+}
+
+#[test]
+fn a_number_that_the_kernel_refuses_is_not_taken_for_an_end() {
+    let nobody = Identity { pid: Pid(0), started: rondpoint_core::Nanos(0) };
+    let error = attempt(nobody).expect_err("no process has it").to_string();
+    assert!(error.contains("pidfd_open"), "{error}");
+}
+
 const TARGET: &str = "RONDPOINT_TEST_TARGET";
 const LEDGERS: &str = "RONDPOINT_TEST_LEDGERS";
 

@@ -98,6 +98,15 @@ fn a_mask_is_cut_to_what_the_thread_may_use() {
 }
 
 #[test]
+fn a_cpu_that_the_machine_does_not_have_is_given_to_nobody() {
+    let mut stage = Stage::new();
+    stage.model.threads[0].allowed = (0..20).collect();
+    let told = stage.admit(vec![affinity(1, 10, "16-19"), affinity(1, 10, "15-19")]);
+    assert!(told.starts_with("admit thread 10 of 1 to CPUs 15\n"), "{told}");
+    assert!(told.ends_with("no CPU of the mask is allowed to the thread\n"), "{told}");
+}
+
+#[test]
 fn a_thread_stays_where_it_was_put_and_does_not_go_back_and_forth() {
     let mut stage = Stage::new();
     let mut at = |millis: u64, cpus: &str| {
@@ -297,6 +306,23 @@ fn what_was_undone_waits_longer_each_time_and_in_the_end_for_ever() {
     assert!(at(16, false).starts_with("admit move"));
     let given_up = at(17, true);
     assert_eq!(given_up.matches("GivenUp").count(), 2, "{given_up}");
+}
+
+#[test]
+fn a_later_process_of_the_same_number_does_not_inherit_failures() {
+    let mut stage = Stage::new();
+    let pid = rondpoint_core::Pid(3);
+    let failed = |stage: &mut Stage| {
+        (0..3).for_each(|_| stage.guard.note_failure(pid, &[Kind::Affinity], stage.model.at));
+        stage.guard.forget_gone(&stage.model);
+        stage.guard.failures(pid)
+    };
+    assert_eq!(failed(&mut stage), 3, "it is there");
+    let mut without = stage.model.clone();
+    without.apps.pop();
+    stage.guard.forget_gone(&without);
+    assert_eq!(stage.guard.failures(pid), 0);
+    assert!(stage.admit(vec![affinity(3, 30, "0-3")]).starts_with("admit"));
 }
 
 #[test]

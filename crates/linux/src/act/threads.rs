@@ -322,6 +322,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_thread_that_cannot_be_looked_at_counts_as_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        for unreadable in ["7/task/7/stat", "7/task/8/stat"] {
+            std::fs::create_dir_all(root.in_proc(unreadable)).unwrap();
+        }
+        let refused = |pid| {
+            let process = Identity { pid: Pid(pid), started: Nanos(10) };
+            restore_process(&root, &Masks::default(), process).refused
+        };
+        assert_eq!(refused(7), 2);
+        assert_eq!(refused(9), 0, "it has ended");
+    }
+
+    #[test]
     fn counts_of_several_processes_add_up() {
         let one = |number| Restored {
             put_back: number,

@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use nix::sys::wait::WaitStatus;
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 use rondpoint_core::CpuSet;
 use rondpoint_linux::parse::stat;
 
@@ -15,8 +17,10 @@ use crate::restore::restore;
 use crate::tracer::{Fate, trace};
 use crate::{ledgers, setting};
 
-pub(crate) const TESTS: &[Test] =
-    &[("freezes::nothing_stays_frozen_whichever_of_mover_and_guardian_is_killed", runs)];
+pub(crate) const TESTS: &[Test] = &[
+    ("freezes::nothing_stays_frozen_whichever_of_mover_and_guardian_is_killed", runs),
+    ("freezes::a_target_that_a_debugger_has_is_left_to_it", a_debugger_has_it),
+];
 
 /// Runs in `./x test`: four of each kind.
 const USUAL_RUNS: u64 = 12;
@@ -38,12 +42,7 @@ const NODES: &str = "/sys/devices/system/node";
 const AMONG_NODES: &str = "mount --bind \"$1\" /sys/devices/system/node && shift && exec \"$@\"";
 
 fn runs(_: &CpuSet) {
-    let nodes = two_nodes();
-    let mut probe = namespace(nodes.path());
-    if !probe.arg("true").status().is_ok_and(|status| status.success()) {
-        println!("not tried: only root mounts, and moves pages of processes beside it");
-        return;
-    }
+    let Some(nodes) = two_nodes() else { return };
     let (first, runs) = (setting("RONDPOINT_SEED", 0), setting("RONDPOINT_RUNS", USUAL_RUNS));
     let found: Vec<Kill> = (first..first + runs).map(|seed| run(seed, nodes.path())).collect();
     let of = |kind: Fate| found.iter().filter(move |kill| kill.kind == kind);
@@ -54,6 +53,21 @@ fn runs(_: &CpuSet) {
     }
     let frozen = found.iter().filter(|kill| kill.frozen).count();
     assert!(frozen > 0 || runs < USUAL_RUNS, "no target stood still");
+}
+
+fn a_debugger_has_it(_: &CpuSet) {
+    let Some(nodes) = two_nodes() else { return };
+    let target = Target::start();
+    let pid = Pid::from_raw(target.0.id() as i32);
+    ptrace::attach(pid).expect("a child of ours may be traced");
+    waitpid(pid, None).expect("it stops");
+    let mut command = namespace(nodes.path());
+    let output = mover(&mut command, &target).output().expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("a debugger has it"), "{errors}");
+    assert_eq!((output.status.code(), target.state()), (Some(2), 't'));
+    assert!(ledgers().is_empty());
+    ptrace::detach(pid, None).expect("it is traced");
 }
 
 /// A run, and what its kill met.
@@ -70,8 +84,7 @@ fn run(seed: u64, nodes: &Path) -> Kill {
     let at = seed / 3 * STRIDE % CALLS;
     let target = Target::start();
     let mut command = namespace(nodes);
-    command.args([env!("CARGO_BIN_EXE_rondpoint"), "move", "--from", "1", "--to", "0"]);
-    command.args(["--freeze", "--quiet", "--pid", &target.0.id().to_string()]);
+    mover(&mut command, &target);
     let (mut seen, mut has_ledger, mut frozen) = (0, false, false);
     let (ended, errors) = trace(&command, |_| {
         has_ledger = has_ledger || !ledgers().is_empty();
@@ -96,6 +109,12 @@ fn run(seed: u64, nodes: &Path) -> Kill {
     Kill { kind, frozen, left }
 }
 
+/// The command that keeps a target still.
+fn mover<'a>(command: &'a mut Command, target: &Target) -> &'a mut Command {
+    command.args([env!("CARGO_BIN_EXE_rondpoint"), "move", "--from", "1", "--to", "0"]);
+    command.args(["--freeze", "--quiet", "--pid", &target.0.id().to_string()])
+}
+
 /// A command that the following arguments name, among these nodes.
 fn namespace(nodes: &Path) -> Command {
     let mut command = Command::new("unshare");
@@ -103,8 +122,8 @@ fn namespace(nodes: &Path) -> Command {
     command
 }
 
-/// This host's first node, and one with as much memory and no CPU.
-fn two_nodes() -> tempfile::TempDir {
+/// This host's first node, and one with as much memory and no CPU; `None` where that is not tried.
+fn two_nodes() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -123,7 +142,12 @@ fn two_nodes() -> tempfile::TempDir {
     for name in ["has_memory", "has_normal_memory", "online", "possible"] {
         write(name, "0-1\n");
     }
-    folder
+    let is_mounted = namespace(folder.path()).arg("true").status();
+    if is_mounted.is_ok_and(|status| status.success()) {
+        return Some(folder);
+    }
+    println!("not tried: only root mounts, and moves pages of processes beside it");
+    None
 }
 
 /// A program that waits. It is killed when this is dropped.
@@ -134,9 +158,13 @@ impl Target {
         Self(Command::new("sleep").arg("1000").spawn().expect("sleep runs"))
     }
 
-    fn is_stopped(&self) -> bool {
+    fn state(&self) -> char {
         let text = std::fs::read(format!("/proc/{}/stat", self.0.id())).expect("it is there");
-        stat::parse(&text).expect("the kernel's format").state == 'T'
+        stat::parse(&text).expect("the kernel's format").state
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state() == 'T'
     }
 }
 

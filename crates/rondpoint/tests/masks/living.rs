@@ -111,6 +111,7 @@ fn end(own: &CpuSet) {
     let before = target.masks();
     let mut parts = Parts::of(target.pid());
     parts.look();
+    assert!(!parts.actor.has_changed_masks());
     for round in 0..2 {
         let cpus: Vec<usize> = own.iter().take(2).collect();
         let moves: Vec<_> =
@@ -119,6 +120,7 @@ fn end(own: &CpuSet) {
         assert!(apply(&mut parts, &plan).iter().all(|result| *result == StepResult::Done));
     }
     assert_ne!(target.masks(), before);
+    assert!(parts.actor.has_changed_masks());
     let restored = parts.actor.restore_masks();
     assert_eq!((restored.put_back, restored.left_alone, restored.refused), (3, 0, 0));
     assert_eq!(target.masks(), before);
