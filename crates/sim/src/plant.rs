@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use crate::workload::{Program, Used, Waits};
 pub(crate) use act::Tally;
 pub(crate) use counts::ThreadCounts;
-pub(crate) use memory::Moved;
+pub(crate) use memory::{Group, Moved};
 pub(crate) use need::Running;
 pub(crate) use solve::Rate;
 pub use truth::Truth;

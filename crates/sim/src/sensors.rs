@@ -14,7 +14,7 @@ use rondpoint_core::units::{Bytes, PAGE_BYTES, PAGE_SHIFT};
 use rondpoint_core::{Matrix, Nanos, Random};
 use rondpoint_machine::{Machine, Vendor};
 
-use crate::plant::{Epoch, Plant, Process};
+use crate::plant::{Epoch, Group, Plant, Process};
 use counters::Reading;
 
 /// What the processor can tell.
@@ -182,15 +182,7 @@ impl Sensors {
             cache_traffic: None,
             memory: Some(plant.pages_by_node(index).into_iter().map(bytes).collect()),
             faults: Some(process.faults),
-            mappings: Some(
-                groups()
-                    .map(|group| Mapping {
-                        start: group.address(0),
-                        end: group.address(group.homes.len()),
-                        kind: MappingKind::PrivateAnonymous,
-                    })
-                    .collect(),
-            ),
+            mappings: Some(mappings(groups().collect())),
             shared: Vec::new(),
             replicas: self.replication.then(|| replicas.collect()),
             progress: None,
@@ -243,4 +235,15 @@ pub(crate) fn page_sample(
         source: rondpoint_core::observation::Source::Unknown,
         store: false,
     }
+}
+
+/// The mappings of a process, ascending as `/proc/PID/maps` shows them.
+fn mappings(mut groups: Vec<&Group>) -> Vec<Mapping> {
+    groups.sort_unstable_by_key(|group| group.first_page);
+    let mapping = |group: &Group| Mapping {
+        start: group.address(0),
+        end: group.address(group.homes.len()),
+        kind: MappingKind::PrivateAnonymous,
+    };
+    groups.into_iter().map(mapping).collect()
 }

@@ -156,3 +156,12 @@ fn a_buffer_is_elsewhere_after_its_time_and_near_the_thread_that_touches_it() {
     assert_eq!(plant.groups[buffer].counts[near], pages as u64);
     assert_eq!(memory - plant.free_pages.iter().sum::<u64>(), taken);
 }
+
+#[test]
+fn buffers_that_come_later_are_shown_in_order_of_address() {
+    let mut world = world("carrefour-a", "short-lived", FirstPlace::Touch);
+    (0..20).for_each(|_| world.pass());
+    let observation = world.sensors.observe(&world.plant, false);
+    let mappings = observation.processes[0].mappings.as_deref().expect("known");
+    assert!(mappings.is_sorted_by(|one, next| one.end <= next.start), "{mappings:?}");
+}
