@@ -291,16 +291,20 @@ impl Carrefour {
     ) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         let pid = app.pid;
+        let local_percent = gates.local_percent.filter(|_| gates.mechanisms.colocation);
+        let (below, sampled_pages) = (self.preset.colocate_below_local, marks.sampled);
         if !marks.colocate.is_empty() {
-            let local_percent = gates.local_percent.filter(|_| gates.mechanisms.colocation);
-            let reason = CarrefourReason::CoLocation {
-                local_percent,
-                below: self.preset.colocate_below_local,
-                sampled_pages: marks.sampled,
-                between: marks.colocate_between,
-            };
+            let between = marks.colocate_between;
+            let reason =
+                CarrefourReason::CoLocation { local_percent, below, sampled_pages, between };
             let action =
                 Action::MovePages { pid, mechanism: Mechanism::CoLocation, pages: marks.colocate };
+            proposals.push(proposal(action, reason));
+        }
+        if !marks.most_used.is_empty() {
+            let reason = CarrefourReason::MostUsed { local_percent, below, sampled_pages };
+            let action =
+                Action::MovePages { pid, mechanism: Mechanism::CoLocation, pages: marks.most_used };
             proposals.push(proposal(action, reason));
         }
         if !marks.interleave.is_empty() {
@@ -459,11 +463,14 @@ impl Policy for Carrefour {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
                     state.note_treated(&self.preset, pages);
                 }
-                (Action::MovePages { pages, mechanism, .. }, StepResult::Pages(counts)) => {
+                (Action::MovePages { pages, .. }, StepResult::Pages(counts)) => {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
                     state.note_treated(&self.preset, pages);
-                    let brought = *mechanism == Mechanism::CoLocation && counts.moved > 0;
-                    if brought && self.preset.pages.tenure.is_some() {
+                    let of_one_node = matches!(
+                        step.reason,
+                        Reason::Carrefour(CarrefourReason::CoLocation { .. })
+                    );
+                    if of_one_node && counts.moved > 0 && self.preset.pages.tenure.is_some() {
                         state.colocated.note(pages);
                     }
                 }

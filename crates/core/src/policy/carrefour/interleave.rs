@@ -53,12 +53,18 @@ impl Interleaving {
         Self { weight, sums, share: use_of, fair, draw }
     }
 
-    /// Draws whether a page leaves `source` and for where. `allowed` = nodes that it may go to, if
-    /// not all.
+    /// Whether a node serves less than its share.
+    #[must_use]
+    pub fn has_room(&self, node: usize) -> bool {
+        self.share[node] < self.fair
+    }
+
+    /// Draws whether a page leaves `source` and for where. `preference` = factor on the weight of
+    /// each node, if not all are as good; 0 = not allowed.
     pub fn target(
         &self,
         source: usize,
-        allowed: Option<&dyn Fn(usize) -> bool>,
+        preference: Option<&dyn Fn(usize) -> f64>,
         random: &mut Random,
     ) -> Option<usize> {
         let leaves = match self.draw {
@@ -69,12 +75,11 @@ impl Interleaving {
         if !leaves {
             return None;
         }
-        let target = match allowed {
+        let target = match preference {
             None => draw(&self.sums, self.draw, random),
-            Some(allowed) => {
+            Some(preference) => {
                 let weights = self.weight.iter().enumerate();
-                let weights =
-                    weights.map(|(node, weight)| if allowed(node) { *weight } else { 0.0 });
+                let weights = weights.map(|(node, weight)| weight * preference(node));
                 draw(&running_sums(weights), self.draw, random)
             }
         };

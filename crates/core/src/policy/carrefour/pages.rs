@@ -25,6 +25,8 @@ pub struct Marks {
     pub sampled: usize,
     /// To their only accessing node.
     pub colocate: Vec<PageMove>,
+    /// To the node with most of their accesses.
+    pub most_used: Vec<PageMove>,
     /// Away from busy controllers.
     pub interleave: Vec<PageMove>,
     /// One copy per node.
@@ -59,6 +61,9 @@ impl Marks {
         if (self.colocate.len() as f64) < least {
             (self.colocate, self.colocate_between) = (Vec::new(), 0);
         }
+        if (self.most_used.len() as f64) < least {
+            self.most_used.clear();
+        }
         if (self.interleave.len() as f64) < least {
             (self.interleave, self.interleave_between) = (Vec::new(), 0);
         }
@@ -67,7 +72,7 @@ impl Marks {
     /// Number of pages to move or copy.
     #[must_use]
     pub fn moves(&self) -> usize {
-        self.colocate.len() + self.interleave.len() + self.replicate.len()
+        self.colocate.len() + self.most_used.len() + self.interleave.len() + self.replicate.len()
     }
 }
 
@@ -185,12 +190,12 @@ impl Marker<'_> {
     fn interleave_gap(&self, gap: &Gap, most: usize, random: &mut Random) -> Vec<PageMove> {
         let busiest = first_max(gap.homes.iter(), |(home, _)| self.interleaving.share[*home]);
         let Some(&(guess, _)) = busiest else { return Vec::new() };
-        let allowed = |node: usize| self.app.may_use_node(node);
+        let allowed = |node: usize| f64::from(self.app.may_use_node(node));
         let restricted = self.app.allowed_nodes.is_some();
-        let allowed = restricted.then_some(&allowed as &dyn Fn(usize) -> bool);
+        let preference = restricted.then_some(&allowed as &dyn Fn(usize) -> f64);
         let draw = |address| {
             let from = gap.home_of(address, guess);
-            let to = self.interleaving.target(from, allowed, random)?;
+            let to = self.interleaving.target(from, preference, random)?;
             Some(base_page_move(address, from, to))
         };
         self.fresh(gap).filter_map(draw).take(most).collect()
@@ -236,23 +241,47 @@ impl Marker<'_> {
         if gets_copies && !self.interleaves_small_batch() {
             return;
         }
-        if self.mechanisms.interleaving {
+        let most_used_from = self.most_used_from(page).filter(|_| self.colocates() && !gets_copies);
+        if let Some(target) = most_used_from.map(|node| self.topology.nearest_memory(node))
+            && target != source
+            && (self.interleaving.has_room(target) || !self.mechanisms.interleaving)
+            && self.app.may_use_node(target)
+        {
+            if self.may_move(page.address, page.shift) {
+                marks.most_used.push(page_move(page, source, target));
+            }
+        } else if self.mechanisms.interleaving {
             marks.considered += 1;
             marks.read_shared += usize::from(read_only);
-            let only_accessing = self.preset.pages.targets == Targets::AccessingNodes;
-            let allowed = |node: usize| {
-                let accesses =
-                    !only_accessing || page.accesses().any(|(accessing, _)| accessing == node);
-                accesses && self.app.may_use_node(node)
+            let targets = self.preset.pages.targets;
+            let preference = |node: usize| {
+                let accesses = page.accesses().find(|(accessing, _)| *accessing == node);
+                let preferred = match targets {
+                    Targets::AllNodes => 1.0,
+                    Targets::AccessingNodes => f64::from(accesses.is_some()),
+                    // A node that was not seen may use the page all the same.
+                    Targets::MoreWhereUsed => 1.0 + accesses.map_or(0.0, |(_, count)| count.into()),
+                };
+                preferred * f64::from(self.app.may_use_node(node))
             };
-            let restricted = only_accessing || self.app.allowed_nodes.is_some();
-            let allowed = restricted.then_some(&allowed as &dyn Fn(usize) -> bool);
-            let target = self.interleaving.target(source, allowed, random);
+            let differs = targets != Targets::AllNodes || self.app.allowed_nodes.is_some();
+            let preference = differs.then_some(&preference as &dyn Fn(usize) -> f64);
+            let target = self.interleaving.target(source, preference, random);
             if let Some(target) = target.filter(|_| self.may_move(page.address, page.shift)) {
                 let list = if gets_copies { &mut marks.instead } else { &mut marks.interleave };
                 list.push(page_move(page, source, target));
             }
         }
+    }
+
+    /// The node that surely makes more than half of the accesses of a page.
+    fn most_used_from(&self, page: &Page<'_>) -> Option<usize> {
+        let deviations = self.preset.pages.most_used_from?;
+        let (node, most) = first_max(page.accesses(), |(_, count)| f64::from(*count))?;
+        let (total, most) = (f64::from(page.total()), f64::from(most));
+        let lead = 2.0 * most - total;
+        // Of accesses that come from one of two nodes by chance the lead has this variance.
+        (lead > 0.0 && lead * lead >= deviations * deviations * total).then_some(node)
     }
 
     /// Whether a page may have copies. It is a base page of private anonymous memory of a user

@@ -146,6 +146,10 @@ pub struct PageRules {
     pub between: Option<Between>,
     /// Whether co-location pauses where co-located pages are used from elsewhere.
     pub tenure: Option<Tenure>,
+    /// Whether a page of several nodes goes to the node that surely makes most of its accesses, if
+    /// that has room: by how many standard deviations of evenly split accesses its lead must
+    /// differ from none.
+    pub most_used_from: Option<f64>,
 }
 
 /// Where interleaved pages go.
@@ -155,6 +159,8 @@ pub enum Targets {
     AllNodes,
     /// Nodes that accessed the page.
     AccessingNodes,
+    /// Any node, drawn more often the more of the page's accesses it made.
+    MoreWhereUsed,
 }
 
 /// How chance is drawn.
@@ -261,6 +267,7 @@ pub const FINAL: Preset = Preset {
         least_share: None,
         between: None,
         tenure: None,
+        most_used_from: None,
     },
     sampling: SamplingRates {
         accurate: every(65_000, 30_000),
@@ -413,6 +420,9 @@ const BROUGHT: Tenure =
 /// - Pages that are too few for copies are interleaved.
 /// - Copying waits ever longer where writes take most copies back within a round.
 /// - Where other nodes use the co-located pages in the next round, co-location pauses.
+/// - A page of several nodes goes where most of its accesses surely come from, and else rather to a
+///   node that uses it. The published draw takes any node: a huge page at the border of two
+///   threads' parts then often lies where neither runs, and fills the links.
 /// - A page or two found late in each round stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
 ///   watching.
@@ -433,6 +443,8 @@ pub const STEADY: Preset = Preset {
         least_share: Some(0.02),
         between: Some(ALIKE),
         tenure: Some(BROUGHT),
+        targets: Targets::MoreWhereUsed,
+        most_used_from: Some(2.0),
         ..FINAL.pages
     },
     sampling: SamplingRates {

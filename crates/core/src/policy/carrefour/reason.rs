@@ -26,6 +26,15 @@ pub enum CarrefourReason {
         /// Pages to be moved that lie between such pages and were hardly sampled themselves.
         between: usize,
     },
+    /// Pages that several nodes access, and one most, lie elsewhere.
+    MostUsed {
+        /// Local access ratio; `None` if co-location is on only because interleaving is.
+        local_percent: Option<f64>,
+        /// Limit of the preset.
+        below: f64,
+        /// Sampled pages of the application.
+        sampled_pages: usize,
+    },
     /// Controllers are unevenly loaded and several nodes share these pages.
     Interleaving {
         /// Imbalance of the controllers.
@@ -165,6 +174,18 @@ impl fmt::Display for OrUnknown {
     }
 }
 
+/// Local access ratio, if that is why pages go to their users, and its limit.
+struct WhyColocate(Option<f64>, f64);
+
+impl fmt::Display for WhyColocate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(local) => write!(f, "local access ratio {local:.1} % below {} %", self.1),
+            None => write!(f, "interleaving is on"),
+        }
+    }
+}
+
 /// Pages that go with their neighbours, if there are any.
 struct AmongThem(usize);
 
@@ -181,12 +202,16 @@ impl fmt::Display for CarrefourReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CoLocation { local_percent, below, sampled_pages, between } => {
-                match local_percent {
-                    Some(local) => write!(f, "local access ratio {local:.1} % below {below} %")?,
-                    None => write!(f, "interleaving is on")?,
-                }
+                write!(f, "{}", WhyColocate(*local_percent, *below))?;
                 write!(f, "; these of {sampled_pages} sampled pages have one accessing node")?;
                 write!(f, "{}", AmongThem(*between))
+            }
+            Self::MostUsed { local_percent, below, sampled_pages } => {
+                write!(f, "{}", WhyColocate(*local_percent, *below))?;
+                write!(
+                    f,
+                    "; of these of {sampled_pages} sampled pages one of several nodes makes most accesses"
+                )
             }
             Self::Interleaving {
                 imbalance_percent,
