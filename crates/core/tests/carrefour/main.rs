@@ -3,6 +3,7 @@
 mod between;
 mod gates;
 mod interleave;
+mod most_used;
 mod notation;
 mod pages;
 mod properties;
