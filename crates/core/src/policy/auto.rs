@@ -136,6 +136,7 @@ impl Auto {
     pub fn new(carrefour: &CarrefourPreset) -> Self {
         let carrefour = CarrefourPreset {
             feedback: LP.feedback.map(|lp| Feedback {
+                by_latency: true,
                 only_where_asked: true,
                 waits_only_where_idle: true,
                 longest_wait: Some(LONGEST_WAIT),

@@ -170,7 +170,7 @@ impl Carrefour {
         gates.mechanisms.replication &=
             self.replication_offered && state.copies_hold(&self.preset, app, model.at);
         if let Some(feedback) = &self.preset.feedback {
-            let verdict = state.verdict(feedback, &gates, model.at);
+            let verdict = state.verdict(feedback, &gates, app.latency_cycles, model.at);
             if verdict == Some(Verdict::Effective) {
                 state.found_use();
             }
@@ -194,6 +194,7 @@ impl Carrefour {
             has_acted: false,
             local_percent,
             imbalance_percent,
+            latency_cycles: app.latency_cycles,
         });
         match in_vain {
             _ if gates.mechanisms.any() => Ok(gates),

@@ -12,9 +12,8 @@ const JAMMED: &str = "node:4 core:4
 /// Targets of the pages that go where they are used most, in one round.
 fn most_used(preset: &str, pages: &str) -> Vec<u16> {
     let round = proposals(&mut carrefour(preset), &format!("{JAMMED}\n{pages}"), 1);
-    let of = |reason: &Reason| {
-        matches!(reason, Reason::Carrefour(CarrefourReason::MostUsed { .. }))
-    };
+    let of =
+        |reason: &Reason| matches!(reason, Reason::Carrefour(CarrefourReason::MostUsed { .. }));
     let moves = round.iter().filter(|proposal| of(&proposal.reason));
     moves.flat_map(|proposal| targets(&proposal.action, Mechanism::CoLocation)).collect()
 }

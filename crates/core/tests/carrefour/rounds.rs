@@ -241,6 +241,29 @@ fn auto_does_not_rest_while_a_program_goes_on_with_another_mechanism() {
     assert_eq!(period(true), (Some((false, true)), Nanos::from_secs(1)));
 }
 
+/// Spreading gives up local accesses for even controllers.
+#[test]
+fn where_latency_is_measured_it_tells_harm_in_place_of_the_local_ratio() {
+    let goes_on = |by_latency: bool, latency_cycles: [f64; 2]| {
+        let mut preset = preset::LP.clone();
+        if let Some(feedback) = &mut preset.feedback {
+            feedback.by_latency = by_latency;
+        }
+        let mut policy = Carrefour::new(preset);
+        let jam = "matrix 45 0 0 0 / 20 0 0 0 / 20 0 0 0 / 15 0 0 0\napp 1";
+        let spread = "matrix 25 10 0 0 / 20 0 5 0 / 20 0 0 5 / 15 0 0 0\napp 1";
+        for (text, latency_cycles) in [jam, spread].into_iter().zip(latency_cycles) {
+            let (topology, mut model) = model(&format!("node:4 core:4\n{text}"));
+            model.apps[0].latency_cycles = Some(latency_cycles);
+            drop(policy.propose(&model, &topology, &mut Random::new(1)));
+        }
+        policy.mechanisms(Pid(1)).is_some()
+    };
+    assert!(!goes_on(false, [900.0, 600.0]), "as published: fewer accesses are local");
+    assert!(goes_on(true, [900.0, 600.0]));
+    assert!(!goes_on(true, [900.0, 1_000.0]), "latency rose, though the imbalance fell");
+}
+
 #[test]
 fn the_same_seed_and_model_give_the_same_proposals() {
     let run = |seed| render(&proposals(&mut carrefour("final"), SHARED, seed));

@@ -201,6 +201,10 @@ pub struct Feedback {
     pub imbalance_gain: f64,
     /// It harmed if the local ratio fell by more.
     pub local_loss: f64,
+    /// Where the latency of memory is measured, a rise by as much tells harm in place of the local
+    /// ratio, and a fall by as much as the gain tells help beside the other two (our choice). Pages
+    /// that are spread make the local ratio fall: by the ratio alone all spreading harms.
+    pub by_latency: bool,
     /// Only a round that found pages to move is judged (our choice): one that had no samples yet
     /// has tried nothing. The author code judges each.
     pub only_where_asked: bool,
@@ -378,6 +382,7 @@ pub const LP: Preset = Preset {
         local_gain: 10.0,
         imbalance_gain: 10.0,
         local_loss: 5.0,
+        by_latency: false,
         only_where_asked: false,
         waits_only_where_idle: false,
         longest_wait: None,

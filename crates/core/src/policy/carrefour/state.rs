@@ -57,16 +57,18 @@ pub(super) struct Round {
     pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
     pub(super) imbalance_percent: Option<f64>,
+    /// Mean latency of the application's sampled accesses of memory.
+    pub(super) latency_cycles: Option<f64>,
 }
 
 /// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The local ratio rose or the imbalance fell by enough.
+    /// The local ratio rose, the imbalance fell, or the latency fell by enough.
     Effective,
-    /// Neither.
+    /// None of these.
     Ineffective,
-    /// The local ratio fell by too much.
+    /// The local ratio fell by too much, or the latency rose by too much.
     Harmful,
 }
 
@@ -124,9 +126,15 @@ impl AppState {
         });
     }
 
-    /// Mechanisms that the last round used in vain: off for this one. The local ratio that fell by
-    /// too much is harm even if the imbalance fell as well [author code of Carrefour-LP].
-    pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
+    /// What came of the last round. The local ratio that fell by too much is harm even if the
+    /// imbalance fell as well [author code of Carrefour-LP], unless the latency tells.
+    pub(super) fn verdict(
+        &self,
+        feedback: &Feedback,
+        now: &Gates,
+        latency_cycles: Option<f64>,
+        at: Nanos,
+    ) -> Option<Verdict> {
         let is_judged = |last: &Round| last.has_acted || !feedback.only_where_asked;
         let last = self.last.filter(|last| last.used.any() && is_judged(last))?;
         if last.goes_on(at) {
@@ -134,11 +142,14 @@ impl AppState {
         }
         let rise = relative_percent(last.local_percent, now.local_percent).unwrap_or(0.0);
         let fall = -relative_percent(last.imbalance_percent, now.imbalance_percent).unwrap_or(0.0);
+        let faster = relative_percent(last.latency_cycles, latency_cycles).map(|rise| -rise);
+        let faster = faster.filter(|_| feedback.by_latency);
+        let helps = rise > feedback.local_gain
+            || fall > feedback.imbalance_gain
+            || faster.is_some_and(|faster| faster > feedback.local_gain);
         Some(match () {
-            () if rise < -feedback.local_loss => Verdict::Harmful,
-            () if rise > feedback.local_gain || fall > feedback.imbalance_gain => {
-                Verdict::Effective
-            }
+            () if faster.unwrap_or(rise) < -feedback.local_loss => Verdict::Harmful,
+            () if helps => Verdict::Effective,
             () => Verdict::Ineffective,
         })
     }
