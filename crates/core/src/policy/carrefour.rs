@@ -290,42 +290,33 @@ impl Carrefour {
         share: &[f64],
         marks: Marks,
     ) -> Vec<Proposal> {
-        let mut proposals = Vec::new();
         let pid = app.pid;
+        let moves = |mechanism, pages: Vec<PageMove>, reason| {
+            let is_wanted = !pages.is_empty();
+            is_wanted.then(|| proposal(Action::MovePages { pid, mechanism, pages }, reason))
+        };
         let local_percent = gates.local_percent.filter(|_| gates.mechanisms.colocation);
         let (below, sampled_pages) = (self.preset.colocate_below_local, marks.sampled);
-        if !marks.colocate.is_empty() {
-            let between = marks.colocate_between;
-            let reason =
-                CarrefourReason::CoLocation { local_percent, below, sampled_pages, between };
-            let action =
-                Action::MovePages { pid, mechanism: Mechanism::CoLocation, pages: marks.colocate };
-            proposals.push(proposal(action, reason));
-        }
-        if !marks.most_used.is_empty() {
-            let reason = CarrefourReason::MostUsed { local_percent, below, sampled_pages };
-            let action =
-                Action::MovePages { pid, mechanism: Mechanism::CoLocation, pages: marks.most_used };
-            proposals.push(proposal(action, reason));
-        }
-        if !marks.interleave.is_empty() {
-            let reason = CarrefourReason::Interleaving {
-                imbalance_percent: gates.imbalance_percent.unwrap_or(0.0),
-                deviation: self.preset.deviation,
-                above: gates.imbalance_limit,
-                load_share: share.to_vec(),
-                considered: marks.considered,
-                read_shared: marks.read_shared,
-                reads_known: app.read_percent.is_some(),
-                between: marks.interleave_between,
-            };
-            let action = Action::MovePages {
-                pid,
-                mechanism: Mechanism::Interleaving,
-                pages: marks.interleave,
-            };
-            proposals.push(proposal(action, reason));
-        }
+        let between = marks.colocate_between;
+        let of_one_node =
+            CarrefourReason::CoLocation { local_percent, below, sampled_pages, between };
+        let most_used = CarrefourReason::MostUsed { local_percent, below, sampled_pages };
+        let spread = CarrefourReason::Interleaving {
+            imbalance_percent: gates.imbalance_percent.unwrap_or(0.0),
+            deviation: self.preset.deviation,
+            above: gates.imbalance_limit,
+            load_share: share.to_vec(),
+            considered: marks.considered,
+            read_shared: marks.read_shared,
+            reads_known: app.read_percent.is_some(),
+            between: marks.interleave_between,
+        };
+        let batches = [
+            moves(Mechanism::CoLocation, marks.colocate, of_one_node),
+            moves(Mechanism::CoLocation, marks.most_used, most_used),
+            moves(Mechanism::Interleaving, marks.interleave, spread),
+        ];
+        let mut proposals: Vec<Proposal> = batches.into_iter().flatten().collect();
         if let Some(rule) = &self.preset.replication {
             let batch = rule.batch(self.apps.get(&pid).is_some_and(|state| state.activated));
             if marks.replicate.len() >= batch {
