@@ -317,6 +317,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_gone_is_forgotten_and_the_rest_is_not() {
+        let mut model = Model::empty(4);
+        for number in [1, 2] {
+            let place = model.threads.len();
+            model.apps.push(App::new(Pid(number), place..place + 1));
+            let thread = Thread::new(Tid(number), place, 0, CpuSet::first(4));
+            model.threads.push(thread);
+        }
+        let mut ledger = Ledger::default();
+        let cpus = CpuSet::first(2);
+        let mask = |number| {
+            let (pid, tid) = (Pid(number), Tid(number));
+            Action::SetAffinity { pid, tid, cpus: cpus.clone(), via: None }
+        };
+        ledger.enter(&plan(1, vec![moved(0x1000, 0, 1), mask(1), mask(2)]), &model);
+        let whole = ledger.clone();
+        ledger.forget_gone(&model);
+        assert_eq!(ledger, whole, "all are there");
+        model.apps.remove(0);
+        ledger.forget_gone(&model);
+        assert_eq!((ledger.mask(Tid(1)), ledger.mask(Tid(2))), (None, Some(&cpus)));
+        assert!(ledger.undo(Pid(1), &[1]).is_empty());
+        assert_eq!(ledger.undo(Pid(2), &[1]).len(), 1);
+    }
+
+    #[test]
     fn the_oldest_pages_are_settled_first_and_only_beyond_the_bound() {
         let mut ledger = Ledger::default();
         let model = Model::empty(4);

@@ -195,7 +195,9 @@ fn a_placement_is_done_whole_or_not_at_all() {
     );
     // More threads than calls a second: all at once, and then a pause.
     let mut poor = Stage::with(GuardSettings { calls_per_s: 2, ..GuardSettings::acting() });
-    assert_eq!(poor.admit(wanted()).matches("admit").count(), 3);
+    let told = poor.admit([wanted(), vec![affinity(3, 30, "4-7")]].concat());
+    assert_eq!(told.matches("admit").count(), 3, "{told}");
+    assert!(told.ends_with("thread 30 of 3 to CPUs 4-7: calls per second used up\n"), "{told}");
     assert!(poor.admit(vec![affinity(3, 30, "0-3")]).ends_with("calls per second used up\n"));
 }
 
@@ -401,6 +403,10 @@ fn without_calls_left_nothing_moves_at_all() {
             refuse move 1 page of 3 (co-location): 1 × 0→1: calls per second used up
         "#]],
     );
+    for last in [bulk(2, &[(0, 1)], false), move_pages(3, &[(0x1000, 0, 1)])] {
+        let mut stage = Stage::with(GuardSettings { calls_per_s: 1, ..GuardSettings::acting() });
+        assert!(stage.admit(vec![last]).starts_with("admit"), "the last call is there to be used");
+    }
 }
 
 #[test]

@@ -86,6 +86,8 @@ fn chooses(own: &CpuSet) {
     assert_eq!(followed.left_alone, 1);
     assert_eq!(exempt(&observation, target.pid()), Some(Exemption::OwnAffinity));
     assert_eq!(exempt(&observation, worker), None);
+    let plan = parts.plan(target.pid(), &[(target.pid(), first, false)]);
+    assert_eq!(apply(&mut parts, &plan), [StepResult::Refused { errno: 16 }], "it has chosen");
     assert_eq!(parts.actor.restore_masks().put_back, 0);
     assert_eq!(mask(target.pid()), [second].into_iter().collect());
 }

@@ -211,6 +211,15 @@ fn what_threads_were_given_and_chose_is_known() {
 }
 
 #[test]
+fn a_ledger_names_processes_that_came_after_the_first_change() {
+    let child = Identity { pid: Pid(9), started: Nanos(15 * SECOND) };
+    let member = Entry::Member { pid: child.pid.0, started: child.started.0 };
+    let one = change(task(1, 1, 1), 10, None, "0-7", "0-3");
+    let masks = Masks::of_ledger(&[one.entry(), member]);
+    assert_eq!(masks.processes(), [one.task.process, child].into_iter().collect());
+}
+
+#[test]
 fn beyond_the_bound_those_are_forgotten_that_ended_first() {
     let mut masks = Masks::default();
     let all: Vec<Task> = (0..=MAX_HELD as u32).map(|tid| task(1, tid, 1)).collect();
