@@ -381,7 +381,7 @@ impl Controller {
         let proposals = undo.into_iter().chain(proposals).collect();
         let (steps, mut refused): (Vec<Proposal>, Vec<Refused>) =
             self.guard.admit(proposals, &scene);
-        refused.extend(self.slots.iter_mut().flat_map(|slot| slot.policy.take_held()));
+        refused.extend(self.slots.iter_mut().flat_map(|slot| slot.policy.take_vetoed()));
         self.plans += 1;
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);

@@ -45,9 +45,9 @@ pub trait Policy {
     /// them.
     fn judge(&mut self, _judged: &[Judged], _now: Nanos) {}
 
-    /// What it held back itself in the last [`Policy::propose`], with the rule, for reports. Gives
+    /// What it vetoed itself in the last [`Policy::propose`], with the rule, for reports. Gives
     /// it once.
-    fn take_held(&mut self) -> Vec<Refused> {
+    fn take_vetoed(&mut self) -> Vec<Refused> {
         Vec::new()
     }
 

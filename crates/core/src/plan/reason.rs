@@ -5,7 +5,7 @@
 
 use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
-use crate::policy::auto::Held;
+use crate::policy::auto::Veto;
 use crate::policy::carrefour::CarrefourReason;
 use crate::policy::home::HomeReason;
 use crate::policy::nmass::NMassReason;
@@ -136,9 +136,11 @@ pub enum Refusal {
     /// Another policy of higher priority moved the same subject in this step.
     Conflict,
     /// One of several policies gave way to another by a rule of `auto`.
-    Held {
+    #[cfg_attr(feature = "serde", serde(rename = "held"))]
+    Vetoed {
         /// The rule.
-        held: Held,
+        #[cfg_attr(feature = "serde", serde(rename = "held"))]
+        veto: Veto,
     },
     /// It is not worth what it costs, by the cost model.
     Worth {
@@ -239,7 +241,7 @@ impl fmt::Display for Refusal {
                 write!(f, "movers spent {spent}, {allowed} allowed")
             }
             Self::PartnerRefused => write!(f, "a thread that should move with it stays"),
-            Self::Held { held } => held.fmt(f),
+            Self::Vetoed { veto } => veto.fmt(f),
             Self::Worth { worth: Some(worth) } => worth.fmt(f),
             Self::Worth { worth: None } => write!(f, "too little is known to price it"),
             Self::Conflict => write!(f, "a policy of higher priority moved it"),

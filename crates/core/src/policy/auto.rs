@@ -9,29 +9,29 @@
 //! |---|---|
 //! | a flag counts when it was set in more than 3 of the last 16 intervals | `flags` |
 //! | coherence first: N-MASS has no thread that exchanges data | `flags` |
-//! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `past` |
-//! | one policy per process per step; the pages of the process then wait two epochs | here, `past` |
-//! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `private` |
-//! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `private` |
+//! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `history` |
+//! | one policy per process per step; the pages of the process then wait two epochs | here, `history` |
+//! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `own_data` |
+//! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `own_data` |
 //! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
 //! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | `nearer` |
 //! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
 //! | threads that would change places do so only if samples prove that both together win more than that costs | `exchange` |
 //! | a thread goes to its data only if there is room for all threads with their data there; else pages have to go | `flags` |
-//! | phase C leaves threads that were brought together and exchange as much as before, for longer each time | `gathered` |
-//! | where there are samples, pages that two threads touched name the partners before phase C; SAM leaves those together | `paired` |
+//! | phase C leaves threads that were brought together and exchange as much as before, for longer each time | `sharing_feedback` |
+//! | where there are samples, pages that two threads touched name the partners before phase C; SAM leaves those together | `partners` |
 //! | N-MASS does not weigh caches in a step in which SAM moves threads between them | here |
-//! | phase R does not take back a thread that N-MASS sent away from its data | `past` |
+//! | phase R does not take back a thread that N-MASS sent away from its data | `history` |
 //! | where threads take turns on CPUs the policy `home` has them, and SAM, which reckons with one on each, none | here |
 //! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
-//! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `past` |
+//! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `history` |
 //! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
 //! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
 //! | memory that is on its way is not free for copies | here |
 //! | samples are as many as Carrefour wants, and while memory follows threads or threads are to be named as many as there may be | `rates` |
 //!
 //! N-MASS counts a process that it may not move as staying, with its core and its share of the
-//! cache. A held-back proposal is told with its rule ([`Held`]). Budgets, residence and undoing are
+//! cache. A vetoed proposal is told with its rule ([`Veto`]). Budgets, residence and undoing are
 //! the guard's, as for every policy. The asymmetry and the span that AsymSched needs are its own
 //! tests. Each policy leaves out in its own algorithm what it must leave. So it does not reckon
 //! with a move that will not be made.
@@ -40,31 +40,31 @@
 mod claims;
 mod exchange;
 mod flags;
-mod gathered;
-mod held;
+mod history;
 mod lane;
 mod nearer;
-mod paired;
-mod past;
+mod own_data;
+mod partners;
 mod priced;
-mod private;
-mod promised;
 mod rates;
+mod reserved_memory;
+mod sharing_feedback;
+mod veto;
 
-pub use held::Held;
+pub use veto::Veto;
 
 use self::claims::{claims, memory_moves, unreplicate};
 use self::exchange::take_worthless;
 use self::flags::Flags;
-use self::gathered::{Gathered, by_counters};
+use self::history::{EPOCH, History};
 use self::lane::Pace;
 use self::nearer::no_nearer;
-use self::paired::Paired;
-use self::past::{EPOCH, Past};
+use self::own_data::{Data, OwnData};
+use self::partners::Partners;
 use self::priced::Priced;
-use self::private::{Data, Private};
-use self::promised::reserved;
 use self::rates::Rates;
+use self::reserved_memory::reserved;
+use self::sharing_feedback::{SharingFeedback, by_counters};
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
 use super::carrefour::preset::{FINAL, Feedback, LP, Preset as CarrefourPreset, STEADY};
@@ -107,14 +107,14 @@ pub struct Auto {
     carrefour: Carrefour,
     home: Home,
     flags: Flags,
-    gathered: Gathered,
-    paired: Paired,
-    past: Past,
-    private: Private,
+    feedback: SharingFeedback,
+    partners: Partners,
+    history: History,
+    owned: OwnData,
     rates: Rates,
     /// Intervals since SAM last wanted a thread elsewhere for which that may be so in the next.
     calm: u32,
-    held: Vec<Refused>,
+    vetoed: Vec<Refused>,
 }
 
 /// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many
@@ -153,46 +153,46 @@ impl Auto {
             carrefour: Carrefour::new(carrefour),
             home: Home::default(),
             flags: Flags::default(),
-            gathered: Gathered::of(by_counters),
-            paired: Paired::default(),
-            past: Past::default(),
-            private: Private::default(),
+            feedback: SharingFeedback::of(by_counters),
+            partners: Partners::default(),
+            history: History::default(),
+            owned: OwnData::default(),
             rates: Rates::default(),
             calm: 0,
-            held: Vec::new(),
+            vetoed: Vec::new(),
         }
     }
 
     /// After a change of nodes, what was learnt of the old ones holds for the new ones.
     fn relabel(&mut self, topology: &Topology) {
-        for (pid, permuted) in self.past.take_permuted() {
+        for (pid, permuted) in self.history.take_permuted() {
             let image = |node| permuted.image(node);
             self.flags.relabel(&permuted.tids, image);
             self.sam.relabel(topology, &permuted.tids, image);
             self.nmass.relabel(topology, pid, image);
             self.home.relabel(&permuted.tids, image);
-            self.private.forget(pid);
+            self.owned.forget(pid);
         }
     }
 
-    fn hold(&mut self, withheld: impl IntoIterator<Item = (Proposal, Held)>) {
-        let refused = withheld
+    fn veto(&mut self, vetoed: impl IntoIterator<Item = (Proposal, Veto)>) {
+        let refused = vetoed
             .into_iter()
-            .map(|(proposal, held)| Refused { proposal, refusal: Refusal::Held { held } });
-        self.held.extend(refused);
+            .map(|(proposal, veto)| Refused { proposal, refusal: Refusal::Vetoed { veto } });
+        self.vetoed.extend(refused);
     }
 
     /// SAM's step.
     fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
         let Self {
-            sam, flags, gathered, paired, past, private, asymsched, carrefour, home, ..
+            sam, flags, feedback, partners, history, owned, asymsched, carrefour, home, ..
         } = self;
-        let data = Data { model, topology, flags, past, private, asymsched, carrefour };
+        let data = Data { model, topology, flags, history, owned, asymsched, carrefour };
         let homeward = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
             memory_moves(asymsched, app.pid)
-                .or_else(|| past.interleaved(app))
-                .or_else(|| past.left_remote(app))
+                .or_else(|| history.interleaved(app))
+                .or_else(|| history.left_remote(app))
                 .or_else(|| flags.home_unknown(flagged.home, topology))
                 .or_else(|| flags.no_room(flagged.home?, topology))
                 .or_else(|| no_nearer(model, topology, flagged))
@@ -200,29 +200,29 @@ impl Auto {
         };
         let stays = |flagged: &Flagged| {
             let app = model.app(flagged.pid?)?;
-            asymsched.chooses_nodes_of(app, model, topology).then_some(Held::NodesAreChosen)
+            asymsched.chooses_nodes_of(app, model, topology).then_some(Veto::NodesAreChosen)
         };
-        let (mut proposals, mut withheld) =
+        let (mut proposals, mut vetoed) =
             sam.propose_unless(model, topology, |flagged: &Flagged| {
-                let held = || match flagged.phase {
-                    Phase::Coherence => gathered.in_vain(flagged.pid?),
+                let by_phase = || match flagged.phase {
+                    Phase::Coherence => feedback.in_vain(flagged.pid?),
                     Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
                     Phase::Bandwidth => stays(flagged),
                 };
                 let sampled = || {
                     let pid = flagged.pid?;
-                    paired.samples_first(pid).or_else(|| paired.together(pid, flagged.tid))
+                    partners.samples_first(pid).or_else(|| partners.together(pid, flagged.tid))
                 };
-                let take_turns = || home.crowded(flagged.pid?).map(Held::TakeTurns);
+                let take_turns = || home.crowded(flagged.pid?).map(Veto::TakeTurns);
                 let steady = flags.not_steady(flagged.tid, flagged.phase);
-                steady.or_else(take_turns).or_else(sampled).or_else(held)
+                steady.or_else(take_turns).or_else(sampled).or_else(by_phase)
             });
-        withheld.extend(take_worthless(model, &mut proposals));
-        let is_judging = gathered.is_judging() || paired.is_judging();
+        vetoed.extend(take_worthless(model, &mut proposals));
+        let is_judging = feedback.is_judging() || partners.is_judging();
         let is_calm =
-            !is_judging && proposals.is_empty() && withheld.iter().all(|(_, held)| held.lasts());
+            !is_judging && proposals.is_empty() && vetoed.iter().all(|(_, veto)| veto.lasts());
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
-        self.hold(withheld);
+        self.veto(vetoed);
         proposals
     }
 
@@ -231,21 +231,21 @@ impl Auto {
         &mut self,
         views: &Views<'_>,
         topology: &Topology,
-        claimed: &BTreeMap<Pid, Held>,
+        claimed: &BTreeMap<Pid, Veto>,
     ) -> Vec<Proposal> {
-        let Self { sam, gathered, paired, asymsched, .. } = self;
+        let Self { sam, feedback, partners, asymsched, .. } = self;
         let is_left = |app: &App| {
             claimed.contains_key(&app.pid)
-                || gathered.is_judged(app.pid)
+                || feedback.is_judged(app.pid)
                 || memory_moves(asymsched, app.pid).is_some()
         };
         let above = sam.thresholds(topology).coherence;
         let over = views.due(lane::SHARING);
-        let is_ripe = paired.is_ripe();
+        let is_ripe = partners.is_ripe();
         let shown = over.or_else(|| views.so_far(lane::SHARING).filter(|_| is_ripe));
-        let propose = |shown| paired.propose(shown, over.is_some(), topology, above, is_left);
+        let propose = |shown| partners.propose(shown, over.is_some(), topology, above, is_left);
         let mut proposals = shown.map(propose).unwrap_or_default();
-        proposals.extend(paired.sample());
+        proposals.extend(partners.sample());
         proposals
     }
 
@@ -254,23 +254,23 @@ impl Auto {
         &mut self,
         model: &Model,
         topology: &Topology,
-        claimed: &BTreeMap<Pid, Held>,
+        claimed: &BTreeMap<Pid, Veto>,
     ) -> Vec<Proposal> {
-        let Self { home, paired, past, asymsched, .. } = self;
-        let (proposals, withheld) = home.propose_unless(model, topology, |app, thread| {
+        let Self { home, partners, history, asymsched, .. } = self;
+        let (proposals, vetoed) = home.propose_unless(model, topology, |app, thread| {
             let chosen = || {
                 let chooses = asymsched.chooses_nodes_of(app, model, topology);
-                chooses.then_some(Held::NodesAreChosen)
+                chooses.then_some(Veto::NodesAreChosen)
             };
             claimed
                 .get(&app.pid)
                 .copied()
                 .or_else(|| memory_moves(asymsched, app.pid))
-                .or_else(|| paired.together(app.pid, thread.tid))
-                .or_else(|| past.interleaved(app))
+                .or_else(|| partners.together(app.pid, thread.tid))
+                .or_else(|| history.interleaved(app))
                 .or_else(chosen)
         });
-        self.hold(withheld);
+        self.veto(vetoed);
         proposals
     }
 
@@ -279,22 +279,22 @@ impl Auto {
         &mut self,
         model: &Model,
         topology: &Topology,
-        claimed: &BTreeMap<Pid, Held>,
+        claimed: &BTreeMap<Pid, Veto>,
     ) -> Vec<Proposal> {
-        let Self { nmass, flags, past, private, asymsched, carrefour, .. } = self;
-        let data = Data { model, topology, flags, past, private, asymsched, carrefour };
+        let Self { nmass, flags, history, owned, asymsched, carrefour, .. } = self;
+        let data = Data { model, topology, flags, history, owned, asymsched, carrefour };
         let is_single = |pid: &Pid| model.app(*pid).is_some_and(|app| app.threads.len() == 1);
-        let company = claimed.keys().any(is_single).then_some(Held::CompanyChanges);
-        let (proposals, withheld) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
+        let company = claimed.keys().any(is_single).then_some(Veto::CompanyChanges);
+        let (proposals, vetoed) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
             flags
                 .shares_data(tid)
                 .or_else(|| claimed.get(&pid).copied())
                 .or(company)
                 .or_else(|| memory_moves(asymsched, pid))
-                .or_else(|| past.settling(pid))
+                .or_else(|| history.settling(pid))
                 .or_else(|| data.comes_to_process(pid, tid))
         });
-        self.hold(withheld);
+        self.veto(vetoed);
         proposals
     }
 
@@ -306,7 +306,7 @@ impl Auto {
         topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        self.asymsched.set_interleaved(self.past.all_interleaved(model));
+        self.asymsched.set_interleaved(self.history.all_interleaved(model));
         let mut proposals = Vec::new();
         let found = self.asymsched.propose(model, topology, random);
         for proposal in found {
@@ -325,21 +325,21 @@ impl Auto {
         model: &Model,
         topology: &Topology,
         random: &mut Random,
-        claimed: &BTreeMap<Pid, Held>,
+        claimed: &BTreeMap<Pid, Veto>,
     ) -> Vec<Proposal> {
         let reserved = reserved(model, &self.asymsched);
         let mut proposals = Vec::new();
         for proposal in self.carrefour.propose(&reserved, topology, random) {
             match self.pages_wait(&proposal, claimed) {
                 None => proposals.push(proposal),
-                Some(held) => {
+                Some(veto) => {
                     proposal.action.pid().iter().for_each(|pid| self.carrefour.withdraw(*pid));
-                    self.hold([(proposal, held)]);
+                    self.veto([(proposal, veto)]);
                 }
             }
         }
-        let Self { private, carrefour, .. } = self;
-        private.observe(model, topology.node_count(), |pid| {
+        let Self { owned, carrefour, .. } = self;
+        owned.observe(model, topology.node_count(), |pid| {
             let colocates = |pid| carrefour.mechanisms(pid).is_some_and(|used| used.colocation);
             colocates(pid) && !claimed.contains_key(&pid)
         });
@@ -347,7 +347,7 @@ impl Auto {
     }
 
     /// Why the pages of a proposal stay for now. Taking copies back is never wrong.
-    fn pages_wait(&self, proposal: &Proposal, claimed: &BTreeMap<Pid, Held>) -> Option<Held> {
+    fn pages_wait(&self, proposal: &Proposal, claimed: &BTreeMap<Pid, Veto>) -> Option<Veto> {
         let pid = match proposal.action {
             Action::MovePages { pid, .. } | Action::Replicate { pid, .. } => pid,
             _ => return None,
@@ -356,19 +356,19 @@ impl Auto {
             .get(&pid)
             .copied()
             .or_else(|| memory_moves(&self.asymsched, pid))
-            .or_else(|| self.past.settling(pid))
-            .or_else(|| self.past.threads_moved(pid))
+            .or_else(|| self.history.settling(pid))
+            .or_else(|| self.history.threads_moved(pid))
     }
 
     /// Takes in what the last interval showed.
     fn look(&mut self, model: &Model, topology: &Topology) {
         let thresholds = self.sam.thresholds(topology);
-        self.held.clear();
-        self.past.advance(model);
+        self.vetoed.clear();
+        self.history.advance(model);
         self.relabel(topology);
         self.flags.observe(model, topology, &thresholds);
-        self.gathered.observe(model);
-        self.paired.observe(model, thresholds.coherence);
+        self.feedback.observe(model);
+        self.partners.observe(model, thresholds.coherence);
         self.home.look(model, topology);
         self.rates.forget_gone(model);
     }
@@ -396,12 +396,10 @@ impl Policy for Auto {
         let pairs = self.pair(views, topology, &claims(&proposals));
         proposals.extend(pairs);
         if let Some(model) = views.due(lane::HOME) {
-            let homeward = self.settle(model, topology, &claims(&proposals));
-            proposals.extend(homeward);
+            proposals.extend(self.settle(model, topology, &claims(&proposals)));
         }
         if let Some(model) = views.due(lane::NMASS) {
-            let moves = self.balance(model, topology, &claims(&proposals));
-            proposals.extend(moves);
+            proposals.extend(self.balance(model, topology, &claims(&proposals)));
         }
         if let Some(model) = views.due(lane::ASYMSCHED) {
             proposals.extend(self.permute(model, topology, random));
@@ -417,9 +415,9 @@ impl Policy for Auto {
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        self.past.learn(plan, outcomes);
-        self.gathered.learn(plan, outcomes);
-        self.paired.learn(plan, outcomes);
+        self.history.learn(plan, outcomes);
+        self.feedback.learn(plan, outcomes);
+        self.partners.learn(plan, outcomes);
         self.sam.learn(plan, outcomes);
         self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
@@ -427,8 +425,8 @@ impl Policy for Auto {
         self.carrefour.learn(plan, outcomes);
     }
 
-    fn take_held(&mut self) -> Vec<Refused> {
-        core::mem::take(&mut self.held)
+    fn take_vetoed(&mut self) -> Vec<Refused> {
+        core::mem::take(&mut self.vetoed)
     }
 
     fn is_under_way(&self, pid: Pid) -> bool {
@@ -436,7 +434,7 @@ impl Policy for Auto {
     }
 
     fn wants_touches(&self) -> bool {
-        self.paired.wants_touches()
+        self.partners.wants_touches()
     }
 
     fn full_sampling(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::expect;
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::plan::{Refusal, Refused, Sampling};
-use rondpoint_core::policy::auto::Held;
+use rondpoint_core::policy::auto::Veto;
 use rondpoint_core::policy::by_name;
 use rondpoint_core::{
     Action, Model, Nanos, Observation, Policy, Proposal, Random, Reason, Topology,
@@ -89,10 +89,10 @@ impl Policy for Shy {
         Vec::new()
     }
 
-    fn take_held(&mut self) -> Vec<Refused> {
+    fn take_vetoed(&mut self) -> Vec<Refused> {
         let action = Action::SetSampling { pid: None, sampling: Sampling::Off };
         let proposal = Proposal { policy: "shy", action, reason: Reason::Other("a test".into()) };
-        vec![Refused { proposal, refusal: Refusal::Held { held: Held::SharesData } }]
+        vec![Refused { proposal, refusal: Refusal::Vetoed { veto: Veto::SharesData } }]
     }
 }
 

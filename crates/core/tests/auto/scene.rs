@@ -103,7 +103,7 @@ impl World {
         for one in proposals.iter().filter(|one| !is_sampling(one)) {
             writeln!(out, "{}: {}", one.policy, one.action).expect("text");
         }
-        for held in self.auto.take_held() {
+        for held in self.auto.take_vetoed() {
             let (policy, action) = (held.proposal.policy, &held.proposal.action);
             writeln!(out, "held: {policy}: {action}; {}", held.refusal).expect("text");
         }

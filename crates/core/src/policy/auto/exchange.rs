@@ -3,7 +3,7 @@
 //! SAM sends a thread to its data, or to memory with room, and another in its place. Where threads
 //! share what they use, one comes as much nearer as the other goes away. The price counts both.
 
-use super::held::Held;
+use super::veto::Veto;
 use crate::cost::{Price, won_by_moving};
 use crate::model::{Model, Thread};
 use crate::plan::{Action, Proposal, Reason};
@@ -22,7 +22,7 @@ const MOVING: f64 = 0.01;
 pub(super) fn take_worthless(
     model: &Model,
     proposals: &mut Vec<Proposal>,
-) -> Vec<(Proposal, Held)> {
+) -> Vec<(Proposal, Veto)> {
     let threads: BTreeMap<Tid, &Thread> =
         model.threads.iter().map(|thread| (thread.tid, thread)).collect();
     let mut won: BTreeMap<Tid, Option<Won>> = BTreeMap::new();
@@ -32,20 +32,20 @@ pub(super) fn take_worthless(
         let sum = won.entry(of).or_insert(Some(Won::default()));
         *sum = sum.zip(price).map(|(sum, price)| sum.with(price, phase, tid != of));
     }
-    let worthless: BTreeMap<Tid, Held> =
-        won.into_iter().filter_map(|(tid, won)| Some((tid, won?.held()?))).collect();
+    let worthless: BTreeMap<Tid, Veto> =
+        won.into_iter().filter_map(|(tid, won)| Some((tid, won?.veto()?))).collect();
     if worthless.is_empty() {
         return Vec::new();
     }
     let gone: BTreeSet<Tid> = worthless.keys().copied().collect();
-    let mut withheld = Vec::new();
+    let mut vetoed = Vec::new();
     proposals.retain(|step| {
         let of = moved(step).map(|moved| moved.of).or_else(|| joined(step));
         let Some(of) = of.filter(|of| gone.contains(of)) else { return true };
-        withheld.push((step.clone(), worthless[&of]));
+        vetoed.push((step.clone(), worthless[&of]));
         false
     });
-    withheld
+    vetoed
 }
 
 /// One side of a move.
@@ -70,7 +70,7 @@ fn moved(step: &Proposal) -> Option<Moved> {
     Some(Moved { tid, of, phase, from, to })
 }
 
-/// The moving thread that a held thread keeps company.
+/// The moving thread that a vetoed thread keeps company.
 fn joined(step: &Proposal) -> Option<Tid> {
     match step.reason {
         Reason::Sam(SamReason::Company { of, .. }) => Some(of),
@@ -109,14 +109,14 @@ impl Won {
 
     /// Distance is what phase R repairs, and all that an exchange in phase B changes while pages
     /// stay: as many threads ask as before. Phase C is about caches, which this does not price.
-    fn held(self) -> Option<Held> {
+    fn veto(self) -> Option<Veto> {
         let is_priced = match self.phase {
             Phase::Remote => true,
             Phase::Bandwidth => self.is_exchange,
             Phase::Coherence => false,
         };
         let Self { price, cost, .. } = self;
-        (is_priced && price.least <= cost).then_some(Held::Worthless { price, cost })
+        (is_priced && price.least <= cost).then_some(Veto::Worthless { price, cost })
     }
 }
 
@@ -158,8 +158,8 @@ mod tests {
         };
         let partner = Side::Partner { of: Tid(1) };
         let mut proposals = vec![step(1, Side::Mover, 0, 1), step(2, partner, 1, 0)];
-        let withheld = take_worthless(&model, &mut proposals);
-        assert_eq!(withheld.len() + proposals.len(), 2);
+        let vetoed = take_worthless(&model, &mut proposals);
+        assert_eq!(vetoed.len() + proposals.len(), 2);
         proposals.len()
     }
 

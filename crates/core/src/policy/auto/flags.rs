@@ -2,7 +2,7 @@
 //! (ALGORITHMS 5.6). Also where its data was when samples last told, and since when it runs where
 //! it is.
 
-use super::held::Held;
+use super::veto::Veto;
 use crate::model::{Model, SampledHome, Thread};
 use crate::policy::sam::{History, Phase, STEADY_ABOVE, Thresholds};
 use crate::topology::Topology;
@@ -88,30 +88,30 @@ impl Flags {
     }
 
     /// A phase acts on a flag only if it is steady.
-    pub(super) fn not_steady(&self, tid: Tid, phase: Phase) -> Option<Held> {
+    pub(super) fn not_steady(&self, tid: Tid, phase: Phase) -> Option<Veto> {
         let histories = self.threads.get(&tid).copied().unwrap_or_default();
         let history = match phase {
             Phase::Coherence => histories.coherence,
             Phase::Remote => histories.remote,
             Phase::Bandwidth => histories.memory,
         };
-        let held = Held::NotSteady { set: history.count(), above: STEADY_ABOVE };
-        (!history.is_steady()).then_some(held)
+        let veto = Veto::NotSteady { set: history.count(), above: STEADY_ABOVE };
+        (!history.is_steady()).then_some(veto)
     }
 
     /// Where there are samples they will tell where a thread's data is; SAM by itself tries one
     /// node after the other.
-    pub(super) fn home_unknown(&self, home: Option<usize>, topology: &Topology) -> Option<Held> {
+    pub(super) fn home_unknown(&self, home: Option<usize>, topology: &Topology) -> Option<Veto> {
         let is_guess = home.is_none() && topology.compute_nodes().len() > 2;
-        (is_guess && self.has_samples).then_some(Held::HomeUnknown)
+        (is_guess && self.has_samples).then_some(Veto::HomeUnknown)
     }
 
     /// A node has no room for all threads that use memory much and have their data there.
-    pub(super) fn no_room(&self, home: usize, topology: &Topology) -> Option<Held> {
+    pub(super) fn no_room(&self, home: usize, topology: &Topology) -> Option<Veto> {
         let is_of = |one: &&Histories| one.home == Some(home) && one.memory.count() > 0;
         let threads = self.threads.values().filter(is_of).count();
         let cpus = topology.cpus_of_node(home).len();
-        (threads > cpus).then_some(Held::NoRoom { threads, cpus })
+        (threads > cpus).then_some(Veto::NoRoom { threads, cpus })
     }
 
     /// Since when a thread has been on the node where it runs.
@@ -129,9 +129,9 @@ impl Flags {
     /// N-MASS has only threads that exchanged no data in any of these intervals, neither on another
     /// socket nor on their own: it must not part sharers. Not to act takes no steady flag. A
     /// thread's own lines, left in a cache on another node, are no exchange.
-    pub(super) fn shares_data(&self, tid: Tid) -> Option<Held> {
+    pub(super) fn shares_data(&self, tid: Tid) -> Option<Veto> {
         let histories = self.threads.get(&tid)?;
-        (histories.exchange.count() > 0).then_some(Held::SharesData)
+        (histories.exchange.count() > 0).then_some(Veto::SharesData)
     }
 }
 
@@ -221,13 +221,13 @@ mod tests {
             [('c', Phase::Coherence), ('r', Phase::Remote), ('m', Phase::Bandwidth)]
         {
             let three = observed(&letter.to_string().repeat(3));
-            let held = Some(Held::NotSteady { set: 3, above: 3 });
-            assert_eq!(three.not_steady(Tid(1), phase), held, "{letter}");
+            let expected = Some(Veto::NotSteady { set: 3, above: 3 });
+            assert_eq!(three.not_steady(Tid(1), phase), expected, "{letter}");
             let four = observed(&letter.to_string().repeat(4));
             let free = all.map(|phase| four.not_steady(Tid(1), phase).is_none());
             assert_eq!(free, all.map(|other| other == phase), "{letter}");
         }
-        let unknown = Some(Held::NotSteady { set: 0, above: 3 });
+        let unknown = Some(Veto::NotSteady { set: 0, above: 3 });
         assert_eq!(observed("cccc").not_steady(Tid(3), Phase::Coherence), unknown);
     }
 
@@ -241,8 +241,8 @@ mod tests {
 
     #[test]
     fn coherence_of_either_kind_keeps_a_thread_from_n_mass() {
-        assert_eq!(observed("c").shares_data(Tid(1)), Some(Held::SharesData));
-        assert_eq!(observed("s---------------").shares_data(Tid(1)), Some(Held::SharesData));
+        assert_eq!(observed("c").shares_data(Tid(1)), Some(Veto::SharesData));
+        assert_eq!(observed("s---------------").shares_data(Tid(1)), Some(Veto::SharesData));
         assert_eq!(observed("s----------------").shares_data(Tid(1)), None);
         assert_eq!(observed("mmmmrrrr").shares_data(Tid(1)), None);
     }
@@ -250,10 +250,10 @@ mod tests {
     #[test]
     fn what_a_thread_fetches_from_the_cache_that_it_left_is_no_exchange() {
         assert_eq!(observed("--Cc--").shares_data(Tid(1)), None);
-        assert_eq!(observed("--Ccc-").shares_data(Tid(1)), Some(Held::SharesData));
+        assert_eq!(observed("--Ccc-").shares_data(Tid(1)), Some(Veto::SharesData));
         assert_eq!(observed("--CcC-").shares_data(Tid(1)), None);
         assert_eq!(observed_beside(false, "cccc").shares_data(Tid(1)), None);
-        assert_eq!(observed_beside(false, "s").shares_data(Tid(1)), Some(Held::SharesData));
+        assert_eq!(observed_beside(false, "s").shares_data(Tid(1)), Some(Veto::SharesData));
         // It is to be brought together all the same.
         assert_eq!(observed("CCCC").not_steady(Tid(1), Phase::Coherence), None);
     }

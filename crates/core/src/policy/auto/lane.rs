@@ -1,7 +1,7 @@
 //! Lanes of `auto`, in the order in which they are asked in a step, and the pace of lanes, which
 //! `auto:priced` shares.
 
-use super::past::EPOCH;
+use super::history::EPOCH;
 use super::{LONGEST_PERIOD, SOON};
 use crate::policy::Policy;
 use crate::policy::asymsched::AsymSched;

@@ -1,6 +1,6 @@
 //! Whether a thread would be nearer to its data elsewhere: SAM asks for many remote accesses alone.
 
-use super::held::Held;
+use super::veto::Veto;
 use crate::model::{Model, SampledHome, Thread};
 use crate::policy::sam::Flagged;
 use crate::topology::Topology;
@@ -13,7 +13,7 @@ const NEARER_ABOVE: f64 = 1.5;
 /// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on
 /// any of them. What a node asks for on behalf of one thread is that thread's; of several, the
 /// samples of each say more.
-pub(super) fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -> Option<Held> {
+pub(super) fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -> Option<Veto> {
     let app = model.app(flagged.pid?)?;
     let home = flagged.home?;
     let threads = model.threads_of(app);
@@ -32,5 +32,5 @@ pub(super) fn no_nearer(model: &Model, topology: &Topology, flagged: &Flagged) -
     let is_alone = company.count() == 0;
     let ratio = if is_alone { requested() } else { sampled().or_else(requested) }?;
     let above = NEARER_ABOVE;
-    (ratio.is_finite() && ratio <= above).then_some(Held::NoNearer { ratio, above })
+    (ratio.is_finite() && ratio <= above).then_some(Veto::NoNearer { ratio, above })
 }

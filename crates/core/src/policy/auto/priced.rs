@@ -5,11 +5,11 @@
 //! step, and the guard's budgets and residence.
 
 use super::claims::{memory_moves, unreplicate};
+use super::history::{EPOCH, History};
 use super::lane::{self, Pace};
-use super::past::{EPOCH, Past};
-use super::promised::reserved;
 use super::rates::Rates;
-use super::{CALM, Held};
+use super::reserved_memory::reserved;
+use super::{CALM, Veto};
 use crate::arbiter::Arbiter;
 use crate::cost::{Facts, Sampled, Seen};
 use crate::model::Model;
@@ -46,7 +46,7 @@ pub(super) struct Priced {
     carrefour: Carrefour,
     home: Home,
     rates: Rates,
-    past: Past,
+    history: History,
     /// Made with the first machine that is seen.
     arbiter: Option<Arbiter>,
     /// Looks of SAM's since one of its moves was taken.
@@ -64,7 +64,7 @@ impl Priced {
             carrefour: Carrefour::new(STEADY.clone()),
             home: Home::default(),
             rates: Rates::default(),
-            past: Past::default(),
+            history: History::default(),
             arbiter: None,
             calm: 0,
             refused: Vec::new(),
@@ -73,7 +73,7 @@ impl Priced {
 
     /// After a change of nodes, what was learnt of the old ones holds for the new ones.
     fn relabel(&mut self, topology: &Topology) {
-        for (pid, permuted) in self.past.take_permuted() {
+        for (pid, permuted) in self.history.take_permuted() {
             let image = |node| permuted.image(node);
             self.sam.relabel(topology, &permuted.tids, image);
             self.nmass.relabel(topology, pid, image);
@@ -132,14 +132,14 @@ impl Priced {
                 {
                     free.push(proposal);
                 }
-                Some(held) => self.hold(proposal, held),
+                Some(veto) => self.veto(proposal, veto),
             }
         }
         (free, open)
     }
 
-    fn hold(&mut self, proposal: Proposal, held: Held) {
-        self.refused.push(Refused { proposal, refusal: Refusal::Held { held } });
+    fn veto(&mut self, proposal: Proposal, veto: Veto) {
+        self.refused.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
     }
 
     fn choose(
@@ -181,7 +181,7 @@ impl Priced {
 
     fn look(&mut self, model: &Model, topology: &Topology) {
         self.refused.clear();
-        self.past.advance(model);
+        self.history.advance(model);
         self.relabel(topology);
         self.rates.forget_gone(model);
         self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model);
@@ -223,7 +223,7 @@ impl Policy for Priced {
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        self.past.learn(plan, outcomes);
+        self.history.learn(plan, outcomes);
         self.sam.learn(plan, outcomes);
         self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
@@ -234,7 +234,7 @@ impl Policy for Priced {
         }
     }
 
-    fn take_held(&mut self) -> Vec<Refused> {
+    fn take_vetoed(&mut self) -> Vec<Refused> {
         core::mem::take(&mut self.refused)
     }
 

@@ -1,7 +1,7 @@
 //! What was done to each process, as far as later decisions depend on it. Learnt from outcomes:
 //! what the guard or the host refused was not done.
 
-use super::held::Held;
+use super::veto::Veto;
 use crate::limits::MAX_REMEMBERED_PAGES;
 use crate::model::{App, Model};
 use crate::plan::{Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, StepResult};
@@ -20,7 +20,7 @@ pub(super) const INTERLEAVED_ABOVE_PERCENT: f64 = 20.0;
 /// An epoch: the period of all policies but SAM.
 pub(super) const EPOCH: Nanos = Nanos::from_secs(1);
 
-/// The past of one process.
+/// What was done to one process.
 #[derive(Debug, Clone, Default)]
 struct Process {
     started: Nanos,
@@ -48,20 +48,21 @@ impl Permuted {
     }
 }
 
-/// The past of all processes.
+/// What was done to all processes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Past {
+pub(super) struct History {
     now: Nanos,
     processes: BTreeMap<Pid, Process>,
     permuted: BTreeMap<Pid, Permuted>,
 }
 
-impl Past {
+impl History {
     /// Time passes; processes that ended are forgotten.
     pub(super) fn advance(&mut self, model: &Model) {
         self.now = model.at;
-        self.processes
-            .retain(|pid, past| model.app(*pid).is_some_and(|app| app.started == past.started));
+        self.processes.retain(|pid, history| {
+            model.app(*pid).is_some_and(|app| app.started == history.started)
+        });
         for app in &model.apps {
             let fresh = || Process { started: app.started, ..Process::default() };
             self.processes.entry(app.pid).or_insert_with(fresh);
@@ -72,12 +73,13 @@ impl Past {
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
             let Some(step) = plan.steps.get(outcome.step) else { continue };
-            let Some(past) = step.action.pid().and_then(|pid| self.processes.get_mut(&pid)) else {
+            let Some(history) = step.action.pid().and_then(|pid| self.processes.get_mut(&pid))
+            else {
                 continue;
             };
             match (&step.action, &outcome.result) {
                 (Action::SetAffinity { pid, tid, .. }, StepResult::Done) => {
-                    past.thread_moved(step, self.now);
+                    history.thread_moved(step, self.now);
                     if let Reason::AsymSched(AsymSchedReason::Placement(placement)) = &step.reason {
                         let permuted = self.permuted.entry(*pid).or_default();
                         permuted.tids.insert(*tid);
@@ -85,15 +87,15 @@ impl Past {
                     }
                 }
                 (Action::MovePages { mechanism, pages, .. }, StepResult::Pages(counts)) => {
-                    past.spent += outcome.spent.max(outcome.frozen);
+                    history.spent += outcome.spent.max(outcome.frozen);
                     if counts.moved > 0 {
                         let undone = matches!(step.reason, Reason::Undo(_));
                         let mechanism = (!undone).then_some(*mechanism);
-                        past.pages_moved(mechanism, pages, self.now);
+                        history.pages_moved(mechanism, pages, self.now);
                     }
                 }
                 (Action::MoveProcessMemory { .. }, StepResult::Pages(_)) => {
-                    past.spent += outcome.spent.max(outcome.frozen);
+                    history.spent += outcome.spent.max(outcome.frozen);
                 }
                 _ => {}
             }
@@ -107,43 +109,43 @@ impl Past {
 
     /// Time that moving the pages and memory of a process took.
     pub(super) fn spent(&self, pid: Pid) -> Nanos {
-        self.processes.get(&pid).map_or(Nanos(0), |past| past.spent)
+        self.processes.get(&pid).map_or(Nanos(0), |history| history.spent)
     }
 
     /// Pages wait for the threads.
-    pub(super) fn threads_moved(&self, pid: Pid) -> Option<Held> {
+    pub(super) fn threads_moved(&self, pid: Pid) -> Option<Veto> {
         let moved = self.processes.get(&pid)?.threads_moved?;
         // An epoch may end a little early.
         let epochs = (self.now.since(moved).0 + EPOCH.0 / 10) / EPOCH.0;
-        (epochs < RESTING_EPOCHS).then_some(Held::ThreadsMoved { epochs, needed: RESTING_EPOCHS })
+        (epochs < RESTING_EPOCHS).then_some(Veto::ThreadsMoved { epochs, needed: RESTING_EPOCHS })
     }
 
     /// N-MASS has weighed the distance to its data against the company there. It does so for
     /// processes with one thread.
-    pub(super) fn left_remote(&self, app: &App) -> Option<Held> {
+    pub(super) fn left_remote(&self, app: &App) -> Option<Veto> {
         let is_left = self.processes.get(&app.pid)?.is_left_remote && app.threads.len() == 1;
-        is_left.then_some(Held::LeftRemote)
+        is_left.then_some(Veto::LeftRemote)
     }
 
     /// A process stays after its pages came to it, and so do the pages.
-    pub(super) fn settling(&self, pid: Pid) -> Option<Held> {
+    pub(super) fn settling(&self, pid: Pid) -> Option<Veto> {
         let left = self.processes.get(&pid)?.settles_until.since(self.now);
-        (left > Nanos(0)).then_some(Held::Settling { left })
+        (left > Nanos(0)).then_some(Veto::Settling { left })
     }
 
     /// Whether so much of a process is interleaved on purpose that its remote accesses mean
     /// nothing.
-    pub(super) fn interleaved(&self, app: &App) -> Option<Held> {
+    pub(super) fn interleaved(&self, app: &App) -> Option<Veto> {
         let percent = self.interleaved_percent(app)?;
         let above = INTERLEAVED_ABOVE_PERCENT;
-        (percent > above).then_some(Held::Interleaved { percent, above })
+        (percent > above).then_some(Veto::Interleaved { percent, above })
     }
 
     /// Percent of its memory; `None` if the memory is not known.
     fn interleaved_percent(&self, app: &App) -> Option<f64> {
         let total: u64 = app.memory.as_ref()?.iter().map(|bytes| bytes.0).sum();
-        let past = self.processes.get(&app.pid)?;
-        let spread: u64 = past.interleaved.values().map(|shift| 1_u64 << shift).sum();
+        let history = self.processes.get(&app.pid)?;
+        let spread: u64 = history.interleaved.values().map(|shift| 1_u64 << shift).sum();
         (total > 0).then(|| 100.0 * (spread as f64 / total as f64).min(1.0))
     }
 
@@ -204,8 +206,8 @@ mod tests {
         model
     }
 
-    /// One action with its result, at the time to which `past` was advanced.
-    fn done(past: &mut Past, action: Action, reason: Reason, moved: u64) {
+    /// One action with its result, at the time to which `history` was advanced.
+    fn done(history: &mut History, action: Action, reason: Reason, moved: u64) {
         let result = match action {
             Action::SetAffinity { .. } => StepResult::Done,
             _ => StepResult::Pages(PageCounts { moved, ..PageCounts::default() }),
@@ -213,22 +215,22 @@ mod tests {
         let steps = vec![Proposal { policy: "test", action, reason }];
         let plan = Plan { number: 1, steps, ..Plan::default() };
         let spent = Nanos::from_millis(10);
-        past.learn(&plan, &[Outcome { plan: 1, step: 0, result, spent, frozen: Nanos(0) }]);
+        history.learn(&plan, &[Outcome { plan: 1, step: 0, result, spent, frozen: Nanos(0) }]);
     }
 
     fn because() -> Reason {
         Reason::Other(String::from("a test"))
     }
 
-    fn thread_moves(past: &mut Past, reason: Reason) {
+    fn thread_moves(history: &mut History, reason: Reason) {
         let cpus = CpuSet::first(1);
-        done(past, Action::SetAffinity { pid: PID, tid: Tid(7), cpus, via: None }, reason, 0);
+        done(history, Action::SetAffinity { pid: PID, tid: Tid(7), cpus, via: None }, reason, 0);
     }
 
-    fn pages_move(past: &mut Past, mechanism: Mechanism, pages: u64, moved: u64) {
+    fn pages_move(history: &mut History, mechanism: Mechanism, pages: u64, moved: u64) {
         let page = |number| PageMove { address: number << 12, shift: 12, from: 0, to: 1 };
         let pages = (1..=pages).map(page).collect();
-        done(past, Action::MovePages { pid: PID, mechanism, pages }, because(), moved);
+        done(history, Action::MovePages { pid: PID, mechanism, pages }, because(), moved);
     }
 
     fn left_remote() -> Reason {
@@ -244,84 +246,84 @@ mod tests {
         })
     }
 
-    fn past_at(second: u64) -> Past {
-        let mut past = Past::default();
-        past.advance(&model(second));
-        past
+    fn history_at(second: u64) -> History {
+        let mut history = History::default();
+        history.advance(&model(second));
+        history
     }
 
     #[test]
     fn pages_wait_two_epochs_after_a_thread_moved() {
-        let mut past = past_at(10);
-        assert_eq!(past.threads_moved(PID), None);
-        thread_moves(&mut past, because());
-        let mut held = |second: u64| {
-            past.advance(&model(second));
-            past.threads_moved(PID)
+        let mut history = history_at(10);
+        assert_eq!(history.threads_moved(PID), None);
+        thread_moves(&mut history, because());
+        let mut veto = |second: u64| {
+            history.advance(&model(second));
+            history.threads_moved(PID)
         };
-        assert_eq!(held(10), Some(Held::ThreadsMoved { epochs: 0, needed: 2 }));
-        assert_eq!(held(11), Some(Held::ThreadsMoved { epochs: 1, needed: 2 }));
-        assert_eq!(held(12), None);
+        assert_eq!(veto(10), Some(Veto::ThreadsMoved { epochs: 0, needed: 2 }));
+        assert_eq!(veto(11), Some(Veto::ThreadsMoved { epochs: 1, needed: 2 }));
+        assert_eq!(veto(12), None);
     }
 
     #[test]
     fn a_process_settles_where_its_pages_came_to_it() {
-        let mut past = past_at(10);
-        pages_move(&mut past, Mechanism::CoLocation, 1, 1);
-        assert_eq!(past.settling(PID), None, "it was not left remote");
-        thread_moves(&mut past, left_remote());
-        pages_move(&mut past, Mechanism::CoLocation, 1, 0);
-        assert_eq!(past.settling(PID), None, "the host moved nothing");
-        pages_move(&mut past, Mechanism::CoLocation, 1, 1);
-        assert_eq!(past.settling(PID), Some(Held::Settling { left: Nanos::from_secs(5) }));
-        past.advance(&model(14));
-        assert_eq!(past.settling(PID), Some(Held::Settling { left: Nanos::from_secs(1) }));
-        past.advance(&model(15));
-        assert_eq!(past.settling(PID), None);
+        let mut history = history_at(10);
+        pages_move(&mut history, Mechanism::CoLocation, 1, 1);
+        assert_eq!(history.settling(PID), None, "it was not left remote");
+        thread_moves(&mut history, left_remote());
+        pages_move(&mut history, Mechanism::CoLocation, 1, 0);
+        assert_eq!(history.settling(PID), None, "the host moved nothing");
+        pages_move(&mut history, Mechanism::CoLocation, 1, 1);
+        assert_eq!(history.settling(PID), Some(Veto::Settling { left: Nanos::from_secs(5) }));
+        history.advance(&model(14));
+        assert_eq!(history.settling(PID), Some(Veto::Settling { left: Nanos::from_secs(1) }));
+        history.advance(&model(15));
+        assert_eq!(history.settling(PID), None);
     }
 
     #[test]
     fn a_process_that_came_home_meanwhile_does_not_settle() {
-        let mut past = past_at(10);
-        thread_moves(&mut past, left_remote());
-        thread_moves(&mut past, because());
-        pages_move(&mut past, Mechanism::CoLocation, 1, 1);
-        assert_eq!(past.settling(PID), None);
+        let mut history = history_at(10);
+        thread_moves(&mut history, left_remote());
+        thread_moves(&mut history, because());
+        pages_move(&mut history, Mechanism::CoLocation, 1, 1);
+        assert_eq!(history.settling(PID), None);
     }
 
     #[test]
     fn a_process_is_interleaved_above_a_fifth_of_its_memory() {
-        let held = |past: &Past| past.interleaved(&model(10).apps[0]);
-        let mut past = past_at(10);
-        pages_move(&mut past, Mechanism::Interleaving, 2, 2);
-        assert_eq!(held(&past), None, "two of ten pages");
-        pages_move(&mut past, Mechanism::Interleaving, 3, 3);
-        assert_eq!(held(&past), Some(Held::Interleaved { percent: 30.0, above: 20.0 }));
-        assert_eq!(past.all_interleaved(&model(10)), [PID].into());
-        pages_move(&mut past, Mechanism::CoLocation, 1, 1);
-        assert_eq!(held(&past), None, "a page that was brought together is not spread");
-        assert_eq!(past.interleaved(&App { memory: None, ..App::new(PID, 0..0) }), None);
+        let veto = |history: &History| history.interleaved(&model(10).apps[0]);
+        let mut history = history_at(10);
+        pages_move(&mut history, Mechanism::Interleaving, 2, 2);
+        assert_eq!(veto(&history), None, "two of ten pages");
+        pages_move(&mut history, Mechanism::Interleaving, 3, 3);
+        assert_eq!(veto(&history), Some(Veto::Interleaved { percent: 30.0, above: 20.0 }));
+        assert_eq!(history.all_interleaved(&model(10)), [PID].into());
+        pages_move(&mut history, Mechanism::CoLocation, 1, 1);
+        assert_eq!(veto(&history), None, "a page that was brought together is not spread");
+        assert_eq!(history.interleaved(&App { memory: None, ..App::new(PID, 0..0) }), None);
     }
 
     #[test]
     fn undone_interleaving_is_none() {
-        let mut past = past_at(10);
-        pages_move(&mut past, Mechanism::Interleaving, 9, 9);
+        let mut history = history_at(10);
+        pages_move(&mut history, Mechanism::Interleaving, 9, 9);
         let page = |number: u64| PageMove { address: number << 12, shift: 12, from: 1, to: 0 };
         let pages = (1..=9).map(page).collect();
         let back = Action::MovePages { pid: PID, mechanism: Mechanism::Interleaving, pages };
         let undo = crate::plan::Undo { plan: 1, change: -0.1, noise: 0.01 };
-        done(&mut past, back, Reason::Undo(undo), 9);
-        assert_eq!(past.interleaved(&model(10).apps[0]), None);
+        done(&mut history, back, Reason::Undo(undo), 9);
+        assert_eq!(history.interleaved(&model(10).apps[0]), None);
     }
 
     #[test]
     fn another_process_of_the_same_number_has_no_past() {
-        let mut past = past_at(10);
-        thread_moves(&mut past, because());
+        let mut history = history_at(10);
+        thread_moves(&mut history, because());
         let mut other = model(10);
         other.apps[0].started = Nanos::from_secs(9);
-        past.advance(&other);
-        assert_eq!(past.threads_moved(PID), None);
+        history.advance(&other);
+        assert_eq!(history.threads_moved(PID), None);
     }
 }

@@ -8,8 +8,8 @@
 //! 1.38 if the kernel brings half of the memory to the other node (emulated).
 
 use super::flags::Flags;
-use super::held::Held;
-use super::past::{EPOCH, Past, RESTING_EPOCHS};
+use super::history::{EPOCH, History, RESTING_EPOCHS};
+use super::veto::Veto;
 use crate::matrix::Matrix;
 use crate::model::{App, Model};
 use crate::policy::asymsched::AsymSched;
@@ -35,11 +35,11 @@ struct Count {
 
 /// Which pages of each process only one node accesses, in the last epoch.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Private {
+pub(super) struct OwnData {
     apps: BTreeMap<Pid, Matrix<Count>>,
 }
 
-impl Private {
+impl OwnData {
     /// Counts the pages of the processes that are asked for.
     pub(super) fn observe(&mut self, model: &Model, nodes: usize, wanted: impl Fn(Pid) -> bool) {
         self.apps = model
@@ -79,15 +79,15 @@ pub(super) struct Data<'a> {
     pub(super) model: &'a Model,
     pub(super) topology: &'a Topology,
     pub(super) flags: &'a Flags,
-    pub(super) past: &'a Past,
-    pub(super) private: &'a Private,
+    pub(super) history: &'a History,
+    pub(super) owned: &'a OwnData,
     pub(super) asymsched: &'a AsymSched,
     pub(super) carrefour: &'a Carrefour,
 }
 
 impl Data<'_> {
     /// A thread on `node` stays, because its data comes there from `home`.
-    pub(super) fn comes(self, app: &App, tid: Tid, home: usize, node: usize) -> Option<Held> {
+    pub(super) fn comes(self, app: &App, tid: Tid, home: usize, node: usize) -> Option<Veto> {
         let here = self.flags.here_since(tid)?;
         let relieves = home != node && here.is_first && self.is_busier(app, home, node);
         let has_rested = self.model.at.since(here.since) >= Nanos(RESTING_EPOCHS * EPOCH.0);
@@ -101,17 +101,17 @@ impl Data<'_> {
         };
         // What the only thread of a process uses is its own.
         let alone = (app.threads.len() == 1).then_some(1.0);
-        let share = self.private.share(app.pid, home, node).or(alone.filter(|_| relieves));
+        let share = self.owned.share(app.pid, home, node).or(alone.filter(|_| relieves));
         let price = Price {
             seconds_per_gb: self.asymsched.seconds_per_gb(),
-            spent: self.past.spent(app.pid),
+            spent: self.history.spent(app.pid),
             run_time: app.run_time(self.model),
         };
         data_comes(colocation, share, app, home, price)
     }
 
     /// The same of a process with one thread, by what was last seen of where its data is.
-    pub(super) fn comes_to_process(self, pid: Pid, tid: Tid) -> Option<Held> {
+    pub(super) fn comes_to_process(self, pid: Pid, tid: Tid) -> Option<Veto> {
         let app = self.model.app(pid)?;
         let thread = self.model.threads_of(app).iter().find(|thread| thread.tid == tid)?;
         let home = self.flags.home(tid).or_else(|| app.home())?;
@@ -151,7 +151,7 @@ struct Price {
 
 /// Whether the data of a thread comes to it, so that the thread stays. Needed: Carrefour
 /// co-locates, most pages that it uses there are private to its node, and bringing them costs at
-/// most 5 % of the run time. `private` is the share of such pages. Where it is not known, the
+/// most 5 % of the run time. `own_data` is the share of such pages. Where it is not known, the
 /// thread moves.
 fn data_comes(
     colocation: bool,
@@ -159,12 +159,12 @@ fn data_comes(
     app: &App,
     home: usize,
     price: Price,
-) -> Option<Held> {
+) -> Option<Veto> {
     let share = private.filter(|share| colocation && *share > PRIVATE_ABOVE)?;
     let resident: Bytes = *app.memory.as_ref()?.get(home)?;
     let seconds = price.spent.seconds() + price.seconds_per_gb * share * resident.gigabytes();
     let allowed_seconds = BUDGET_SHARE * price.run_time.seconds();
-    (seconds <= allowed_seconds).then_some(Held::DataComes { seconds, allowed_seconds })
+    (seconds <= allowed_seconds).then_some(Veto::DataComes { seconds, allowed_seconds })
 }
 
 #[cfg(test)]
@@ -186,8 +186,8 @@ mod tests {
     #[test]
     fn data_comes_if_it_is_private_cheap_and_somebody_brings_it() {
         // 2 GB at 0.5 s: 1 s of 20 s is just 5 %.
-        let held = Some(Held::DataComes { seconds: 1.0, allowed_seconds: 1.0 });
-        assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(0, 20)), held);
+        let expected = Some(Veto::DataComes { seconds: 1.0, allowed_seconds: 1.0 });
+        assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(0, 20)), expected);
         assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(0, 19)), None);
         assert_eq!(data_comes(true, Some(1.0), &app(), 1, price(1, 39)), None);
         assert!(data_comes(true, Some(1.0), &app(), 1, price(1, 40)).is_some());
@@ -208,13 +208,13 @@ mod tests {
                 model.pages.record(app, page << 12, 12, 1, node, false);
             }
         }
-        let mut private = Private::default();
-        private.observe(&model, 3, |pid| pid == Pid(1));
-        assert_eq!(private.share(Pid(1), 1, 2), Some(2.0 / 3.0));
-        assert_eq!(private.share(Pid(1), 1, 0), Some(0.0));
-        assert_eq!(private.share(Pid(1), 2, 2), None);
-        assert_eq!(private.share(Pid(2), 1, 0), None);
-        private.forget(Pid(1));
-        assert_eq!(private.share(Pid(1), 1, 2), None);
+        let mut own_data = OwnData::default();
+        own_data.observe(&model, 3, |pid| pid == Pid(1));
+        assert_eq!(own_data.share(Pid(1), 1, 2), Some(2.0 / 3.0));
+        assert_eq!(own_data.share(Pid(1), 1, 0), Some(0.0));
+        assert_eq!(own_data.share(Pid(1), 2, 2), None);
+        assert_eq!(own_data.share(Pid(2), 1, 0), None);
+        own_data.forget(Pid(1));
+        assert_eq!(own_data.share(Pid(1), 1, 2), None);
     }
 }

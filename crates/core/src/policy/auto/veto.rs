@@ -5,14 +5,14 @@ use crate::policy::home::Crowded;
 use crate::units::Nanos;
 use core::fmt;
 
-/// Why `auto` held something back.
+/// Why `auto` left out a proposal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize),
     serde(tag = "rule", rename_all = "kebab-case")
 )]
-pub enum Held {
+pub enum Veto {
     /// The flag behind it was set in too few of the last 16 intervals.
     NotSteady {
         /// Intervals in which it was set.
@@ -109,7 +109,7 @@ pub enum Held {
     NodesChange,
 }
 
-impl Held {
+impl Veto {
     /// Whether it will hold until one of the slower policies has changed something, so that asking
     /// again in 100 ms is of no use. Interleaved pages and data that is no nearer elsewhere hold
     /// for long too, but a program that then does something else is seen sooner by ten looks a
@@ -129,7 +129,7 @@ impl Held {
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for Veto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSteady { set, above } => {

@@ -3,11 +3,11 @@
 //!
 //! Some lines are fetched from other nodes wherever the threads are. One kind is written by more
 //! threads than a node has room for. The other belongs to threads that the counters cannot tell
-//! from those that the gathering is for. No mapping mends that, and the check window finds nothing
+//! from those that the joining is for. No mapping mends that, and the check window finds nothing
 //! worse. Such a process would be rearranged as often as the guard allows, for as long as it runs,
 //! and its counters would never rest.
 
-use super::held::Held;
+use super::veto::Veto;
 use crate::model::{App, Model};
 use crate::plan::{Outcome, Plan, Proposal, Reason, StepResult};
 use crate::policy::sam::{Phase, SamReason, Side};
@@ -16,11 +16,11 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Intervals from the first step of a gathering to its verdict (our choice). Most gatherings are
+/// Intervals from the first step of a joining to its verdict (our choice). Most joinings are
 /// complete after one or two. A thread's own lines, left where it was, come to it for about as
 /// long.
 const JUDGED_AFTER: usize = 10;
-/// This many of the last of them are compared with up to as many from before the gathering (our
+/// This many of the last of them are compared with up to as many from before the joining (our
 /// choice).
 const COMPARED: usize = 5;
 /// It helped if at most this part of the exchanges is left (our choice). Four threads that all
@@ -39,7 +39,7 @@ struct Process {
     /// Its exchanges, per second of CPU time and thread, in the last intervals in which they were
     /// counted.
     recent: Vec<f64>,
-    gathering: Option<Gathering>,
+    joining: Option<Joining>,
     /// Times in a row that it was in vain.
     failures: u32,
     left_until: Nanos,
@@ -47,26 +47,26 @@ struct Process {
     rates: (f64, f64),
 }
 
-/// A gathering that has not been judged yet.
+/// A joining that has not been judged yet.
 #[derive(Debug, Clone)]
-struct Gathering {
+struct Joining {
     before: f64,
     intervals: usize,
 }
 
 /// All processes.
 #[derive(Debug, Clone)]
-pub(super) struct Gathered {
+pub(super) struct SharingFeedback {
     now: Nanos,
     /// Which steps bring a thread to those it exchanges data with.
-    gathers: fn(&Proposal) -> bool,
+    joins: fn(&Proposal) -> bool,
     processes: BTreeMap<Pid, Process>,
 }
 
-impl Gathered {
-    /// Nothing gathered yet.
-    pub(super) fn of(gathers: fn(&Proposal) -> bool) -> Self {
-        Self { now: Nanos(0), gathers, processes: BTreeMap::new() }
+impl SharingFeedback {
+    /// Nothing was brought together yet.
+    pub(super) fn of(joins: fn(&Proposal) -> bool) -> Self {
+        Self { now: Nanos(0), joins, processes: BTreeMap::new() }
     }
 
     /// Takes in one interval and judges what is due; processes that ended are forgotten.
@@ -82,11 +82,11 @@ impl Gathered {
         }
     }
 
-    /// What was done of a plan begins a gathering, or goes on with one.
+    /// What was done of a plan begins a joining, or goes on with one.
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let of_plan = outcomes.iter().filter(|outcome| outcome.plan == plan.number);
         for outcome in of_plan.filter(|outcome| outcome.result == StepResult::Done) {
-            let step = plan.steps.get(outcome.step).filter(|step| (self.gathers)(step));
+            let step = plan.steps.get(outcome.step).filter(|step| (self.joins)(step));
             let process = step
                 .and_then(|step| step.action.pid())
                 .and_then(|pid| self.processes.get_mut(&pid));
@@ -94,22 +94,22 @@ impl Gathered {
         }
     }
 
-    /// Whether a process was gathered a moment ago and the verdict is due.
+    /// Whether threads of a process were brought together a moment ago and the verdict is due.
     pub(super) fn is_judged(&self, pid: Pid) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.gathering.is_some())
+        self.processes.get(&pid).is_some_and(|process| process.joining.is_some())
     }
 
     /// Whether that is so for some process.
     pub(super) fn is_judging(&self) -> bool {
-        self.processes.values().any(|process| process.gathering.is_some())
+        self.processes.values().any(|process| process.joining.is_some())
     }
 
-    /// A process that was gathered in vain is left.
-    pub(super) fn in_vain(&self, pid: Pid) -> Option<Held> {
+    /// A process in which that was in vain is left.
+    pub(super) fn in_vain(&self, pid: Pid) -> Option<Veto> {
         let process = self.processes.get(&pid)?;
         let left = process.left_until.since(self.now);
         let (before_per_s, after_per_s) = process.rates;
-        (left > Nanos(0)).then_some(Held::InVain { before_per_s, after_per_s, left })
+        (left > Nanos(0)).then_some(Veto::InVain { before_per_s, after_per_s, left })
     }
 }
 
@@ -119,13 +119,13 @@ impl Process {
             self.recent.remove(0);
         }
         self.recent.push(exchanged);
-        let Some(gathering) = &mut self.gathering else { return };
-        gathering.intervals += 1;
-        if gathering.intervals < JUDGED_AFTER {
+        let Some(joining) = &mut self.joining else { return };
+        joining.intervals += 1;
+        if joining.intervals < JUDGED_AFTER {
             return;
         }
-        let (before, after) = (gathering.before, self.mean());
-        self.gathering = None;
+        let (before, after) = (joining.before, self.mean());
+        self.joining = None;
         if after < HELPED_BELOW * before {
             self.failures = 0;
             return;
@@ -135,10 +135,10 @@ impl Process {
         self.rates = (before, after);
     }
 
-    /// Takes in a step of a gathering. Without rates from before it there is nothing to compare.
+    /// Takes in a step of a joining. Without rates from before it there is nothing to compare.
     fn begin(&mut self) {
-        if self.gathering.is_none() && !self.recent.is_empty() {
-            self.gathering = Some(Gathering { before: self.mean(), intervals: 0 });
+        if self.joining.is_none() && !self.recent.is_empty() {
+            self.joining = Some(Joining { before: self.mean(), intervals: 0 });
         }
     }
 
@@ -182,14 +182,14 @@ mod tests {
 
     /// Intervals of 100 ms of one process with this rate of exchanges, in M/s.
     struct Scene {
-        gathered: Gathered,
+        feedback: SharingFeedback,
         started: Nanos,
         intervals: u64,
     }
 
     impl Scene {
         fn new() -> Self {
-            Self { gathered: Gathered::of(by_counters), started: Nanos(0), intervals: 0 }
+            Self { feedback: SharingFeedback::of(by_counters), started: Nanos(0), intervals: 0 }
         }
 
         fn pass(&mut self, intervals: usize, rate: impl Into<Option<f64>>) {
@@ -206,7 +206,7 @@ mod tests {
                 model.threads =
                     vec![thread.clone(), Thread { tid: Tid(8), cpu_share: 0.0, ..thread }];
                 model.threads[1].rates.coherence_remote_per_s = Some(0.0);
-                self.gathered.observe(&model);
+                self.feedback.observe(&model);
             }
         }
 
@@ -226,17 +226,17 @@ mod tests {
             let plan = Plan { number: 1, steps, ..Plan::default() };
             let spent = Nanos(0);
             let outcome = Outcome { plan: 1, step: 0, result, spent, frozen: Nanos(0) };
-            self.gathered.learn(&plan, &[outcome]);
+            self.feedback.learn(&plan, &[outcome]);
         }
 
-        fn gather(&mut self) {
+        fn join(&mut self) {
             self.did(Phase::Coherence, Side::Mover, StepResult::Done);
         }
 
         /// For how many seconds it is left.
         fn left_s(&self) -> Option<u64> {
-            match self.gathered.in_vain(PID)? {
-                Held::InVain { left, .. } => Some(left.0 / 1_000_000_000),
+            match self.feedback.in_vain(PID)? {
+                Veto::InVain { left, .. } => Some(left.0 / 1_000_000_000),
                 other => panic!("{other}"),
             }
         }
@@ -246,14 +246,14 @@ mod tests {
     fn a_process_that_exchanges_as_much_as_before_is_left_for_longer_each_time() {
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
-        scene.gather();
+        scene.join();
         scene.pass(JUDGED_AFTER - 1, 0.8);
         assert_eq!(scene.left_s(), None, "not judged yet");
         scene.pass(1, 0.8);
         assert_eq!(scene.left_s(), Some(5));
         scene.pass(50, 0.8);
         assert_eq!(scene.left_s(), None);
-        scene.gather();
+        scene.join();
         scene.pass(JUDGED_AFTER, 0.8);
         assert_eq!(scene.left_s(), Some(10));
     }
@@ -263,7 +263,7 @@ mod tests {
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
         for (after, left) in [(0.9, Some(5)), (0.1, None), (0.1, Some(5))] {
-            scene.gather();
+            scene.join();
             scene.pass(JUDGED_AFTER, after);
             assert_eq!(scene.left_s(), left, "{after}");
             scene.pass(50, after);
@@ -274,21 +274,21 @@ mod tests {
     fn what_comes_shortly_after_a_step_does_not_count_and_more_steps_do_not_put_it_off() {
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
-        scene.gather();
+        scene.join();
         scene.pass(4, 5.0);
-        scene.gather();
+        scene.join();
         scene.pass(1, 5.0);
         scene.pass(COMPARED, 0.0);
         assert_eq!(scene.left_s(), None);
-        scene.gather();
+        scene.join();
         scene.pass(COMPARED, 0.0);
-        scene.gather();
+        scene.join();
         scene.pass(COMPARED, 1.0);
         assert_eq!(scene.left_s(), Some(5), "judged ten intervals after the first of two");
     }
 
     #[test]
-    fn only_a_process_that_was_gathered_and_counted_is_judged() {
+    fn only_a_process_that_was_joined_and_counted_is_judged() {
         for (phase, side, result) in [
             (Phase::Remote, Side::Mover, StepResult::Done),
             (Phase::Coherence, Side::Partner { of: Tid(9) }, StepResult::Done),
@@ -302,7 +302,7 @@ mod tests {
         }
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
-        scene.gather();
+        scene.join();
         scene.pass(2 * JUDGED_AFTER, None);
         assert_eq!(scene.left_s(), None, "nothing was counted");
         scene.pass(JUDGED_AFTER, 1.0);
@@ -313,7 +313,7 @@ mod tests {
     fn another_process_with_the_number_is_not_left() {
         let mut scene = Scene::new();
         scene.pass(4, 1.0);
-        scene.gather();
+        scene.join();
         scene.pass(JUDGED_AFTER, 1.0);
         scene.started = Nanos(1);
         scene.pass(1, 1.0);

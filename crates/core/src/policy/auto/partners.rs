@@ -13,12 +13,12 @@
 //! thread goes where there is no core or memory would suffer. Threads of other processes do not
 //! move for it. Where it has nothing to say, SAM acts.
 //! A thread may make room for others before samples name its own partner. The policy asks about it
-//! once more, when it is known what became of the others. Held alone, the thread is half of a pair
+//! once more, when it is known what became of the others. Veto alone, the thread is half of a pair
 //! that comes apart again.
 
-use super::gathered::{Gathered, by_samples};
-use super::held::Held;
-use super::past::EPOCH;
+use super::history::EPOCH;
+use super::sharing_feedback::{SharingFeedback, by_samples};
+use super::veto::Veto;
 use crate::model::{App, Model, Rung, Touch};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Sampling, StepResult};
 use crate::policy::carrefour::preset::FINAL;
@@ -67,33 +67,33 @@ struct Process {
 
 /// All processes.
 #[derive(Debug, Clone)]
-pub(super) struct Paired {
+pub(super) struct Partners {
     now: Nanos,
     /// There were samples once, so there are some if they are on.
     has_samples: bool,
     sharing: Sharing,
-    gathered: Gathered,
+    feedback: SharingFeedback,
     processes: BTreeMap<Pid, Process>,
 }
 
-impl Default for Paired {
+impl Default for Partners {
     fn default() -> Self {
         Self {
             now: Nanos(0),
             has_samples: false,
             sharing: Sharing::new(Preset::EXCHANGING),
-            gathered: Gathered::of(by_samples),
+            feedback: SharingFeedback::of(by_samples),
             processes: BTreeMap::new(),
         }
     }
 }
 
-impl Paired {
+impl Partners {
     /// Takes in one interval. Forgets processes that ended, and gives processes that were brought
     /// together in vain back to SAM. `above` = SAM's threshold, lines per second of CPU time.
     pub(super) fn observe(&mut self, model: &Model, above: f64) {
         self.now = model.at;
-        self.gathered.observe(model);
+        self.feedback.observe(model);
         self.processes.retain(|pid, process| {
             model.app(*pid).is_some_and(|app| app.started == process.started)
         });
@@ -109,8 +109,8 @@ impl Paired {
             process.displaced.retain(is_there);
             let may_be_named = self.has_samples
                 && process.left_until <= self.now
-                && !self.gathered.is_judged(app.pid);
-            if self.gathered.in_vain(app.pid).is_some() {
+                && !self.feedback.is_judged(app.pid);
+            if self.feedback.in_vain(app.pid).is_some() {
                 process.joined.clear();
                 process.displaced.clear();
             } else if may_be_named && !process.displaced.is_empty() {
@@ -125,7 +125,7 @@ impl Paired {
     /// Takes in what was done of a plan. A step that moves a joined thread takes it from its
     /// partners, unless all threads of a node go.
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        self.gathered.learn(plan, outcomes);
+        self.feedback.learn(plan, outcomes);
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
             let Some(step) = plan.steps.get(outcome.step) else { continue };
             let Action::SetAffinity { pid, tid, .. } = &step.action else { continue };
@@ -177,20 +177,20 @@ impl Paired {
     /// Whether some process was brought together a moment ago: ten looks a second show sooner what
     /// became of it.
     pub(super) fn is_judging(&self) -> bool {
-        self.gathered.is_judging()
+        self.feedback.is_judging()
     }
 
     /// Why SAM leaves a process: samples are about to name threads that share data, or have just
     /// done so. SAM's other phases wait as they do for its own phase C.
-    pub(super) fn samples_first(&self, pid: Pid) -> Option<Held> {
+    pub(super) fn samples_first(&self, pid: Pid) -> Option<Veto> {
         let process = self.processes.get(&pid)?;
         let waits = process.exchanging_since.is_some_and(|since| self.now < since + PATIENCE);
-        (waits || self.gathered.is_judged(pid)).then_some(Held::SamplesFirst)
+        (waits || self.feedback.is_judged(pid)).then_some(Veto::SamplesFirst)
     }
 
     /// Why SAM leaves a thread: counters see half of a pair, and do not take it apart again.
-    pub(super) fn together(&self, pid: Pid, tid: Tid) -> Option<Held> {
-        self.processes.get(&pid)?.joined.contains(&tid).then_some(Held::Together)
+    pub(super) fn together(&self, pid: Pid, tid: Tid) -> Option<Veto> {
+        self.processes.get(&pid)?.joined.contains(&tid).then_some(Veto::Together)
     }
 
     /// Proposals for threads of processes that exchanged data in what `model` shows. That is a
