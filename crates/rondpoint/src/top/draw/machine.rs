@@ -74,7 +74,7 @@ fn node_lines(nodes: &[NodeRow], height: u16) -> Vec<Line<'static>> {
 
 fn put_traffic(screen: &mut Screen<'_>, area: Rect, frame: &Frame) {
     let Some(traffic) = &frame.traffic else {
-        let text = "\nwhich node uses which memory: not known";
+        let text = "\nnodes' use of memory: not known";
         screen.render_widget(Paragraph::new(text).style(FAINT), area);
         return;
     };
