@@ -138,6 +138,24 @@ impl Priced {
         (free, open)
     }
 
+    /// What Carrefour would do now, though its turn comes later. Where that wins more than moving
+    /// threads, these stay: each move makes known pages unknown.
+    fn later(
+        &self,
+        views: &Views<'_>,
+        topology: &Topology,
+        random: &Random,
+        open: &[Proposal],
+    ) -> Vec<Proposal> {
+        let moves_threads = open.iter().any(|one| one.action.kind() == Kind::Affinity);
+        let model = views.so_far(CARREFOUR).filter(|_| views.due(CARREFOUR).is_none());
+        let Some(model) = model.filter(|_| moves_threads) else { return Vec::new() };
+        let free = reserved(model, &self.asymsched);
+        let mut proposals = self.carrefour.clone().propose(&free, topology, &mut random.clone());
+        proposals.retain(|one| one.action.kind().moves_pages());
+        proposals
+    }
+
     fn veto(&mut self, proposal: Proposal, veto: Veto) {
         self.refused.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
     }
@@ -154,7 +172,7 @@ impl Priced {
         }
         let shown = || (0..LANES).filter_map(|lane| views.due(lane));
         let longest = shown().max_by_key(|model| model.elapsed);
-        let sampled = shown().max_by_key(|model| model.pages.len());
+        let sampled = shown().chain(views.so_far(CARREFOUR)).max_by_key(|model| model.pages.len());
         // A tenth of a second says little: what was measured since the last epoch says more.
         let model = match longest {
             Some(model) if model.elapsed >= EPOCH => Some(model),
@@ -207,8 +225,13 @@ impl Policy for Priced {
         let Some(model) = views.due(SAM) else { return Vec::new() };
         self.look(model, topology);
         let proposals = self.generate(views, topology, random);
-        let (mut steps, open) = self.on_the_way(proposals);
-        steps.extend(self.choose(views, topology, open));
+        let (mut steps, mut open) = self.on_the_way(proposals);
+        let later = self.later(views, topology, random, &open);
+        let is_later = |one: &Proposal| !later.is_empty() && later.contains(one);
+        open.extend(later.iter().cloned());
+        let chosen = self.choose(views, topology, open);
+        self.refused.retain(|one| !is_later(&one.proposal));
+        steps.extend(chosen.into_iter().filter(|step| !is_later(step)));
         self.withdraw();
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
         self.calm = if steps.iter().any(moves) { 0 } else { self.calm.saturating_add(1) };
