@@ -15,7 +15,7 @@ use crate::topology::Topology;
 use crate::trial::{Judged, Measure};
 use crate::units::{Bytes, Nanos, Pid};
 use crate::worth::Worth;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// A phase is expected to last as long as it has lasted, between these bounds (our choice). Pages
@@ -104,13 +104,16 @@ impl Arbiter {
         };
         let mut offers: Vec<Offer> = found.into_iter().map(offer).collect();
         let mut chosen = Chosen { steps: free, refused: Vec::new() };
-        let mut claimed: BTreeSet<Pid> = BTreeSet::new();
+        // One policy changes a process in a step, by as many mechanisms as win beside each other.
+        let mut claimed: BTreeMap<Pid, &'static str> = BTreeMap::new();
         let mut round = 0;
         while let Some(best) = best_of(&offers) {
             if offers[best].value() <= 0.0 {
                 break;
             }
-            if !offers[best].candidate.claims.is_disjoint(&claimed) {
+            let offered = &offers[best].candidate;
+            let by_other = |pid| claimed.get(pid).is_some_and(|policy| *policy != offered.policy);
+            if offered.claims.iter().any(by_other) {
                 let taken = offers.swap_remove(best);
                 chosen.refused.extend(refused(taken.candidate, Refusal::Conflict));
                 continue;
@@ -123,7 +126,7 @@ impl Arbiter {
             let taken = offers.swap_remove(best).candidate;
             let follows = memory_that_follows(seen, &taken);
             placement = placement.after(seen, &priced(&taken, &follows));
-            claimed.extend(taken.claims);
+            claimed.extend(taken.claims.into_iter().map(|pid| (pid, taken.policy)));
             chosen.steps.extend(taken.steps);
             round += 1;
         }

@@ -126,6 +126,28 @@ fn the_better_of_two_policies_has_the_process_and_the_other_is_told() {
 }
 
 #[test]
+fn one_policy_has_the_process_with_all_its_mechanisms() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let half = |policy: &'static str, other: bool| {
+        let mut half = spread();
+        half.policy = policy;
+        if let Action::MovePages { mechanism, pages, .. } = &mut half.action {
+            pages.retain(|page| (page.address >> 12 < 3 * PAGES / 8) != other);
+            if other {
+                *mechanism = Mechanism::CoLocation;
+            }
+        }
+        half
+    };
+    let taken = |one, other| {
+        let both = vec![half(one, false), half(other, true)];
+        choose(&arbiter(&jam), &jam, both).steps.len()
+    };
+    assert_eq!(taken("carrefour", "carrefour"), 2);
+    assert_eq!(taken("carrefour", "other"), 1);
+}
+
+#[test]
 fn a_broken_promise_is_not_believed_again_until_it_is_forgotten() {
     let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     let mut arbiter = arbiter(&jam);
