@@ -156,6 +156,24 @@ impl Priced {
         proposals
     }
 
+    /// Takes out what is done `later`, and tells the proposals that wait for it why.
+    fn leave_for_later(&mut self, chosen: Vec<Proposal>, later: &[Proposal]) -> Vec<Proposal> {
+        if later.is_empty() {
+            return chosen;
+        }
+        let is_later = |one: &Proposal| later.contains(one);
+        let (waits, now): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_later);
+        let pids: BTreeSet<Pid> = waits.iter().filter_map(|step| step.action.pid()).collect();
+        self.refused.retain(|one| !is_later(&one.proposal));
+        for one in &mut self.refused {
+            let gives_way = one.proposal.action.pid().is_some_and(|pid| pids.contains(&pid));
+            if gives_way && matches!(one.refusal, Refusal::Conflict) {
+                one.refusal = Refusal::Vetoed { veto: Veto::PagesFirst };
+            }
+        }
+        now
+    }
+
     fn veto(&mut self, proposal: Proposal, veto: Veto) {
         self.refused.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
     }
@@ -227,11 +245,9 @@ impl Policy for Priced {
         let proposals = self.generate(views, topology, random);
         let (mut steps, mut open) = self.on_the_way(proposals);
         let later = self.later(views, topology, random, &open);
-        let is_later = |one: &Proposal| !later.is_empty() && later.contains(one);
         open.extend(later.iter().cloned());
         let chosen = self.choose(views, topology, open);
-        self.refused.retain(|one| !is_later(&one.proposal));
-        steps.extend(chosen.into_iter().filter(|step| !is_later(step)));
+        steps.extend(self.leave_for_later(chosen, &later));
         self.withdraw();
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
         self.calm = if steps.iter().any(moves) { 0 } else { self.calm.saturating_add(1) };

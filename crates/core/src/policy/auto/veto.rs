@@ -102,6 +102,8 @@ pub enum Veto {
         /// What it costs, the same.
         cost: f64,
     },
+    /// In `auto:priced`, moving pages of the process wins more, and Carrefour's turn comes soon.
+    PagesFirst,
     /// Its memory follows its threads to other nodes.
     MemoryMoves,
     /// Its nodes change in this step: what was sampled says where the pages should have gone
@@ -182,6 +184,7 @@ impl fmt::Display for Veto {
                 100.0 * price.least,
                 100.0 * cost
             ),
+            Self::PagesFirst => write!(f, "moving its pages wins more, in Carrefour's next round"),
             Self::MemoryMoves => write!(f, "its memory is following its threads"),
             Self::NodesChange => write!(f, "its nodes change in this step"),
         }
