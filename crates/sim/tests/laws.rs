@@ -75,3 +75,12 @@ fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
         }
     }
 }
+
+/// A thread that moves between two rounds of Carrefour makes the pages that were sampled unknown.
+#[test]
+fn auto_priced_leaves_threads_where_their_pages_come() {
+    let scene = scene("asymsched-8", "serial-then-parallel", 1);
+    let auto = run(&scene, &contender("auto")).unwrap();
+    let speed = run(&scene, &contender("auto:priced")).unwrap().speed_against(&auto);
+    assert!(speed.is_some_and(|speed| speed > 1.0 - NOISE), "{speed:?} of auto");
+}

@@ -340,3 +340,41 @@ impl Policy for Priced {
         lane::SETTLES_WITHIN
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::plan::{Action, Mechanism, PageMove, Reason};
+    use crate::units::Tid;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    fn step(policy: &'static str, action: Action) -> Proposal {
+        Proposal { policy, action, reason: Reason::Other("a test".to_string()) }
+    }
+
+    fn pages(pid: u32) -> Proposal {
+        let pages = vec![PageMove { address: 4096, shift: 12, from: 0, to: 1 }];
+        let mechanism = Mechanism::CoLocation;
+        step("carrefour", Action::MovePages { pid: Pid(pid), mechanism, pages })
+    }
+
+    fn thread(pid: u32) -> Proposal {
+        let (pid, tid, cpus) = (Pid(pid), Tid(pid), CpuSet::first(1));
+        step("sam", Action::SetAffinity { pid, tid, cpus, via: None })
+    }
+
+    #[test]
+    fn what_is_done_later_is_not_done_now_and_its_threads_are_told_why() {
+        let mut priced = Priced::new();
+        let conflict = |proposal| Refused { proposal, refusal: Refusal::Conflict };
+        priced.refused = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
+        let later = [pages(1), pages(3)];
+        let now = priced.leave_for_later(vec![pages(1), thread(4)], &later);
+        assert_eq!(now, [thread(4)]);
+        let told: Vec<_> = priced.refused.iter().map(|one| (&one.proposal, one.refusal)).collect();
+        let waits = Refusal::Vetoed { veto: Veto::PagesFirst };
+        assert_eq!(told, [(&thread(1), waits), (&thread(2), Refusal::Conflict)]);
+    }
+}
