@@ -249,7 +249,7 @@ fn experiment(command: &str, logs: &[Log]) -> Result<Value> {
     };
     Ok(json!({
         "format": 1,
-        "title": format!("`{command}` in a fresh clone, stage by stage").replace('`', ""),
+        "title": format!("{command} in a fresh clone, stage by stage"),
         "about": "Time of each stage where nothing was built or fetched before. \
             Runs of the lab overlap where several are emulated side by side.",
         "kind": "host",
