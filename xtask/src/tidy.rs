@@ -4,6 +4,7 @@
 //! Each rule is a function from the files to complaints; a complaint names file, line and what was
 //! expected. The compiler and clippy hold the rest (purity of the core, length of functions).
 
+mod comments;
 mod crates;
 mod modules;
 mod prose;
@@ -13,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use clap::Args;
 
 /// A file of the repository.
 pub(crate) struct SourceFile {
@@ -75,9 +77,21 @@ const RULES: [Rule; 20] = [
     crate::results::screens_are_what_their_json_says,
 ];
 
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Check the length of sentences in comments of Rust and C, and nothing else
+    #[arg(long)]
+    comments: bool,
+}
+
 /// `./x tidy`: prints every complaint.
-pub(crate) fn run() -> Result<()> {
-    let complaints = complaints(&repository()?);
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let files = repository()?;
+    let complaints = if arguments.comments {
+        comments::sentences_of_comments_are_short(&files)
+    } else {
+        complaints(&files)
+    };
     for complaint in &complaints {
         println!("{complaint}");
     }

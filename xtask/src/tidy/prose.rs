@@ -22,18 +22,40 @@ fn documents(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
 pub(super) fn sentences_are_short(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for file in documents(files) {
-        for (line, sentence) in sentences(&file.text) {
-            let words = words(&sentence);
-            if words > MOST_WORDS {
-                let begin: String = sentence.chars().take(40).collect();
-                complaints.push(format!(
-                    "{}:{line}: a sentence of {words} words, at most {MOST_WORDS}: {begin}…",
-                    file.path
-                ));
-            }
-        }
+        complaints.extend(long_sentences(&file.text).map(|sentence| sentence.complaint(file, 0)));
     }
     complaints
+}
+
+/// A sentence of a text.
+pub(super) struct Sentence {
+    /// On which it begins, from 1.
+    line: usize,
+    text: String,
+}
+
+impl Sentence {
+    /// Words with a letter or a digit; the address of a link does not count.
+    fn words(&self) -> usize {
+        let counts = |word: &&str| word.chars().any(char::is_alphanumeric);
+        self.text.split_whitespace().filter(counts).count()
+    }
+
+    /// What is wrong with a long sentence of a text that begins `above` lines down in `file`.
+    pub(super) fn complaint(&self, file: &SourceFile, above: usize) -> Complaint {
+        let begin: String = self.text.chars().take(40).collect();
+        format!(
+            "{}:{}: a sentence of {} words, at most {MOST_WORDS}: {begin}…",
+            file.path,
+            self.line + above,
+            self.words()
+        )
+    }
+}
+
+/// Sentences of a text in Markdown that have more words than a reader follows at once.
+pub(super) fn long_sentences(text: &str) -> impl Iterator<Item = Sentence> {
+    sentences(text).into_iter().filter(|sentence| sentence.words() > MOST_WORDS)
 }
 
 /// A document says what is; the history has the commits.
@@ -131,8 +153,8 @@ fn is_hash(word: &str) -> bool {
         && word.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// The sentences of a document with the line on which their paragraph begins.
-fn sentences(text: &str) -> Vec<(usize, String)> {
+/// The sentences of a text in Markdown.
+fn sentences(text: &str) -> Vec<Sentence> {
     let mut found = Vec::new();
     let mut paragraph: Option<(usize, String)> = None;
     let mut is_code = false;
@@ -154,7 +176,7 @@ fn sentences(text: &str) -> Vec<(usize, String)> {
         if is_prose {
             let (_, text) = paragraph.get_or_insert((index + 1, String::new()));
             text.push_str(trimmed.trim_start_matches("- "));
-            text.push(' ');
+            text.push('\n');
         }
     }
     found.extend(paragraph.into_iter().flat_map(split));
@@ -168,31 +190,29 @@ fn starts_with_number(line: &str) -> bool {
 }
 
 /// A paragraph's sentences. What stands in backquotes is one word.
-fn split((line, text): (usize, String)) -> Vec<(usize, String)> {
-    let plain: Vec<&str> = text.split('`').collect();
-    let plain: String = plain
-        .iter()
-        .enumerate()
-        .map(|(place, part)| if place % 2 == 1 { "code" } else { part })
+fn split((first, text): (usize, String)) -> Vec<Sentence> {
+    let parts = text.split('`').enumerate();
+    let plain: String = parts
+        .map(|(place, part)| match place % 2 {
+            1 => format!("code{}", "\n".repeat(part.matches('\n').count())),
+            _ => part.to_owned(),
+        })
         .collect();
-    let mut sentences = vec![String::new()];
-    for word in plain.split_whitespace() {
-        let last = sentences.last_mut().expect("there is one");
-        last.push_str(word);
-        last.push(' ');
-        let end = word.trim_end_matches(['*', '_', ')', '"', '\'']);
-        if end.ends_with(['.', '!', '?']) {
-            sentences.push(String::new());
+    let mut sentences: Vec<Sentence> = Vec::new();
+    let mut is_over = true;
+    for (index, line) in plain.lines().enumerate() {
+        for word in line.split_whitespace() {
+            if is_over {
+                sentences.push(Sentence { line: first + index, text: String::new() });
+            }
+            let last = sentences.last_mut().expect("there is one");
+            last.text.push_str(word);
+            last.text.push(' ');
+            let end = word.trim_end_matches(['*', '_', ')', '"', '\'']);
+            is_over = end.ends_with(['.', '!', '?']);
         }
     }
-    sentences.retain(|sentence| !sentence.is_empty());
-    sentences.into_iter().map(|sentence| (line, sentence)).collect()
-}
-
-/// Words with a letter or a digit; the address of a link does not count.
-fn words(sentence: &str) -> usize {
-    let counts = |word: &&str| word.chars().any(char::is_alphanumeric);
-    sentence.split_whitespace().filter(counts).count()
+    sentences
 }
 
 #[cfg(test)]
