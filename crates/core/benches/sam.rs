@@ -2,7 +2,7 @@
 //! consolidate 40 CPUs.
 //!
 //! The machine is full and every problem is there: coherent, remote and memory-bound threads on
-//! both sides, so that all phases that an interval may run do run.
+//! both sides. So every phase that an interval may run does run.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rondpoint_core::policy::sam::{

@@ -1,8 +1,8 @@
 //! The placement search by nodes and cluster shape: promised below 1 ms at 8 nodes, 50 ms at 16, 1
 //! s at 32.
 //!
-//! Rates are drawn at random (`random`, the hard case for bounds) or fall with the distance in
-//! pairs, packages and halves (`layered`, as on real machines). Clusters start on shuffled nodes,
+//! Rates are drawn at random (`random`, the hard case for bounds), or fall with the distance
+//! (`layered`: pairs, packages, halves, as on real machines). Clusters start on shuffled nodes,
 //! each node holds up to 40 GB. Before the times it prints how good the answers are.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};

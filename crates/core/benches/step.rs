@@ -1,8 +1,9 @@
 //! One decision step, from a model to an admitted plan: how it grows with nodes, threads and
 //! sampled pages. The largest has 64 nodes, 1024 CPUs, 20,000 threads and 10⁶ pages (goal: below
 //! 100 ms and linear). The same for the whole step of a controller, observation in and plan out,
-//! which takes in two samples a page first. And how fast observations with samples become a model
-//! with page records (goal: 10⁷ samples a second on one core, at most 64 bytes a page).
+//! which takes in two samples a page first. The last benchmark is how fast observations with
+//! samples become a model with page records. Goal: 10⁷ samples a second on one core, at most 64
+//! bytes a page.
 //!
 //! `cargo bench -p rondpoint-core --bench step`
 
@@ -275,8 +276,8 @@ fn ingest(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What pricing adds to a step: the fit of a window, the sums over its pages, and the choice among
-/// what Carrefour wants of eight processes.
+/// What pricing adds to a step: the fit of a window, the sums over its pages, and the choice.
+/// Candidates are what Carrefour proposes for eight processes.
 fn price(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("price");
     group

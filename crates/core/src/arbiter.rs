@@ -187,8 +187,8 @@ fn priced<'a>(candidate: &'a Candidate, follows: &'a [Proposal]) -> Vec<&'a Prop
     candidate.steps.iter().chain(follows).collect()
 }
 
-/// A placement of threads on other nodes is priced as it will be when their memory has followed,
-/// which its policy sees to later: these steps are what is missing.
+/// A placement of threads on other nodes is priced as if their memory had followed. Its policy
+/// moves that memory later: these are the missing steps.
 fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
     let Some(first) = candidate.steps.iter().find(|step| step.reason.is_indivisible()) else {
         return Vec::new();

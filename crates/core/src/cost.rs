@@ -1,8 +1,8 @@
 //! What placement costs a program, in shares of its CPU time: one currency for proposals that have
 //! nothing else in common.
 //!
-//! [`Facts`] are a window as the model sees it, a [`Placement`] is where threads and memory are or
-//! would be, and [`CostModel::lost`] says what each process loses there, by [`Cause`].
+//! [`Facts`] are a window as the model sees it. A [`Placement`] says where threads and memory are,
+//! or would be. [`CostModel::lost`] says what each process loses there, by [`Cause`].
 //!
 //! A thread that waits for memory waits for as many misses at once as its core can have under way.
 //! Their number need not be known: the time that the thread waits for all of them is counted. Part
@@ -70,9 +70,8 @@ pub fn idle_local_cycles(topology: &Topology) -> f64 {
     ns * topology.clock_hz().unwrap_or(CLOCK_HZ) / 1e9
 }
 
-/// Share of its CPU time that an application loses because its accesses to memory take longer than
-/// local ones on an idle machine; `None` where latency is not known, or neither stalls nor requests
-/// are.
+/// Share of its CPU time that an application loses because its accesses take longer than local ones
+/// on an idle machine. `None` where latency is not known, or neither stalls nor requests are known.
 #[must_use]
 pub fn lost_to_latency(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
     let latency = app.latency_cycles?;

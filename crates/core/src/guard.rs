@@ -145,8 +145,8 @@ impl Guard {
         (verdicts.admitted, verdicts.refused)
     }
 
-    /// Remembers that a trial of a process failed, in which these kinds of action had a part: each
-    /// is refused for a while that doubles each time.
+    /// Remembers that a trial of a process failed and which kinds of action it had. Each kind is
+    /// refused for a while that doubles each time.
     pub fn note_failure(&mut self, pid: Pid, kinds: &[Kind], now: Nanos) {
         for kind in kinds {
             let fresh = Failure { times: 0, until: now };
@@ -301,9 +301,9 @@ impl Guard {
         Some(stretched(full, full, self.settings.samples_per_s_per_cpu, topology))
     }
 
-    /// A sampling rate within the budget of samples per second and CPU. The fastest rate of the
-    /// policies, or that was ever asked for a process, becomes the budget and slower ones keep
-    /// their proportion to it, so that an adaptive rate stays adaptive.
+    /// A sampling rate within the budget of samples per second and CPU. The fastest rate that was
+    /// ever asked for a process becomes the budget. Slower rates keep their proportion to it, so an
+    /// adaptive rate stays adaptive.
     fn admit_sampling(
         &mut self,
         mut proposal: Proposal,

@@ -87,8 +87,8 @@ impl Ledger {
         }
     }
 
-    /// A mask that the host did not set is not ours, and there is nothing to put back; memory that
-    /// did not move did not mix.
+    /// A mask that the host did not set is not ours: there is nothing to restore. Memory that did
+    /// not move did not mix.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let failed =
             outcomes.iter().filter(|one| one.plan == plan.number && one.result != StepResult::Done);
@@ -110,8 +110,9 @@ impl Ledger {
     }
 
     /// The actions that undo what these plans did to a process, last change first; they leave the
-    /// ledger. None where all its memory came to other memory of it: its threads, sent back alone,
-    /// would be far from all that they use (emulated, asymsched-two: 0.5 of Linux).
+    /// ledger. There are none where all its memory joined other memory of the process. Its threads,
+    /// sent back alone, would be far from all that they use (emulated, asymsched-two: 0.5 of
+    /// Linux).
     pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
         if plans.iter().any(|plan| self.mixed.contains(&(pid, *plan))) {
             self.settle(pid, plans);

@@ -57,8 +57,8 @@ const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
 /// v6.12); our choice between them.
 pub const HINT_FAULT_MEMORY: Nanos = Nanos::from_secs(10);
 
-/// For how long nothing must have been done before counting may stop: every policy that decides
-/// each second has then found twice that there is nothing to do (our choice).
+/// How long nothing must have been done before counting may stop. Every policy that decides each
+/// second has then found twice that there is nothing to do (our choice).
 pub const QUIET_BEFORE_PAUSE: Nanos = Nanos::from_secs(2);
 /// For how long it is counted between two pauses, so that each policy decides once.
 pub const WATCH_BETWEEN_PAUSES: Nanos = Nanos::from_secs(1);
@@ -67,8 +67,8 @@ pub const WATCH_BETWEEN_PAUSES: Nanos = Nanos::from_secs(1);
 pub const LONGEST_PAUSE: Nanos = Nanos::from_secs(4);
 /// How often `/proc` is looked at during a pause: as often as most policies decide.
 pub const GLANCE: Nanos = Nanos::from_secs(1);
-/// How often a host glances at the processes while the controller waits or pauses: ten ticks of the
-/// kernel's clock, below which a share of CPU time is noise. A change is seen within two of them. A
+/// How often a host glances at the processes while the controller waits or pauses. Ten ticks of the
+/// kernel's clock: below that a share of CPU time is noise. A change is seen within two of them. A
 /// glance is a system call for each process and, where one runs, for each unit outside the cores.
 pub const QUICK_GLANCE: Nanos = Nanos::from_millis(100);
 

@@ -2,8 +2,8 @@
 //! of it sees a counter.
 //!
 //! A metric that could not be sensed is `None`, never a guess; [`Sensing`] says which rung fed the
-//! model and how far to trust it. The fields are public and plain so that a model can be written by
-//! hand (tests, `decide`); [`Model::check`] refuses one that contradicts itself or its topology.
+//! model and how far to trust it. The fields are public and plain so that tests and `decide` can
+//! write a model by hand. [`Model::check`] refuses a model that contradicts itself or its topology.
 
 mod check;
 mod pages;

@@ -96,8 +96,8 @@ pub struct ThreadObservation {
     pub counters: Counters,
 }
 
-/// Why a process or thread is only watched (never touched: isolated CPUs, kernel threads, real-time
-/// tasks, tasks with an explicit policy or binding of their own, other managers' cgroups).
+/// Why a process or thread is only watched, never touched. Reasons: isolated CPUs, kernel threads,
+/// real-time tasks, an explicit policy or binding of its own, another manager's cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Exemption {

@@ -199,8 +199,8 @@ pub struct Inverse {
     pub plan: u64,
     /// Index of the step in it.
     pub step: usize,
-    /// The action that undoes it; `None` if there is nothing to put back (sampling is reset when we
-    /// end), or if that would move more than came.
+    /// The action that undoes it. `None` if there is nothing to restore (sampling is reset when we
+    /// end), or if undoing would move more than came.
     pub action: Option<Action>,
     /// Whether that restores the first state exactly.
     pub exact: bool,

@@ -86,8 +86,8 @@ pub trait Policy {
         self.lane_period(lane)
     }
 
-    /// Whether a lane's interval begins anew after this step, as after a change of the program:
-    /// asked once after each step in which the policy was.
+    /// Whether a lane's interval begins anew after this step, as after a change of the program.
+    /// Asked once after each step that included the policy.
     fn begins_anew(&mut self, _lane: usize) -> bool {
         false
     }

@@ -22,8 +22,8 @@ pub struct Reference {
     pub cpus_per_socket: usize,
 }
 
-/// Carrefour's machine A: 4 × Opteron 8385. Bandwidth: Table 1, Streamcluster under first touch
-/// draws 93 lines/µs, 97 % of them from one controller in saturation, with the traffic that the
+/// Carrefour's machine A: 4 × Opteron 8385. Bandwidth, from Table 1: Streamcluster under first
+/// touch draws 93 lines/µs. Of these 97 % come from one saturated controller, with the traffic that
 /// samples do not show on top (ALGORITHMS 1.11; the machine file).
 pub const CARREFOUR_A: Reference = Reference {
     machine: "carrefour-a",

@@ -5,8 +5,8 @@
 //! one from which it was taken back. It has done so by the next look, a quarter of a second later
 //! (emulated, nmass-2). So at home a thread gets the CPUs of the node, until a policy moves it
 //! again. Its first mask comes back with all others at the end, and in three cases at once:
-//! - where its data is elsewhere: the verdict may have been wrong, and the thread would be kept
-//!   away from its data for long (emulated, demo-pairs: 0.65 of Linux);
+//! - where its data is elsewhere: the verdict may have been wrong. The thread would stay away from
+//!   its data for long (emulated, demo-pairs: 0.65 of Linux);
 //! - where the node has no CPU for it;
 //! - where its process is left alone from now on.
 
@@ -69,8 +69,8 @@ mod tests {
     use crate::units::Bytes;
     use alloc::string::{String, ToString as _};
 
-    /// Threads of processes of the same number, with their data on node 0, go back to these CPUs of
-    /// two nodes with two CPUs each; `busy` are the CPUs of others.
+    /// Threads of processes of the same number have their data on node 0 and go back to these CPUs.
+    /// The machine has two nodes with two CPUs each; `busy` are the CPUs of others.
     fn check(back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
         check_from(3, back, busy, expected);
     }

@@ -10,8 +10,8 @@ use rondpoint_core::topology::{Topology, synthetic};
 use rondpoint_core::{Action, CpuSet, Nanos, Pid, Policy, Proposal, Random, Tid};
 use std::fmt::Write;
 
-/// A machine, the policy, and a host that does what it is told: a thread that is held runs on the
-/// first CPU of its mask.
+/// A machine, the policy, and a host that does what it is told. A pinned thread runs on the first
+/// CPU of its mask.
 struct World {
     topology: Topology,
     home: Home,

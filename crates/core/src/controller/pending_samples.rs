@@ -15,8 +15,8 @@ pub(super) struct PendingSamples {
 
 impl PendingSamples {
     /// Takes the samples and hint faults out of an observation. Hint faults stay for
-    /// [`HINT_FAULT_MEMORY`]: the kernel makes one for a page in a pass over the memory, which
-    /// alone says nothing about the threads that share the page.
+    /// [`HINT_FAULT_MEMORY`]: the kernel makes one fault for a page in each pass over the memory.
+    /// One fault alone says nothing about the threads that share the page.
     pub(super) fn take(&mut self, observation: &mut Observation) {
         let now = observation.at;
         self.samples.extend(observation.samples.take().map(|samples| (now, samples)));

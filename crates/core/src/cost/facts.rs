@@ -1,5 +1,5 @@
-//! What the cost model knows of a window: for each process the groups of its threads, fitted so
-//! that the model says of the present what was seen.
+//! What the cost model knows of a window: the groups of threads of each process. They are fitted so
+//! that the model's present equals what was measured.
 //!
 //! How fast threads work between misses and how many misses they have under way follow from what
 //! was counted. So what is left to the model is what changes when threads or pages go elsewhere.
@@ -14,11 +14,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a group has left of its time, at least, when all that it waits for is taken off: counts of
-/// several events never fit each other exactly.
+/// Least part of its time that a group has left without its waits. Counts of several events never
+/// fit each other exactly.
 const LEAST_WORK: f64 = 0.02;
-/// Factors between which the capacity of controllers is fitted to the latency that was measured
-/// (our choice): counts leave out write-backs, and a data sheet promises more than is reached.
+/// Factors between which the capacity of controllers is fitted to the measured latency (our
+/// choice). Counts leave out write-backs, and data sheets promise more than is reached.
 const FITS: (f64, f64) = (0.5, 1.5);
 /// Steps of that fit: each halves what is left of the range.
 const FIT_STEPS: usize = 24;

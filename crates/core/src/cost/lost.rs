@@ -114,8 +114,9 @@ impl Lost {
 pub struct CostModel;
 
 impl CostModel {
-    /// What the processes of a placement lose under it. Those that it does not name stay as they
-    /// are and ask for as much as now; how much they lose more is told for all of them together.
+    /// What the processes of a placement lose under it. Processes that the placement does not name
+    /// stay as they are and ask for as much as now. Their additional loss is one figure for all of
+    /// them together.
     #[must_use]
     pub fn lost(&self, facts: &Facts, placement: &Placement) -> Lost {
         Priced::new(facts, placement).lost()

@@ -269,8 +269,8 @@ fn move_thread(
     groups.push(Group { node, domain: to, ..alone });
 }
 
-/// Pages that move, by where from and where to: what part of the accesses to the first node they
-/// have, and which nodes' threads make these.
+/// Pages that move, by source and target node. For each pair: their part of the accesses to the
+/// source node, and the nodes of the accessing threads.
 struct Moved {
     ways: BTreeMap<(usize, usize), Way>,
 }

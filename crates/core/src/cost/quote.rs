@@ -9,8 +9,8 @@ use crate::units::{LINE_BYTES, PAGE_BYTES, Pid};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Part of a predicted change that the model is not sure of where stalls and traffic were counted
-/// (our choice, about what trials in the simulator show).
+/// Part of a predicted change that is uncertain where stalls and traffic were counted. Our choice:
+/// about what trials in the simulator show.
 const ERROR: f64 = 0.3;
 /// The same where something had to be assumed.
 const ERROR_OF_ASSUMED: f64 = 0.5;

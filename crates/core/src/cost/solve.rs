@@ -5,9 +5,9 @@ use super::charges::{Charges, Server};
 use super::facts::Group;
 use alloc::vec::Vec;
 
-/// Beyond full use a backlog grows until the threads that wait in it ask for no more: a round trip
-/// for each so many parts of the capacity too much (our choice; threads ask for a few percent more
-/// than there is).
+/// Round trips that a full server adds for load above its capacity, per unit of that excess. Beyond
+/// full use the backlog grows until the threads in it ask for no more. Our choice: threads ask for
+/// a few percent more than there is.
 const OVERFULL: f64 = 60.0;
 /// Rounds at most; a dozen are usual.
 const ROUNDS: usize = 60;

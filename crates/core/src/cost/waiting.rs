@@ -2,8 +2,8 @@
 //! AMD's processors.
 //!
 //! By Little's law the misses under way are those asked for in a second times what each takes. A
-//! core has a bounded number of them under way at once, so those that are seen need the whole of so
-//! many cores at least. It is a lower bound: a core that has fewer under way waits for longer.
+//! core has a bounded number of misses under way at once. So the misses that are seen need at least
+//! so many whole cores. It is a lower bound: a core that has fewer under way waits for longer.
 
 use super::CLOCK_HZ;
 use crate::model::{App, TrafficSource};

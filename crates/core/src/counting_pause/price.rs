@@ -66,8 +66,8 @@ mod tests {
     use crate::units::{Nanos, Pid};
     use alloc::vec;
 
-    /// A thread that had run for 5 s, after a second in which it was put on a CPU so often and ran
-    /// for so many milliseconds.
+    /// A thread has run for 5 s. In the next second it is put on a CPU `slices` times and runs for
+    /// `ms` milliseconds.
     fn check(births: Option<u64>, slices: Option<u64>, ms: u64) -> bool {
         let at = |second, slices: Option<u64>, ms, births| {
             let cpu_time = Nanos::from_millis(5000 + ms);

@@ -15,16 +15,16 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// For how long a program is remembered to have done something (our choice: a program that repeats
-/// itself faster is looked at often enough by those that decide each second).
+/// How long a program's activity is remembered. Our choice: policies that decide each second look
+/// often enough at a program that repeats itself faster.
 const USUAL: Nanos = Nanos::from_secs(2);
-/// The memory grows from the third time on that a wake was of no use (our choice): a program that
-/// starts up, works alone and then in parallel wakes twice.
+/// The memory grows from the third useless wake on. Our choice: a program that starts up, works
+/// alone and then in parallel wakes twice.
 const FREE_WAKES: u32 = 2;
 /// The most doublings of the memory: 16 s.
 const MAX_DOUBLINGS: u32 = 3;
-/// A tenth of a second of a program that works in bursts differs from its windows by this many CPUs
-/// (our choice: two bursts of 10 ms).
+/// Difference in CPUs between a tenth of a second and the windows that marks a program working in
+/// bursts. Our choice: two bursts of 10 ms.
 const BURSTS: f64 = 0.2;
 
 /// What is cheap to read of each process and of the machine.

@@ -44,8 +44,8 @@ impl Guard {
             return verdicts.refuse(proposal, Refusal::Malformed);
         }
         let kind = PagesKind::of(&proposal.action);
-        // Copies leave a page where it is. If those of a part came seconds after those of the rest,
-        // the step between would be judged: the nodes without a copy all read the rest.
+        // Copies leave a page where it is. Copies of one part that came seconds after the others
+        // would have the state between judged. In it, nodes without a copy all read the rest.
         let urgent = kind == PagesKind::Replicate;
         let mut admitted = Vec::with_capacity(pages.len());
         let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();

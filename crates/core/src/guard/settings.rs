@@ -21,16 +21,16 @@ pub struct GuardSettings {
     pub samples_per_s_per_cpu: u32,
     /// A page stays this long (ALGORITHMS 5.6: at most once per 5 s).
     pub page_residence: Nanos,
-    /// A thread stays this long where it was moved to (ALGORITHMS 5.6: 5 epochs; here of SAM's 100
-    /// ms, because slower policies are held by the bound on moves), unless coherence wants it
-    /// elsewhere.
+    /// A thread stays this long where it was moved to, unless coherence wants it elsewhere.
+    /// ALGORITHMS 5.6: 5 epochs. Here they are SAM's epochs of 100 ms, because the bound on moves
+    /// holds slower policies.
     pub thread_residence: Nanos,
     /// The window in which moves of one subject are counted.
     pub window: Nanos,
     /// Moves of one page or thread in the window.
     pub max_moves_per_window: u32,
-    /// Movers' time per time of a process (ALGORITHMS 5.6: 5 % of its run time; of the CPU time of
-    /// all its threads where that is more, because a mover works beside them on one CPU). Time that
+    /// Movers' time per time of a process (ALGORITHMS 5.6: 5 % of its run time). The CPU time of
+    /// all its threads counts where that is more: a mover works beside them on one CPU. Time that
     /// went into changes that were found better does not count …
     pub mover_share: f64,
     /// … and this much each process may always take (our choice: a gigabyte or more of small

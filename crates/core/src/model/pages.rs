@@ -206,12 +206,12 @@ impl Pages {
         self.index.reserve(more, |&i| hash(records[i as usize].app, records[i as usize].address));
     }
 
-    /// Which of `parts` (a power of two) a page is in: pages of one part are neighbours in the
-    /// table, so that recording part by part stays within a cache. Holds until the table grows.
+    /// Which of `parts` (a power of two) a page is in. Pages of one part are neighbours in the
+    /// table: recording part by part stays within a cache. Holds until the table grows.
     #[must_use]
     pub fn part(&self, app: u32, address: u64, parts: usize) -> usize {
-        // The table's place of an entry is the low bits of its hash; it has a power of two of
-        // places, 7/8 of which it fills.
+        // The table's place of an entry is the low bits of its hash. The number of places is a
+        // power of two, of which the table fills 7/8.
         let places = (self.index.capacity() * 8 / 7).next_power_of_two().max(parts);
         let shift = places.trailing_zeros() - parts.trailing_zeros();
         (hash(app, address) >> shift) as usize & (parts - 1)

@@ -15,7 +15,7 @@ const MIN_SAMPLES: u32 = 8;
 pub(crate) const RUNNING_SHARE: f64 = 0.10;
 /// Samples have to exceed a half by this many standard deviations of a fair coin, so that chance
 /// makes no home. With two samples, or the few of a window, a thread with data on two nodes would
-/// go to one and back in the next window.
+/// alternate between them.
 const CHANCE: f64 = 2.0;
 
 /// Where a thread's samples say that its data is.

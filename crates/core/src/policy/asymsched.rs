@@ -129,9 +129,9 @@ impl AsymSched {
         }
     }
 
-    /// Whether this policy chooses the nodes of a process: bandwidth differs, and in the last
-    /// decision its threads on several of them used each other's memory. Before the first decision:
-    /// whether it runs on several nodes.
+    /// Whether this policy chooses the nodes of a process. It does where bandwidth differs and, at
+    /// the last decision, the process's threads on several nodes used each other's memory. Before
+    /// the first decision: whether it runs on several nodes.
     #[must_use]
     pub fn chooses_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
         let decided = self.states.get(&app.pid).and_then(|state| state.is_joined);

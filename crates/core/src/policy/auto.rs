@@ -118,8 +118,8 @@ pub struct Auto {
 }
 
 /// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many
-/// as make a flag steady. Ten looks a second cost more than watching may where there is nothing to
-/// do, and a wish that is not steady yet brings them back.
+/// as make a flag steady. Ten looks a second cost more than the budget for watching where there is
+/// nothing to do. A wish that is not steady yet brings them back.
 const CALM: u32 = STEADY_ABOVE + 1;
 /// The shortest interval after which pages may move (our choice: SAM's).
 const SOON: Nanos = Nanos::from_millis(100);
@@ -129,7 +129,7 @@ const LONGEST_WAIT: Nanos = Nanos::from_secs(60);
 const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
 impl Auto {
-    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP: a mechanism
+    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP. A mechanism
     /// that found pages to move and did not help is off for the next round, after a longer period
     /// [ALGORITHMS 5.6].
     #[must_use]

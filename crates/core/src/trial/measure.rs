@@ -29,16 +29,16 @@ pub struct Measure {
     pub requests_per_1000: Option<f64>,
 }
 
-/// A thread counts as busy with at least this share of the busiest thread's CPU time: one that only
-/// waits for the others is no measure of progress (our choice).
+/// A thread counts as busy with at least this share of the busiest thread's CPU time (our choice).
+/// A thread that only waits for others is no measure of progress.
 const BUSY_SHARE: f64 = 0.25;
 /// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that
 /// falls away).
 pub(crate) const PHASE_CHANGE: f64 = 0.3;
 /// A change by more of what is asked of memory in an instruction is another phase, unless threads
 /// were moved, which changes it by itself. It has to show in misses and in requests where both are
-/// known: prefetches that come in time where they came late turn misses into hits and ask for the
-/// same.
+/// known. Prefetches that come in time where they came late turn misses into hits, with equal
+/// requests.
 const PHASE_CHANGE_DEMAND: f64 = 0.5;
 /// A fall of instructions beyond the noise by more is clear (our choice).
 const CLEAR_FALL: f64 = 0.05;

@@ -279,8 +279,8 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_judged_when_it_is_complete_or_for_long_enough() {
-        // Far from its memory it is slower, with it it is faster; the last number is of windows of
-        // a quarter of a second until it was told.
+        // The process is slower far from its memory and faster with it. The last number counts
+        // windows of a quarter of a second until the verdict.
         const WINDOW: Nanos = Nanos::from_millis(250);
         let told = |under_way: u64| {
             let mut trials = Trials::default();

@@ -162,8 +162,8 @@ mod tests {
         Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() }
     }
 
-    /// Seconds of wait after each trial: `-` = nothing won, `?` = measures contradict each other,
-    /// `+` = won, `~` = another phase of as many windows as a verdict needs.
+    /// Seconds of wait after each trial. `-` = nothing won, `?` = measures contradict each other,
+    /// `+` = won. `~` = another phase, as many windows as a verdict needs.
     fn waits(trials: &str) -> Vec<u64> {
         let mut waits = Waits::default();
         let now = Nanos::from_secs(100);

@@ -5,8 +5,8 @@ use crate::scene::{Host, World, machine, process, second};
 use rondpoint_core::plan::Reason;
 use rondpoint_core::{Action, Model, Nanos, Pid, Tid, Topology};
 
-/// An interval of 100 ms in which threads run on these CPUs of two nodes of two, each with its data
-/// on the other node, seen by counters and samples.
+/// An interval of 100 ms, seen by counters and samples. Threads run on these CPUs of two nodes of
+/// two, each with its data on the other node.
 fn interval(number: u64, cpus: &[usize], topology: &Topology) -> Model {
     let mut model = second(0, topology);
     (model.at, model.elapsed) =

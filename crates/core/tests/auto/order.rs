@@ -38,8 +38,8 @@ fn where_no_thread_is_to_be_moved_sam_is_asked_with_the_others_until_one_is() {
     assert_eq!(look(&busy(5, &topology)).0 / 1_000_000, 100);
 }
 
-/// A quarter of a second with work for three: sharers apart, a crowd on node 0, and pages away from
-/// the only node that uses them.
+/// A quarter of a second with work for three policies. Sharers are apart, node 0 is crowded, and
+/// pages are away from the only node that uses them.
 fn busy(number: u64, topology: &Topology) -> Model {
     let mut model = second(0, topology);
     model.at = Nanos::from_millis(250 * number);

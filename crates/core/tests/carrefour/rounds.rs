@@ -219,7 +219,7 @@ fn it_does_not_rest_while_another_program_is_looked_at_closely() {
     assert_eq!([jam, &two, &two].map(&mut period), [one, one, five]);
 }
 
-/// Interleaving was of no use to the first round, and in the second its threads use each other's
+/// Interleaving was of no use in the first round. In the second round the threads use each other's
 /// nodes, which is a case for another mechanism.
 #[test]
 fn auto_does_not_rest_while_a_program_goes_on_with_another_mechanism() {

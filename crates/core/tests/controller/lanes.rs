@@ -180,8 +180,8 @@ proptest! {
     }
 }
 
-/// A window of little work that misses often and one of much work that does not: a mean of their
-/// ratios says 30.5 misses per 1000 instructions, half of them local.
+/// A window of little work that misses often, and a window of much work that does not. A mean of
+/// their ratios says 30.5 misses per 1000 instructions, half of them local.
 #[test]
 fn little_work_does_not_count_as_much_as_much_work() {
     let little = Window {

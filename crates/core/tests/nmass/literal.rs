@@ -52,8 +52,8 @@ fn the_literal_print_stops_after_one_move_or_never() {
     let ending = printed_loop([heavy, vec![]], 4, 60.0);
     assert_eq!(ending, Ending::Stopped { rounds: 1, mapped: [3, 1] });
     // Vector 4: nothing should move. The refused first direction leaves 25 instead of 43 MPKI
-    // behind, and so the second one, which should be refused with 76, passes with 58: the more
-    // loaded side gets one more.
+    // behind. So the second direction, which should be refused with 76, passes with 58, and the
+    // more loaded side gets another process.
     let balanced = [vec![(22.0, 1.35), (30.0, 1.10)], vec![(25.0, 1.45), (18.0, 1.30)]];
     let ending = printed_loop(balanced.clone(), 4, 60.0);
     assert_eq!(ending, Ending::Stopped { rounds: 1, mapped: [1, 3] });

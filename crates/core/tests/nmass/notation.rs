@@ -1,8 +1,8 @@
 //! Text in, text out: a machine and its processes as a few words, a mapping as a few lines.
 //!
-//! The first line is the machine, `processors 4 4` (cores of each; `node 1` after a number puts the
-//! processor on that node), then one process a line: `name mpki penalty @home`, perhaps followed by
-//! `on CPU` (where it runs) and `cpus 0 1` (what it may use).
+//! The first line is the machine: `processors 4 4` gives the cores of each processor. `node 1`
+//! after a number puts that processor on node 1. Then comes one process a line: `name mpki penalty
+//! @home`. `on CPU` may follow (where it runs), and `cpus 0 1` (what it may use).
 
 use rondpoint_core::policy::nmass::{
     Cause, Mapping, Preset, Process, Processor, map, maximum_local,

@@ -183,8 +183,8 @@ fn the_swap_preset_exchanges_where_no_core_is_free() {
 }
 
 /// The paper's workload 11 (four memory-bound, four compute-bound programs) with all memory on one
-/// processor; it reports up to 10 % between N-MASS and maximum-local, which the print cannot give.
-/// Values of the compute-bound programs: our choice.
+/// processor. The paper reports up to 10 % between N-MASS and maximum-local, which the printed
+/// algorithm cannot give. Values of the compute-bound programs: our choice.
 const EIGHT_ON_EIGHT: &str = "processors 4 4
     mcf 30 1.10 @0
     milc 18 1.30 @0

@@ -1,10 +1,16 @@
 //! Text in, text out: a machine with its threads as a few words, moves as a few lines.
 //!
-//! The first line is the machine, `2 sockets 2 cores 1 thread`; then one line a socket with its
-//! CPUs between bars, first hardware threads of all cores first: `0: T1 coh | T2 mem | - | busy`. A
-//! cell is a thread with its problems (`coh`, `snp`, `mem`, `rdr`: twice the threshold of a thread;
-//! `mem=0.9`: that share of it), its process `p7`, the socket of its data `home1`, and `cpus0,1`
-//! that it may use; `-` is idle, `busy` not ours.
+//! The first line is the machine, `2 sockets 2 cores 1 thread`. Then comes one line a socket with
+//! its CPUs between bars: `0: T1 coh | T2 mem | - | busy`. The first hardware threads of all cores
+//! come first.
+//!
+//! A cell is a thread, or `-` for idle, or `busy` for a thread that is not ours. Words after the
+//! thread's name:
+//! - its problems `coh`, `snp`, `mem`, `rdr`: twice the threshold of a thread, or with `mem=0.9`
+//!   that share of it;
+//! - its process `p7`;
+//! - the socket of its data `home1`;
+//! - the CPUs `cpus0,1` that it may use.
 
 use rondpoint_core::policy::sam::{
     Consolidated, DataHome, Destination, Layout, Marks, Move, Phase, Preset, Running, Situation,

@@ -8,8 +8,8 @@ use rondpoint_core::topology::{Topology, synthetic};
 use rondpoint_core::{Bytes, Pid, Policy, Random, Tid};
 use std::fmt::Write;
 
-/// One process a line: `1: 0 coh, 4 coh` (pid, then a thread a comma: its CPU and its problems),
-/// perhaps `@1` (all memory on node 1) before the colon.
+/// One process a line: `1: 0 coh, 4 coh` is the pid, then a thread a comma: its CPU and its
+/// problems. `@1` before the colon puts all memory on node 1.
 fn model(topology: &Topology, text: &str) -> Model {
     let mut model = Model::empty(topology.node_count());
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -1,5 +1,5 @@
-//! The slides' example: two sockets of two cores; T1 and T3 share data, T2 and T4 use memory, T2's
-//! on socket 1 and T4's on socket 0.
+//! The slides' example: two sockets of two cores. T1 and T3 share data. T2 and T4 use memory: T2's
+//! is on socket 1 and T4's on socket 0.
 //!
 //! 16 mappings of four threads to two sockets means up to four threads a socket: two hardware
 //! threads a core. The counters are made from the mapping, so the loop is closed: what SAM moves it

@@ -30,9 +30,9 @@ pub(super) struct Away {
 }
 
 /// The parts with more than a negligible share of the requests, the largest first. The host is the
-/// node with most requests to the part, among nodes that lack at least half of an even share; if
-/// there is none, among nodes that lack any. A node that lost a thread holds hardly any memory, and
-/// a node that lacks only a few pages must not get a second share.
+/// node with most requests to the part, among nodes that lack at least half of an even share. If
+/// there is none, the host is among nodes that lack any. A node that lost a thread holds hardly any
+/// memory, and a node that lacks only a few pages must not get a second share.
 pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     let Some(traffic) = &app.traffic_per_s else { return Vec::new() };
     let all: f64 = traffic.cells().map(|(.., rate)| rate).sum();

@@ -138,9 +138,9 @@ fn traffic_per_s(app: &App, nodes: &[usize], is_interleaved: bool) -> Option<Mat
     Some(Matrix::from_fn(nodes.len(), both))
 }
 
-/// Kinds of nodes. Nodes are of one kind if they have as many usable CPUs, all or none have memory,
-/// and every application may use all or none of them. A node with a thread that must not move is of
-/// a kind of its own.
+/// Kinds of nodes. Two nodes are of one kind if they have equally many usable CPUs and both or
+/// neither have memory. Every application may also use both or neither. A node with a thread that
+/// must not move is of a kind of its own.
 fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
     let mut bound: Mask = 0;
     for app in &model.apps {

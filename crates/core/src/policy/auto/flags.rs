@@ -36,11 +36,11 @@ pub(super) struct Here {
     pub(super) is_first: bool,
 }
 
-/// For this many intervals after a thread came, the lines it fetches from other caches may be its
-/// own, left in the caches where it was. These are the interval in which it came, perhaps at its
-/// end, and the next (our choice). Its lines stay for longer where no thread runs that would push
-/// them out. With all of four programs on one node, 0.1 to 0.9 million lines a second came from the
-/// other's cache for two seconds (emulated, nmass-2).
+/// For this many intervals after a thread came, it may fetch its own lines from the caches where it
+/// was before. These are the interval in which it came, perhaps at its end, and the next (our
+/// choice). Its lines stay for longer where no thread runs that would push them out. With all of
+/// four programs on one node, 0.1 to 0.9 million lines a second came from the other's cache for two
+/// seconds (emulated, nmass-2).
 const OWN_LINES: u32 = 2;
 
 /// The flags of all threads.
@@ -126,9 +126,9 @@ impl Flags {
         self.threads.get(&tid)?.home
     }
 
-    /// N-MASS has only threads that exchanged no data in any of these intervals, neither on another
-    /// socket nor on their own: it must not part sharers. Not to act takes no steady flag. A
-    /// thread's own lines, left in a cache on another node, are no exchange.
+    /// N-MASS has only threads that exchanged no data in any of these intervals, on any socket: it
+    /// must not part sharers. Not to act takes no steady flag. A thread's own lines, left in a
+    /// cache on another node, are no exchange.
     pub(super) fn shares_data(&self, tid: Tid) -> Option<Veto> {
         let histories = self.threads.get(&tid)?;
         (histories.exchange.count() > 0).then_some(Veto::SharesData)

@@ -5,9 +5,9 @@ use crate::model::{Model, SampledHome, Thread};
 use crate::policy::sam::Flagged;
 use crate::topology::Topology;
 
-/// Requests to the home of a thread's data, per request to its own node, from which it is sent
-/// there (ours: SAM asks for many remote accesses alone, and of two nodes that hold half of the
-/// memory each neither is nearer).
+/// Requests to the home of a thread's data, per request to its own node, above which the thread is
+/// sent there (ours). SAM asks for many remote accesses alone. Of two nodes that each hold half of
+/// the memory, neither is nearer.
 const NEARER_ABOVE: f64 = 1.5;
 
 /// Memory of a process that lies on several nodes, as AsymSched places it, is remote to a thread on

@@ -1,5 +1,5 @@
-//! Whether a thread goes to its data or its data comes to it (ALGORITHMS 5.4): the data, if that is
-//! cheap enough and Carrefour does it.
+//! Whether a thread goes to its data or its data comes to it (ALGORITHMS 5.4). The data comes if
+//! that is cheap enough and Carrefour does it.
 //!
 //! No data comes to a thread that has just come, for the thread may be gone again before the data
 //! is there. The exception (ours) is a thread with data on a controller that is busier than its

@@ -1,8 +1,8 @@
 //! `auto:priced`: the same policies as generators, without rules between them. What each proposes
 //! is priced by the cost model, and the arbiter takes what wins most.
 //!
-//! What stays hard: memory on its way has its process for itself, one policy changes a process in a
-//! step, and the guard's budgets and residence.
+//! Some rules stay hard. Memory on its way has its process for itself, one policy changes a process
+//! in a step, and the guard keeps its budgets and residence.
 
 use super::claims::{memory_moves, unreplicate};
 use super::history::{EPOCH, History};

@@ -26,8 +26,8 @@ const COMPARED: usize = 5;
 /// It helped if at most this part of the exchanges is left (our choice). Four threads that all
 /// share, one on each of four nodes of two CPUs, keep two thirds where they end in pairs.
 const HELPED_BELOW: f64 = 0.75;
-/// For how long it is not tried again after the first time; each further one doubles that (our
-/// choice, as the guard does with what was undone).
+/// How long it is not tried again after the first time. Each further time doubles that (our choice,
+/// as the guard does for undone actions).
 const BACK_OFF: Nanos = Nanos::from_secs(5);
 /// The most doublings: five minutes and a third.
 const MAX_DOUBLINGS: u32 = 6;

@@ -114,8 +114,7 @@ pub enum Veto {
 impl Veto {
     /// Whether it will hold until one of the slower policies has changed something, so that asking
     /// again in 100 ms is of no use. Interleaved pages and data that is no nearer elsewhere hold
-    /// for long too, but a program that then does something else is seen sooner by ten looks a
-    /// second.
+    /// for long too. But ten looks a second see sooner that a program then does something else.
     pub(super) fn lasts(self) -> bool {
         match self {
             Self::NodesAreChosen

@@ -66,9 +66,9 @@ pub enum TrafficScope {
     /// application uses (ours). Of two programs that share a machine each has half of its traffic,
     /// and neither is above the limit when together they jam it.
     ApplicationOfSeveral,
-    /// As [`Self::ApplicationOfSeveral`], and an application with less traffic than that too if it
-    /// is sure to lose more than [`WORTH_MOVING`] of its time to the latency of memory (ours). Of
-    /// what is asked for the gate says nothing then.
+    /// As [`Self::ApplicationOfSeveral`], and also an application with less traffic that surely
+    /// loses more than [`WORTH_MOVING`] of its time to memory latency (ours). Of what is asked for
+    /// the gate says nothing then.
     ///
     /// [`WORTH_MOVING`]: crate::cost::WORTH_MOVING
     Priced,
@@ -147,8 +147,8 @@ pub struct PageRules {
     /// Whether co-location pauses where co-located pages are used from elsewhere.
     pub tenure: Option<Tenure>,
     /// Whether a page of several nodes goes to the node that surely makes most of its accesses, if
-    /// that has room: by how many standard deviations of evenly split accesses its lead must
-    /// differ from none.
+    /// that node has room. The value is the least lead, in standard deviations of evenly split
+    /// accesses.
     pub most_used_from: Option<f64>,
 }
 
@@ -202,7 +202,7 @@ pub struct Feedback {
     /// It harmed if the local ratio fell by more.
     pub local_loss: f64,
     /// Where the latency of memory is measured, a rise by as much tells harm in place of the local
-    /// ratio, and a fall by as much as the gain tells help beside the other two (our choice). Pages
+    /// ratio. A fall by as much as the gain tells help, beside the other two (our choice). Pages
     /// that are spread make the local ratio fall: by the ratio alone all spreading harms.
     pub by_latency: bool,
     /// Only a round that found pages to move is judged (our choice): one that had no samples yet
@@ -426,7 +426,7 @@ const BROUGHT: Tenure =
 /// - Copying waits ever longer where writes take most copies back within a round.
 /// - Where other nodes use the co-located pages in the next round, co-location pauses.
 /// - A page of several nodes goes where most of its accesses surely come from, and else rather to a
-///   node that uses it. The published draw takes any node: a huge page at the border of two
+///   node that uses it. The published draw takes any node. A huge page at the border of two
 ///   threads' parts then often lies where neither runs, and fills the links.
 /// - A page or two found late in each round stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for

@@ -90,8 +90,8 @@ impl AppState {
     }
 
     /// The application does something else now: rounds of before say nothing of it. It is tried at
-    /// once, and waits longer than before if that is of no use: one that changes often, and for
-    /// which nothing helps, is left alone in the end.
+    /// once, and waits longer than before if that is of no use. An application that changes often,
+    /// and for which nothing helps, is left alone in the end.
     pub(super) fn begin_anew(&mut self) {
         (self.last, self.actions, self.idle_rounds) = (None, None, 0);
         self.waits_until = Nanos(0);

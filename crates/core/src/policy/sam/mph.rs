@@ -249,8 +249,8 @@ enum Contexts {
 }
 
 impl Contexts {
-    /// Share of free room in every socket above which the fuller sockets are filled first: 15 of 20
-    /// hardware threads, 8 of 10 cores [author code].
+    /// Share of free room in every socket above which the fuller sockets are filled first [author
+    /// code]. It is 15 of 20 hardware threads, or 8 of 10 cores.
     fn roomy_share(self) -> f64 {
         match self {
             Self::All => 15.0 / 20.0,

@@ -50,8 +50,8 @@ pub struct Preset {
     pub memory: Memory,
     /// Which threads are brought together, and their target.
     pub gathering: Gathering,
-    /// In phase C, the threads that a moved thread joins are pinned to that socket as well (ours;
-    /// the published code changes the masks of moved threads only). With free masks the kernel's
+    /// In phase C, the threads that a moved thread joins are pinned to that socket as well (ours).
+    /// The published code changes the masks of moved threads only. With free masks the kernel's
     /// balancing takes them away again (emulated: after a second).
     pub keeps_company: bool,
     /// In phase R, threads of the same process that are at home are pinned there as well (ours).
@@ -76,7 +76,7 @@ pub struct Preset {
     /// In phase B, only on sockets without coherence (not in SAM-MPH).
     pub bandwidth_spares_coherence: bool,
     /// In phase B, skip threads with pages known to be here: their requests would come back over
-    /// the link [inferred; the published code learns it one phase R later].
+    /// the link [inferred]. The published code learns it one phase R later.
     pub bandwidth_spares_home: bool,
     /// How many leave in phase B.
     pub spread: Spread,

@@ -109,10 +109,10 @@ impl View<'_> {
     }
 
     /// CPUs with threads that are pinned where they are because of a move. In phase C these are the
-    /// threads that the moved thread joins: those of its process on the target socket that exchange
-    /// data with other sockets. In phase R these are the threads of its process that are at home
-    /// anywhere: the kernel would take them next. Threads that move in this interval are not among
-    /// them.
+    /// threads that the moved thread joins. They belong to its process, run on the target socket
+    /// and exchange data with other sockets. In phase R these are the threads of its process that
+    /// are at home anywhere: the kernel would take them next. Threads that move in this interval
+    /// are not among them.
     fn staying(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
         let Situation { layout, uses, state, preset, .. } = self.situation;
         let pid_on = |cpu: usize| uses[cpu].thread().and_then(|running| running.pid);

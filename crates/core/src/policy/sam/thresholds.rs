@@ -72,8 +72,8 @@ impl Thresholds {
         Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
     }
 
-    /// The same for requests to remote memory, from the extra time of a remote load [inferred: the
-    /// authors say only that they found it in a similar way].
+    /// The same for requests to remote memory, from the extra time of a remote load. Inferred: the
+    /// authors say only that they found it in a similar way.
     #[must_use]
     pub fn remote_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.remote * TWO_SOCKET_EXTRA_LOAD_NS / extra_ns

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 
 /// Most threads that may share one page. A page with more is global data, tells nothing about
-/// groups and is ignored [Tam: entries that most threads touch are ignored; the number is ours and
-/// bounds the time].
+/// groups and is ignored. [Tam] ignores entries that most threads touch; the number is ours and
+/// bounds the time.
 const MAX_SHARERS: usize = 32;
 
 /// Common samples of two threads.

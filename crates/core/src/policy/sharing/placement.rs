@@ -288,8 +288,8 @@ impl<'a> Floor<'a> {
         !self.is_crowded(node)
     }
 
-    /// Whether the node plainly cannot hold the group: it has more surplus threads than there are
-    /// free cores elsewhere, or no thread to send away and too much demand for its memory.
+    /// Whether the node plainly cannot hold the group. It has more surplus threads than free cores
+    /// elsewhere, or no thread to send away and too much demand for its memory.
     fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
         let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
         let (mut running, mut demand, mut pressure) = (0, 0.0, 0.0);

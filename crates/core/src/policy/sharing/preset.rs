@@ -47,11 +47,11 @@ pub struct Preset {
     /// How a moved thread is held.
     pub hold: Hold,
     /// Whether a group goes only where every thread has a core and the memory bears it [Kamali, as
-    /// Carrefour describes it]; the balance of CPU demand counts in any case.
+    /// Carrefour describes it]. The balance of CPU demand counts in any case.
     pub spares_node: bool,
-    /// The capacity of its memory is its limit, or the earlier demand on the most pressed node, or
-    /// the demand of the most pressing group alone (ours). One thread may ask for more than a node
-    /// bears wherever it runs.
+    /// Whether the limit of its memory may exceed its capacity (ours). The limit is then at least
+    /// the earlier demand on the most pressed node, and the demand of the most pressing group
+    /// alone. One thread may ask for more than a node bears wherever it runs.
     pub bears_most_pressed: bool,
     /// Alternate with rounds that leave threads alone, so that pages can follow [Carrefour's
     /// authors, experimental code].
