@@ -54,7 +54,7 @@ pub fn path_of(root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
     Ok(bytes.as_deref().and_then(path))
 }
 
-/// The CPUs (the kernel's numbers) that a cpuset has now; `None` where that cannot be read, as for
+/// The CPUs (the kernel's numbers) that a cpuset has now. `None` where they cannot be read, as for
 /// a group outside the namespace of this process.
 #[must_use]
 pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {

@@ -157,8 +157,8 @@ fn gpus(root: &Root) -> Result<Vec<PathBuf>, LinuxError> {
     Ok(found)
 }
 
-/// What the first `numa_node` says on the way up from a device to the root of sysfs: a virtio
-/// device has none, the PCI device that carries it has. `None` where there is no such file.
+/// What the first `numa_node` says on the way up from a device to the root of sysfs. A virtio
+/// device has none; the PCI device that carries it has one. `None` where there is no such file.
 fn node_above(root: &Root, folder: &Path) -> Result<Option<Option<u32>>, LinuxError> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| LinuxError::io(path, "resolve", error))

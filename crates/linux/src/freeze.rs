@@ -29,7 +29,7 @@ use crate::syscall::signal::wait_readable;
 /// A process that has not stopped by then is in the kernel for long: waiting for a disk or a
 /// server.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a guardian waits beyond the limit: a manager that runs keeps the limit itself, between two
+/// What a guardian waits beyond the limit. A manager that runs keeps the limit itself, between two
 /// batches of pages, and says so in its report.
 const GRACE: Duration = Duration::from_millis(500);
 /// Between two looks at whether it has.
@@ -71,8 +71,8 @@ pub struct Frozen {
 /// stand still.
 ///
 /// # Errors
-/// It is traced, it may not be stopped by this user, the ledger cannot be written, or it did not
-/// stop within two seconds: then it goes on.
+/// It is traced, this user may not stop it, the ledger cannot be written, or it did not stop within
+/// two seconds. The process then goes on.
 pub fn freeze(
     root: &Root,
     process: Identity,

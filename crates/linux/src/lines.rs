@@ -41,7 +41,7 @@ impl Lines {
         Ok(Some(Self { path: path.to_path_buf(), file, line: Vec::new(), number: 0 }))
     }
 
-    /// The next line that is not empty, with its number from 1 and without its end; `None` at the
+    /// The next line that is not empty, with its number from 1 and without its end. `None` at the
     /// end of the file, and where its process has ended meanwhile.
     ///
     /// # Errors

@@ -130,8 +130,8 @@ fn knows(capability: Capability) -> bool {
 }
 
 /// Gives up everything else, for this process and all that it starts from now on. Returns one
-/// sentence for each thing that this kernel or container does not let it give up: a manager goes
-/// on without, for its program runs already.
+/// sentence for each thing that this kernel or container does not let it give up. The manager goes
+/// on in that case, because its program runs already.
 #[must_use]
 pub fn keep_only(needs: &Needs) -> Vec<String> {
     let mut kept = Vec::new();

@@ -123,8 +123,8 @@ pub fn whole_cpu() -> Result<(), LinuxError> {
     OpenEvent::open("dummy", &attr, target, None).map(drop)
 }
 
-/// Instructions of the calling thread from now on, those of the kernel on its behalf included where
-/// that may be counted; `None` where they cannot be counted.
+/// Instructions of the calling thread from now on, with those of the kernel on its behalf where
+/// they may be counted. `None` where instructions cannot be counted.
 #[must_use]
 pub fn own_instructions() -> Option<OpenEvent> {
     const INSTRUCTIONS: u64 = 1; // PERF_COUNT_HW_INSTRUCTIONS

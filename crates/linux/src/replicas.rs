@@ -13,10 +13,10 @@
 //! copy 26 18 /dev/shm/rondpoint-replicas-4711/0-1
 //! ```
 //!
-//! A file is its device, inode, size in bytes, and time of modification in seconds and nanoseconds:
-//! one that has changed is no longer what was copied. Its copies follow in the order of the nodes,
-//! with device and inode. Where the first line ends in `watch` there are no copies: processes log
-//! what they would open.
+//! A file is its device, inode, size in bytes, and time of modification in seconds and nanoseconds.
+//! A changed file differs from what was copied. Its copies follow in the order of the nodes, with
+//! device and inode. Where the first line ends in `watch` there are no copies: processes log what
+//! they would open.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -66,8 +66,8 @@ pub struct Firmware {
 /// Reads the machine beneath `root`.
 ///
 /// # Errors
-/// The lists of CPUs and nodes, or a node's memory are malformed, the list of online CPUs
-/// is missing, or no machine can be as described. Other files are passed over with a note.
+/// The lists of CPUs and nodes, or a node's memory are malformed. The list of online CPUs is
+/// missing. Or no machine can be as described. Other files are passed over with a note.
 pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
     let mut reader = Reader::new(root);
     let identity = identity(root)?;

@@ -2,8 +2,8 @@
 //! the kernel's own decoder, which PROGRAM is built around (`driver.c` beside this file).
 //!
 //! Long blocks of whole packets, and between them short ones with some bytes changed. One known
-//! difference does not fail: for an alignment packet the kernel wants as many bytes to be left as
-//! the alignment has, though fewer may be skipped.
+//! difference does not fail the check. For an alignment packet the kernel wants as many bytes left
+//! as the alignment has, though fewer may be skipped.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};

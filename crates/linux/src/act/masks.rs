@@ -231,8 +231,8 @@ impl Masks {
         self.first.is_some_and(|first| process.started.0 + tick() > first.0)
     }
 
-    /// A process was seen; whether it has to be written down, because it came after the first
-    /// change and could be out of reach for a later search for heirs.
+    /// Notes a process that was seen. True if it has to be written down: it came after the first
+    /// change and a later search for heirs could miss it.
     pub fn see(&mut self, process: Identity) -> bool {
         self.is_late(&process) && self.family.insert(process)
     }
@@ -275,8 +275,8 @@ impl Masks {
         self.given.contains(now)
     }
 
-    /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known: the
-    /// kernel cuts our masks down when a cpuset loses CPUs, and replaces those of which nothing is
+    /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known. The
+    /// kernel cuts our masks down when a cpuset loses CPUs, and replaces a mask of which nothing is
     /// left.
     #[must_use]
     pub fn standing(&self, task: &Task, now: &CpuSet, cpuset: Option<&CpuSet>) -> Standing {

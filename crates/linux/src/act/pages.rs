@@ -1,8 +1,8 @@
 //! Moving pages with `move_pages(2)`: few large calls over lists that were filtered before.
 //!
-//! In the kernel a page that is absent or in place already, and each change of the target, ends the
-//! batch that is migrated with one TLB flush (`do_pages_move`, mm/migrate.c, Linux 6.12). So all
-//! pages are located first, and then moved target by target in the order of their addresses.
+//! The kernel migrates a batch with one TLB flush (`do_pages_move`, mm/migrate.c, Linux 6.12). A
+//! page that is absent or in place already ends the batch, and so does each change of the target.
+//! So all pages are located first, and then moved target by target in the order of their addresses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +12,8 @@ use rondpoint_core::{Pid, Topology};
 
 use crate::syscall::pages::{self, PageStatus, Reach};
 
-/// Base pages of one call at most, 16 MiB: as many as are worth the call's fixed cost, and few
-/// enough that no thread of the program waits for long (the kernel migrates 512 at a time).
+/// Most base pages of one call, 16 MiB. So many are worth the call's fixed cost, and few enough
+/// that no thread of the program waits for long. The kernel migrates 512 at a time.
 const CALL_BASE_PAGES: u64 = 4096;
 /// Pages located by one call.
 const LOCATE_PAGES: usize = 1 << 16;
@@ -97,8 +97,8 @@ impl<K: Pages> Pages for InRanges<'_, K> {
 /// From where a page is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// From where its move says only: a page that lies somewhere else was moved by somebody else,
-    /// or was never seen but only taken to lie where its neighbours do.
+    /// Only from the node that its move names. A page elsewhere was moved by another process, or
+    /// was only assumed to lie where its neighbours do.
     Planned,
     /// From wherever it is.
     Any,
@@ -129,9 +129,9 @@ pub fn relocate(
     }
 }
 
-/// Whether the error says that there is no such process: ESRCH, and EINVAL of one that has given
-/// its memory back and waits to be buried (`find_mm_struct`, mm/migrate.c, Linux 6.12). Nothing
-/// else that is asked here can be invalid.
+/// Whether the error says that there is no such process. ESRCH says so, and EINVAL for a zombie
+/// without memory (`find_mm_struct`, mm/migrate.c, Linux 6.12). Nothing else that is asked here can
+/// be invalid.
 fn has_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }

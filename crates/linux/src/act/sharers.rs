@@ -42,8 +42,8 @@ impl Sharers {
             .collect();
     }
 
-    /// The ranges of a process's addresses in which pages may be moved for every process that has
-    /// mapped them, as far as these pages lie there.
+    /// The ranges of a process's addresses that hold these pages and may be moved for every process
+    /// that has mapped them.
     pub(super) fn ranges(&mut self, root: &Root, pid: Pid, pages: &[PageMove]) -> Vec<(u64, u64)> {
         let Some(mappings) = self.managed.get(&pid) else { return Vec::new() };
         let is_wanted = |mapping: &&SharedMapping| {

@@ -129,8 +129,8 @@ pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
     }
 }
 
-/// Gives a thread the mask that it had: one without a mask of its own gets all there will ever be,
-/// of which the kernel gives it what its cpuset has, now and later.
+/// Gives a thread the mask that it had. A thread without a mask of its own gets all possible CPUs:
+/// the kernel cuts them to its cpuset, now and later.
 fn put_back(task: Task, original: &Original) -> io::Result<()> {
     match original.whole {
         true => affinity::set(thread(task), &CpuSet::first(ALL_CPUS)),

@@ -25,9 +25,9 @@ pub fn workers() -> NonZeroUsize {
     cpus.min(NonZeroUsize::new(WORKERS).expect("it is not zero"))
 }
 
-/// Moves a process's memory along `ways`, the kernel's numbers of nodes; a process that has to
-/// stand still for it does so for no longer than its budget, and is in `ledger` before. Says also
-/// for how long it did.
+/// Moves a process's memory along `ways`, the kernel's numbers of nodes. A process that has to
+/// stand still for it does so within its budget, and is in `ledger` before. Says also for how long
+/// it did.
 #[must_use]
 pub fn step(
     root: &Root,

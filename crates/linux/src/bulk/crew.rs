@@ -14,8 +14,8 @@ use super::present::{Present, Unit};
 use super::tally::{self, End, Tally};
 use crate::act::pages::{self, Pages};
 
-/// Bytes of one call at most: as many as are worth the call's fixed cost (the kernel drains the
-/// page lists of every CPU), and few enough that a stop does not take long.
+/// Most bytes of one call. So many are worth the call's fixed cost: the kernel drains the page
+/// lists of every CPU. They are few enough that a stop does not take long.
 const CALL_BYTES: u64 = 16 << 20;
 /// Bytes that a worker takes from the queue and locates with one call.
 const PORTION_BYTES: u64 = 16 << 20;
@@ -264,8 +264,8 @@ impl<K: Pages> Worker<'_, K> {
         Ok(())
     }
 
-    /// Where sizes are not known: a page at a huge page's border first, which takes a huge page
-    /// with it; then whatever has not come along.
+    /// Where sizes are not known: first a page at each huge page's border, which takes a huge page
+    /// with it. Then every page that has not come along.
     fn move_blindly(&mut self, huge_bytes: u64) -> io::Result<()> {
         let pending = std::mem::take(&mut self.pending);
         for (target, units) in pending {

@@ -14,8 +14,8 @@ use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::pagemap::{self, HUGE, PRESENT, Region};
 
-/// Addresses that are looked through with one call: the kernel holds the process's map lock
-/// meanwhile, 2 ms where all of it is there (6.8 ns a page on a 2-CPU virtual machine).
+/// Addresses that one call looks through. The kernel holds the process's map lock meanwhile: 2 ms
+/// where every page is present (6.8 ns a page on a 2-CPU virtual machine).
 const WINDOW_BYTES: u64 = 1 << 30;
 /// The same where each page has an entry to be read (`/proc/PID/pagemap`), there or not.
 const READ_WINDOW_BYTES: u64 = 64 << 20;

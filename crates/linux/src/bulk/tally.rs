@@ -71,8 +71,8 @@ impl Tally {
 /// What became of all pages, over all ways through the process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Moved {
-    /// Moved is the sum of all ways through; what did not move is as the last of them found it, so
-    /// that no page counts twice.
+    /// Moved pages are the sum of all passes. Pages that did not move are as the last pass found
+    /// them, so no page counts twice.
     pub tally: Tally,
     /// How often the process was gone through.
     pub passes: u32,

@@ -18,8 +18,8 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    /// The freezer of the process's cgroup; `None` where there is none that may be used: no version
-    /// 2 hierarchy, the root of it, others in the same cgroup or in one beneath, no right to write.
+    /// The freezer of the process's cgroup. `None` where none may be used: no version 2 hierarchy,
+    /// the root of it, other processes in it or beneath, no right to write.
     pub(super) fn of(root: &Root, pid: Pid) -> Option<Self> {
         let folder = folder(root, pid).ok()??;
         let own = pid.to_string();

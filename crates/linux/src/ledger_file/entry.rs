@@ -129,8 +129,8 @@ pub struct MaskEntry {
 }
 
 impl Entry {
-    /// The entry for an inverse; `None` where there is nothing to put back, and for masks: what
-    /// their threads have is known only when they are changed ([`crate::act::Actor::prepare`]).
+    /// The entry for an inverse. `None` where there is nothing to put back, and for masks: a
+    /// thread's mask is known only when it is changed ([`crate::act::Actor::prepare`]).
     #[must_use]
     pub fn of(inverse: &Inverse, started: Nanos, topology: &Topology) -> Option<Self> {
         let (plan, started) = (inverse.plan, started.0);

@@ -154,8 +154,8 @@ impl CpuCounters {
         Ok(self.last.clone())
     }
 
-    /// `None` where nothing has changed, or a thread that is just being born or ending has no whole
-    /// group: what was read last holds, and what came since is in the next reading.
+    /// `None` where nothing has changed, or where a thread that is being born or ending has no
+    /// whole group. The last reading then holds, and the next one has the rest.
     fn read_anew(&self) -> Result<Option<CpuReading>, LinuxError> {
         let mut time = 0;
         for clock in &self.clocks {
@@ -226,8 +226,8 @@ pub fn event_of(metric: Metric) -> Option<Event> {
     })
 }
 
-/// Under the names that the model knows; where other caches of the own node are counted by what
-/// they held, their sum is what SAM asks for.
+/// Under the names that the model knows. Where other caches of the own node are counted by the
+/// state of the line, their sum is what SAM asks for.
 #[must_use]
 pub fn named(counts: &[(Metric, Counter)]) -> Counters {
     let known = |(metric, counter): &(Metric, Counter)| Some((event_of(*metric)?, *counter));
@@ -265,8 +265,8 @@ fn lines_read(readings: &[CpuReading]) -> Option<Counter> {
     total(readings, Metric::DramReads).or_else(|| sums.reduce(beside))
 }
 
-/// Adds counts of different events over the same time: what one of them missed while it was off its
-/// counter is filled in, so that the sum stands for the whole time.
+/// Adds counts of different events over the same time. What one of them missed while it was off its
+/// counter is filled in: the sum stands for the whole time.
 fn scaled_sum(one: Counter, other: Counter) -> Counter {
     let whole = |counter: Counter| match counter.running.0 {
         0 => 0,
@@ -290,8 +290,8 @@ fn beside(one: Counter, other: Counter) -> Counter {
     Counter { value: one.value + other.value, ..one }
 }
 
-/// DRAM requests by `[accessing][holding]`: counted by target node where the machine can, else from
-/// local and remote requests where there are no more than two nodes with memory.
+/// DRAM requests by `[accessing][holding]`. They are counted by target node where the machine can.
+/// Else they come from local and remote requests where at most two nodes have memory.
 #[must_use]
 pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matrix<Counter>> {
     let nodes = topology.node_count();

@@ -5,17 +5,17 @@
 
 use rondpoint_core::Nanos;
 
-/// By so much a birth and the end that belongs to it take longer for each inherited event: 2 to 9
-/// µs on metal, a busy virtual machine, for software events that count nothing (0 to 512 of them on
-/// a task that forks, by hand).
+/// How much longer a birth and its end take for each inherited event. Measured by hand on metal, a
+/// busy virtual machine: 2 to 9 µs. The events were 0 to 512 software events that count nothing, on
+/// a task that forks.
 const PER_EVENT: Nanos = Nanos(5_000);
 /// Share of one CPU above which births are dear (our choice: half of what watching may cost at
 /// most).
 const DEAR_SHARE: f64 = 0.01;
 /// For so long at least births are counted until they are judged.
 const WINDOW: Nanos = Nanos(500_000_000);
-/// Births have to be dear for so long, and in two windows: the threads with which a program begins
-/// are born in one, or in two that are short.
+/// Births have to be dear for so long, and in two windows. A program's first threads are born in
+/// one window, or in two short ones.
 const LASTING: Nanos = Nanos(1_500_000_000);
 
 /// Births in a program with tasks that inherit events.

@@ -1,5 +1,5 @@
-//! The machine as a whole by what every kernel tells without privilege: CPU time and memory of each
-//! node, where allocations landed, and the CPU time of processes.
+//! The machine as a whole by what every kernel tells without privilege. That is CPU time and memory
+//! of each node, where allocations landed, and CPU time of processes.
 //!
 //! One look is a few files and one for each process. Nothing is derived: rates are the caller's.
 

@@ -15,14 +15,14 @@ use crate::parse::maps::{self, Mode};
 use crate::parse::numa_maps::{self, Totals};
 use crate::parse::sched;
 
-/// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine); above
-/// this size `numa_maps` is read once, for the policy, and not again; `sched` of the threads is.
+/// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). Above
+/// this size `numa_maps` is read only once, for the policy. `sched` of the threads is still read.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits so many times as long as the last one took: two thousandths of the time.
 const REST: u32 = 500;
 /// Where nodes fill and empty within a second, no policy acts on it.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The readings of a process become rarer, each interval twice the one before, up to this: most
+/// The readings of a process become rarer, each interval twice the one before, up to this. Most
 /// memory stays where it was put at the start.
 const LONGEST: Duration = Duration::from_secs(4);
 

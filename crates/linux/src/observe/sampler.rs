@@ -86,10 +86,9 @@ const LEVEL_STEP: u64 = 4;
 struct CpuRing {
     ring: Ring,
     owners: Vec<OpenEvent>,
-    /// Those that sample at the level of now. An event's period cannot be changed once tasks have
-    /// inherited it (`_perf_ioctl`, kernel/events/core.c, Linux 6.12), and one that is only stopped
-    /// costs a task that is switched or born as much as one that runs: so those of other levels are
-    /// not open.
+    /// Those that sample at the present level; events of other levels are closed. An event's period
+    /// cannot be changed once tasks have inherited it (`_perf_ioctl`, kernel/events/core.c, Linux
+    /// 6.12). A stopped event costs a task that is switched or born as much as a running one.
     events: Vec<OpenEvent>,
 }
 
@@ -375,8 +374,9 @@ impl Sampler {
         (std::mem::replace(&mut self.samples, next), std::mem::take(&mut self.news))
     }
 
-    /// A pinned event that found no counter once, because somebody else's were pinned before, is
-    /// given up by the kernel until it is enabled anew; for one that runs that changes nothing.
+    /// The kernel gives up a pinned event that found no counter once, because other pinned events
+    /// came before. It counts again when it is enabled anew. For a running event that changes
+    /// nothing.
     fn revive(&self) {
         for event in self.rings.iter().flat_map(|ring| &ring.events) {
             let _ = event.enable();

@@ -303,8 +303,8 @@ fn subject(
 impl Opening<'_> {
     /// Opens everything on the threads that `list` finds and on what they start.
     ///
-    /// A thread that is born between the listing of a running tree and the opening has no events,
-    /// nor has what it starts: all is opened anew then.
+    /// A thread that is born between the listing of a running tree and the opening has no events.
+    /// Nor has what it starts: all is opened anew then.
     fn settle(
         &self,
         start: Start,

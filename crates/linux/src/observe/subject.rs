@@ -7,9 +7,9 @@ use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// Every thread gets its own copy of every inherited event when it is born, about 1.2 KiB of kernel
-/// memory each (`struct perf_event`, `inherit_event`, Linux 6.12), and gives it back when it ends.
-/// Above this many any program that starts threads would feel it; one that starts many does before
+/// Every thread gets its own copy of every inherited event at birth and gives it back at its end. A
+/// copy is about 1.2 KiB of kernel memory (`struct perf_event`, `inherit_event`, Linux 6.12). Above
+/// this many any program that starts threads would feel it; one that starts many does before
 /// (`inherited.rs`).
 const MAX_INHERITED: usize = 512;
 /// Descriptors for the threads that are there at the start.
@@ -71,9 +71,9 @@ impl Subject {
         self.open_from(event, cpu, self.start)
     }
 
-    /// Opens `events` as one group on one CPU for each of the tasks, anew where a thread was born
-    /// meanwhile: it has a part of the group, with which no process can read it (see
-    /// [`OpenGroup::read_inherited`]).
+    /// Opens `events` as one group on one CPU for each of the tasks. The group is opened anew where
+    /// a thread was born meanwhile. That thread has only part of it, and no process can read it
+    /// then (see [`OpenGroup::read_inherited`]).
     ///
     /// # Errors
     /// As [`Subject::open`].
@@ -130,8 +130,8 @@ impl Subject {
 }
 
 /// Whether a birth came between the events of a group. The kernel may also have swapped the
-/// parent's events with the child's when it switched from one to the other: the next member is then
-/// refused with EINVAL, for its leader is another task's (`perf_event_context_sched_out`,
+/// parent's events with the child's at a switch from one to the other. It then refuses the next
+/// member with EINVAL, because its leader is another task's (`perf_event_context_sched_out`,
 /// kernel/events/core.c). ENODEV was seen once in some thousand openings, in the same place.
 fn is_torn(opened: &Result<OpenGroup, LinuxError>) -> Result<bool, LinuxError> {
     match opened {

@@ -2,7 +2,8 @@
 //!
 //! Instructions and cycles are a pinned group, so the work that a thread does is counted without a
 //! gap. Everything else comes in groups that fit beside them (SAM's two rounds, where the unit has
-//! four counters), which the kernel takes in turns; `time_running` says for how long each was on.
+//! four counters). The kernel takes the groups in turns, and `time_running` says how long each was
+//! on.
 
 use std::io;
 

@@ -113,8 +113,9 @@ impl PhysicalMap {
         self.zones.iter().any(|segment| segment.node.is_none())
     }
 
-    /// The node that holds a physical address; `None` outside every zone, where zones of several
-    /// nodes overlap and no block tells, and for 0: the kernel reports it for an unknown address.
+    /// The node that holds a physical address. `None` outside every zone, and where zones of
+    /// several nodes overlap and no block tells. `None` for 0, which the kernel reports for an
+    /// unknown address.
     #[must_use]
     pub fn node_of(&self, address: u64) -> Option<u32> {
         if address == 0 {

@@ -1,10 +1,12 @@
 //! `union perf_mem_data_src`: where a sampled access was served from.
 //!
-//! The 64 bits are the same for all processors, but not what the vendors write into them: on AMD a
-//! neighbouring core complex of the *same* node sets the bits for "remote", and only the number of
-//! hops tells (arch/x86/events/amd/ibs.c); Ivy Bridge reports remote DRAM with a level of L3
-//! (arch/x86/events/intel/ds.c, data source 0x0b); Arm's SPE says "remote" without saying whether
-//! memory or cache (tools/perf/util/arm-spe.c). The order of the tests below follows from that.
+//! The 64 bits are the same for all processors, but vendors fill them differently. The order of the
+//! tests below follows from these cases:
+//! - On AMD a neighbouring core complex of the *same* node sets the bits for "remote", and only the
+//!   number of hops tells (arch/x86/events/amd/ibs.c).
+//! - Ivy Bridge reports remote DRAM with a level of L3 (arch/x86/events/intel/ds.c, data source
+//!   0x0b).
+//! - Arm's SPE says "remote" without saying whether memory or cache (tools/perf/util/arm-spe.c).
 
 /// Vendor of the conventions that a sample follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -56,9 +58,9 @@ pub enum ServedBy {
 }
 
 impl ServedBy {
-    /// What "another node" must mean, knowing whether the page is on the CPU's own node: then only
-    /// a cache that had the line modified answers for it. Else it is taken for memory, although a
-    /// cache there cannot be told from it.
+    /// What "another node" must mean, given whether the page is on the CPU's own node. If it is,
+    /// only a cache that had the line modified answers for it. Else it is taken for memory,
+    /// although a cache there cannot be told from it.
     #[must_use]
     pub fn with_home(self, home_is_own: Option<bool>) -> Self {
         match (self, home_is_own) {

@@ -17,11 +17,15 @@ pub struct OpenEvent {
 }
 
 impl OpenEvent {
-    /// Opens `attr` on `target`. Where the kernel or its privileges do not allow all of it, less is
-    /// tried, in this order: without the count of lost samples (before 6.0), WEIGHT instead of
-    /// WEIGHT_STRUCT (before 5.12), without page sizes (before 5.11), without physical addresses,
-    /// without the kernel (`perf_event_paranoid`). What remained can be seen in
-    /// [`OpenEvent::attr`].
+    /// Opens `attr` on `target`. Where the kernel or its privileges do not allow all of it, parts
+    /// are left out, in this order:
+    /// - the count of lost samples (before Linux 6.0);
+    /// - WEIGHT_STRUCT, replaced by WEIGHT (before 5.12);
+    /// - page sizes (before 5.11);
+    /// - physical addresses;
+    /// - the kernel's own work (`perf_event_paranoid`).
+    ///
+    /// [`OpenEvent::attr`] tells what remained.
     ///
     /// # Errors
     /// What the kernel answered to the last attempt.

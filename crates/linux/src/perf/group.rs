@@ -13,8 +13,8 @@ use super::pmu::Event;
 use crate::LinuxError;
 use crate::syscall::perf::Target;
 
-/// Reads of a group that some thread has a part of: that lasts for as long as the kernel takes to
-/// make or to end a thread.
+/// Most reads of a group of which some thread has only a part. That lasts for as long as the kernel
+/// takes to make or to end a thread.
 const MAX_READS: usize = 64;
 
 /// An open group.
@@ -132,9 +132,9 @@ fn is_halfway(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc::ECHILD)
 }
 
-/// Cuts `events` into groups of at most `room` programmable counters. What is only of use together
-/// (`companions`) stays together where it fits at all; instructions and cycles have counters of
-/// their own and take no room.
+/// Cuts `events` into groups of at most `room` programmable counters. Events that are only of use
+/// together (`companions`) stay together where they fit at all. Instructions and cycles have
+/// counters of their own and take no room.
 #[must_use]
 pub fn parts(events: &[(Metric, Event)], room: usize) -> Vec<Vec<(Metric, Event)>> {
     let room = room.max(1);

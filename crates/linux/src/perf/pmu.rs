@@ -96,8 +96,8 @@ impl Pmus {
         named.or_else(|| self.iter().find(arm))
     }
 
-    /// The unit of this name; `core` is the cores' unit, and so is `cpu` where no unit has that
-    /// name, as on hybrid parts and on Arm.
+    /// The unit of this name. `core` names the cores' unit, and so does `cpu` where no unit has
+    /// that name, as on hybrid parts and on Arm.
     fn named(&self, name: &str) -> Option<&Pmu> {
         self.get(name).or_else(|| self.core().filter(|_| matches!(name, "core" | "cpu")))
     }

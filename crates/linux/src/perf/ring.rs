@@ -36,8 +36,8 @@ impl Ring {
     }
 }
 
-/// The stretches of a ring of `size` bytes (a power of two) that hold what was written from `tail`
-/// up to `head`, both counted since the beginning.
+/// The stretches of a ring of `size` bytes (a power of two) with the bytes written from `tail` to
+/// `head`. Both are counted since the beginning.
 ///
 /// # Panics
 /// If more is waiting than the ring can hold: the kernel never overwrites what was not given back.

@@ -67,8 +67,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Load latency in cycles: the low half of WEIGHT_STRUCT on Intel and AMD, all of WEIGHT in
-    /// practice, because no latency needs more than 32 bits.
+    /// Load latency in cycles. On Intel and AMD it is the low half of WEIGHT_STRUCT. In practice
+    /// that is all of WEIGHT, because no latency needs more than 32 bits.
     #[must_use]
     pub fn latency_cycles(&self) -> u32 {
         (self.weight & u64::from(u32::MAX)) as u32

@@ -15,8 +15,8 @@ use super::pmu::Event;
 const LINE: u32 = 64;
 
 /// Units of a node that are asked where it has more. Caching agents take lines by a hash of the
-/// address, so each of `n` sees one line in `n`; to ask all 120 of a Granite Rapids would cost a
-/// thousand descriptors and milliseconds for each look.
+/// address, so each of `n` sees one line in `n`. To ask all 120 of a Granite Rapids costs a
+/// thousand descriptors, and milliseconds for each look.
 const MOST_UNITS: usize = 8;
 
 /// Accessing and holding node.

@@ -23,7 +23,7 @@ pub const MOST_RANGES: usize = 1024;
 ///
 /// # Errors
 /// The kernel refuses the first range: EINVAL (unknown advice, or another kind of memory), ENOMEM
-/// (not mapped, or no memory), EPERM, ESRCH where the process has ended.
+/// (not mapped, or no memory), EPERM. ESRCH where the process has ended.
 pub fn give(process: BorrowedFd<'_>, ranges: &[(u64, u64)], advice: Advice) -> io::Result<u64> {
     let vector: Vec<libc::iovec> = ranges
         .iter()
@@ -32,7 +32,7 @@ pub fn give(process: BorrowedFd<'_>, ranges: &[(u64, u64)], advice: Advice) -> i
             iov_len: bytes as usize,
         })
         .collect();
-    // SAFETY: the vector has as many entries as are named and lives through the call; the kernel
+    // SAFETY: the vector has as many entries as are named and lives through the call. The kernel
     // reads the addresses in it as numbers of the other process.
     let taken = check(unsafe {
         libc::syscall(

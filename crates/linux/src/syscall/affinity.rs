@@ -46,8 +46,8 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
 /// Restricts a thread to these CPUs, as far as its cpuset has them.
 ///
 /// # Errors
-/// ESRCH where there is no such thread, EINVAL where its cpuset has none of the CPUs or the kernel
-/// has bound it, EPERM where it is somebody else's.
+/// ESRCH where there is no such thread. EINVAL where its cpuset has none of the CPUs or the kernel
+/// has bound it. EPERM where the thread is another user's.
 pub fn set(thread: i32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel reads the given number of bytes of the array; what a shorter one lacks is

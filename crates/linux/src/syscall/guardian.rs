@@ -36,10 +36,9 @@ pub struct Guardian {
     leash: OwnedFd,
 }
 
-/// Starts a guardian, which acts when its parent has died, and after `limit` in any case: a parent
-/// that is stopped itself cannot keep the time. It is in a session of its own and deaf to signals,
-/// so that what is sent to a terminal's or a service's processes ends or stops its parent and not
-/// it.
+/// Starts a guardian, which acts when its parent has died, and after `limit` in any case. A parent
+/// that is stopped itself cannot keep the time. It is in a session of its own and deaf to signals.
+/// So a signal to the processes of a terminal or a service ends or stops its parent only.
 ///
 /// # Errors
 /// As fork(2), pipe(2) and pidfd_open(2).

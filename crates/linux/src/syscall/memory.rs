@@ -40,8 +40,8 @@ impl Drop for Mapped {
     }
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; access goes through &self methods that
-// use atomics for what the kernel writes concurrently, and no method hands out a reference into it.
+// SAFETY: a mapping belongs to the process, not to a thread. Access goes through &self methods that
+// use atomics for what the kernel writes concurrently. No method hands out a reference into it.
 unsafe impl Send for Mapped {}
 
 /// The memory that the kernel writes perf records into: one control page, then 2^n data pages.
@@ -101,8 +101,8 @@ impl RingMemory {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.data_bytes), "copy beyond the ring");
         into.reserve(bytes);
-        // SAFETY: the source range lies inside the data area (asserted), the target has room for
-        // `bytes` more (reserved), the two cannot overlap, and all bytes are initialised.
+        // SAFETY: the source range lies inside the data area (asserted), and the target has room
+        // for `bytes` more (reserved). The two cannot overlap, and all bytes are initialised.
         unsafe {
             let source = self.mapped.address.as_ptr().add(page_bytes() + offset);
             std::ptr::copy_nonoverlapping(source, into.as_mut_ptr().add(into.len()), bytes);
@@ -149,8 +149,8 @@ impl Anonymous {
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         let words = self.mapped.bytes / size_of::<AtomicU64>();
-        // SAFETY: the mapping begins at a page, lives as long as `self`, holds so many words, and
-        // any bits are a number; all access to it is by atomics.
+        // SAFETY: the mapping begins at a page, lives as long as `self` and holds so many words.
+        // Any bits are a number, and all access to it is by atomics.
         unsafe { std::slice::from_raw_parts(self.mapped.address.as_ptr().cast(), words) }
     }
 
@@ -160,8 +160,8 @@ impl Anonymous {
     /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
     pub fn bind(&self, node: u32) -> io::Result<()> {
         let (mask, bits) = node_mask(&[node]);
-        // SAFETY: the range is this mapping and the mask outlives the call, which reads `bits` - 1
-        // bits of it and changes only where pages come from.
+        // SAFETY: the range is this mapping and the mask outlives the call. The call reads `bits` -
+        // 1 bits of the mask and changes only where pages come from.
         let result = unsafe {
             let address = self.mapped.address.as_ptr();
             libc::syscall(
@@ -207,7 +207,7 @@ const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 /// From now on the calling thread's memory, and that of what it starts, comes from there.
 ///
 /// # Errors
-/// EINVAL for a node that is not there or not allowed, or a policy that this kernel does not know;
+/// EINVAL for a node that is not there or not allowed, or a policy that this kernel does not know.
 /// ENOSYS where the kernel knows no NUMA.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     let (mode, nodes): (_, &[u32]) = match policy {

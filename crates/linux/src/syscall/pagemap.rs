@@ -70,8 +70,8 @@ pub fn scan(
         category_anyof_mask: 0,
         return_mask: PRESENT | HUGE,
     };
-    // SAFETY: the kernel reads and writes one `Argument` of the size that it is told, and writes at
-    // most `vec_len` regions into `into`; both live through the call.
+    // SAFETY: the kernel reads and writes one `Argument` of the size that it is told. It writes at
+    // most `vec_len` regions into `into`. Both live through the call.
     let found = check(i64::from(unsafe {
         libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut argument)
     }))?;

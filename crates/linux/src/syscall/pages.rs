@@ -43,9 +43,8 @@ pub fn locate(process: i32, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
 }
 
 /// Moves all of these pages to one node, as far as it goes. `None` is a page of which the kernel
-/// says nothing: it gives up telling (not moving) once a page of a batch could not be moved, so
-/// such pages are to be located afterwards (`move_pages_and_store_status`, mm/migrate.c, Linux
-/// 6.12).
+/// says nothing. It stops telling (not moving) once a page of a batch could not be moved, so such
+/// pages need [`locate`] afterwards (`move_pages_and_store_status`, mm/migrate.c, Linux 6.12).
 ///
 /// # Errors
 /// EPERM, ESRCH, EACCES (a node outside the process's cpuset), ENODEV (no such node), ENOMEM (it is

@@ -23,7 +23,7 @@ pub fn open(attr: &mut Attr, target: Target, group: Option<BorrowedFd<'_>>) -> i
     const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
     let group = group.map_or(-1, |fd| fd.as_raw_fd());
     // SAFETY: `attr` is a valid perf_event_attr of `attr.size` bytes (checked by Attr's layout
-    // test) and stays borrowed for the call; the kernel writes at most its `size` field.
+    // test) and stays borrowed for the call. The kernel writes at most its `size` field.
     let result = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

@@ -30,9 +30,9 @@ pub struct Waiting {
 pub enum Memory {
     /// As the caller's.
     Inherited = 1,
-    /// From the node that touches a page first, said explicitly: the same as the kernel's default,
-    /// except that automatic NUMA balancing leaves it alone (no `MPOL_F_MOF`, mm/mempolicy.c, Linux
-    /// 6.12).
+    /// From the node that touches a page first, said explicitly. It differs from the kernel's
+    /// default in one point: automatic NUMA balancing leaves such memory alone (no `MPOL_F_MOF`,
+    /// mm/mempolicy.c, Linux 6.12).
     Local = 2,
 }
 
@@ -113,8 +113,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Forks a child that waits for [`Waiting::start`] and then tries the attempts in turn, with
-/// signal mask `mask` and SIGPIPE as it is by default (Rust's start-up code ignores it).
+/// Forks a child that waits for [`Waiting::start`] and then tries the attempts in turn. It has
+/// signal mask `mask`, and SIGPIPE as it is by default (Rust's start-up code ignores it).
 ///
 /// # Errors
 /// As fork(2) and pipe(2).

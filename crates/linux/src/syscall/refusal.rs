@@ -14,7 +14,7 @@ const STATUS: i32 = 125;
 /// As sigaction(2).
 pub fn end_with_number() -> io::Result<()> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all-zero is a valid sigaction without flags, with an empty mask; the handler has the
+    // SAFETY: all-zero is a valid sigaction without flags, with an empty mask. The handler has the
     // signature that SA_SIGINFO asks for and calls only async-signal-safe functions.
     let result = unsafe {
         let action = action.assume_init_mut();

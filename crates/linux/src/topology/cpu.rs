@@ -41,8 +41,8 @@ impl Cpus {
             self.no_package.push(cpu);
         }
         let core = self.core(reader, &directory, cpu);
-        // A domain never crosses nodes here: with sub-NUMA clustering one cache serves several
-        // nodes, and each node's slice of it is what its threads compete for.
+        // A domain never crosses nodes here. With sub-NUMA clustering one cache serves several
+        // nodes, and the threads of each node compete for that node's slice.
         let domain = last_level(reader, &directory, cpu);
         let domain = domain.unwrap_or_else(|| format!("package {package:?}"));
         Cpu {

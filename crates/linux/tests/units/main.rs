@@ -1,7 +1,7 @@
 //! What is opened on real processors, without them: `fixtures/pmu` has their units.
 //!
 //! The expected words are those of the vendors' manuals and of the kernel's drivers, worked out by
-//! hand: type, config, config1, config2 and CPUs of perf_event_open(2).
+//! hand. They are type, config, config1, config2 and CPUs of perf_event_open(2).
 
 mod machine;
 

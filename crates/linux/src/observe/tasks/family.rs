@@ -64,9 +64,10 @@ impl Family {
         self.roots.get(&pid).is_some_and(|root| *root != Nanos(0))
     }
 
-    /// Each root, those of `known` that still have one, and of the newborn (parent, child) those
-    /// whose parent is one of them; each with its root. The records of different CPUs come in no
-    /// order, so a child may be named before its parent.
+    /// The family, each process with its root: each root, the members of `known` that still have
+    /// one, and the newborn. `born` has pairs (parent, child); a child whose parent is of the
+    /// family joins it. The records of different CPUs come in no order, so a child may be named
+    /// before its parent.
     pub(super) fn begin(
         &self,
         known: impl Iterator<Item = Pid>,
