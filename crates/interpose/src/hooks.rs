@@ -220,8 +220,8 @@ fn exchange(descriptor: c_int) {
     });
 }
 
-/// Opens the nearest copy of what a descriptor refers to, where that is a replicated file, open for
-/// reading and unchanged, or a farther copy of one.
+/// Opens the nearest copy of the file behind a descriptor. That file is replicated, unchanged and
+/// open for reading, or is itself a farther copy of such a file.
 fn open_copy(descriptor: c_int) -> Option<c_int> {
     let state = state::get()?;
     // SAFETY: the kernel fills the structure or the call fails.
@@ -295,7 +295,7 @@ fn node_of_caller(state: &State) -> Option<(usize, bool)> {
 fn log(state: &State, file: &Replicated, node: usize, may_leave: bool) {
     let position = state.files.iter().position(|one| ptr::eq(one, file)).unwrap_or(0);
     let mut line = [0u8; 64];
-    // SAFETY: snprintf writes at most the given number of bytes; openat and write get a string that
+    // SAFETY: snprintf writes at most the given number of bytes. openat and write get a string that
     // ends with 0 and the bytes that were written. A line is written at once, at the file's end.
     unsafe {
         let length = libc::snprintf(

@@ -16,7 +16,7 @@ impl Machine {
     ///
     /// # Errors
     /// Where there is no `[lab]` table, or where the CPUs left cannot saturate a controller or a
-    /// route (see [`Machine::check_saturation`]): nothing measured there would mean anything.
+    /// route (see [`Machine::check_saturation`]). Nothing measured there would mean anything.
     pub fn for_lab(&self) -> Result<Self, MachineError> {
         let refuse =
             |reason: String| MachineError::NotForTheLab { name: self.name.clone(), reason };

@@ -117,7 +117,7 @@ pub struct Controller {
     pub bandwidth_mb_s: f64,
     /// Unloaded latency of a local access, ns from the core and back.
     pub latency_ns: f64,
-    /// Extra latency at full utilisation without any backlog, ns: requests come in bursts, so the
+    /// Extra latency at full utilisation without any backlog, ns. Requests come in bursts, so the
     /// queue grows in proportion to utilisation long before the controller is saturated.
     pub burst_latency_ns: f64,
 }
@@ -239,8 +239,8 @@ fn one_float() -> f64 {
 pub struct Lab {
     /// Factor that stretches everything that is time: latencies, clock, bandwidth, PMU costs.
     pub slow_motion: f64,
-    /// The same for what a manager executes, and for samples: 1, the default, charges a manager
-    /// what it costs on the real machine; `slow_motion` charges it as a managed program. Between
+    /// The same for what a manager executes, and for samples. 1, the default, charges a manager
+    /// what it costs on the real machine. `slow_motion` charges it as a managed program. Between
     /// the two: what a manager of a machine with that many times the memory would cost.
     #[serde(default = "one_float")]
     pub manager_slow_motion: f64,

@@ -89,8 +89,8 @@ impl fmt::Display for Saturation {
 }
 
 impl Machine {
-    /// Demand against capacity of every controller (all CPUs, demand misses only) and of every
-    /// route that is narrower than its controller (one node's CPUs, prefetches included).
+    /// Demand against capacity of every controller and of every narrower route. Controllers get all
+    /// CPUs and demand misses only; routes get one node's CPUs, prefetches included.
     #[must_use]
     pub fn check_saturation(&self) -> Saturation {
         let nodes = 0..self.nodes.len();
@@ -171,8 +171,8 @@ fn fill(machine: &Machine, flows: Vec<Flow<'_>>) -> f64 {
             rates[flow] += step;
             flows[flow].route.links.iter().for_each(|&link| room[link] -= step);
         }
-        // Rounding must not keep a full link or a met cap open: the round that stops here closes
-        // at least the one that set the step.
+        // Rounding must not keep a full link or a met cap open. The round that stops here closes at
+        // least the link or cap that set the step.
         let full = |link: &usize| room[*link] <= machine.links[*link].bandwidth_mb_s * 1e-9;
         open.retain(|&f| {
             let met = flows[f].cap - rates[f] <= flows[f].cap * 1e-9;

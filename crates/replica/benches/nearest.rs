@@ -1,4 +1,4 @@
-//! The cost of finding the nearest copy beside that of asking for the CPU alone, and of making
+//! The cost of finding the nearest copy beside that of asking for the CPU alone. The cost of making
 //! copies beside plain copies of the same data. Ratios within one run count, not the times.
 
 use std::hint::black_box;

@@ -111,7 +111,7 @@ rondpoint_versions *rondpoint_versions_of_memory(const void *bytes, size_t lengt
 /*
  * Makes data the newest version and returns its generation. Copies it to every node first: readers
  * go on with the version before, and the calling thread waits. Returns 0 where the file cannot be
- * read or readers hold three old versions; the memory is then released, unless its address or
+ * read or readers hold three old versions. The memory is then released, unless its address or
  * length was not valid.
  */
 uint64_t rondpoint_versions_publish_file(const rondpoint_versions *versions, const char *path);

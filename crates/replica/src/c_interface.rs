@@ -124,7 +124,7 @@ fn handle<T>(made: Option<T>) -> *mut T {
 /// Copies a file to every node.
 ///
 /// # Safety
-/// `path` ends with 0, `options` is null or as the header says, and nothing writes to the file or
+/// `path` ends with 0, and `options` is null or as the header says. Nothing writes to the file or
 /// truncates it while the result is in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rondpoint_replica_of_file(

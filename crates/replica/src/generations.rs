@@ -96,7 +96,7 @@ impl<T> Generations<T> {
             return Err(version);
         };
         // SAFETY: the slot is neither current nor retired, so no reader passes its check for it
-        // before the store below, and the lock keeps other publishers away.
+        // before the store below. The lock keeps other publishers away.
         self.slots[slot].with_mut(|place| unsafe { *place = Some(version) });
         self.current.store(slot, Ordering::Release);
         retired[current] = true;
@@ -160,8 +160,8 @@ impl<T> Drop for Pinned<'_, T> {
     fn drop(&mut self) {
         let Self { generations, lane, slot } = self;
         let before = generations.lanes[*lane].pins[*slot].fetch_sub(1, Ordering::AcqRel);
-        // Either the publisher's look at this pin comes later and finds it free, or it came before,
-        // and then its store to `current` is visible here.
+        // The publisher's look at this pin may come later and finds it free. Or it came before, and
+        // then its store to `current` is visible here.
         if before == 1 && generations.current.load(Ordering::Acquire) != *slot {
             (generations.left)();
         }

@@ -1,9 +1,9 @@
 //! Read-only data with one copy on each memory node.
 //!
-//! A thread that reads memory of another node waits longer and shares the link to it. Data that is
-//! read by all and written by none can be everywhere: [`Replica`] keeps a copy of it on each node
-//! and returns the one that is nearest to the calling thread. [`Versions`] replaces the data while
-//! threads read it.
+//! A thread that reads memory of another node waits longer and shares the link to it. Data that all
+//! threads read and none writes can be on every node. [`Replica`] keeps a copy of it on each node
+//! and returns the copy nearest to the calling thread. [`Versions`] replaces the data while threads
+//! read it.
 //!
 //! ```
 //! use rondpoint_replica::{Options, Replica};

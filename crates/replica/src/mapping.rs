@@ -43,9 +43,8 @@ impl Mapping {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `length` bytes from `address` are mapped for reading as long as `self` is there,
-        // and nothing writes to them: of a file by its caller's promise, of a copy because it is
-        // sealed.
+        // SAFETY: `length` bytes from `address` are mapped for reading as long as `self` is there.
+        // Nothing writes to a file by its caller's promise, nor to a copy, which is sealed.
         unsafe { slice::from_raw_parts(self.address.as_ptr(), self.length) }
     }
 

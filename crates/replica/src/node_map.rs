@@ -166,7 +166,7 @@ impl NodeMap {
     }
 }
 
-/// The CPUs that at least one thread of this process may use: a program that binds its threads to
+/// The CPUs that at least one thread of this process may use. A program that binds its threads to
 /// several nodes needs a copy on each.
 fn allowed_cpus() -> CpuSet {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

@@ -14,7 +14,7 @@ use crate::{NodeMap, Options, Replica, Source};
 const MOST_OLD: usize = SLOTS - 1;
 
 /// Read-only data in versions, each with a copy on every memory node. Readers are never blocked: a
-/// reader keeps the version that it pinned, the next pin gets the newest one, and an old version is
+/// reader keeps the version that it pinned, and the next pin gets the newest one. An old version is
 /// freed when its last reader has let go.
 pub struct Versions {
     shared: Arc<Shared>,
@@ -174,8 +174,9 @@ impl Versions {
 }
 
 impl Shared {
-    /// Sees to it that old versions are freed when they are not read: by a thread, since freeing
-    /// gigabytes takes time that no reader should lose. Without one the next `publish` frees them.
+    /// Sees to it that old versions are freed when they are not read. A thread does it, because
+    /// freeing gigabytes takes time that no reader should lose. Without one the next `publish`
+    /// frees them.
     fn free_later(self: &Arc<Self>) {
         if self.reclaimer.get().is_none() {
             let shared = Arc::downgrade(self);

@@ -1,11 +1,15 @@
 //! `rondpoint calibrate`: what this machine's memory can do, measured by benchmarks of its own,
 //! written to a file that every later command reads. Nothing of the machine is changed.
 //!
-//! Published thresholds belong to the machines that they were found on. What is measured here is
-//! what they are relative to, and where the papers tell how they found one, their experiment:
-//! N-MASS's link saturation and penalty line, AsymSched's matrix, the capacity behind Carrefour's
-//! MAPTU, its sampling interval, SAM's three thresholds. A program of the user's own takes the
-//! place of the papers' programs where it is given.
+//! Published thresholds belong to the machines that they were found on. Measured here are the
+//! quantities that the thresholds are relative to. Where a paper tells how it found a threshold,
+//! its experiment is run:
+//! - N-MASS's link saturation and penalty line;
+//! - AsymSched's matrix;
+//! - the capacity behind Carrefour's MAPTU, and its sampling interval;
+//! - SAM's three thresholds.
+//!
+//! A program of the user's own takes the place of the papers' programs where it is given.
 
 mod bench;
 pub(crate) mod chase;

@@ -28,8 +28,9 @@ const BAD_INPUT: u8 = 2;
 /// Bytes of all models of one command: a model of a million pages, each entered by itself, is
 /// about 100 MB.
 const MODEL_BYTES: u64 = 128 << 20;
-/// What all models of one command expand to, in words of their sets of CPUs, and in records,
-/// accesses and threads of their pages: eight accesses to each of the most pages that one tracks.
+/// Bound of what all models of one command expand to: words of their sets of CPUs, and records,
+/// accesses and threads of their pages. It allows eight accesses to each of the most pages that one
+/// model tracks.
 const MODEL_ITEMS: u64 = 16 * MAX_TRACKED_PAGES as u64;
 /// Version of the printed JSON.
 const JSON_VERSION: u32 = 1;

@@ -25,8 +25,8 @@ use self::rates::Rates;
 use self::trees::Trees;
 use crate::session::{self, Turn};
 
-/// What a sample costs the manager, from the ring to the page table of the model: 1,155
-/// instructions where there are many of them (emulated), taken as 1,200 at half an instruction a
+/// What a sample costs the manager, from the ring to the page table of the model. It is 1,155
+/// instructions where there are many samples (emulated), taken as 1,200 at half an instruction a
 /// cycle.
 const CYCLES_PER_SAMPLE: f64 = 2_400.0;
 /// Share of one CPU that samples may cost: half of what the manager may use while it acts.

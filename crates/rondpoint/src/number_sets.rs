@@ -1,5 +1,5 @@
-//! Sets of nodes and CPUs as numactl(8) writes them: `0-1,3`, `all`, `!0` (all but these), `+0-1`
-//! (counted among those in `all`) and `!+1` (all but the second).
+//! Sets of nodes and CPUs as numactl(8) writes them. Examples: `0-1,3`, `all`, `!0` (all but
+//! these), `+0-1` (counted among those in `all`) and `!+1` (all but the second).
 
 use rondpoint_core::{CpuSet, Topology};
 use rondpoint_linux::parse::{cpulist, status};

@@ -18,8 +18,8 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Does something under this placement. A process that is forked meanwhile keeps it, and this
-    /// one stays as it was: masks and memory policies are a thread's, so a thread of its own does
-    /// it.
+    /// process stays as it was. Masks and memory policies are a thread's, so a thread of its own
+    /// does the work.
     ///
     /// # Errors
     /// The kernel refuses the placement, or what `work` fails with.

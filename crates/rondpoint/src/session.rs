@@ -33,9 +33,9 @@ const SIGUSR1: i32 = 10;
 const SIGUSR2: i32 = 12;
 const SIGTERM: i32 = 15;
 const SIGCHLD: i32 = 17;
-/// Signals of signal(7) that end a process by default, beside those above, and that something else
-/// than a fault of its own sends: SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO,
-/// SIGPWR.
+/// Signals of signal(7) that end a process by default, beside those above. Other causes than a
+/// fault of the process itself send them: SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
+/// SIGIO, SIGPWR.
 const ENDING: [i32; 8] = [14, 16, 24, 25, 26, 27, 29, 30];
 /// The kernel's own real-time signals, all of which end a process by default. The C library keeps
 /// the first two or three for itself.
@@ -151,7 +151,7 @@ pub(crate) fn has_stopped(arriving: BorrowedFd<'_>) -> bool {
     matches!(signal::next(arriving), Ok(Some(_)))
 }
 
-/// A look takes no CPU from a thread of the program: where all are busy, Linux would take that
+/// A look takes no CPU from a thread of the program. Where all CPUs are busy, Linux would move that
 /// thread to another node meanwhile, and its memory would stay behind. Where the kernel refuses it
 /// we are as dear as any other program.
 fn give_way() {

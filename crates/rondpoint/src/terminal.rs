@@ -132,7 +132,7 @@ fn escaped(text: &str, is_lines: bool, escape: fn(char, &mut String)) -> Cow<'_,
     Cow::Owned(shown)
 }
 
-/// Whether a terminal does something else with a character than show it: control characters, and
+/// Whether a terminal acts on a character instead of showing it. Such are control characters, and
 /// those that change the direction or the line of the text around them.
 fn acts(character: char, is_lines: bool) -> bool {
     match character {

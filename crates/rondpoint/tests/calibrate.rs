@@ -1,5 +1,5 @@
-//! `rondpoint calibrate` from outside, on the machine that runs the tests, whatever it is: what it
-//! finds there is not asserted (`./x lab calibration` does that), only what holds on every machine.
+//! `rondpoint calibrate` from outside, on the machine that runs the tests. Only what holds on every
+//! machine is asserted; `./x lab calibration` checks what it finds.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

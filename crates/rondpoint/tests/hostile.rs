@@ -1,5 +1,5 @@
-//! Small inputs that name unbounded work: each command refuses them with one message and no more
-//! memory and CPU time than the limits of the process that runs it.
+//! Small inputs that name unbounded work. Each command refuses them with one message, within the
+//! memory and CPU time that the test allows it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

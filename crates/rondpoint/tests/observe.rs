@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The report of a script as JSON lines, written to a file so that the program's stderr stays
+/// The report of a script as JSON lines. It goes to a file so that the program's stderr stays
 /// apart; the script finds its name in REPORT.
 fn report(options: &[&str], script: &str) -> (Output, Vec<Value>) {
     let directory = tempfile::tempdir().unwrap();

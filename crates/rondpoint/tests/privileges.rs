@@ -54,8 +54,8 @@ fn table() -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Starts a command with an output that no process reads, so that it waits before its end, and a
-/// reader that lets it end when dropped.
+/// Starts a command with an output that no process reads, so that it waits before its end. The
+/// returned reader lets it end when dropped.
 fn start(arguments: &[&str]) -> (Child, std::io::PipeReader) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     writer.write_all(&[b' '; PIPE_BYTES]).expect("room for so much");

@@ -165,9 +165,8 @@ impl<'a> Bench<'a> {
         Ok(memory)
     }
 
-    /// Fills every cache with something else: what it holds it would answer in place of the memory,
-    /// also for others, and what was changed in it would be written back while something is
-    /// measured.
+    /// Fills every cache with other data. Lines that a cache still held would answer in place of
+    /// the memory, also for other CPUs. Modified lines would be written back during a measurement.
     fn flush(&self) -> Result<()> {
         stream::pass(&self.cpus.concat(), self.scratch.words())
     }

@@ -8,7 +8,7 @@ const WORDS_PER_LINE: usize = 8;
 /// Loads between two looks at the clock.
 const CHUNK: usize = 64;
 
-/// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the address
+/// Lays one cycle through all lines (Sattolo's algorithm). The first word of a line is the address
 /// of the next line's first word, as in a linked list.
 pub(crate) fn lay(words: &[AtomicU64], seed: u64) {
     let lines = words.len() / WORDS_PER_LINE;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::loads::{Loads, Order, Window};
 use super::stream::together;
 
-/// Threads slow each other where each gets this much less than one alone: near saturation the
+/// Threads slow each other where each gets this much less than one alone. Near saturation the
 /// bandwidth that is available differs by about a tenth [SAM-slides].
 const LOSS: f64 = 0.10;
 /// Nothing but loads, and what it takes to make their addresses.
@@ -60,8 +60,8 @@ fn is_slowed(alone: &Crowd, crowd: &Crowd) -> bool {
     each(crowd) < (1.0 - LOSS) * each(alone)
 }
 
-/// Loads of all threads in a second from which on each gets a tenth less than alone; where all CPUs
-/// of the socket together do not slow each other so much, what they draw: nothing is above it.
+/// Loads of all threads in a second from which on each gets a tenth less than alone. Where all CPUs
+/// of the socket together slow each other by less, it is what they draw: nothing is above that.
 /// `None` for a socket of one CPU.
 pub(super) fn threshold_per_s(crowds: &[Crowd]) -> Option<f64> {
     let [.., before, last] = crowds else { return None };
@@ -81,9 +81,9 @@ pub(super) fn outstanding(crowds: &[Crowd], local_ns: f64) -> Option<f64> {
     Some((each(alone) * local_ns / 1e9).max(1.0))
 }
 
-/// ns that full use of the node's memory adds to an access before there is a backlog: the slope of
-/// latency over use, by least squares. The latency of a crowd is that of one thread times what each
-/// gets less. `None` where use hardly changed, or what the memory carries is not known.
+/// ns that full use of the node's memory adds to an access before there is a backlog. This is the
+/// slope of latency over use, by least squares. The latency of a crowd is that of one thread times
+/// what each gets less. `None` where use hardly changed, or what the memory carries is not known.
 pub(super) fn burst_ns(crowds: &[Crowd], local_ns: f64, controller_mb_s: f64) -> Option<f64> {
     let alone = crowds.first().filter(|_| local_ns > 0.0 && controller_mb_s > 0.0)?;
     let used = |crowd: &Crowd| crowd.per_s * LINE_BYTES / (controller_mb_s * 1e6);

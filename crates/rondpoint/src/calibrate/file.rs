@@ -24,13 +24,13 @@ const MEGA: f64 = 1e6;
 /// Programs below are no points of the penalty line [N-MASS s3.2].
 const LEAST_MPKI: f64 = 1.0;
 /// A program's run time depends on placement if it differs by so much between first touch and
-/// interleaving: the paper's own runs differ by 1 to 2 % without a cause, on some machines by twice
+/// interleaving. The paper's own runs differ by 1 to 2 % without a cause, on some machines by twice
 /// as much (ALGORITHMS 1.11).
 const DEPENDS: f64 = 0.05;
 
 /// One machine's measurements. Rows are nodes that access, columns are nodes that hold, in the
-/// order of `nodes`; what could not be measured, for a node has no CPU or no memory, is 0. What
-/// each key means is in [`super::meaning`].
+/// order of `nodes`. A value that could not be measured, because a node has no CPU or no memory, is
+/// 0. What each key means is in [`super::meaning`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Calibration {

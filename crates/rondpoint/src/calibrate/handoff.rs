@@ -28,8 +28,8 @@ const MOST_PRIVATE: u64 = 1 << 14;
 pub(super) struct Pair<'a> {
     /// CPUs, as the kernel numbers them.
     pub(super) cpus: [usize; 2],
-    /// Memory of each, larger than what a cache domain has for both and smaller than what it has
-    /// for one; each thread's lies on its own node. Empty where only the line is to be measured.
+    /// Memory of each thread, on its own node. It is larger than a cache domain's share for two
+    /// threads and smaller than its share for one. Empty where only the line is to be measured.
     pub(super) private: [&'a [AtomicU64]; 2],
 }
 
@@ -165,9 +165,9 @@ pub(super) fn sweep(together: &Pair<'_>, apart: &Pair<'_>, time: Duration) -> Re
     Ok(points)
 }
 
-/// Lines that one thread receives in a second, apart, where both ways are equally good: between the
-/// last ratio at which one domain was better and the first at which two were. `None` where there is
-/// no such change.
+/// Lines that one thread receives in a second, apart, where both ways are equally good. It lies
+/// between the last ratio at which one domain was better and the first at which two were. `None`
+/// where there is no such change.
 pub(super) fn crossover_per_s(points: &[Point]) -> Option<f64> {
     let [.., before, after] = points else { return None };
     let gain = |point: &Point| point.together_s - point.apart_s;

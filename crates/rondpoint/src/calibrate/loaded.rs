@@ -12,9 +12,9 @@ use super::chase;
 use super::loads::{Loads, Order, Window};
 use super::stream::{pin, together};
 
-/// Rounds of computing between two loads of those that draw, from a light load to the heaviest: a
-/// round is about ten instructions (our choice: each step is felt on a core with ten loads under
-/// way).
+/// Rounds of computing between two loads of the drawing threads, from a light load to the heaviest.
+/// A round is about ten instructions. Our choice: each step is felt on a core with ten loads under
+/// way.
 const ROUNDS: [u32; 8] = [256, 64, 16, 8, 4, 2, 1, 0];
 const LINE_BYTES: f64 = 64.0;
 /// Windows that are tried for a point (our choice).

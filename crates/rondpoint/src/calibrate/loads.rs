@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 const WORDS_PER_LINE: usize = 8;
 /// Loads between two looks at the clock.
 const CHUNK: u64 = 256;
-/// Lines from one independent load to the next: more than a page, so that no prefetcher follows,
-/// and odd, so that a power of two of lines is visited whole. Making the next address takes next to
-/// nothing, so as many loads are under way as the core can have.
+/// Lines from one independent load to the next. It is more than a page, so that no prefetcher
+/// follows, and odd, so that a power of two of lines is visited whole. Making the next address
+/// takes next to nothing, so as many loads are under way as the core can have.
 const STRIDE_LINES: usize = 67;
 
 /// Which line is loaded next.

@@ -1,6 +1,6 @@
-//! What it costs to run away from one's memory, by benchmarks: N-MASS's NUMA penalty, cycles per
-//! instruction remote over local, of loops that ask for memory more and less often (ALGORITHMS
-//! 2.2).
+//! What it costs a thread to run away from its memory, by benchmarks. N-MASS's NUMA penalty is
+//! cycles per instruction, remote over local. The loops ask for memory more and less often
+//! (ALGORITHMS 2.2).
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

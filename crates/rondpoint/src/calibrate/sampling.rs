@@ -147,8 +147,8 @@ pub(super) fn choose(tries: &[Try]) -> Option<Sampling> {
     Some(Sampling { period: chosen.period, cost_ns, slowdown_percent: 100.0 * chosen.slowdown })
 }
 
-/// What each sample costs that is taken at the shorter of two periods and not at the longer: what
-/// sampling costs however few there are, and anything else that slows both, is in neither.
+/// What each sample costs that is taken at the shorter of two periods and not at the longer. Fixed
+/// costs of sampling, and anything else that slows both, cancel out.
 fn cost_ns(sparse: &Try, dense: &Try) -> f64 {
     // Of each second that passes, this part was not the loop's own.
     let lost = |one: &Try| 1.0 - 1.0 / (1.0 + one.slowdown);

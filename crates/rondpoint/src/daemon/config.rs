@@ -170,7 +170,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Number of the group, which may be written as a number; `None` where none is configured or
+    /// Number of the group, which may be written as a number. `None` where none is configured or
     /// `/etc/group` has none of that name: only root may act then.
     pub(crate) fn group_number(&self) -> Option<u32> {
         let name = self.group.as_deref()?;

@@ -104,8 +104,8 @@ impl History {
     }
 }
 
-/// Adds to `previous` the processes and threads that only `current` has, with nothing counted yet:
-/// they were born in between, so all that they have done belongs to this interval.
+/// Adds to `previous` the processes and threads that only `current` has, with nothing counted yet.
+/// They were born in between, so all that they have done belongs to this interval.
 pub(crate) fn add_newborn(previous: &mut Observation, current: &Observation) {
     let mut processes: BTreeMap<Pid, ProcessObservation> = std::mem::take(&mut previous.processes)
         .into_iter()

@@ -138,8 +138,8 @@ fn set(range: &Range, option: &str, text: &str) -> Result<Vec<u32>> {
     range.parse(text).map_err(|problem| anyhow!("{option}: {problem}"))
 }
 
-/// The kernel's number of the node with the CPUs nearest to a device: its own, or where that has
-/// memory only the one from which it is least far.
+/// The kernel's number of the node with the CPUs nearest to a device. This is the device's own
+/// node, or the nearest node with CPUs where that has memory only.
 fn node_near(device: &Device, root: &Root, topology: &Topology) -> Result<u32> {
     let node = device.node(root)?.with_context(|| {
         format!(

@@ -7,7 +7,7 @@ use rondpoint_core::{Matrix, Model, Nanos, Tid};
 /// out (our choice: a short-lived helper takes less).
 const UNCOUNTED: f64 = 0.05;
 
-/// The threads that a window counts. A thread is counted from its second look to its last, so a
+/// The threads that a window counts. A thread is counted from its second look to its last. So a
 /// window in which threads begin or end has more time than counted instructions.
 #[derive(Default)]
 pub(super) struct Counting {

@@ -8,7 +8,7 @@ use rondpoint_core::units::LINE_BYTES;
 use rondpoint_core::{Bytes, Model, Pid, Topology, model};
 use serde::Serialize;
 
-/// Threads of one process that are kept, the busiest first: a screen shows fewer, and a recording
+/// Threads of one process that are kept, the busiest first. A screen shows fewer, and a recording
 /// of thousands of threads over hours still fits into memory.
 const MOST_THREADS: usize = 256;
 

@@ -40,8 +40,8 @@ const ERRORS: [Errno; 12] = [
     Errno::EINVAL,
 ];
 
-/// Calls that never fail in this way: a program without memory or locks aborts by design, and the
-/// others cannot fail or tell the program's end.
+/// Calls that never fail in this way. A program without memory or locks aborts by design, and the
+/// other calls cannot fail or tell the program's end.
 const SPARED: [i64; 24] = [
     libc::SYS_brk,
     libc::SYS_mmap,

@@ -25,7 +25,7 @@ pub(crate) fn main(ready: &Path) {
     let (chooses, has_chosen) = std::sync::mpsc::channel();
     let main = std::process::id() as i32;
     // The manager may have begun. A mask that the main thread has about when this thread is born
-    // would look inherited, and one that this thread has been given would look like the manager's.
+    // would look inherited. A mask that this thread has been given would look like the manager's.
     // So it chooses another.
     let before = masks_for_a_while(main);
     let bound = std::thread::spawn(move || {

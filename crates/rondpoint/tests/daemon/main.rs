@@ -59,8 +59,8 @@ commands = [\"other-*{own}\"]
     )
 }
 
-/// Threads of a program that were given masks so far. The masks themselves may be gone again: at
-/// random both busy threads get one CPU now and then, and the check of that puts them back.
+/// Threads of a program that were given masks so far. The masks themselves may be gone again. At
+/// random both busy threads get one CPU now and then, and the check of that puts the masks back.
 fn moved(daemon: &Daemon, program: &Program) -> u64 {
     let found = daemon.process(program.pid());
     found.and_then(|found| found["moved_threads"].as_u64()).unwrap_or(0)

@@ -1,9 +1,8 @@
 //! Masks of real threads come back, whatever happens to the manager: it is killed at every step of
 //! its plans.
 //!
-//! This program is also the one that is managed ([`target`]) and the manager that is killed
-//! ([`stepping`]), which is why it has a `main` of its own. What puts the masks back is the
-//! `rondpoint` that users have.
+//! This program is also the managed one ([`target`]) and the manager that is killed ([`stepping`]).
+//! So it has a `main` of its own. What puts the masks back is the `rondpoint` that users have.
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -1,6 +1,6 @@
-//! A small program on four nodes, run under a policy and recorded: all its pages begin on node 0,
-//! and the speed of its four threads follows the busiest controller. It is a stage for a recording,
-//! not a model of any machine.
+//! A small program on four nodes, run under a policy and recorded. All its pages begin on node 0,
+//! and its four threads are as fast as the busiest controller lets them be. It is a stage for a
+//! recording, not a model of any machine.
 
 use std::convert::Infallible;
 

@@ -23,8 +23,8 @@ use crate::policies;
 
 /// What the interface is, for `varlinkctl introspect`.
 const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
-/// Processes that a user without privilege may have managed at a time: a user who asks for more
-/// must not keep the others from it ([manage] most).
+/// Processes that a user without privilege may have managed at a time. A user who asks for more
+/// must not use up the places of others ([manage] most).
 const MOST_OF_A_USER: usize = 8;
 /// Of every Varlink service.
 const SERVICE: &str = "org.varlink.service";

@@ -122,8 +122,8 @@ impl Report {
     }
 }
 
-/// Steps that move something, with how many threads each stands for: threads that got the same CPUs
-/// at the same time with the same outcome are one.
+/// Steps that move something, with the number of threads that each stands for. Threads that got the
+/// same CPUs at the same time with the same outcome are one step.
 fn grouped(steps: &[StepLine]) -> Vec<(&StepLine, usize)> {
     let mut groups: Vec<(&StepLine, usize)> = Vec::new();
     for step in steps.iter().filter(|step| !step.is_sampling) {
