@@ -8,8 +8,8 @@ use crate::source::{Access, Served, Source};
 use crate::traffic::Kind;
 use crate::{LINE_SHIFT, PAGE_BYTES};
 
-/// Waits longer than this many second-level latencies take a miss slot when a demand access finds
-/// a prefetch under way; shorter ones are as good as a hit.
+/// A demand access may find a prefetch under way. A wait longer than this many second-level
+/// latencies then takes a miss slot; a shorter one is as good as a hit.
 const LATE: u64 = 2;
 
 impl Hardware {
@@ -67,7 +67,7 @@ impl Hardware {
         let cpu = &mut self.cpus[cpu];
         let mut source = Source::L1;
         match cpu.misses.in_flight(line, request.now_ps) {
-            // The line is still on its way: its values arrive with it, and a pointer among them
+            // The line is still on its way, and its values arrive with it. A pointer among them
             // must be seen here, so the filter does not get the line yet.
             Some(ready_ps) if !request.store => {
                 cpu.misses.remember(request.loaded, ready_ps);

@@ -5,7 +5,7 @@
 //! home on the way. So it is clean everywhere afterwards. Inside a domain it stays modified, in the
 //! last-level cache. Stores take the line out of all other caches.
 //!
-//! The last-level cache is a *victim* cache: it takes what the second levels of its domain drop,
+//! The last-level cache is a *victim* cache. It takes what the second levels of its domain drop,
 //! and keeps a line that is read from it. Not an inclusive one, because the lab shrinks it with the
 //! working sets but hardly shrinks the private levels. An inclusive cache smaller than the second
 //! levels above it would throw their lines out.
@@ -74,8 +74,9 @@ impl Hardware {
         self.clean_supplier(cpu, entry, home)
     }
 
-    /// A cache that answers for a clean line: one of the node if it is nearer than DRAM, one of
-    /// another node where the protocol has a forwarder (it answers although DRAM might be nearer).
+    /// A cache that answers for a clean line. A cache of the node answers if it is nearer than
+    /// DRAM. Where the protocol has a forwarder, a cache of another node answers, although DRAM
+    /// might be nearer.
     fn clean_supplier(&self, cpu: usize, entry: Entry, home: usize) -> Supplier {
         let (node, own) = (self.cpus[cpu].node, self.cpus[cpu].domain);
         let groups = &self.groups;
@@ -236,8 +237,8 @@ impl Hardware {
 
     /// Takes `line` into the second level of `cpu`; its victim goes to the last level.
     ///
-    /// Lines that the first level holds are spared: the second level includes the first, does not
-    /// see its hits, and would else throw out what is used most.
+    /// Lines that the first level holds are spared. The second level includes the first and does
+    /// not see its hits, so it would throw out what is used most.
     pub(crate) fn fill_second(&mut self, cpu: usize, line: u32) {
         let Cpu { first, second, domain, .. } = &mut self.cpus[cpu];
         let domain = *domain;

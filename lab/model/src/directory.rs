@@ -2,8 +2,9 @@
 //!
 //! Exact, not a hint: private caches and last-level caches report every line that they drop. What
 //! must always hold (`invariants.rs` tests it):
-//! a vCPU that owns a line is its only holder; a last-level cache that owns a line is the only
-//! last-level cache with it, and only vCPUs of its domain hold it too.
+//! - A vCPU that owns a line is its only holder.
+//! - A last-level cache that owns a line is the only last-level cache with it. Only vCPUs of its
+//!   domain hold it too.
 
 /// vCPUs and cache domains that an entry has room for.
 pub(crate) const MAX_HOLDERS: usize = 28;
@@ -61,8 +62,8 @@ impl Entry {
     }
 }
 
-/// The records of all lines. One zeroed allocation, an eighth of the guest's memory: the host
-/// gives it real pages only where lines were cached, and a look-up is one load.
+/// The records of all lines. One zeroed allocation, an eighth of the guest's memory. The host gives
+/// it real pages only where lines were cached, and a look-up is one load.
 #[derive(Debug)]
 pub(crate) struct Directory {
     /// Entries as words, so that the allocation needs no writing.

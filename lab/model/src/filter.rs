@@ -2,13 +2,14 @@
 //!
 //! It stands in front of everything, so that most accesses need neither a physical address nor a
 //! search. It is no cache of its own. An entry exists only while the first level holds the line
-//! (`first_level.rs` sees to that), and it is marked writable only while this vCPU owns the line
+//! (`first_level.rs` sees to that). It is marked writable only while this vCPU owns the line
 //! modified. Tagged by virtual line alone, so an address-space change has to flush it.
 
 use crate::LINE_SHIFT;
 
-/// Entries per vCPU, direct mapped. Twice the lines of a 64 KiB first level, so that most of them
-/// find a place; 16 KiB of host memory, so that it stays in the host's own first level.
+/// Entries per vCPU, direct mapped. They are twice the lines of a 64 KiB first level, so that most
+/// lines find a place. They take 16 KiB of host memory, so that they stay in the host's own first
+/// level.
 const ENTRIES: usize = 2048;
 
 /// Set on every hit: tells the first level's replacement that the line is in use.

@@ -75,7 +75,7 @@ impl Hardware {
     ///
     /// # Errors
     /// If the machine has more vCPUs, cache domains, nodes or outstanding misses than the model's
-    /// records hold, a cache without a whole set, or the memory map does not fit the machine.
+    /// records hold. If a cache has no whole set, or the memory map does not fit the machine.
     pub fn new(machine: &Machine, memory: &[Region]) -> Result<Hardware, ModelError> {
         check_machine(machine)?;
         check_regions(machine, memory)?;
@@ -134,8 +134,8 @@ impl Hardware {
     }
 
     /// The stall that the vCPU owes for misses behind which its reorder window has filled up, ps.
-    /// [`Hardware::access`] charges it at the next miss; a caller that shows the vCPU's clock to
-    /// the guest in between asks here first, and advances the vCPU by it.
+    /// [`Hardware::access`] charges it at the next miss. A caller that shows the vCPU's clock to
+    /// the guest in between asks here first, and advances the vCPU by the stall.
     pub fn settle(&mut self, cpu: usize, now_ps: u64, instructions: u64) -> u64 {
         let cpu = &mut self.cpus[cpu];
         let stall_ps = cpu.misses.settle(now_ps, instructions);
@@ -149,7 +149,7 @@ impl Hardware {
         self.network.advance(elapsed_ps);
     }
 
-    /// Lets managers run `speed_up` times as fast as programs, at least 1: the lines of as many
+    /// Lets managers run `speed_up` times as fast as programs, at least 1. The lines of as many
     /// accesses then take the room of one in controllers and links.
     pub fn speed_up_managers(&mut self, speed_up: f64) {
         self.network.speed_up_managers(speed_up);

@@ -1,8 +1,8 @@
 //! The lab's hardware model: what each guest access costs, and which counters it moves.
 //!
 //! A plain library: it does no I/O, has no clock, starts no thread and knows nothing of QEMU. Its
-//! caller runs the vCPUs in any order inside a quantum, asks for every access, advances the vCPU's
-//! own time by what it is told, and closes the quantum:
+//! caller runs the vCPUs in any order inside a quantum and asks for every access. It advances the
+//! vCPU's own time by the answer, and closes the quantum:
 //!
 //! ```text
 //! if !hardware.first_level_hit(cpu, vaddr, store) {
@@ -13,13 +13,18 @@
 //! hardware.end_quantum(quantum_ps);
 //! ```
 //!
-//! **Modelled**: private first and second level, a victim last-level cache per cache domain, an
-//! exact directory (MESI), overlapping misses with dependence on loaded values, stream prefetch,
-//! writebacks, controllers and directed links with limited bandwidth over declared routes.
+//! **Modelled**:
+//! - private first and second level, a victim last-level cache per cache domain;
+//! - an exact directory (MESI);
+//! - overlapping misses with dependence on loaded values, stream prefetch, writebacks;
+//! - controllers and directed links with limited bandwidth over declared routes.
 //!
-//! **Not modelled**: TLB misses and page walks (so huge pages gain nothing here), instruction
-//! fetches, device accesses, the bandwidth of coherence messages without data, write combining
-//! and non-temporal stores, DRAM banks and refresh, SMT siblings sharing a core's caches.
+//! **Not modelled**:
+//! - TLB misses and page walks (so huge pages gain nothing here);
+//! - instruction fetches, device accesses, write combining and non-temporal stores;
+//! - the bandwidth of coherence messages without data;
+//! - DRAM banks and refresh;
+//! - SMT siblings sharing a core's caches.
 //!
 //! All time is in picoseconds of guest time, all traffic in lines of [`LINE_BYTES`]; matrices are
 //! `[accessing node][holding node]`. The same calls give the same answers, bit for bit.

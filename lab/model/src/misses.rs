@@ -3,8 +3,8 @@
 //! An out-of-order core goes on while loads are under way, until one of four things stops it:
 //! - all `outstanding_misses` slots are taken;
 //! - `reorder_window` instructions have issued past the oldest load that is still under way;
-//! - an address depends on a load that is still under way: it lies within one page of the value
-//!   that load returned (a pointer being chased), so the miss can only start then;
+//! - an address depends on a load that is still under way. The address lies within one page of the
+//!   value that the load returned (a pointer being chased). So the miss can only start then;
 //! - a chain of shorter waits (second level, last level) has run ahead by a whole window.
 //!
 //! Stores take a slot but never fill the window: they retire into the store buffer.
@@ -15,8 +15,8 @@ use crate::PAGE_BYTES;
 
 /// Most outstanding misses that a machine file may ask for.
 pub(crate) const MAX_SLOTS: usize = 32;
-/// Loads with values that are remembered: more than fit in any window at once would not matter,
-/// since only the latest few can still be under way.
+/// Loads with values that are remembered. More would not matter, even if they fit in a window at
+/// once: only the latest few can still be under way.
 const RECENT: usize = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -149,7 +149,7 @@ impl Misses {
 
     /// The stall that the reorder window has caused up to now, and retires what has arrived.
     ///
-    /// The core stopped when the window behind a load filled up, which may be long past: the
+    /// The core stopped when the window behind a load filled up. That may be long past: the
     /// accesses since then hit the first level and did not ask.
     pub(crate) fn settle(&mut self, now_ps: u64, instructions: u64) -> u64 {
         let mut now = now_ps;

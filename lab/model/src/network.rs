@@ -46,8 +46,8 @@ pub(crate) struct Network {
     managers_before: Traffic,
     /// A manager causes the traffic of now.
     manages: bool,
-    /// The part of a manager's lines that takes no room: it causes in one second of guest time the
-    /// traffic of as many seconds as slow motion makes of one.
+    /// The part of a manager's lines that takes no room. In one second of guest time a manager
+    /// causes the traffic of several seconds: as many as slow motion makes of one.
     managers_discount: f64,
     controllers: Vec<Option<Pipe>>,
     links: Vec<Pipe>,

@@ -9,8 +9,8 @@
 //! - `backlog`: what did not fit, as the time the pipe needs to work it off.
 //!
 //! **Why it settles.** The requesters are a closed loop: with W bytes outstanding and latency L
-//! they ask for W/L, so the backlog rises until W/L is the bandwidth C (Little's law). One step of
-//! integration changes the backlog by `(ρ − 1) · step`; near equilibrium that multiplies its error
+//! they ask for W/L. So the backlog rises until W/L is the bandwidth C (Little's law). One step of
+//! integration changes the backlog by `(ρ − 1) · step`. Near equilibrium that multiplies its error
 //! by `1 − step / L`, which oscillates when the window is much longer than the latency. Hence a
 //! step of a quarter of the mean latency (under-relaxation), and utilisation is averaged over two
 //! windows. A window that is longer than usual (the machine was idle) counts for as many.

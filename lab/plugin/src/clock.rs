@@ -3,12 +3,12 @@
 //!
 //! QEMU runs the vCPUs in turn on one thread. Each runs until its own clock reaches the *horizon*.
 //! When the slowest running vCPU has got there, the machine's clock moves up and a new horizon is
-//! set. The clock of a vCPU advances with its instructions, which generated code counts in a word
-//! called `progress`, and with the stalls that the hardware model charges. Nothing in here knows
-//! QEMU or the host's time.
+//! set. The clock of a vCPU advances with its instructions and with the stalls that the hardware
+//! model charges. Generated code counts the instructions in a word called `progress`. Nothing in
+//! here knows QEMU or the host's time.
 //!
 //! The machine runs in slow motion, and its managed programs with it. A manager does as much work
-//! in a second of guest time as on the real machine, so slow motion would charge it many times its
+//! in a second of guest time as on the real machine. So slow motion would charge it many times its
 //! real price. While a vCPU executes for a manager, its clock therefore advances by a fraction of
 //! what the hardware model says. The model itself is given *model time*, which knows no fraction.
 
@@ -173,8 +173,9 @@ impl Clock {
         idle
     }
 
-    /// The value to store into the (folded) vCPU's progress so that generated code calls back when
-    /// it reaches the horizon, at once if it is there, and after `most` instructions at the latest.
+    /// The value to store into the (folded) vCPU's progress. With it generated code calls back when
+    /// the vCPU reaches the horizon: at once if it is there, and after `most` instructions at the
+    /// latest.
     pub(crate) fn arm(&mut self, vcpu: usize, most: u64) -> u64 {
         let left_ps = self.horizon_ps.saturating_sub(self.vcpus[vcpu].base_ps);
         let speed_up = if self.vcpus[vcpu].manages { self.speed_up } else { UNIT };

@@ -68,8 +68,8 @@ thread_local! {
 pub(crate) fn lab() -> &'static mut Lab {
     let lab = LAB.load(Ordering::Relaxed);
     assert!(!lab.is_null(), "a callback before the plugin was installed");
-    // SAFETY: set once by `install`, never freed; see the module's comment for why no two threads
-    // are here at once, and no borrow is held over a call that may come back.
+    // SAFETY: set once by `install`, never freed. The module's comment says why no two threads are
+    // here at once. No borrow is held over a call that may come back.
     unsafe { &mut *lab }
 }
 
@@ -297,8 +297,8 @@ impl Lab {
         self.arm(vcpu);
     }
 
-    /// Slots that count instructions or cycles get their turn where no access comes by, and all
-    /// slots learn of the first-level hits that they were not asked about.
+    /// Slots that count instructions or cycles get their turn where no access comes by. All slots
+    /// learn of the first-level hits that they were not asked about.
     pub(crate) fn sample_execution(&mut self, vcpu: usize) {
         let arrival = Arrival::none(self.now_ps(vcpu));
         let served =
@@ -428,9 +428,10 @@ extern "C" fn handle_interrupt(state: *mut CpuState, mask: c_int) {
     }
 }
 
-/// QEMU asks this only of a vCPU that has nothing to do. When all are so, the machine's clock
-/// jumps to the next timer there and then, on the vCPU thread: no waiting in host time, and the
-/// same order of events in every run. `false` sends QEMU around its loop once more.
+/// QEMU asks this only of a vCPU that has nothing to do. When all vCPUs have nothing to do, the
+/// machine's clock jumps to the next timer there and then, on the vCPU thread. So no host time
+/// passes in waiting, and events have the same order in every run. `false` sends QEMU around its
+/// loop once more.
 extern "C" fn cpu_thread_is_idle(_: *mut CpuState) -> bool {
     let busy = ASKING.load(Ordering::Relaxed) || IN_TIMERS.load(Ordering::Relaxed);
     if busy || current_cpu().is_none() {

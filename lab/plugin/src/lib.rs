@@ -40,9 +40,9 @@ use traffic::Traffic;
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: c_int = qemu::API_VERSION;
 
-/// While the guest boots nothing is modelled and an instruction takes this long, ps: the longer,
-/// the sooner the kernel's pauses are over, which it spends turning. With 0.5 ns booting took 1.8
-/// times as long (metal, asymsched-8, one run each).
+/// While the guest boots nothing is modelled and an instruction takes this long, ps. The longer it
+/// takes, the sooner the kernel's pauses are over, which the kernel spends turning. With 0.5 ns
+/// booting took 1.8 times as long (metal, asymsched-8, one run each).
 const BOOT_PS_PER_INSTRUCTION: u64 = 10_000;
 
 /// Called by QEMU when it loads the plugin; a non-zero result ends QEMU.

@@ -101,8 +101,8 @@ macro_rules! symbols {
             pub(crate) fn load() -> Result<Self, String> {
                 Ok(Self { $($field: {
                     let address = address_of($symbol)?;
-                    // SAFETY: the symbol was found in the QEMU that loaded us; its type is the
-                    // one declared by QEMU 10.0's headers, which `check` has us rely on.
+                    // SAFETY: the symbol was found in the QEMU that loaded us. Its type is the one
+                    // declared by QEMU 10.0's headers, which `check` has us rely on.
                     unsafe { std::mem::transmute_copy::<*mut c_void, $kind>(&address) }
                 },)* })
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The sampling slots of one vCPU: programmable counters that count down.
 //!
-//! The driver writes a slot's words and tells us to look (`load`); from then on `advance` is called
+//! The driver writes a slot's words and tells us to look (`load`). From then on `advance` is called
 //! with what was counted, and says which slots came to zero.
 
 use crate::layout as at;
@@ -68,7 +68,7 @@ impl Slot {
         self.control & level as u64 != 0
     }
 
-    /// Counts `amount` events. True when a sample is due; if several periods passed at once, the
+    /// Counts `amount` events. True when a sample is due. If several periods passed at once, the
     /// sample stands for the last of them, as an overflow that was served late does.
     pub(crate) fn advance(&mut self, amount: u64, period: u64) -> bool {
         self.count += amount;

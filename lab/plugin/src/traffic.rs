@@ -213,7 +213,7 @@ impl Traffic {
     }
 
     /// How many instructions the (folded) vCPU may execute before a slot that counts instructions
-    /// or cycles is due; cycles pass at least as fast as instructions alone take.
+    /// or cycles is due. Cycles pass at least as fast as instructions alone take.
     pub(crate) fn instructions_to_come(&self, vcpu: usize) -> u64 {
         let sampler = &self.samplers[vcpu];
         if sampler.slots.is_empty() || sampler.frozen {

@@ -19,7 +19,7 @@ use crate::qemu::{
 };
 use crate::traffic::Arrival;
 
-/// PAUSE on a machine of today, ps: about 40 cycles at 2.5 GHz and more on newer cores; without a
+/// PAUSE on a machine of today, ps: about 40 cycles at 2.5 GHz and more on newer cores. Without a
 /// charge the kernel's delay loops would take for ever in modelled time.
 const PAUSE_PS: u64 = 150_000;
 

@@ -1,12 +1,12 @@
 //! `rondpoint-lab bench`: how fast the host emulates the guest, with the full model and without.
 //!
-//! One guest program, the same file system and the same kernel under each emulation; the
+//! One guest program, the same file system and the same kernel under each emulation. The
 //! repetitions go round all emulations in turn, so that other load on the host hits all of them
 //! alike. Times are the host's (see `stopwatch`), the number of instructions is the emulated
 //! machine's, counted once by our plugin. It measures and judges nothing: a benchmark is no test.
 //!
 //! Without our plugin the guest lives in the host's time and spends a few more instructions in its
-//! kernel's ticks; the one count stands for all of them.
+//! kernel's ticks. The one count stands for all emulations.
 
 mod stopwatch;
 

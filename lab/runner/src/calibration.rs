@@ -20,8 +20,8 @@ use crate::lab::{Lab, Start, cut_machine};
 use crate::physics::{Finding, document, script};
 
 const MACHINES: [&str; 3] = ["carrefour-a", "sam-2", "nmass-2"];
-/// CPUs of each node that are kept. With one there is no other to share a cache with; and links are
-/// cut with the CPUs, until those of carrefour-a do not carry what a single chain of loads asks
+/// CPUs of each node that are kept. With one there is no other CPU to share a cache with. Links are
+/// cut with the CPUs: those of carrefour-a would then carry less than a single chain of loads asks
 /// for.
 const CPUS_PER_NODE: u32 = 2;
 /// How far a bandwidth may be off its constant.
@@ -175,7 +175,7 @@ fn by_topology(finding: Finding) -> Finding {
     Finding { check: format!("topology --measure: {}", finding.check), ..finding }
 }
 
-/// The loaded latency of node 0: what CPUs draw never gets far above the controller, a load waits
+/// The loaded latency of node 0. What CPUs draw never gets far above the controller. A load waits
 /// longest where they draw most, and idle it waits as the file says.
 fn loaded(machine: &Machine, found: &Value) -> Result<Finding> {
     let points = found.pointer("/loaded/0/points").and_then(Value::as_array);
@@ -292,8 +292,8 @@ fn contention(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(vec![memory, Finding::near(&machine.name, check, pair, THRESHOLD_PERCENT, "loads/s")])
 }
 
-/// What samples cost a memory-bound loop, by the shortest period that was tried; and that the
-/// period chosen is the shortest that does, among such as are twice as long as one another.
+/// What samples cost a memory-bound loop at the shortest period that was tried. Also that the
+/// chosen period is the shortest within the budget, among periods that double from one to the next.
 fn sampling(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     let instruction_ns = machine.core.cycles_per_instruction * machine.cycle_ns();
     // The sample itself is charged at a manager's price. Nothing declares a manager here, so the
@@ -354,8 +354,8 @@ fn penalty(machine: &Machine, found: &Value) -> Result<Vec<Finding>> {
     Ok(LINE_MPKI.map(finding).into())
 }
 
-/// A program that does nothing but chase one load after the other: what it costs to be remote, and
-/// that its traffic is what Carrefour goes by from now on.
+/// A program that does nothing but chase one load after the other. Checked: what it costs to be
+/// remote, and that Carrefour goes by the program's traffic from now on.
 fn program(machine: &Machine, alone: &Value, with: &Value) -> Result<Vec<Finding>> {
     let programs = with.pointer("/calibration/programs").and_then(Value::as_array);
     let last = programs.and_then(|all| all.last()).context("no programs")?;

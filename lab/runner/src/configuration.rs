@@ -305,8 +305,8 @@ fn environment() -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// Seeds also shift the program against the kernel's ticks and the balancer's scans: up to 20 ms,
-/// in steps that share no divisor with the tick.
+/// Seeds also shift the program against the kernel's ticks and the balancer's scans. The shift is
+/// up to 20 ms, in steps that share no divisor with the tick.
 fn start_offset_ns(seed: u64) -> u64 {
     1_000_000 + seed.wrapping_mul(2_654_435_761) % 19_937 * 1_000
 }

@@ -35,7 +35,7 @@ const MACHINE: &str = "carrefour-a";
 const CPUS_PER_NODE: u32 = 1;
 /// Host time after which a run is given up; on a free core it takes half a minute at most.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Core seconds of the host for one run, for the forecast: 20 runs took 179 s, two at a time, on
+/// Core seconds of the host for one run, for the forecast. 20 runs took 179 s, two at a time, on
 /// two cores of an AMD EPYC (family 25, model 17).
 const CORE_SECONDS: f64 = 18.0;
 /// QEMU's own memory beside the guest's: translated code, the model.

@@ -1,5 +1,5 @@
-//! `rondpoint-lab experiments`: what the policies that move threads and processes bring, on the
-//! programs and machines of their papers, against every fixed placement; and what `auto` makes of
+//! `rondpoint-lab experiments`: what the policies that move threads and processes bring. They run
+//! on the programs and machines of their papers, against every fixed placement. `auto` also runs on
 //! programs that no policy was made for.
 
 mod case;

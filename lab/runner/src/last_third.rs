@@ -93,7 +93,7 @@ fn instructions(measurement: &Measurement) -> Vec<(f64, f64)> {
 }
 
 /// Work per second in the last third of the work, from points of (work done, seconds gone) that
-/// rise; between two points work goes on evenly.
+/// rise. Between two points work goes on evenly.
 fn rate(points: &[(f64, f64)]) -> Option<f64> {
     let &(work, end) = points.last()?;
     let from = work * 2.0 / 3.0;

@@ -1,5 +1,6 @@
-//! `rondpoint-lab movers`: how fast the memory of a process gets from one node to another with
-//! `rondpoint move`, `migratepages` and `move_pages` by hand, one after the other in one run.
+//! `rondpoint-lab movers`: how fast the memory of a process gets from one node to another. It
+//! compares `rondpoint move`, `migratepages` and `move_pages` by hand, one after the other in one
+//! run.
 //!
 //! Mechanics on the emulated machine: the kernel's work and what it costs in the model. Shootdown
 //! interrupts are real, TLB misses and page walks are not modelled. It measures and judges nothing.

@@ -18,8 +18,9 @@ const LASTING_NS: u64 = 100_000_000;
 /// serial part.
 const LEAST_SHARE: f64 = 0.1;
 
-/// Start of the first jam, ns of guest time after the model was switched on: of a slice that jams,
-/// as most of the slices in [`LASTING_NS`] from its start do. `None` where there is none.
+/// Start of the first jam, ns of guest time after the model was switched on. It is the start of a
+/// slice that jams, as do most of the slices in [`LASTING_NS`] from there. `None` where there is
+/// none.
 pub(crate) fn jam_begin_ns(measurement: &Measurement, topology: &Topology) -> Option<u64> {
     let all: u64 = measurement.slices.iter().map(lines).sum();
     let elapsed_ns = measurement.end_ns.saturating_sub(measurement.begin_ns);

@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
     /// Give a run up after this much host time
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = whole::<u64>("seconds", 1..=604_800))]
     timeout: u64,
-    /// Let Rondpoint record what it sees and decides, for rondpoint replay, and put records and
-    /// reports into this folder; such runs are never taken from the cache
+    /// Let Rondpoint record what it sees and decides, for rondpoint replay. Records and reports go
+    /// into this folder; such runs are never taken from the cache
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
     /// Show the program's own output

@@ -242,7 +242,7 @@ fn collect(folder: &Path) -> Result<Record> {
     Ok(Record { events, stdout, stderr: read("stderr"), files, measurement })
 }
 
-/// Cuts the files off the end of what came through the port of standard output: the guest says how
+/// Cuts the files off the end of what came through the port of standard output. The guest says how
 /// many bytes of each follow the output.
 fn files_behind(port: &mut Vec<u8>, events: &[Event]) -> Result<BTreeMap<String, Vec<u8>>> {
     let output = events.iter().find_map(|event| match event {

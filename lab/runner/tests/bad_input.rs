@@ -1,6 +1,6 @@
-//! What `rondpoint-lab` says to input that it cannot use: one message that names the place and what
-//! was expected there, exit status 2, nothing on standard output. No QEMU and no setup: bad input
-//! is found before either is needed.
+//! What `rondpoint-lab` says to input that it cannot use. It is one message that names the place
+//! and what was expected there, exit status 2, nothing on standard output. No QEMU and no setup:
+//! bad input is found before either is needed.
 
 use std::fs;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! How much host time a guest program takes, from outside: wall time and QEMU's own CPU time
 //! between the guest's `Started` and `Finished` reports.
 //!
-//! The other way, whole runs minus runs that only boot, subtracts two large numbers and charges a
-//! plugin that is slow from power-on for its boot. Here boot and power-off are not in the interval
-//! at all, and the error is one look at either end (5 ms). What the interval does hold besides the
-//! program: its loading, and the switching of the model on and off.
+//! The other way is whole runs minus runs that only boot. It subtracts two large numbers and
+//! charges a plugin that is slow from power-on for its boot. Here boot and power-off are not in the
+//! interval at all, and the error is one look at either end (5 ms). What the interval does hold
+//! besides the program: its loading, and the switching of the model on and off.
 
 use std::fs;
 use std::path::Path;

@@ -16,9 +16,9 @@ pub(super) struct Loop {
 /// there.
 ///
 /// The core goes on past a load until its window is full, and waits there for the oldest. Within a
-/// window's reach loads that are independent overlap, up to the misses that can be outstanding;
-/// those of a chain do not, but what is computed between them costs nothing. No loop is faster than
-/// its computing, or than the path carries lines.
+/// window's reach independent loads overlap, up to the misses that can be outstanding. Loads of a
+/// chain do not, but what is computed between them costs nothing. No loop is faster than its
+/// computing, or than the path carries lines.
 pub(super) fn load_ns(machine: &Machine, accessing: usize, holding: usize, of: Loop) -> f64 {
     let core = &machine.core;
     let window = f64::from(core.reorder_window);
@@ -38,9 +38,9 @@ pub(super) fn crowd_per_s(machine: &Machine, node: usize, cpus: u32) -> f64 {
     crowd(machine, node, cpus).per_s(0.0)
 }
 
-/// What such a loop on one CPU takes longer, as a part, when one load in `period` is a sample that
-/// stops the CPU for so long. Less than the samples' time: meanwhile its own queue at the
-/// controller gets shorter.
+/// How much longer such a loop on one CPU takes, as a part, with samples. One load in `period` is a
+/// sample that stops the CPU for `cost_ns`. Less than the samples' time: meanwhile its own queue at
+/// the controller gets shorter.
 pub(super) fn sampled_slowdown(machine: &Machine, node: usize, period: f64, cost_ns: f64) -> f64 {
     let alone = crowd(machine, node, 1);
     alone.per_s(0.0) / alone.per_s(cost_ns / period) - 1.0
@@ -51,8 +51,9 @@ fn crowd(machine: &Machine, node: usize, cpus: u32) -> ClosedLoop {
     ClosedLoop::new(machine, node, node, under_way)
 }
 
-/// So many loads under way at any time. The latency is that of an idle machine and the controller's
-/// burst at its use by the others (one load alone meets none), and more where the path is full.
+/// So many loads under way at any time. The latency is that of an idle machine plus the
+/// controller's burst at its use by the other loads (one load alone meets none). It is more where
+/// the path is full.
 struct ClosedLoop {
     under_way: f64,
     latency_ns: f64,
@@ -96,7 +97,7 @@ impl ClosedLoop {
 }
 
 /// Loads of a socket in a second at which each of its CPUs gets a tenth less than one alone,
-/// between the numbers of CPUs; what all of them draw, where they never do.
+/// between the numbers of CPUs. Where they never get so little, it is what all of them draw.
 pub(super) fn contended_per_s(machine: &Machine, node: usize) -> f64 {
     const LEFT: f64 = 0.9;
     let each = |cpus: u32| crowd_per_s(machine, node, cpus) / f64::from(cpus);
@@ -145,8 +146,8 @@ mod tests {
 
     #[test]
     fn samples_cost_less_than_their_time_where_a_loop_waits_in_its_own_queue() {
-        // Three misses in 870 ns and 2610 ns of burst at 5.04 lines a µs: 1.946 loads a µs, and
-        // 1.844 of them where each 249th takes 10 µs more.
+        // Three misses in 870 ns and 2610 ns of burst at 5.04 lines a µs make 1.946 loads a µs. Of
+        // these 1.844 remain where each 249th takes 10 µs more.
         let machine = cut_machine("carrefour-a", 2).expect("it fits");
         let slowdown = sampled_slowdown(&machine, 0, 249.0, 10_000.0);
         assert!((slowdown - 0.0555).abs() < 0.001, "{slowdown}");

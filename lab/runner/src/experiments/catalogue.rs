@@ -1,6 +1,5 @@
-//! The experiments of the papers on threads and whole processes, as data: programs
-//! that are begun in a bad place, every static mapping of their threads to nodes, and their
-//! managers.
+//! The experiments of the papers on threads and whole processes, as data. Each has programs that
+//! begin in a bad place, every static mapping of their threads to nodes, and their managers.
 //!
 //! Nothing in here was chosen by its result: needs, sizes and starting places follow the papers'
 //! descriptions, and so do the fixed placements.
@@ -20,11 +19,14 @@ pub(super) struct Experiment {
     pub(super) programs: Programs,
     /// Which placements of the threads are tried as fixed ones.
     pub(super) mappings: Mappings,
-    /// Guest seconds that every program runs: twenty decisions of a policy that decides ten times a
-    /// second, four or five of one that decides once, which acts after two and has its verdict
-    /// after three; for AsymSched, whose memory follows for three and is judged in the sixth, and
-    /// for a program that pays for being watched (sam-spread), a last third in which it is watched
-    /// as it will be from then on: now and then.
+    /// Guest seconds that every program runs:
+    /// - twenty decisions of a policy that decides ten times a second;
+    /// - four or five of a policy that decides once a second, acts after two and has its verdict
+    ///   after three;
+    /// - for AsymSched, enough for its memory to follow for three seconds and the verdict in the
+    ///   sixth;
+    /// - for a program that pays for being watched (sam-spread), a last third in which it is
+    ///   watched only now and then, as from then on.
     pub(super) seconds: u32,
 }
 
@@ -138,9 +140,9 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
         machine: "nmass-2",
         kernel: KernelName::Stock,
         managers: &["nmass", "nmass:maximum-local", "auto"],
-        // The penalties of the first two are about 1.6, those of the streams, whose prefetches come
-        // in time, 1.06: the paper's are from 1.0 to 1.46. A stream asks for 21 lines in 1000
-        // instructions and leaves nothing of the others' in the cache.
+        // The penalties of the first two are about 1.6. Those of the streams, with prefetches that
+        // come in time, are 1.06. The paper's are from 1.0 to 1.46. A stream asks for 21 lines in
+        // 1000 instructions and leaves nothing of the others' in the cache.
         programs: Programs::Placed(&[
             homed("P1", 0, TWICE_CACHE, &[1]),
             homed("P2", 1, TWICE_CACHE, &[1]),
@@ -394,9 +396,9 @@ const MEAN_PAIR: &[usize] = &[1, 6];
 /// One of the four with the most.
 const BEST_PAIR: &[usize] = &[0, 1];
 
-/// Two threads on two nodes, each using memory on both. One thread a node: from a node with two,
-/// the kernel's load balancing takes one to an idle node, and no program is on two nodes any
-/// more.
+/// Two threads on two nodes, each using memory on both. There is one thread a node. From a node
+/// with two, the kernel's load balancing takes one to an idle node, and every program ends on one
+/// node.
 const fn pair(title: &'static str, start: &'static [usize]) -> Program {
     Program { title, need: "all", work: 0, size: BEYOND_CACHE, start, home: ALONE }
 }

@@ -1,5 +1,5 @@
-//! From what the programs print to what an experiment says: how fast each ran, against the same
-//! program with the same seed under the kernel alone.
+//! From what the programs print to what an experiment says. How fast each ran is told against the
+//! same program with the same seed under the kernel alone.
 
 use rondpoint_lab_init::Ending;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub(super) fn failure(run: &RunResult) -> Option<String> {
 }
 
 impl Run {
-    /// Reads the lines of `mix`; `None` where a program did not say when its rounds ended, or ended
+    /// Reads the lines of `mix`. `None` where a program did not say when its rounds ended, or ended
     /// less than two rounds in the last third.
     pub(super) fn of(result: &RunResult, programs: usize, seconds: u32) -> Option<Self> {
         let seconds = f64::from(seconds);

@@ -9,9 +9,9 @@ use crate::lab::{Lab, cut_machine};
 use crate::last_third::{pace, round_ends};
 use crate::physics::{Finding, script};
 
-/// The program is on its own for a second, managed for four, and on its own again. Without the
-/// kernel's balancing, which would have moved half of what there is to move before Rondpoint comes,
-/// or all, as it happens to be timed: what is gained here is Rondpoint's.
+/// The program is on its own for a second, managed for four, and on its own again. The kernel's
+/// balancing is off: before Rondpoint comes it would have moved half of the misplaced pages, or
+/// all, depending on timing. So what is gained here is Rondpoint's.
 const ATTACH: &str = r#"
 echo 0 > /proc/sys/kernel/numa_balancing
 rondpoint-workloads kmeans --rotate --pin --no-huge-pages --size 8M --seconds 7 --centres 1 > /tmp/out &
@@ -30,7 +30,7 @@ echo "program ended with status $?"
 cat /tmp/out
 "#;
 
-/// One program with all its memory on one node, one with each part where it is used, each with a
+/// One program has all its memory on one node, the other has each part where it is used. Each has a
 /// CPU of every node for itself.
 const TWO: &str = r#"
 cat > /root/both << END

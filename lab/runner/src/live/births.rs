@@ -26,8 +26,8 @@ grep -o '"at_ns":[0-9]*\|"births":[0-9]*' /tmp/trace | tr -d '"' | sed 's/^/look
 /// Between births that were told and children that were there; the first and the last are cut off.
 const LIKE: (f64, f64) = (0.9, 1.1);
 /// The least share of its rounds that a program keeps in the last two of five seconds. It had 0.94
-/// to 0.97 of them with seeds 1, 2, 3, 5 and 7, and 0.77 in one run by hand of a build in which the
-/// children inherited events to their end (emulated, 2026-11-23).
+/// to 0.97 of them with seeds 1, 2, 3, 5 and 7 (emulated). It had 0.77 in one run by hand of a
+/// build in which the children inherited events to their end.
 const LEAST_KEPT: f64 = 0.9;
 
 /// Births as a look told them, at a time in seconds.

@@ -1,4 +1,4 @@
-//! Copies of pages on the kernel that replicates: none is left when they are taken back, whichever
+//! Copies of pages on the kernel that replicates. None is left when they are taken back, whichever
 //! process is killed, and none when the program ends.
 
 use anyhow::{Context as _, Result};

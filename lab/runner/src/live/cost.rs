@@ -1,7 +1,7 @@
 //! What managing costs, in instructions of the manager and of the kernel on its behalf. It is
-//! measured for a look at a program that sleeps and at one that works, for a second of watching one
-//! that uses memory, and for a page that is moved. From these follows the share of a CPU on a
-//! machine of 64.
+//! measured for a look at a program that sleeps and at one that works. It is also measured for a
+//! second of watching a program that uses memory, and for a page that is moved. From these follows
+//! the share of a CPU on a machine of 64.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
@@ -43,8 +43,8 @@ const MOST_PER_LOOK: f64 = 1.4e6;
 /// A thread on each of four CPUs: 0.85 M (emulated), glances between two looks included.
 const MOST_PER_BUSY_LOOK: f64 = 1.0e6;
 /// With the samples that Carrefour wants of a program on four CPUs whose pages it would move. The
-/// median of three starts is 4.6 M to 7.9 M in builds that differ elsewhere (emulated): 3.2 to
-/// 5.5 % of one CPU for 64, goal 2.
+/// median of three starts is 4.6 M to 7.9 M in builds that differ elsewhere (emulated). That is 3.2
+/// to 5.5 % of one CPU for 64, goal 2.
 const MOST_PER_WATCHED_S: f64 = 10.0e6;
 /// What the one acted on cost more than the same one watched; the kernel's migration is in it.
 const MOST_PER_PAGE: f64 = 12_000.0;
@@ -80,9 +80,9 @@ fn between(short: &Cost, long: &Cost) -> (f64, f64) {
     (more / (long.looks - short.looks), more / (long.seconds - short.seconds))
 }
 
-/// Starts of which each figure is the median: what is left when one run is subtracted from another
-/// varies with how many samples each of them has. In eight starts a second of watching differs by a
-/// factor of two, and so does a page moved: one is much where the other is little (emulated).
+/// Starts of which each figure is the median. A difference of two runs varies with how many samples
+/// each of them has. In eight starts a second of watching differs by a factor of two, and so does a
+/// moved page. One is much where the other is little (emulated).
 const STARTS: u64 = 3;
 
 /// What things cost, in instructions.

@@ -11,8 +11,8 @@ use crate::last_third::pace;
 use crate::physics::Finding;
 use crate::vm::Record;
 
-/// Two threads for each CPU that meet after every round, some times alone and once managed; and the
-/// CPUs that each may use shortly before the end.
+/// Two threads for each CPU that meet after every round, some times alone and once managed. `masks`
+/// tells the CPUs that each may use shortly before the end.
 const SCRIPT: &str = r#"
 crowd='rondpoint-workloads wellplaced --threads 8 --size 4M --no-huge-pages --seconds 4'
 for run in $(seq ALONE); do $crowd | sed "s/^/alone$run /"; done
@@ -29,8 +29,8 @@ report crowd /tmp/report
 /// 60 rounds a second in four).
 const ALONE: usize = 3;
 /// The least gain in the last of four seconds over the mean of those alone. Over one alone it was
-/// 1.83 and 1.59 with seed 1, and 1.03 with seed 5, where the kernel had done well by itself
-/// (emulated, 2026-11-24).
+/// 1.83 and 1.59 with seed 1 (emulated). It was 1.03 with seed 5, where the kernel had done well by
+/// itself.
 const LEAST_GAIN: f64 = 1.1;
 /// Of eight threads. One that wandered while it filled its part has that on several nodes, and is
 /// held nowhere.
@@ -38,7 +38,7 @@ const LEAST_HELD: usize = 6;
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 1)?;
-    // A crowd that is at home when it is looked at is left alone, and one that the kernel has
+    // A crowd that is at home when it is looked at is left alone. A crowd that the kernel has
     // placed well has nothing to gain.
     let once = |lab: &Lab| {
         let record = run(lab, &machine, "crowd", &SCRIPT.replace("ALONE", &ALONE.to_string()))?;

@@ -1,5 +1,5 @@
-//! The daemon beside programs that come and go: one with all its memory on one node, the same one
-//! excluded, and one that is placed well.
+//! The daemon beside programs that come and go. One program has all its memory on one node, one is
+//! the same program excluded, and one is placed well.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;

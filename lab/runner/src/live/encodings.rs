@@ -1,5 +1,5 @@
-//! Address samples in each of the three encodings lead to the same end: an array that all threads
-//! share is seen, spread over the nodes, and the program is faster for it.
+//! Address samples in each of the three encodings lead to the same end. An array that all threads
+//! share is seen and spread over the nodes, and the program is faster for it.
 
 use anyhow::{Context as _, Result};
 
@@ -11,7 +11,7 @@ use crate::physics::Finding;
 /// One machine of each encoding: Intel's, Arm's, AMD's. With one centre the program waits for
 /// memory on the faster machines too; rounds are for about three seconds. The last number is the
 /// least gain that counts as one: a quarter of what interleaving from the start gains in the last
-/// third, which is 1.39, 1.79 and 2.64 times the speed of first touch (emulated, 2026-11-21).
+/// third. Interleaving gives 1.39, 1.79 and 2.64 times the speed of first touch (emulated).
 const CASES: [(&str, &str, f64); 3] = [
     ("nmass-2", "--iterations 150 --centres 1", 1.10),
     ("altra-2", "--iterations 60 --centres 1", 1.20),

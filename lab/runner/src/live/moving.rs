@@ -13,9 +13,9 @@ use crate::physics::script::{lines, value};
 /// back.
 const TARGET_MIB: u32 = 16;
 
-/// A target that waits with its memory on node 0; its own words are of no use here. The mover is
-/// killed, its guardian lives; then both are, the mover stopped first, so that it does not see its
-/// guardian's end; then no process.
+/// A target that waits with its memory on node 0; its own words are of no use here. First the mover
+/// is killed and its guardian lives. Then both are killed, and the mover is stopped before, so that
+/// it does not see its guardian's end. Then no process is killed.
 const SCRIPT: &str = r#"
 mkfifo /tmp/hold
 rondpoint-workloads scan --wait --size SIZEM --cpu-node 0 --no-huge-pages < /tmp/hold > /tmp/said &

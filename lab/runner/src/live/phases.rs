@@ -1,5 +1,5 @@
-//! A program that begins to do something else as soon as its pages have moved: nothing came of the
-//! moves that could be seen, whatever its instructions say.
+//! A program that begins to do something else as soon as its pages have moved. The moves brought
+//! nothing that could be seen, whatever its instructions say.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -9,9 +9,9 @@ use super::session::{pages, report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::Finding;
 
-/// What all threads but the first do from then on, under which policy, and from which change of
-/// instructions a second on a judge could be misled. A policy that moves pages alone counts no
-/// misses of threads.
+/// What all threads but the first do from then on, and under which policy. The number is the change
+/// of instructions a second above which a judge could be misled. A policy that moves pages alone
+/// counts no misses of threads.
 const CASES: [(&str, &str, f64); 3] =
     [("rest", "auto", 0.0), ("spin", "auto", 1.5), ("spin", "carrefour", 1.5)];
 

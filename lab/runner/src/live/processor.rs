@@ -1,5 +1,5 @@
-//! The lab as the processor that it plays: the guest's units have that processor's names and
-//! encodings, so the product's own tables are what is tried. Its counts are those of the model, and
+//! The lab as the processor that it plays. The guest's units have that processor's names and
+//! encodings, so the product's own tables are tried. Its counts are those of the model, and
 //! `rondpoint doctor` calls them measured.
 
 use anyhow::{Context as _, Result};
@@ -10,8 +10,8 @@ use super::name;
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 
-/// An event of the processor and the model's own for the same thing, both on CPU 0, and how many of
-/// the first are one of the second.
+/// An event of the processor and the model's own event for the same thing, both on CPU 0. `times`
+/// is how many of the first are one of the second.
 struct Pair {
     what: &'static str,
     event: &'static str,

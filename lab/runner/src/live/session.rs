@@ -1,6 +1,6 @@
-//! Programs under Rondpoint in one guest, one after the other: a shell script in which the kernel's
-//! balancing is as Debian sets it up, and what the reports say; again from another start where one
-//! shows nothing.
+//! Programs under Rondpoint in one guest, one after the other, and what the reports say. A shell
+//! script runs them, with the kernel's balancing as Debian sets it up. Where one start shows
+//! nothing there is another.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
@@ -10,8 +10,9 @@ use crate::lab::Lab;
 use crate::physics::script;
 use crate::vm::Record;
 
-/// `report TAG FILE` prints a report as one line behind a tag, `masks` the CPUs that each thread of
-/// the workload may use, the first of the process first. The balancing is on, as everywhere.
+/// `report TAG FILE` prints a report as one line behind a tag. `masks` prints the CPUs that each
+/// thread of the workload may use, the process's first thread first. The balancing is on, as
+/// everywhere.
 const HEAD: &str = r#"report() { echo "$1 $(tr -d '\n' < $2)"; }
 masks() {
     comm=$(grep -ls rondpoint-workl /proc/[0-9]*/comm)
@@ -21,9 +22,9 @@ masks() {
 }
 echo 1 > /proc/sys/kernel/numa_balancing"#;
 
-/// Starts of which one has to show something: until the manager has looked, the kernel may bring
-/// threads or pages where they belong, or take them away from there, so that there is nothing to do
-/// or to leave alone.
+/// Starts of which one has to show something. Until the manager has looked, the kernel may bring
+/// threads or pages where they belong, or take them away. Then there is nothing to do, or nothing
+/// to leave alone.
 const STARTS: u64 = 4;
 
 /// What the first start shows that shows something; the last one if none does.

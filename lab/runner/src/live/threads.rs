@@ -1,5 +1,5 @@
-//! The policies that move threads, each on the smallest program that it is for: threads end where
-//! they belong, the program is faster for it, no trial finds that worse, and every mask is back
+//! The policies that move threads, each on the smallest program that it is for. Threads end where
+//! they belong, the program is faster for it, and no trial finds that worse. Every mask is back
 //! when the manager has gone.
 
 use std::collections::BTreeSet;
@@ -23,15 +23,15 @@ const CPUS_PER_NODE: u32 = 2;
 /// lets them go: while programs begin, the kernel may take them elsewhere, and there would be
 /// nothing left to do.
 const SHARERS: &str = "crew --need share --work 50 --start 0,2 --stay --size 4M --no-huge-pages";
-/// The least gain that counts as one: half of what they gain on one socket without a manager, which
-/// is 1.51 times the speed (emulated, 2026-11-21).
+/// The least gain that counts as one. It is half of what they gain on one socket without a manager,
+/// which is 1.51 times the speed (emulated).
 const LEAST_TOGETHER: f64 = 1.25;
 /// The same of a program that comes to its memory: it gained 1.42.
 const LEAST_AT_HOME: f64 = 1.2;
 /// Two threads that load from memory, each of its own node's, where they stay as the sharers do.
 const WELL_PLACED: &str = "crew --need own --start 0,2 --stay --size 4M --no-huge-pages";
-/// A program that loads from memory, all of it on node 0, begun on node 1; and one on node 0 that
-/// has its memory there too and hardly looks at it.
+/// The first program loads from memory, all of it on node 0, and begins on node 1. The second is on
+/// node 0, has its memory there too and hardly looks at it.
 const HOMED_ON_0: [&str; 2] = [
     "crew --need own --start 2 --touch 0 --stay --size 4M --no-huge-pages",
     "crew --need own --work 2000 --start 0 --stay --size 4M --no-huge-pages",
@@ -335,10 +335,10 @@ impl LeftAlone {
         Ok(alone)
     }
 
-    /// Nothing moves in a well placed program. Where the kernel takes a thread elsewhere it is not
-    /// well placed any more: then a thread may be brought home, or to where the kernel has brought
-    /// its pages meanwhile, and back where a trial finds that worse. Such a run shows nothing, nor
-    /// does one in which the kernel did so before the manager came; one has to.
+    /// Nothing moves in a well placed program. Where the kernel moves a thread, the program is
+    /// badly placed from then on. Then a thread may be brought home, or to its pages where the
+    /// kernel has moved them meanwhile. A trial that finds that worse may bring it back. Such a run
+    /// shows nothing, nor does one in which the kernel did so before the manager came; one has to.
     fn add(&mut self, run: &Managed) -> Result<()> {
         let count = |name: &str| run.report[name].as_u64().context("a count is missing");
         let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());

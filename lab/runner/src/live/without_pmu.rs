@@ -1,6 +1,5 @@
-//! A machine without a PMU, without a hint to Rondpoint: it finds that the page faults of the
-//! kernel's NUMA balancing are all there is, and still makes the program with the shared array
-//! faster.
+//! A machine without a PMU, without a hint to Rondpoint. Rondpoint finds that it has only the page
+//! faults of the kernel's NUMA balancing. It still makes the program with the shared array faster.
 
 use anyhow::{Context as _, Result};
 

@@ -14,13 +14,13 @@ use crate::vm::Record;
 
 /// The machine, by the name of its file.
 pub(crate) const NAME: &str = "carrefour-a";
-/// Bytes of the counting scan: so much that what the program reads beside it (about 1300 lines of
-/// its own text and stack) is well below 1 %.
+/// Bytes of the counting scan. Beside them, what the program reads of its own text and stack (about
+/// 1300 lines) is well below 1 %.
 const SCAN_BYTES: u64 = 16 << 20;
 /// The guest kernel's tick, 250 Hz. A clock that jumped would go to the next timer, so the longest
 /// of many jumps would be nearly as long. Between two readings of a thread that keeps its CPU half
-/// of that is plenty: a timer interrupt takes 0.4 to 0.6 ms in slow motion, the first page fault of
-/// all threads at once up to 1.2 ms (measured, 15 runs).
+/// of that is plenty. In slow motion a timer interrupt takes 0.4 to 0.6 ms. The first page fault of
+/// all threads at once takes up to 1.2 ms (measured, 15 runs).
 const TICK_MS: f64 = 4.0;
 
 /// All checks on this machine.
@@ -56,9 +56,8 @@ fn counting(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     (0..machine.nodes.len()).map(finding).collect()
 }
 
-/// What `rondpoint observe` counts of a program is what `perf stat` counts of it in the same run;
-/// the lab's last-level misses are what memory was read for, prefetch included, as Intel's event
-/// has it.
+/// `rondpoint observe` and `perf stat` count the same of a program in the same run. The lab's
+/// last-level misses are what memory was read for, prefetch included, as Intel's event has it.
 fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let script = "perf stat -x, -o /tmp/perf -e model/dram_reads/ \
          /lab/rondpoint observe --json --sensor counters --events llc_misses -- \
@@ -81,8 +80,8 @@ fn agreement(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
 }
 
 /// The guest's clock runs and never jumps: busy threads on all CPUs, each reading it without pause.
-/// For how long one of them stands aside for a kernel thread is the guest's scheduler's affair (3.7
-/// to 5.3 ms seen, with another program 12); a jump is seen by those that run.
+/// The guest's scheduler decides how long one of them stands aside for a kernel thread (3.7 to 5.3
+/// ms seen, with another program 12). Threads that run see a jump.
 fn clock(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     let threads = machine.cpu_count();
     let program = format!(
