@@ -4,9 +4,9 @@
  * model 11h, and arch/x86/events/amd/{core,uncore}.c of Linux 6.12. Op sampling is
  * in ibs_pmu.c.
  *
- * Differences: the model does not tell in its counters whether another cache of the
- * same node belongs to another core complex, so the near-cache event counts both.
- * Of the fills, prefetches are counted in those from memory alone.
+ * Differences: the model's counters do not tell whether another cache of the same
+ * node belongs to another core complex. So the near-cache event counts both. Of the
+ * fills, prefetches are counted in those from memory alone.
  */
 #include "processor.h"
 

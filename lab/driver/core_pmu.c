@@ -2,10 +2,10 @@
 /*
  * The core PMUs: the cores' unit of the processor that the machine plays, and
  * `model`, which counts the same and speaks the model's own numbers. They share the
- * counters.  Like a real one it has few counters: the machine file's number
- * of programmable ones (slots) and three fixed ones for instructions, cycles and
- * reference cycles.  An event that finds none free is refused with -EAGAIN, and
- * perf rotates: that is all there is to multiplexing.
+ * counters. Like a real one it has few counters. The programmable ones (slots) are
+ * as many as the machine file says. Three fixed ones count instructions, cycles and
+ * reference cycles. An event that finds none free is refused with -EAGAIN, and perf
+ * rotates: that is all there is to multiplexing.
  *
  * Plain counting reads the model's free-running counters and only occupies its
  * slot.  Sampling, and counting above a latency threshold, programs the slot; the
@@ -350,7 +350,7 @@ static struct pmu model_pmu = CORE_PMU(rp_model_groups);
 
 /*
  * The cores' unit takes the place of the processor's own, with PERF_TYPE_RAW, so
- * that generic events and plain tools work; both are refused where such a unit
+ * that generic events and plain tools work. Both are refused where such a unit
  * exists.
  */
 int rp_core_register(void)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What the model says about an access, in the words of the vendor that the
- * machine file names.  The point is not beauty but likeness: each vendor's
- * encoding has gaps and ambiguities (stores without a source, remote DRAM that
- * cannot be told from a remote cache), and a decoder has to live with them.
+ * What the model says about an access, in the words of the vendor that the machine
+ * file names. The encodings are those of real processors, gaps and ambiguities
+ * included: stores without a source, remote DRAM that cannot be told from a remote
+ * cache. A decoder has to live with them.
  *
  *   Intel: Skylake server and later; pebs_data_source[] with the _skl changes in
  *          arch/x86/events/intel/ds.c of Linux 6.12.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Sysfs files whose text is known at load: which ones a unit has depends on the
- * machine, so they cannot be written down as the kernel's macros do it.
+ * Sysfs files whose text is known at load. Which files a unit has depends on the
+ * machine, so the kernel's macros for fixed files do not fit.
  */
 #include <linux/device.h>
 #include <linux/list.h>

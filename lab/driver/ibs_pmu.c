@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The PMU `ibs_op`, registered where the machine file says AMD: the interface of
- * AMD's instruction-based sampling, which is what perf's `mem` and `c2c` commands
- * open on an AMD processor.  It has hardware of its own, here the slot behind the
- * programmable counters, and one event per CPU.
+ * The PMU `ibs_op`, registered where the machine file says AMD. It has the
+ * interface of AMD's instruction-based sampling, which perf's `mem` and `c2c`
+ * commands open on an AMD processor. It has hardware of its own, here the slot
+ * behind the programmable counters, and one event per CPU.
  *
- * Likeness and difference: samples of loads and stores of any source, no filter
- * by privilege, periods in steps of 16, `l3missonly` passes over accesses that the
- * caches answered, data sources as on Zen 4.  Real IBS tags every kind of operation
- * and delivers those that touch no memory too; this one takes one access for three
- * operations, whichever way `cnt_ctl` is set, and has no raw registers.
+ * Like real IBS it samples loads and stores of any source, without a filter by
+ * privilege, with periods in steps of 16. `l3missonly` passes over accesses that
+ * the caches answered. Data sources are as on Zen 4. Difference: real IBS tags
+ * every kind of operation and delivers those that touch no memory too. This unit
+ * takes one access for three operations, whichever way `cnt_ctl` is set, and has no
+ * raw registers.
  */
 #include <linux/module.h>
 #include <linux/sysfs.h>

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The memory that the hardware model (QEMU plugin, host side) and the PMU
- * driver (kernel module, guest side) share: BAR 2 of an ivshmem-plain device,
- * 16 MiB.  This file is the only description of it.  The plugin keeps a mirror
- * in Rust, and a test there compares it line by line with this text, so:
+ * The memory that the hardware model (QEMU plugin, host side) and the PMU driver
+ * (kernel module, guest side) share. It is BAR 2 of an ivshmem-plain device, 16
+ * MiB. This file is the only description of it. The plugin keeps a mirror in Rust,
+ * and a test there compares it line by line with this text, so:
  *
  *   - every constant is one line `#define NAME NUMBER`, decimal or 0x hex;
- *   - every number is an index or a count of u64 words, little endian, unless
- *     the name ends in a unit (_BYTES, _SHIFT, _MASK) or the comment says so;
+ *   - every number is an index or a count of u64 words, little endian;
+ *   - a name that ends in a unit (_BYTES, _SHIFT, _MASK) has that unit, and a
+ *     comment may say another;
  *   - a change of meaning raises RP_LAYOUT_VERSION.
  *
- * Words are written by one side only; each comment says by which.  The guest
- * reaches this memory with ordinary loads and stores, which the plugin sees
- * like any other access; its physical addresses lie in no node and are not
- * modelled.  May be included by the kernel and by user space; declares no
- * types and no functions.
+ * Words are written by one side only; each comment says by which. The guest reaches
+ * this memory with ordinary loads and stores, which the plugin sees like any other
+ * access. Its physical addresses lie in no node and are not modelled. May be
+ * included by the kernel and by user space; declares no types and no functions.
  */
 #ifndef RONDPOINT_LAB_LAYOUT_H
 #define RONDPOINT_LAB_LAYOUT_H
@@ -37,14 +37,14 @@
  * They change no register and no flag, and do nothing on a machine without the
  * plugin.  The numbers are the instruction bytes, first byte lowest.
  *
- * READ  xchg %rsi,%rsi  the plugin brings this CPU's counters and the COUNT and
- *                       LEFT words of its enabled slots up to date, and charges
- *                       the modelled cost of one counter read.
- * SLOTS xchg %rdi,%rdi  the plugin looks at this CPU's slots again (see below)
- *                       and charges the modelled cost of one counter write.
- * NODES xchg %rbp,%rbp  the plugin brings all node and link blocks up to date.
- *                       It also does so at the end of each quantum.
- * PRICE xchg %rbx,%rbx  the plugin looks at this CPU's PRICE word again.
+ * READ    xchg %rsi,%rsi   the plugin brings this CPU's counters and the COUNT and
+ *                          LEFT words of its enabled slots up to date, and charges
+ *                          the modelled cost of one counter read.
+ * SLOTS   xchg %rdi,%rdi   the plugin looks at this CPU's slots again (see below)
+ *                          and charges the modelled cost of one counter write.
+ * NODES   xchg %rbp,%rbp   the plugin brings all node and link blocks up to date.
+ *                          It also does so at the end of each quantum.
+ * PRICE   xchg %rbx,%rbx   the plugin looks at this CPU's PRICE word again.
  */
 #define RP_MARKER_READ 0xf68748
 #define RP_MARKER_SLOTS 0xff8748
@@ -127,12 +127,13 @@
  * CPU begins at RP_CPU_SLOTS + s * RP_SLOT_WORDS of its block.  Only the CPU
  * itself writes its slots.
  *
- * To start: the driver writes all words (GENERATION changed, CONTROL with
- * RP_CONTROL_ENABLED_MASK) and executes RP_MARKER_SLOTS; the plugin loads every
- * enabled slot whose generation is new to it.  To stop: the driver writes CONTROL
- * = 0 and executes the marker; the plugin writes COUNT and LEFT back and lets go
- * of the slot.  In between the driver may write PERIOD only, which the plugin
- * reads at each reload, and the plugin writes COUNT and LEFT at RP_MARKER_READ.
+ * To start, the driver writes all words (GENERATION changed, CONTROL with
+ * RP_CONTROL_ENABLED_MASK) and executes RP_MARKER_SLOTS. The plugin then loads
+ * every enabled slot whose generation is new to it. To stop: the driver writes
+ * CONTROL = 0 and executes the marker; the plugin writes COUNT and LEFT back and
+ * lets go of the slot. In between the driver may write PERIOD only, which the
+ * plugin reads at each reload, and the plugin writes COUNT and LEFT at
+ * RP_MARKER_READ.
  *
  * Each event that matches (privilege level, latency >= THRESHOLD where the event
  * is LOADS, STORES or MEM_ANY) raises COUNT and lowers LEFT.  At zero the plugin
@@ -154,9 +155,10 @@
 #define RP_CONTROL_USER_MASK 2 /* count at user level */
 #define RP_CONTROL_KERNEL_MASK 4 /* count at kernel level */
 /*
- * Sample accesses that no cache answered: where the counter comes to zero at another,
- * the sample waits for one of the next 127 that are, as AMD's op sampling re-arms
- * itself after 1 to 127 operations until it hits one.
+ * Sample accesses that no cache answered. Where the counter comes to zero at
+ * another access, the sample waits for one of the next 127 that no cache answered.
+ * AMD's op sampling does so: it re-arms itself after 1 to 127 operations until it
+ * hits one.
  */
 #define RP_CONTROL_MISSES_MASK 8
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Guest driver for the PMU of the emulated machine: finds the memory that the
- * hardware model shares (an ivshmem-plain device), checks that both sides mean
- * the same layout, and registers the core and the uncore PMU.
+ * Guest driver for the PMU of the emulated machine. It finds the memory that the
+ * hardware model shares (an ivshmem-plain device) and checks that both sides mean
+ * the same layout. Then it registers the core and the uncore PMU.
  *
  * Never does anything on a machine whose device does not carry the magic number.
  */

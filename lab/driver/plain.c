@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Plain counting, which all units outside the cores share: an event is opened with
- * pid = -1 on a CPU of the unit's `cpumask`, and its count is what the counter
- * behind it grew by. There is nothing to program and nothing to interrupt.
+ * Plain counting, which all units outside the cores share. An event is opened with
+ * pid = -1 on a CPU of the unit's `cpumask`. Its count is what the counter behind
+ * it grew by. There is nothing to program and nothing to interrupt.
  */
 #include <linux/module.h>
 #include <linux/sysfs.h>

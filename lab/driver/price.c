@@ -8,17 +8,17 @@
  * it stays one over its next exec.  Its threads and what it forks are managers too,
  * until they exec: that is then a program.  At a manager's price run
  *
- *   - its threads, in user space and in the kernel, but for the copying of a page:
- *     working sets are scaled down by the factor of slow motion, so a page that is
- *     copied in the lab stands for as many as that on the real machine;
+ *   - its threads, in user space and in the kernel, but for the copying of a page.
+ *     Working sets are scaled down by the factor of slow motion: a page copied in
+ *     the lab stands for as many on the real machine;
  *   - the NMI handler, and what the kernel does to switch counters over, give them
  *     to a child and take them away: see rp_price_enter().
  *
  * Left at the price of a program: interrupts from a manager to other CPUs.
  *
- * The kernel is hooked when the module is loaded, before any program runs: patching
+ * The kernel is hooked when the module is loaded, before any program runs. Patching
  * its code takes a tenth of a second of guest time, and a hook costs a program that
- * forks a little.  So both are the same in every run, with a manager or without.
+ * forks a little. So both are the same in every run, with a manager or without.
  */
 #include <linux/kprobes.h>
 #include <linux/module.h>

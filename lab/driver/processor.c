@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Which processor this machine plays, and which of its core events an attribute
- * means.  An encoding that is not in the tables is refused, where a real processor
- * would count something else or nothing: a wrong number must not go unnoticed.
+ * means. An encoding that is not in the tables is refused, so that no wrong number
+ * goes unnoticed. A real processor would count something else or nothing.
  */
 #include "processor.h"
 #include "rondpoint_pmu.h"

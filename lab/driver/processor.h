@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a processor that the lab can play is made of: the names, formats and
- * encodings of its performance units, and what of the model each event counts.
+ * What a processor that the lab can play is made of. These are the names, formats
+ * and encodings of its performance units, and what of the model each event counts.
  *
  * The tables are written from the vendors' lists and from arch/x86/events and
- * drivers/perf of Linux 6.12, not from the product's tables: the two must meet in
- * the numbers alone.
+ * drivers/perf of Linux 6.12. They do not come from the product's tables: the two
+ * must meet in the numbers alone.
  *
  *   processor.c   which processor this machine plays; finds events in its tables
  *   intel.c ...   the tables, one file for each maker

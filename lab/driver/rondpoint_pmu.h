@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the files of the guest PMU driver share: access to the model's memory
- * (layout.h), the state of one CPU, and the few functions that cross files.
+ * What the files of the guest PMU driver share. These are access to the model's
+ * memory (layout.h), the state of one CPU, and the few functions that cross files.
  *
  *   main.c         finds the device, checks its header, registers and unregisters
  *   core_events.c  names and codes of the core events; perf attributes -> event

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The NMI handler: takes every sample out of this CPU's ring and hands it to
- * perf with the interrupted registers, so that instruction pointer, thread and
- * CPU are those that the sample hit.
+ * The NMI handler takes every sample out of this CPU's ring and hands it to perf
+ * with the interrupted registers. So instruction pointer, thread and CPU are those
+ * that the sample hit.
  *
  * Slots are frozen while the handler runs, as real counters are.  A sample whose
  * slot has been stopped or given to another event since (its generation tells) is
@@ -146,8 +146,8 @@ static int handle_nmi(unsigned int type, struct pt_regs *regs)
 	struct perf_event *event;
 
 	/*
-	 * Several samples may have been taken in one go while their NMI was still
-	 * on its way; one more NMI than samples is then ours, and empty.
+	 * Several samples may have been taken in one go while their NMI was still on its
+	 * way. One more NMI than samples is then ours, and empty.
 	 */
 	if (tail == rp_load(rp_cpu_word(cpu, RP_RING_HEAD))) {
 		if (!state->nmi_may_follow)

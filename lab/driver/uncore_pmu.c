@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The units outside the cores of the processor that the machine plays: counting
- * only, for a whole node, opened with pid = -1 on the CPUs of `cpumask`, which
- * holds the first CPU of each node that has CPUs.
+ * The units outside the cores of the processor that the machine plays. They only
+ * count, for a whole node. An event is opened with pid = -1 on the CPUs of
+ * `cpumask`, which holds the first CPU of each node that has CPUs.
  *
  * Units of one kind share their node's lines evenly, as hashing of addresses does
  * it; together they count each exactly once. How they count is in plain.c.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Checks the lab's PMU from inside the guest, through perf_event_open() alone:
- * counts against loops whose loads are known, multiplexing against the truth,
- * samples one by one against the thread, CPU, address and instruction that they
- * must show.  Prints a line for each check; exit status 1 if one failed, 2 if
- * something could not be tried.  Run as root in the guest, with no arguments or
- * with the names of checks.
+ * Checks the lab's PMU from inside the guest, through perf_event_open() alone.
+ * Counts are checked against loops whose loads are known, and multiplexing against
+ * the truth. Samples are checked one by one against the thread, CPU, address and
+ * instruction that they must show. Prints a line for each check. Exit status 1 if
+ * one failed, 2 if something could not be tried. Run as root in the guest, with no
+ * arguments or with the names of checks.
  */
 #define _GNU_SOURCE
 #include "check.h"

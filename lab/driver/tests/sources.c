@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Where samples say that they were served from: memory of the own node, memory of
- * another, and the source of a store, in the words of the maker that the machine
- * file names.  The words are those of data_source.c, written down once more.
+ * Where samples say that they were served from. Cases are memory of the own node,
+ * memory of another, and the source of a store, in the words of the machine file's
+ * maker. The words are those of data_source.c, written down once more.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,8 +1,8 @@
-//! Bucket sort in rounds: each thread makes keys of its own, then all scatter them into buckets at
-//! once, a burst of all-to-all traffic, then each sorts its own bucket.
+//! Bucket sort in rounds. Each thread makes keys of its own. Then all threads scatter them into
+//! buckets at once, a burst of all-to-all traffic, and each sorts its own bucket.
 //!
-//! The check: every bucket is sorted and holds only its own keys, and the keys that came out are
-//! those that went in, by two sums that no likely mistake keeps.
+//! The check: every bucket is sorted and holds only its own keys. The keys that came out are those
+//! that went in, by two sums that no likely mistake keeps.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

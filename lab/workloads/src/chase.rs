@@ -1,4 +1,4 @@
-//! Latency chase: each line holds the place of the next, in one random cycle over all of them, so
+//! Latency chase. Each line holds the place of the next, in one random cycle over all of them. So
 //! every access waits for the one before and no prefetcher can guess it.
 
 use std::time::Instant;
@@ -61,7 +61,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .check("cycle", end == 0 && short))
 }
 
-/// Lays one cycle through all lines (Sattolo's algorithm): the first word of a line is the address
+/// Lays one cycle through all lines (Sattolo's algorithm). The first word of a line is the address
 /// of the next line's first word, as in a linked list. (The lab's model tells dependent loads by
 /// addresses; it would take a chase by index for loads that can overlap.)
 fn lay(words: &mut [u64], random: &mut Random) {

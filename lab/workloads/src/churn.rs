@@ -1,9 +1,9 @@
-//! A program that is never the same for long: its memory is unmapped while a manager may be moving
-//! it, threads and children come and go, it is stopped and goes on, and in the end it becomes
+//! A program that is never the same for long. Its memory is unmapped while a manager may be moving
+//! it, and threads and children come and go. It is stopped and goes on, and in the end it executes
 //! itself anew.
 //!
 //! Each round maps a region, fills it from the main thread, and lets new threads add it up several
-//! times over: just the region that a policy would spread, if it stayed.
+//! times over. A policy would spread just this region, if it stayed.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! A machine with a clock that only runs shows a timer interrupt there; one with a clock that jumps
 //! shows the jump. How long a thread stands aside for another is the scheduler's affair: times in
 //! which it left its CPU are told apart. Between two readings a thread writes one line of its own
-//! part, and at the end of a round all threads wait for each other, as busy programs do.
+//! part. At the end of a round all threads wait for each other, as busy programs do.
 
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let team = Team::new(&flags.threads, Placement::default(), &flags.pace)?;
     let mut lines = Pages::<Line>::map(flags.memory.size, flags.memory.no_huge_pages)?;
     let work = |member: &mut Member<'_>, own: &mut [Line]| {
-        // Page faults of all threads at once wait for each other for two milliseconds, which is the
-        // kernel's affair: what is watched begins when every page is there.
+        // Page faults of all threads at once wait for each other for two milliseconds, which the
+        // kernel causes. So the watch begins when every page is there.
         own.fill([0.0; 8]);
         member.start();
         let mut watch = Watch::new(Instant::now(), switches());

@@ -1,8 +1,8 @@
 //! Threads with a known need, begun in a known place: what policies that move threads are tried on.
 //!
-//! Each thread first touches its part of the memory on one CPU (so the part lies on that node
-//! without any memory policy), then goes to the CPU where it begins, and then gets back the mask
-//! that the process was given. Where it stays is for the kernel and its manager, unless `--stay`.
+//! Each thread first touches its part of the memory on one CPU, so the part lies on that node
+//! without any memory policy. Then it goes to the CPU where it begins, and gets back the mask that
+//! the process was given. Where it stays is for the kernel and its manager, unless `--stay`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -135,8 +135,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
 }
 
 /// Loads [`ACCESSES`] lines, each of which holds a one, and gives their sum. The order of the
-/// blocks is that of a linear congruential generator (Knuth's MMIX, The Art of Computer Programming
-/// 2, 3.3.4) and does not wait for what is loaded.
+/// blocks is that of a linear congruential generator and does not wait for what is loaded. The
+/// generator is Knuth's MMIX (The Art of Computer Programming 2, 3.3.4).
 fn load<const BLOCK: u64>(words: &[AtomicU64], at: &mut u64, work: u32) -> u64 {
     let blocks = (words.len() / WORDS_PER_LINE) as u64 / BLOCK;
     let mut sum = 0;

@@ -44,7 +44,7 @@ pub(crate) struct Apart {
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Placement {
     /// oracle: pin the threads as --pin does, and give each the memory that it will use on its own
-    /// node, what all use on all nodes in turn
+    /// node. Memory that all use lies on all nodes in turn
     #[arg(long, value_name = "RULE")]
     pub(crate) place: Option<Rule>,
 }

@@ -1,12 +1,12 @@
 //! k-means over one large array that the main thread touches first.
 //!
 //! A point is four cache lines and each round reads every point once. The distance to the first
-//! centre asks for all four within a few instructions, so their misses overlap; the other centres
-//! find them in the first level. With one line a point, the work on it filled the reorder window
-//! and a core had one miss under way, not the three of Carrefour's Table 1 (Streamcluster).
+//! centre asks for all four within a few instructions, so their misses overlap. The other centres
+//! find them in the first level. With one line a point, the work on it filled the reorder window. A
+//! core had one miss under way, not the three of Carrefour's Table 1 (Streamcluster).
 //!
-//! The default of 3 centres takes 100 instructions a line (counted by valgrind; 22 more for each
-//! centre): at 0.7 cycles each that is near the 77 cycles a line which Table 1 implies.
+//! The default of 3 centres takes 100 instructions a line, and each further centre 22 more (counted
+//! by valgrind). At 0.7 cycles each that is near the 77 cycles a line which Table 1 implies.
 //! Coordinates are small whole numbers, so sums are exact in any order and the check can be exact.
 
 use std::sync::{Mutex, RwLock};
@@ -150,7 +150,7 @@ impl Shared {
 
 /// How much further into its partition each thread begins than the one before: a small page and a
 /// huge page. On interleaved memory threads that all begin alike would go from node to node in
-/// step, and an emulated machine has no noise that would ever break that up.
+/// step. An emulated machine has no noise that would ever break that up.
 const STEP_BYTES: usize = (2 << 20) + (4 << 10);
 
 const NO_PANIC: &str = "a thread that panics ends the process";
@@ -166,8 +166,8 @@ fn fill(points: &mut [Point], seed: u64) -> Point {
     total
 }
 
-/// One thread's rounds; its sums of the last round, and the same for the next thread's partition:
-/// both cover all points once, so both must merge to the same.
+/// One thread's rounds. Returns its sums of the last round, and the same for the next thread's
+/// partition. Both cover all points once, so both must merge to the same.
 fn cluster(
     member: &mut Member<'_>,
     points: &[Point],
@@ -203,9 +203,10 @@ fn assign_from(points: &[Point], start: usize, centres: &[Point]) -> Sums {
     sums
 }
 
-/// Adds each point to its nearest centre, the first of equally near ones. Always inlined: where the
-/// compiler chose not to, the same program drew a third less from memory (712 cycles of latency on
-/// first touch instead of 1128), and it chooses by what is elsewhere in this crate.
+/// Adds each point to its nearest centre, the first of equally near ones. Always inlined, because
+/// the compiler otherwise chooses by what is elsewhere in this crate. Where it chose not to, the
+/// same program drew a third less from memory: 712 cycles of latency on first touch instead of
+/// 1128.
 #[inline(always)]
 #[allow(clippy::inline_always)]
 fn assign(points: &[Point], centres: &[Point]) -> Sums {
@@ -225,7 +226,7 @@ fn assign(points: &[Point], centres: &[Point]) -> Sums {
 }
 
 /// Squared distance. The squares are added in four lanes, which the compiler can keep in vector
-/// registers; added one after the other they would cost three times the instructions.
+/// registers. Added one after the other they would cost three times the instructions.
 fn distance(a: &Point, b: &Point) -> f64 {
     let mut lanes = [0.0; 4];
     for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4)) {

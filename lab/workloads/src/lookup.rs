@@ -1,5 +1,5 @@
-//! Look-ups in one table that all threads share and one of them filled, as a server's: at random,
-//! and every tenth changes what it finds, or as many as are asked for. Where the table lies
+//! Look-ups in one table that all threads share and one of them filled, as a server's. They are at
+//! random. Every tenth changes what it finds, or as many as are asked for. Where the table lies
 //! matters, which thread runs where does not. Several of these programs may have one table, as the
 //! processes of a data base do.
 

@@ -1,7 +1,7 @@
 //! The lab's own programs in one binary: real work on real threads, each checking its own result.
 //!
-//! They run in a small guest as well as anywhere else, so they need nothing but the kernel: no
-//! NUMA library, no shared library when linked statically. The last line of standard output is
+//! They run in a small guest as well as anywhere else, so they need only the kernel. They use no
+//! NUMA library, and no shared library when linked statically. The last line of standard output is
 //! `key=value` pairs. Exit code: 0 the result is right, 1 it is wrong, 2 bad usage or no such node.
 //!
 //! `rondpoint-workloads kmeans --threads 4 --size 64M --iterations 20`

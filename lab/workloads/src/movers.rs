@@ -2,9 +2,8 @@
 //! pages between the same nodes?
 //!
 //! The built-in mover is `move_pages(2)` from one thread, once for all pages, without the cost of
-//! starting a program: what moving pages by hand gives. Each line of the result is one
-//! mover in one round; after each turn the content is checked, and the pages go the other way next
-//! time.
+//! starting a program: what moving pages by hand gives. Each line of the result is one mover in one
+//! round. After each turn the content is checked, and the pages go the other way next time.
 
 use std::process::Command;
 use std::time::Instant;

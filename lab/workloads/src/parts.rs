@@ -1,6 +1,6 @@
-//! Threads that read a part of an array each, filled by themselves: all the time, or in bursts
-//! between which they sleep; the same part, or after a while that of another. More of them than
-//! CPUs take turns.
+//! Threads that each read a part of an array, which they filled themselves. They read all the time,
+//! or in bursts between which they sleep. They read the same part, or after a while that of another
+//! thread. More of them than CPUs take turns.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

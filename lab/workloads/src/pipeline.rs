@@ -1,4 +1,4 @@
-//! Pairs of threads, one of which fills buffers that the other reads: what they share moves on all
+//! Pairs of threads, one of which fills buffers that the other reads. What they share moves on all
 //! the time, and a pair works best behind one cache.
 
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! Seeded numbers: the same seed gives the same work on every machine.
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one multiply-xorshift chain per number, and a
-/// stream can start anywhere, so each thread or page may have its own.
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one multiply-xorshift chain per number. A stream
+/// can start anywhere, so each thread or page may have its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 

@@ -1,10 +1,10 @@
 //! Reads every line of a region exactly once, so that a counter of user-mode memory reads can be
-//! checked: it must say `lines`, within its own accuracy.
+//! checked. The counter must say `lines`, within its own accuracy.
 //!
-//! The kernel clears the pages, from first to last and not in user mode; the scan then goes from
-//! first to last again, so a region several times larger than the caches has none of the lines
-//! that it comes to in a cache. Within a page the order is shuffled, so that a stream prefetcher
-//! does not fetch lines before they are asked for. `--wait` lets a counter be attached in between.
+//! The kernel clears the pages, from first to last and not in user mode. The scan then goes from
+//! first to last again. So in a region several times larger than the caches, no line that it comes
+//! to is in a cache. Within a page the order is shuffled, so that a stream prefetcher does not
+//! fetch lines before they are asked for. `--wait` lets a counter be attached in between.
 
 use std::io::{BufRead, Write};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! A server and its clients: each thread of the server answers one thread of another process, over
-//! a socket, from a table that the main thread filled before it served anybody.
+//! A server and its clients. Each thread of the server answers one thread of another process, over
+//! a socket. The answers come from a table that the main thread filled before it served any client.
 //!
 //! Both ends sleep between requests. A server asks for little memory traffic in each second of the
 //! clock, and still waits for memory whenever it runs.

@@ -1,8 +1,8 @@
-//! Heat on a square plate (Jacobi, five points): the main thread initialises the partitions that
+//! Heat on a square plate (Jacobi, five points). The main thread initialises the partitions that
 //! other threads then use, so first touch puts all of them on one node.
 //!
 //! The plate starts as an eigenvector of the stencil, so after k rounds every cell is its first
-//! value times λᵏ: the check compares every cell with the analytic result.
+//! value times λᵏ. The check compares every cell with the analytic result.
 
 use std::f64::consts::PI;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! Bandwidth from the CPUs of one node to the memory of another: every thread goes through its own
+//! Bandwidth from the CPUs of one node to the memory of another. Every thread goes through its own
 //! part of arrays that are bound to the memory node.
 //!
-//! Reading loads one word of each line, in order or not, and counts 64 bytes for it, so the number
+//! Reading loads one word of each line, in order or not, and counts 64 bytes for it. So the number
 //! is what the memory delivered, not what the program used. The triad is STREAM's and counts as
 //! STREAM does.
 
@@ -122,9 +122,8 @@ fn sum(lines: &[Line]) -> f64 {
     sums.iter().sum::<f64>() + chunks.remainder().iter().map(|line| line[0]).sum::<f64>()
 }
 
-/// The same in the order of a linear congruential generator of full period (Knuth, volume 2,
-/// section 3.2.1.2; the constants are its MMIX generator's), which passes over what is beyond the
-/// end.
+/// The same in the order of a linear congruential generator of full period, which passes over
+/// places beyond the end. Knuth, volume 2, section 3.2.1.2; the constants are its MMIX generator's.
 fn gather(lines: &[Line]) -> f64 {
     const MULTIPLIER: usize = 6_364_136_223_846_793_005;
     const INCREMENT: usize = 1_442_695_040_888_963_407;

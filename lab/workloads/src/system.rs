@@ -180,7 +180,7 @@ impl<T: Plain> Pages<T> {
             (0..self.bytes).step_by(stride).map(|offset| base.wrapping_add(offset)).collect();
         let targets = vec![node as libc::c_int; addresses.len()];
         let mut found = vec![-1i32; addresses.len()];
-        // SAFETY: all three arrays have as many entries as the call is told and outlive it; it
+        // SAFETY: all three arrays have as many entries as the call is told and outlive it. It
         // writes `found` only, and the content of the pages stays as it is.
         let result = unsafe {
             libc::syscall(
@@ -250,7 +250,7 @@ pub(crate) struct Held {
     _pipes: Vec<[OwnedFd; 2]>,
 }
 
-/// A pipe that holds the pages of this range, which is whole pages: their writer could change them
+/// A pipe that holds the pages of this range, which is whole pages. Their writer could change them
 /// until they are read, so the kernel keeps them where they are.
 fn full_pipe(start: *mut u8, bytes: usize) -> Result<[OwnedFd; 2], Failure> {
     let mut ends = [0; 2];
@@ -283,8 +283,8 @@ fn full_pipe(start: *mut u8, bytes: usize) -> Result<[OwnedFd; 2], Failure> {
 impl<T: Plain> Deref for Pages<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: `length` values fit the mapping, which lives as long as self; zeroes and whatever
-        // was stored since are valid values of a Plain type; page alignment exceeds T's.
+        // SAFETY: `length` values fit the mapping, which lives as long as self. Zeroes and whatever
+        // was stored later are valid values of a Plain type, and page alignment exceeds T's.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }

@@ -1,7 +1,8 @@
 //! Threads that live for the whole run and go through rounds together.
 //!
-//! A thread keeps its identity and its partition from the first round to the last, as the programs
-//! do that a placement policy watches; starting threads anew each round would hide what it learns.
+//! A thread keeps its identity and its partition from the first round to the last, as in the
+//! programs that a placement policy watches. Starting threads anew each round would hide what the
+//! policy learns.
 
 use std::fs::File;
 use std::ops::Range;

@@ -81,8 +81,8 @@ fn comment(text: &str, at: usize, length: usize) -> Comment {
         "/*" => {
             let inner = whole[2..].trim_end_matches("*/").trim_start_matches(['*', '!']);
             let lines = inner.lines().map(|line| {
-                let line = line.trim();
-                line.strip_prefix("* ").unwrap_or(line.trim_start_matches('*'))
+                let line = line.trim_start();
+                line.strip_prefix("* ").unwrap_or(line.trim_start_matches('*')).trim_end()
             });
             lines.collect::<Vec<_>>().join("\n")
         }
@@ -183,8 +183,9 @@ mod tests {
         for text in [
             format!("/// - {}\n/// - {}\n", words(20), words(20)),
             format!("/// ```text\n/// {long}\n/// ```\n"),
-            format!("/// | {long} |\n"),
             format!("/// Text:\n///\n///     {long}\n"),
+            format!("/// | {long} |\n"),
+            format!("/*\n * name   {}\n *        {}\n */\n", words(20), words(20)),
             format!("/// {}\n// {}\n", words(20), words(20)),
             format!("a // {}\n// {}\n", words(20), words(20)),
             format!("// {}\n\n// {}\n", words(20), words(20)),

@@ -5,6 +5,8 @@ use super::{Complaint, SourceFile};
 
 /// Words of a sentence that a reader of a second language follows at once.
 const MOST_WORDS: usize = 25;
+/// Between the columns of lines that are set by hand; what is indented below belongs to the last.
+const COLUMN_GAP: &str = "   ";
 /// A shorter run of hexadecimal digits is a word or a number.
 const SHORTEST_HASH: usize = 7;
 const LONGEST_HASH: usize = 40;
@@ -168,6 +170,7 @@ fn sentences(text: &str) -> Vec<Sentence> {
         let is_indented = line.starts_with("    ") && paragraph.is_none() && !is_item;
         let is_prose = !is_code
             && !is_indented
+            && !trimmed.contains(COLUMN_GAP)
             && !trimmed.is_empty()
             && !["```", "|", "#", "<!--", "!["].iter().any(|mark| trimmed.starts_with(mark));
         if !is_prose || is_item {
