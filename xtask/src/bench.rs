@@ -8,7 +8,7 @@ use crate::{cargo, lab};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// `lab` for the speed of the emulated machine, `move` for that of moving a process's memory in
-    /// it; else filters for the benchmarks' names; none runs them all
+    /// it. Else filters for the benchmarks' names; none runs them all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -1,9 +1,9 @@
-//! `./x dist`: `rondpoint` as one static file for each server architecture, tried out as far as
-//! this machine can, with its man pages and shell completions, and packages of all that.
+//! `./x dist`: `rondpoint` as one static file for each server architecture, with its man pages and
+//! shell completions, and packages of all that. The programs are tried out as far as this machine
+//! can.
 //!
-//! The targets are musl's, whose C library comes with Rust's own target files, and the linker is
-//! the one that comes with the compiler: no C toolchain is needed for either, nor any of the other
-//! architecture.
+//! The targets are musl's: Rust's own target files have its C library, and the linker comes with
+//! the compiler. So no C toolchain is needed, for this architecture or the other.
 
 mod smoke;
 

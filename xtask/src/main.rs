@@ -61,7 +61,7 @@ enum Command {
     /// Write pages of docs/results from what --times of ./x demo and ./x test wrote
     Times(times::Arguments),
     /// Check what the boundaries forbid (a part of ./x test)
-    Tidy(tidy::Arguments),
+    Tidy,
 }
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         Command::Simulated(arguments) => simulated::run(&arguments),
         Command::Results => results::run(),
         Command::Times(arguments) => times::run(&arguments),
-        Command::Tidy(arguments) => tidy::run(&arguments),
+        Command::Tidy => tidy::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

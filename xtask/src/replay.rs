@@ -9,8 +9,9 @@ use serde::Deserialize;
 use crate::lab::{self, built};
 use crate::test::Tally;
 
-/// The demonstration's programs, for two to five guest seconds, and one that unmaps what is being
-/// moved, forks, stops and becomes itself anew; with each whether its record must hold actions.
+/// The demonstration's programs, for two to five guest seconds, and `churn`, which unmaps what is
+/// being moved, forks, stops and executes itself anew. Beside each: whether its record must hold
+/// actions.
 const PROGRAMS: [(&str, bool); 5] = [
     ("stencil --no-huge-pages --size 16M --iterations 32", true),
     ("kmeans --rotate --no-huge-pages --size 8M --iterations 48", true),

@@ -1,8 +1,12 @@
 //! `./x setup`: fetches what the lab needs into the cache folder, and alters nothing else.
 //!
-//! The steps, each of which can be interrupted and is not repeated when it is done: check this
-//! machine, fetch the package lists, say what will be fetched, fetch, unpack, check what was
-//! unpacked, write `setup.toml`.
+//! Each step can be interrupted, and is not repeated when it is done:
+//! 1. check this machine;
+//! 2. fetch the package lists;
+//! 3. say what will be fetched;
+//! 4. fetch and unpack;
+//! 5. check what was unpacked;
+//! 6. write `setup.toml`.
 //!
 //! Everything that it says goes to standard error: other commands run it and print results.
 

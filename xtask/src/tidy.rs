@@ -14,7 +14,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 
 /// A file of the repository.
 pub(crate) struct SourceFile {
@@ -54,7 +53,7 @@ pub(crate) type Complaint = String;
 type Rule = fn(&[SourceFile]) -> Vec<Complaint>;
 
 /// Every rule, in the order of ARCHITECTURE.md.
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     crates::the_core_is_pure,
     crates::edges_are_the_design_s,
     crates::manifests_have_licence_and_lints,
@@ -69,6 +68,7 @@ const RULES: [Rule; 20] = [
     text::no_host_and_no_home,
     text::to_do_notes_have_an_owner,
     text::tests_are_neither_ignored_nor_named_test,
+    comments::sentences_of_comments_are_short,
     prose::sentences_are_short,
     prose::documents_name_no_commit,
     prose::links_lead_somewhere,
@@ -77,21 +77,9 @@ const RULES: [Rule; 20] = [
     crate::results::screens_are_what_their_json_says,
 ];
 
-#[derive(Args)]
-pub(crate) struct Arguments {
-    /// Check the length of sentences in comments of Rust and C, and nothing else
-    #[arg(long)]
-    comments: bool,
-}
-
 /// `./x tidy`: prints every complaint.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let files = repository()?;
-    let complaints = if arguments.comments {
-        comments::sentences_of_comments_are_short(&files)
-    } else {
-        complaints(&files)
-    };
+pub(crate) fn run() -> Result<()> {
+    let complaints = complaints(&repository()?);
     for complaint in &complaints {
         println!("{complaint}");
     }

@@ -56,8 +56,8 @@ stopped it; 2 nothing was tried.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
-    /// The process: its number or its name (name:postgres, or postgres alone); or all of a unit
-    /// (unit:nginx.service) or of a cgroup (cgroup:/machine.slice), one after the other
+    /// The process: its number or its name (name:postgres, or postgres alone). Or all processes of
+    /// a unit (unit:nginx.service) or of a cgroup (cgroup:/machine.slice), one after the other
     #[arg(long, short, value_name = "PROGRAM", value_parser = Target::parse)]
     pid: Target,
 
@@ -75,8 +75,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     freeze: bool,
 
-    /// Resume the process after this many seconds and move the rest while it runs
-    /// [default: 5 % of the time that it has run, at least 1]
+    /// Resume the process after this many seconds and move the rest while it runs [default: 5 % of
+    /// its run time, at least 1]
     #[arg(long, value_name = "SECONDS", requires = "freeze", value_parser = seconds)]
     freeze_limit: Option<Duration>,
 

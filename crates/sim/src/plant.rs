@@ -235,7 +235,7 @@ impl Plant {
     }
 
     /// Puts the threads of a process onto CPUs and its pages onto nodes, before it runs and at no
-    /// cost: pages of one thread with it, shared ones in turn over `nodes`. Pinned threads stay.
+    /// cost. Pages of one thread go with it, shared ones in turn over `nodes`. Pinned threads stay.
     pub(crate) fn arrange(&mut self, process: usize, cpus: &[usize], nodes: &[usize], pin: bool) {
         self.start();
         for (number, thread) in self.processes[process].threads.clone().enumerate() {

@@ -1,7 +1,7 @@
 //! The user's apt sources: which mirror carries Debian 12, and the sources of the private apt root
 //! made from it.
 //!
-//! Pure text in, text out. No registry host is named anywhere in this project: whatever mirror,
+//! Pure text in, text out. No registry host is named anywhere in this project. Whatever mirror,
 //! proxy or snapshot the user chose for Debian 12 also serves the two further suites that the lab
 //! needs.
 

@@ -1,5 +1,6 @@
-//! `./x setup --witness`: the kernel's own event lists, which the product's event tables are
-//! compared with, its decoder of SPE packets, and the files that our series of patches changes.
+//! `./x setup --witness`: the kernel's own event lists, its decoder of SPE packets, and the files
+//! that our series of patches changes. The product's event tables are compared with the event
+//! lists.
 //!
 //! They come with Debian's package of the kernel's sources, of which 33 MB stay in the cache.
 //! Nothing but `./x test` needs them, so the lab's setup does not fetch them.

@@ -2,11 +2,15 @@
 
 use super::{Complaint, SourceFile};
 
-/// Files and folders that may hold `unsafe`: system calls, QEMU's plugin interface, PID 1, the one
-/// module of the workloads that makes system calls, and of the replicas: memory that is mapped and
-/// handed out as slices (`mapping`, `source`), versions that threads share without a lock
-/// (`generations`), the C library's memory of each thread (`cpu`), and the C interface; and the
-/// functions of the C library that the preloaded library replaces.
+/// Files and folders that may hold `unsafe`:
+/// - `interpose`: the functions of the C library that the preloaded library replaces;
+/// - `linux`: system calls;
+/// - `replica`: the C interface, and the C library's memory of each thread (`cpu`);
+/// - `replica`, too: versions that threads share without a lock (`generations`), and memory that is
+///   mapped and handed out as slices (`mapping`, `source`);
+/// - the lab's plugin: QEMU's plugin interface;
+/// - the lab's init: PID 1;
+/// - the lab's workloads: the one module that makes system calls.
 const UNSAFE_ROOMS: [&str; 10] = [
     "crates/interpose/src/hooks.rs",
     "crates/linux/src/syscall",

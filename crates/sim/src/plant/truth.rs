@@ -28,8 +28,8 @@ pub struct Truth {
     /// Time to move one base page, 1,500 to 3,000 ns: Linux's `move_pages` on servers of the last
     /// ten years.
     pub move_ns: f64,
-    /// Time for which each thread of a process stands still for one moved page, 10 to 60 ns: the
-    /// page table lock and the flush of translations, in batches.
+    /// Time for which each thread of a process stands still for one moved page, 10 to 60 ns. It is
+    /// the page table lock and the flush of translations, in batches.
     pub flush_ns: f64,
     /// Time of one NUMA hint fault, 800 to 2,000 ns.
     pub fault_ns: f64,
