@@ -319,7 +319,7 @@ void rp_core_del(struct perf_event *event, int flags)
 	perf_event_update_userpage(event);
 }
 
-/* perf changes what counts: a manager asked for that, whoever it happens to. */
+/* perf changes what counts: a manager asked for that, whichever task runs now. */
 static void begin_switch(struct pmu *pmu)
 {
 	rp_price_enter();

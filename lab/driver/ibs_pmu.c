@@ -128,7 +128,7 @@ static const struct attribute_group *groups[] = {
 	NULL,
 };
 
-/* perf changes what counts: a manager asked for that, whoever it happens to. */
+/* perf changes what counts: a manager asked for that, whichever task runs now. */
 static void begin_switch(struct pmu *pmu)
 {
 	rp_price_enter();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * The uncore PMU `lab_nb`, named after AMD's northbridge counters: what memory
- * controllers and links carried, whoever caused it. Counting only, for a whole
- * machine. An event is opened with pid = -1 on the CPUs of `cpumask`, which holds
- * the first CPU of each node that has CPUs.
+ * controllers and links carried for all CPUs. Counting only, for a
+ * whole machine. An event is opened with pid = -1 on the CPUs of `cpumask`, which
+ * holds the first CPU of each node that has CPUs.
  *
  * Each counter has one CPU that counts it, so that adding up over `cpumask` never
  * counts anything twice; opened on another CPU it stays zero.

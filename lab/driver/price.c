@@ -278,8 +278,8 @@ static void unhook(unsigned int points_hooked, unsigned int probes_hooked)
 }
 
 /*
- * Runs before anything is counted.  A kernel that cannot be hooked does without: no
- * process becomes a manager there, and whoever asks for it is told so.
+ * Runs before anything is counted. A kernel that cannot be hooked does without: no
+ * process becomes a manager there, and a process that asks for it gets an error.
  */
 void rp_price_start(void)
 {

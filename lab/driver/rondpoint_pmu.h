@@ -45,7 +45,7 @@ enum rp_language {
 };
 
 struct rp_cpu {
-	/* Who occupies a counter; NULL = free. */
+	/* The events that occupy the counters; NULL = free. */
 	struct perf_event *events[RP_COUNTERS];
 	/* The generation last given to a slot, and the period it reloads with. */
 	u64 generation[RP_MAX_SLOTS];

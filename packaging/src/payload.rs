@@ -15,7 +15,7 @@ pub(crate) enum Entry {
     File {
         /// Its content.
         bytes: Vec<u8>,
-        /// Whether anybody may execute it.
+        /// Whether every user may execute it.
         is_program: bool,
         /// Whether an administrator edits it: an upgrade keeps the edit.
         is_configuration: bool,

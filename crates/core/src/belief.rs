@@ -45,7 +45,7 @@ impl Record {
         self.realised += realised;
     }
 
-    /// What is kept of a promise, where so much was before.
+    /// Part of what is promised that is believed. `before` is the part without this experience.
     fn factor(self, before: f64, now: Nanos) -> f64 {
         let Self { predicted, realised, .. } = self.at(now);
         ((PRIOR * before + realised) / (PRIOR + predicted)).clamp(0.0, MOST)

@@ -123,7 +123,8 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// A thread that waits for this share of its time, at this latency over so many accesses.
+    /// A thread that waits for share `stalled` of its time, at this latency over `accesses`
+    /// accesses.
     fn lost(stalled: f64, latency_cycles: f64, accesses: f64) -> Price {
         let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
         let mut model = Model::empty(2);

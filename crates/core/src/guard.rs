@@ -393,8 +393,8 @@ impl Guard {
     }
 }
 
-/// Cycles between samples, stretched by as much as brings the fastest rate down to so many samples
-/// a second.
+/// Cycles between samples, stretched so that the fastest rate gives `samples_per_s` samples a
+/// second.
 fn stretched(cycles: u64, fastest: u64, samples_per_s: u32, topology: &Topology) -> u64 {
     let Some(clock_hz) = topology.clock_hz() else { return cycles };
     let least = clock_hz / f64::from(samples_per_s.max(1));

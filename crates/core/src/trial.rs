@@ -376,7 +376,7 @@ mod tests {
         assert!(!trials.need_windows());
     }
 
-    /// A window of a quarter of a second in which the process makes so much progress.
+    /// A window of a quarter of a second in which the process makes this progress per second.
     fn window(progress: f64) -> Model {
         let mut model = Model::empty(1);
         let app = App { progress_per_s: Some(progress), ..App::new(Pid(1), 0..0) };
@@ -385,7 +385,7 @@ mod tests {
         model
     }
 
-    /// Pages move for so long in each of fourteen windows, in which progress is half as fast. Then
+    /// Pages move for `spent` in each of fourteen windows, in which progress is half as fast. Then
     /// it is a fifth faster. Verdicts, with the windows after which they came.
     fn verdicts(spent: Nanos) -> Vec<(usize, Verdict)> {
         let pages = Vec::new();

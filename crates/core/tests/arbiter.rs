@@ -15,8 +15,8 @@ fn machine() -> Topology {
     synthetic::parse("node:4 core:2 gbs:4 mhz:2000").expect("a machine")
 }
 
-/// A process with a thread on each of four nodes that asks so much, and its memory on nodes as
-/// `holds` says.
+/// A process with a thread on each of four nodes that asks for `per_us` lines. Its memory is on
+/// nodes as `holds` says.
 fn scene(holds: [f64; 4], per_us: f64, latency_cycles: f64) -> Model {
     let mut model = Model::empty(4);
     model.at = Nanos::from_secs(20);

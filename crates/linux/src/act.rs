@@ -47,8 +47,8 @@ impl Identity {
     /// process lives as long as one of its threads, also where its main thread has ended.
     ///
     /// # Errors
-    /// The kernel does not say. Nobody may take that for a process that is gone and forget what
-    /// was done to it.
+    /// The kernel does not say. The caller must not take that for a process that is gone, and
+    /// forget what was done to it.
     pub fn find(root: &Root, pid: Pid) -> Result<Option<Self>, LinuxError> {
         let found = stat_in(root, format!("{pid}/stat"))?.filter(stat::TaskStat::is_alive);
         Ok(found.map(|found| Self { pid, started: started(&found) }))

@@ -32,7 +32,7 @@ use crate::parse::maps::{self, Mapping};
 use crate::root::Root;
 use crate::syscall::pages::Reach;
 
-/// A running process maps more while its memory moves; it is gone through so many times at most.
+/// Most passes over a running process, which maps more while its memory moves.
 pub const MAX_PASSES: u32 = 4;
 
 /// Separate mappings of a process at most, 100 MB of them: four times what any distribution allows
@@ -68,7 +68,8 @@ impl Order {
 /// Memory of the process by node, found by asking for every page that is there.
 ///
 /// # Errors
-/// The process's maps cannot be read; it is somebody else's. One that has ended has no memory.
+/// The process's maps cannot be read, as for another user's process. A process that has ended has
+/// no memory.
 pub fn survey(
     root: &Root,
     process: Identity,

@@ -18,7 +18,7 @@ use crate::root::{self, Root};
 use crate::syscall::peer;
 use crate::syscall::process::effective_user;
 
-/// Ancestors that are asked about: the depth of process trees that anybody builds, several times.
+/// Ancestors that are asked about: several times the depth of real process trees.
 const ANCESTORS: usize = 64;
 
 /// A claim that is held. It ends when this is dropped.

@@ -1,7 +1,7 @@
 //! Cpusets: which one a process is in, and the CPUs that it has.
 //!
 //! `/proc/PID/cpuset` names it in either version of cgroups: the nearest group above the process
-//! for which somebody switched the controller on.
+//! for which the controller is switched on.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_micros(500);
 pub enum Freeze {
     /// It stands still until it is thawed.
     Frozen(Frozen),
-    /// Somebody else had stopped it before; nothing was done, and it is theirs to let it go on.
+    /// Another process had stopped it before. Nothing was done, and that process resumes it.
     WasStopped,
     /// It has ended.
     Gone,
@@ -114,7 +114,7 @@ pub fn freeze(
     by_signal(root, process, handle, farewell, limit)
 }
 
-/// `None` where the cgroup does not freeze; what of it did goes on.
+/// `None` where the cgroup does not freeze; the part that froze goes on.
 fn by_cgroup(
     handle: &OwnedFd,
     freezer: Freezer,
@@ -208,7 +208,7 @@ impl Frozen {
         self.since.elapsed()
     }
 
-    /// Whether somebody would let it go on if this process died. If not, it should not stand still.
+    /// Whether a guardian would resume it if this process died. If not, it should not stand still.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         let Some(guardian) = &self.guardian else { return false };
@@ -241,7 +241,7 @@ impl Frozen {
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
             _ => {
                 let _ = self.farewell.write();
-                // One that has ended before is no harm any more.
+                // A guardian that has ended before does no harm.
                 let _ = guardian.release();
                 Ok(())
             }

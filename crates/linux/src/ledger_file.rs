@@ -49,7 +49,7 @@ impl LedgerFile {
     /// Makes the ledger of this process in `folder`, which is made too.
     ///
     /// # Errors
-    /// The folder is somebody else's, or cannot be written.
+    /// The folder belongs to another user, or cannot be written.
     pub fn create(folder: &Path, root: &Root) -> Result<Self, LinuxError> {
         Self::create_named(folder, root, "")
     }
@@ -184,7 +184,7 @@ fn line(entry: &Entry) -> String {
     serde_json::to_string(entry).expect("entries have string keys only") + "\n"
 }
 
-/// A ledger that was left behind. Nobody else works it off while this is there.
+/// A ledger that was left behind. No other process works it off while this is there.
 #[derive(Debug, Default)]
 pub struct Left {
     /// Its file.
@@ -364,8 +364,8 @@ fn folder(places: &Places<'_>) -> Option<PathBuf> {
     Some(absolute(places.runtime).or_else(state)?.join("rondpoint"))
 }
 
-/// Makes a folder that only its owner may enter; one of somebody else is refused, for what is read
-/// there is done.
+/// Makes a folder that only its owner may enter. A folder of another user is refused, because what
+/// is read there is done.
 fn make_private(folder: &Path) -> Result<(), LinuxError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|source| failed(folder, "create", source))?;

@@ -234,8 +234,8 @@ impl Observer {
         self.sensors.resume(&self.machine.topology)
     }
 
-    /// Counts and samples nothing any more, and closes what that needed. Processes and threads are
-    /// still seen.
+    /// Stops counting and sampling, and closes what they needed. Processes and threads are still
+    /// seen.
     pub fn let_go(&mut self) {
         self.sensors.let_go();
     }

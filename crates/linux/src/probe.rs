@@ -162,7 +162,7 @@ pub fn page_move() -> io::Result<()> {
 /// Whether pages of a process may be moved, by asking where one of them lies.
 ///
 /// # Errors
-/// EPERM for somebody else's process, ESRCH for none.
+/// EPERM for another user's process, ESRCH for none.
 pub fn may_move_pages_of(pid: Pid) -> io::Result<()> {
     pages::locate(pid.0 as i32, &[page_bytes() as u64]).map(drop)
 }

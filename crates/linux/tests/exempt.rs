@@ -1,6 +1,6 @@
 //! Threads and processes that must not be touched are seen as such. These are kernel threads,
-//! real-time tasks, memory and masks that somebody chose, cpusets of other managers. That the guard
-//! then leaves them alone is tested beside the guard.
+//! real-time tasks, memory and masks set by other programs, cpusets of other managers. That the
+//! guard then leaves them alone is tested beside the guard.
 
 use std::fs;
 use std::process::{Child, Command};

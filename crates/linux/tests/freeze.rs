@@ -15,7 +15,7 @@ use rondpoint_linux::syscall::process;
 use rondpoint_linux::syscall::signal::wait_readable;
 use rondpoint_linux::{LinuxError, Root};
 
-/// Nothing here stands still for so long.
+/// Far longer than any process here stands still.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(1000);
 
 // Numbers of signal(7), the same on x86-64 and arm64.

@@ -2,7 +2,7 @@
 //!
 //! A program on CPUs that wait for every miss never meets a full queue, and everything that this
 //! project manages would stay invisible. The demand is a closed loop's (Little's law). Each CPU has
-//! so many lines under way, and each takes the latency of a server that is just full.
+//! its outstanding misses under way, and each miss takes the latency of a server that is just full.
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
  * Read-only data with one copy on each memory node.
  *
  * A replica returns the copy that is nearest to the calling thread. Versions replace the data while
- * threads read it: readers are never blocked, and an old version is freed when nobody reads it.
+ * threads read it: readers are never blocked, and an old version is freed after its last reader.
  *
  * Where copies are not possible, readers get the original: one node, too little memory, no
  * permission. rondpoint_replica_refusal and rondpoint_replica_describe say why.
@@ -65,10 +65,10 @@ enum {
 /*
  * Copies a file or memory to every node; the calling thread waits.
  *
- * Nothing may write to the file or truncate it while the replica is in use; replace it with
- * rename. The memory is released by release(context) when it is not needed any more, by any
- * thread: before the function returns where copies were made. A NULL release leaves the memory
- * alone; then it stays until the replica is freed. Where the function fails, release is not called.
+ * Nothing may write to the file or truncate it while the replica is in use; replace it with rename.
+ * The memory is released by release(context) when it is not needed, by any thread: before the
+ * function returns where copies were made. A NULL release leaves the memory alone; then it stays
+ * until the replica is freed. Where the function fails, release is not called.
  */
 rondpoint_replica *rondpoint_replica_of_file(const char *path, const rondpoint_options *options);
 rondpoint_replica *rondpoint_replica_of_memory(const void *bytes, size_t length,

@@ -50,7 +50,7 @@ pub struct rondpoint_pin {
     pub internal: [usize; 2],
 }
 
-/// Called with its context when data is not needed any more, by any thread.
+/// Called with its context when data is not needed, by any thread.
 type Release = Option<unsafe extern "C" fn(*mut c_void)>;
 
 /// Memory of the caller's, until it is released.

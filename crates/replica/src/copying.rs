@@ -12,7 +12,7 @@ use crate::{NodeMap, Options, Place, Refusal, Source};
 
 /// Pages of a copy that are looked at once it is made.
 const SAMPLED_PAGES: usize = 1024;
-/// One of so many sampled pages may lie elsewhere.
+/// One of this many sampled pages may lie elsewhere.
 const MISPLACED: u64 = 16;
 
 /// One copy of the data.

@@ -51,7 +51,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Two nodes of 160 MiB, of which so much is free.
+    /// Two nodes of 160 MiB, with this much free.
     fn machine(free_mib: [u64; 2]) -> (TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::captured(directory.path());

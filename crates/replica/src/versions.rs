@@ -134,7 +134,7 @@ impl Versions {
     /// to every node; readers go on with the version before, and the calling thread waits.
     ///
     /// # Errors
-    /// Readers hold so many old versions that there is no place for another. Nothing is copied
+    /// Readers hold all places of old versions, so there is none for another. Nothing is copied
     /// then.
     pub fn publish(&self, source: impl Into<Source<'static>>) -> Result<u64, TooManyVersions> {
         let Shared { generations, map, copied_bytes, .. } = &*self.shared;
@@ -174,9 +174,8 @@ impl Versions {
 }
 
 impl Shared {
-    /// Sees to it that old versions are freed when they are not read. A thread does it, because
-    /// freeing gigabytes takes time that no reader should lose. Without one the next `publish`
-    /// frees them.
+    /// Starts a thread that frees old versions when they are not read. Freeing gigabytes takes time
+    /// that no reader should lose. Without that thread the next `publish` frees them.
     fn free_later(self: &Arc<Self>) {
         if self.reclaimer.get().is_none() {
             let shared = Arc::downgrade(self);

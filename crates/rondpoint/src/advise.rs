@@ -76,7 +76,7 @@ pub(crate) fn is_numad(name: Option<&std::ffi::OsStr>) -> bool {
     name.is_some_and(|name| std::path::Path::new(name).file_name() == Some("numad".as_ref()))
 }
 
-/// Answers as numad. The error is for the user who gave it something else than `-w`.
+/// Answers as numad. The error is for options other than `-w`.
 pub(crate) fn numad() -> Result<ExitCode, clap::Error> {
     Ok(answer("numad", Numad::try_parse()?.want, false))
 }

@@ -226,7 +226,7 @@ fn go_on(host: &mut LiveHost<Station>, remedy: Remedy, error: anyhow::Error) -> 
     host.watched.wait(&mut host.trees, Instant::now() + AFTER_FAILURE)
 }
 
-/// Nobody is managed: nothing is counted.
+/// No process is managed: nothing is counted.
 fn rest(host: &mut LiveHost<Station>, board: &Shared, is_idle: bool) -> bool {
     if is_idle {
         return true;

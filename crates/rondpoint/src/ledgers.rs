@@ -185,7 +185,7 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
         Entry::Copies { ranges, .. } => (copies::drop_copies(&Root::live(), process, ranges), 0),
         Entry::Memory { nodes, .. } => {
             let ways = nodes.iter().copied().collect();
-            // Nobody has to stand still for it now.
+            // No process has to stand still for it now.
             (bulk::step(&Root::live(), process, ways, None).0, 0)
         }
         _ => {

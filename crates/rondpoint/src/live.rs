@@ -48,7 +48,7 @@ enum Wait {
     Passed,
     /// The program does something else now.
     Changed,
-    /// There is no program any more.
+    /// The program has ended.
     Ended,
 }
 
@@ -328,7 +328,7 @@ impl<W: Watched> Host for LiveHost<W> {
     }
 }
 
-/// Time from one glance to the next, where the last took so much CPU time: many processes make it
+/// Time from one glance to the next, where the last took this much CPU time: many processes make it
 /// dear. Time in which the program had the CPU does not count.
 fn between_glances(spent: Duration) -> Duration {
     Duration::from_nanos(QUICK_GLANCE.0).max(spent * GLANCES_AT_MOST)

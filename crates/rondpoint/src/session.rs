@@ -40,7 +40,7 @@ const ENDING: [i32; 8] = [14, 16, 24, 25, 26, 27, 29, 30];
 /// The kernel's own real-time signals, all of which end a process by default. The C library keeps
 /// the first two or three for itself.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 35..=64;
-/// A limit of our own was met; no wish of anybody that we end.
+/// A limit of our own was met; it is not a request to end.
 const SIGXFSZ: i32 = 25;
 
 /// All that are read instead of being suffered.
@@ -243,8 +243,8 @@ impl Program {
         }
     }
 
-    /// Waits for the end of a program of ours, and only for that: nothing is watched any more. A
-    /// process that was joined goes on without us.
+    /// Waits for the end of a program of ours, and only for that: watching has ended. A process
+    /// that was joined goes on without us.
     pub(crate) fn wait_for_end(&self) {
         const PATIENCE_MS: i32 = 1000;
         if let Subject::Joined(_) = self.subject {
@@ -337,8 +337,8 @@ impl Prepared {
         }
     }
 
-    /// Lets the program go. The error is the exit status for a program that cannot be run, which
-    /// `who` has then said.
+    /// Lets the program go. The error is the exit status for a program that cannot be run, after a
+    /// message in the name of `who`.
     pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Program, u8> {
         let pid = self.pid();
         let Self { waiting, arriving, word } = self;
@@ -360,8 +360,8 @@ pub(crate) fn process_number(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("expected a process number from 1 to {LARGEST}"))
 }
 
-/// The user who called sudo, as whom a program is to run; `None` without sudo, or where root called
-/// it.
+/// The user that called sudo, under which a program is to run. `None` without sudo, or where root
+/// called it.
 ///
 /// # Errors
 /// Root runs this under sudo, and sudo's variables do not say for whom: a program would run as root

@@ -137,7 +137,7 @@ fn what_is_refused_leaves_files_as_they_were() {
 }
 
 /// A ledger that cannot be made is found out before the program runs. Root's is always in `/run`,
-/// so this is somebody else.
+/// so another user runs it here.
 #[test]
 fn without_a_ledger_the_program_is_not_run() {
     let folder = tempfile::tempdir().expect("a folder");

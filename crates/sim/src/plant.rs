@@ -103,7 +103,7 @@ impl Process {
         self.started.is_some() && self.ended.is_none()
     }
 
-    /// The phase of a thread that has done so many instructions.
+    /// The phase of a thread that has done `done` instructions.
     pub(crate) fn phase(&self, done: f64) -> Now {
         let share = done / self.work;
         let phase = self.program.phases.iter().rev().find(|phase| phase.at <= share);

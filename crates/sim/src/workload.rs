@@ -186,10 +186,10 @@ pub struct Phase {
     /// Factor on the accesses beyond the private caches.
     #[serde(default = "one_float")]
     pub intensity: f64,
-    /// Each thread uses the parts of the thread so many places on.
+    /// Each thread uses the parts of the thread this many places on.
     #[serde(default)]
     pub rotate: u32,
-    /// Only so many threads run; 0 = all. Programs that wait at barriers only.
+    /// Only this many threads run; 0 = all. Programs that wait at barriers only.
     #[serde(default)]
     pub active: u32,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Samples: each in its place, none missing, and what the kernel does to those who
- * ask for too many.
+ * Samples: each in its place, none missing, and what the kernel does to a process
+ * that asks for too many.
  */
 #define _GNU_SOURCE
 #include "check.h"

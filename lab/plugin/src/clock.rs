@@ -188,7 +188,7 @@ impl Clock {
     }
 
     /// Moves the machine's clock up when every running vCPU has reached the horizon. Returns the
-    /// length of the quantum that ended, `None` while somebody is still behind.
+    /// length of the quantum that ended, `None` while a vCPU is still behind.
     pub(crate) fn close_quantum(&mut self, slowest_running_ps: u64) -> Option<u64> {
         if slowest_running_ps < self.horizon_ps {
             return None;
@@ -202,7 +202,7 @@ impl Clock {
         Some(elapsed)
     }
 
-    /// Nobody runs: the machine sleeps until `ps`. Returns the time slept.
+    /// No vCPU runs: the machine sleeps until `ps`. Returns the time slept.
     pub(crate) fn sleep_until(&mut self, ps: u64) -> u64 {
         let slept = ps.saturating_sub(self.machine_ps);
         self.machine_ps += slept;

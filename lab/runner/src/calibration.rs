@@ -51,8 +51,7 @@ echo "header $(head -n 1 /tmp/trace)"
 echo "period $(grep -o '"period":[0-9]*' /tmp/trace | sort -u | tr '\n' ' ')"
 "#;
 /// The kernel's part of a sample, from the interrupt to the ring, which no machine file knows: at
-/// most so much. What was measured comes to about 2,100 on nmass-2 and sam-2 and 900 on
-/// carrefour-a.
+/// most this. What was measured comes to about 2,100 on nmass-2 and sam-2 and 900 on carrefour-a.
 const HANDLER_INSTRUCTIONS: f64 = 3_000.0;
 /// Percent that sampling may cost [Carrefour s3.3.1].
 const SAMPLING_BUDGET: f64 = 5.0;

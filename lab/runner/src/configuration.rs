@@ -40,8 +40,8 @@ pub(crate) enum Configuration {
     FirstTouch,
     /// `numactl --interleave=all`.
     Interleave,
-    /// First touch, then after so many ms of guest time all pages to the nodes in turn: as late as
-    /// Rondpoint, but without a decision.
+    /// First touch, then after this many ms of guest time all pages to the nodes in turn: as late
+    /// as Rondpoint, but without a decision.
     InterleaveLate(u32),
     /// Linux with automatic NUMA balancing.
     AutoNuma,

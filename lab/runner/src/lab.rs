@@ -91,7 +91,7 @@ impl Lab {
         Ok(Self { seed: start.seed, ..Self::open()? })
     }
 
-    /// The same with guests of the start after this one's by so many.
+    /// The same with guests that start `by` starts after this one's.
     pub(crate) fn later_start(&self, by: u64) -> Self {
         Self { seed: self.seed.wrapping_add(by), ..self.clone() }
     }
@@ -114,7 +114,7 @@ pub(crate) fn lab_machine(name: &str) -> Result<Machine> {
     Ok(full_machine(name)?.for_lab()?)
 }
 
-/// The machine of that name or file with so many CPUs a node, scaled for the lab.
+/// The machine of that name or file with `cpus_per_node` CPUs a node, scaled for the lab.
 pub(crate) fn cut_machine(name: &str, cpus_per_node: u32) -> Result<Machine> {
     let mut machine = full_machine(name)?;
     machine.lab.cpus_per_node = cpus_per_node;

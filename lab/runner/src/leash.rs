@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 /// What `leashed` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Who started it: where that process has ended already, the program is not begun
+    /// The process that started it: where that has ended already, the program is not begun
     #[arg(long, value_name = "PID")]
     parent: i32,
     /// The program and its arguments

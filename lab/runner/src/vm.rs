@@ -46,7 +46,7 @@ pub(crate) enum Emulation<'a> {
     Plain,
     /// QEMU alone, a host thread for each vCPU.
     PlainThreads,
-    /// Somebody else's plugin, with its options, all vCPUs on one host thread.
+    /// A plugin that is not ours, with its options, all vCPUs on one host thread.
     Plugin(&'a Path, &'a str),
 }
 

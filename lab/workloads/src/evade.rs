@@ -167,7 +167,7 @@ fn act_amid_threads(flags: &Flags, begin: Instant, alone: &AtomicBool) -> Result
     }
 }
 
-/// Stops until a program of somebody else wakes this one. A child of its own would share its pages.
+/// Stops until another program, /bin/sh, wakes this one. A forked child would share its pages.
 fn stop() -> Result<(), Failure> {
     let wake = format!("sleep {}; kill -CONT {}", PAUSE.as_secs_f64(), std::process::id());
     let waker = Command::new("/bin/sh").args(["-c", &wake]).spawn();

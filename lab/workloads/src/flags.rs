@@ -40,7 +40,7 @@ pub(crate) struct Apart {
     pub(crate) seconds: f64,
 }
 
-/// Who is where from the start.
+/// Where threads and memory are from the start.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Placement {
     /// oracle: pin the threads as --pin does, and give each the memory that it will use on its own

@@ -1,4 +1,4 @@
-//! Memory and children that are gone before anybody could do something for them.
+//! Memory and children that are gone before a manager could do something for them.
 //!
 //! In each round a thread maps a region, fills it, reads it several times and unmaps it, itself or
 //! in a child of its own. All of it lies where it is used: there is nothing to improve, and what a

@@ -68,7 +68,7 @@ enum Workload {
     Scan(scan::Flags),
     /// Memory, threads and children that come and go; stops, and becomes itself anew
     Churn(churn::Flags),
-    /// Memory and children that are gone before anybody could do something for them: nothing to
+    /// Memory and children that are gone before a manager could do something for them: nothing to
     /// improve
     Fleeting(fleeting::Flags),
     /// Random look-ups and changes in one table that the main thread fills

@@ -40,7 +40,7 @@ unsafe impl Plain for AtomicU64 {}
 // SAFETY: an array of floats has no invalid bit pattern.
 unsafe impl<const COUNT: usize> Plain for [f64; COUNT] {}
 
-/// A slice in pages of its own. Nobody has touched them yet: they read as zeroes.
+/// A slice in pages of its own. No thread has touched them yet: they read as zeroes.
 pub(crate) struct Pages<T: Plain> {
     start: NonNull<T>,
     length: usize,
@@ -298,7 +298,7 @@ impl<T: Plain> DerefMut for Pages<T> {
 
 impl<T: Plain> Drop for Pages<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own and nothing borrows it any more.
+        // SAFETY: the mapping is this value's own and nothing borrows it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -370,7 +370,7 @@ pub(crate) fn stop_for(time: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stops this process, all threads of it, until somebody wakes it.
+/// Stops this process, all threads of it, until another process wakes it.
 pub(crate) fn stop() {
     // SAFETY: the call takes a number.
     unsafe { libc::raise(libc::SIGSTOP) };

@@ -191,7 +191,7 @@ impl Team {
     }
 }
 
-/// When each round ended, or each of so many rounds where there are many: the list stays short.
+/// When each round ended, or every nth round where there are many: the list stays short.
 #[derive(Debug)]
 struct RoundEnds {
     every: u64,

@@ -234,7 +234,8 @@ fn churn_stops_forks_becomes_itself_anew_and_still_counts_right() {
     refused("churn --iterations 0", "iterations");
 }
 
-/// Nobody moves anything here, so it says so in the end; with one page gone elsewhere it would act.
+/// No manager moves anything here, so it says so in the end. With one page gone elsewhere it would
+/// act.
 #[test]
 fn evade_says_that_nobody_moved_it() {
     for how in ["exit", "exec", "fork", "unmap", "stop", "rest", "spin"] {

@@ -8,7 +8,7 @@ use super::{Complaint, SourceFile};
 const CORE: &str = "crates/core/src/";
 
 /// Imports that close a circle and are still there: the module, each with all below it, and what it
-/// imports. An entry that is not needed any more is a complaint.
+/// imports. An unneeded entry is a complaint.
 const KNOWN: [(&str, &str); 11] = [
     ("cost::facts", "cost::solve"),
     // Explanations of all policies in one enum. The guard asks it what may not be divided.

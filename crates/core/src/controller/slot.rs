@@ -100,7 +100,7 @@ impl Slot {
         self.lanes.iter().all(|lane| lane.decided_at > time)
     }
 
-    /// Up to when no lane needs samples any more.
+    /// Samples up to this time are needed by no lane.
     pub(super) fn served_until(&self) -> Nanos {
         let served = |(number, lane): (usize, &Lane)| lane.samples_from(&*self.policy, number);
         self.lanes.iter().enumerate().map(served).min().unwrap_or(Nanos(0))
@@ -125,8 +125,8 @@ impl Slot {
         Views::new(self.lanes.iter().enumerate().map(view).collect())
     }
 
-    /// The step is over: lanes that decided start over. `here` holds no samples any more; it
-    /// `had_samples`.
+    /// The step is over: lanes that decided start over. `here` holds no samples now; `had_samples`
+    /// says whether it did.
     pub(super) fn end(&mut self, here: &Arc<Observation>, had_samples: bool, acts: bool) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             if self.policy.begins_anew(number) {

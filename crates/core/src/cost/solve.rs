@@ -121,7 +121,8 @@ pub(super) fn settle(
         for of in runners {
             let cycles = of.cycles(charges, &waits);
             let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
-            // One cycle more on every server slows it by so much, for each server on the way.
+            // One cycle more at every server slows it by this many misses per µs, for each server
+            // on the way.
             let slowed = per_us * of.misses / of.group.overlap / cycles;
             for (holding, share) in &of.group.shares {
                 let way = charges.way(of.group.node, *holding);

@@ -198,7 +198,7 @@ impl Pages {
         self.capacity
     }
 
-    /// Makes room for about so many pages at once, so that the table need not grow step by step.
+    /// Makes room for about `pages` pages at once, so that the table need not grow step by step.
     pub fn expect(&mut self, pages: usize) {
         let more = pages.min(self.capacity).saturating_sub(self.records.len());
         self.records.reserve(more);

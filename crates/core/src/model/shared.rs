@@ -128,7 +128,7 @@ mod tests {
     /// Start, end, inode, offset.
     type Mapped<'a> = &'a [(u64, u64, u64, u64)];
 
-    /// Processes with so many percent of a CPU and mappings each.
+    /// Processes, each with its percent of a CPU and its mappings.
     fn memory(processes: &[(f64, Mapped<'_>)]) -> SharedMemory {
         let app = |(at, (cpu_percent, _)): (usize, &(f64, _))| App {
             cpu_percent: *cpu_percent,

@@ -103,7 +103,7 @@ impl Thread {
         }
     }
 
-    /// Whether it takes so much of a CPU that another on it would be in its way.
+    /// Whether it takes enough of a CPU to be in the way of another thread there.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.cpu_share >= RUNNING_SHARE

@@ -95,7 +95,7 @@ pub enum HomeReason {
         /// The crowd.
         crowded: Crowded,
     },
-    /// The thread may run anywhere again: its data is not there any more, or too many have theirs
+    /// The thread may run anywhere again: its data has left, or too many threads have their data
     /// there.
     Release {
         /// The node that it was pinned to.
@@ -128,7 +128,7 @@ impl Group<'_> {
 }
 
 impl Crowded {
-    /// Whether so many threads for so few CPUs are a crowd.
+    /// Whether this many threads on this many CPUs are a crowd.
     pub(crate) fn is_crowd(self) -> bool {
         4 * self.threads >= CROWD_OF_FOUR * self.cpus
     }

@@ -51,7 +51,7 @@ impl PenaltyLine {
         line.is_sound().then_some(line)
     }
 
-    /// The penalty at so many misses per 1000 instructions: 1 or more.
+    /// The penalty at `mpki` misses per 1000 instructions: 1 or more.
     #[must_use]
     pub fn at(&self, mpki: f64) -> f64 {
         (self.intercept + self.slope_per_mpki * mpki).clamp(1.0, self.most)

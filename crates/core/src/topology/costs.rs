@@ -28,7 +28,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Whether the numbers are some, and fit a machine of so many nodes.
+    /// Whether the values are numbers, and fit a machine of `nodes` nodes.
     pub(super) fn check(&self, nodes: usize) -> Result<(), TopologyError> {
         let matrices =
             [("latency_ns", &self.latency_ns), ("remote_cache_ns", &self.remote_cache_ns)];

@@ -69,7 +69,7 @@ impl Trial {
         self.quiet > MIN_TRIAL_WINDOWS || self.is_overdue()
     }
 
-    /// It has been acted upon for so long that it is judged by the last windows.
+    /// Its action has lasted so long that the last windows judge it.
     fn is_overdue(&self) -> bool {
         self.after.len() >= MAX_TRIAL_WINDOWS
     }
@@ -171,7 +171,7 @@ mod tests {
     use alloc::format;
     use alloc::string::{String, ToString as _};
 
-    /// A window in which each process, by number, makes so much progress.
+    /// A window in which each process, by number, makes this progress per second.
     fn window(progress: &[f64]) -> Model {
         let mut model = Model::empty(2);
         let app = |(number, progress): (usize, &f64)| App {

@@ -17,7 +17,7 @@ fn matrix(file: &Path) -> Matrix<f64> {
     Matrix::from_fn(nodes.len(), |i, j| (bandwidth[(nodes[i], nodes[j])] / 1e6).round())
 }
 
-/// All multisets of cluster sizes (two nodes at least) that fit on so many nodes.
+/// All multisets of cluster sizes (two nodes at least) that fit on `nodes` nodes.
 fn shapes(nodes: usize, largest: usize) -> Vec<Vec<usize>> {
     let with = |first: usize| {
         shapes(nodes - first, first).into_iter().map(move |rest| [vec![first], rest].concat())

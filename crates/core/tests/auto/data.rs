@@ -4,8 +4,8 @@ use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::{Expect, expect};
 use rondpoint_core::{Model, Nanos, Topology};
 
-/// A thread on node 0 with 0.5 GB of data on node 1, the sampled pages accessed by these nodes. Of
-/// its 150 requests/µs so many are local.
+/// A thread on node 0 with 0.5 GB of data on node 1, the sampled pages accessed by these nodes.
+/// `local` of its 150 requests/µs are local.
 fn far(at: u64, topology: &Topology, accessed_by: &[u16], local: u64) -> Model {
     let mut model = second(at, topology);
     let traffic = format!("0>0:{local} 0>1:{}", 150 - local);

@@ -18,7 +18,7 @@ struct Pairs {
     rung: Rung,
     /// The readers are there.
     read: bool,
-    /// So many of them, the last first, fetch anything.
+    /// This many of them, the last first, fetch anything.
     begun: usize,
 }
 
@@ -60,7 +60,7 @@ impl Pairs {
     }
 }
 
-/// The first line of each kind that a step tells, with its time, over so many seconds.
+/// The first line of each kind that a step tells, with its time, over this many seconds.
 fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) -> World {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let (mut text, mut last) = (String::new(), String::new());
@@ -228,8 +228,8 @@ fn a_thread_that_was_not_seen_is_named_too_before_others_push_it_away() {
 
 #[test]
 fn a_thread_that_made_room_before_it_was_named_is_held_with_its_partner_later() {
-    // Samples name 101 and 102 when the others have been together for a second; then they exchange
-    // nothing any more.
+    // Samples name 101 and 102 when the others have been together for a second. By then these two
+    // exchange nothing.
     const LATE: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };
     check(
         5,

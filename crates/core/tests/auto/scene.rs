@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// Says that so many pages of a process were interleaved.
+    /// Says that `pages` pages of a process were interleaved.
     pub(crate) fn interleaved(&mut self, pid: u32, pages: u64) {
         let page = |number| PageMove { address: number << 12, shift: 12, from: 0, to: 1 };
         let pages: Vec<PageMove> = (1..=pages).map(page).collect();

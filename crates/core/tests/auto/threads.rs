@@ -66,8 +66,8 @@ fn pages_are_placed_once_a_second_and_not_before_threads_rested_for_two() {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let mut text = String::new();
     for number in 1..=30 {
-        // In the fourth interval they come together on node 0, where they do not disturb each other
-        // any more.
+        // In the fourth interval they come together on node 0, where they do not disturb each
+        // other.
         let (cpus, coherence) = if number <= 4 { ([0, 2], 2e6) } else { ([0, 1], 0.0) };
         let step = world.step(&sharers(number, &world.topology, cpus, coherence));
         if number > 3 && step != "nothing\n" {

@@ -63,7 +63,7 @@ fn pages_spread_until_the_controllers_are_even_and_then_rest() {
     let run = carrefour(Twist::default(), 40);
     let shares = run.world.shares();
     assert!(shares.iter().all(|share| (0.1..0.35).contains(share)), "{shares:?}");
-    // Once the imbalance is repaired nothing moves any more.
+    // Nothing moves after the imbalance is repaired.
     let last_move = run.world.plans.iter().rposition(|plan| moves(plan) > 0).expect("some moves");
     assert!(last_move < 10, "still moving in window {last_move}");
     assert_eq!(

@@ -16,7 +16,7 @@ use super::world::{Twist, World};
 /// thread.
 type Shown = Rc<RefCell<Vec<(u64, u64, f64)>>>;
 
-/// Does nothing, each so many seconds.
+/// Does nothing; it decides once in this time.
 struct Idle(Shown, Nanos);
 
 impl Policy for Idle {

@@ -163,7 +163,7 @@ impl World {
         (flows, wait)
     }
 
-    /// So much time passes, at most to the end of the program; whether it goes on.
+    /// Lets this time pass, at most to the end of the program. Returns whether the program goes on.
     fn pass(&mut self, time: Nanos) -> bool {
         let until = self.now + time;
         while self.now < until {

@@ -15,7 +15,7 @@ use rondpoint_linux::perf::spe::{Packet, Packets, SpeError};
 const LONG: usize = 60_000;
 /// Bytes of a short one: what is changed early hides little behind it.
 const SHORT: usize = 200;
-/// One block of so many is long.
+/// One block of this many is long.
 const TURN: u64 = 16;
 
 fn main() -> ExitCode {

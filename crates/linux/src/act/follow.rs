@@ -35,8 +35,8 @@ pub struct Followed {
 }
 
 /// The cpuset of the process that the tree begins with, or its last one. A process found in another
-/// was put there by another manager. It is looked up anew each time, for it has another name once
-/// somebody switches the controller on for a group further down.
+/// was put there by another manager. It is looked up anew each time, because its name changes when
+/// the controller is switched on for a group further down.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
     first: Pid,

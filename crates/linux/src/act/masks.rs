@@ -103,7 +103,7 @@ pub enum Standing {
     Ours(Original),
     /// It inherited what we gave to its creator; this is what it would have had without.
     Heir(Original),
-    /// We changed it, and it has been changed by somebody else since; this is what it had before.
+    /// We changed it, and then another process changed it; this is what it had before.
     Changed(Original),
 }
 
@@ -111,7 +111,7 @@ pub enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Masks {
     held: BTreeMap<Task, Held>,
-    /// Every mask that anybody was ever given, and when that was first.
+    /// Every mask that any thread was given, and when the first was given.
     given: BTreeSet<CpuSet>,
     first: Option<Nanos>,
     /// Threads that had chosen a mask before we gave the same one to others: no heirs.

@@ -284,7 +284,7 @@ mod tests {
         /// Free pages of node 3.
         free: Cell<usize>,
         calls: RefCell<Vec<(u32, usize)>>,
-        /// After so many calls the process has ended; with this error.
+        /// After this number of calls the process has ended, with this error.
         ends_after: Option<(usize, i32)>,
     }
 

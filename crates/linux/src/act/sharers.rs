@@ -26,7 +26,7 @@ pub(super) struct Sharers {
     /// What was asked about, and when.
     asked: BTreeSet<SharedObject>,
     asked_at: Option<Instant>,
-    /// What of that somebody else may have mapped.
+    /// Those of them that a process outside the tree may have mapped.
     foreign: BTreeSet<SharedObject>,
 }
 

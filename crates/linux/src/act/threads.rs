@@ -121,8 +121,8 @@ pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
         Ok(()) => StepResult::Done,
         Err(error) => {
             masks.withdraw(&change.task);
-            // It is not to stay on the one CPU; what cannot be set now either is gone or somebody
-            // else's.
+            // It is not to stay on the one CPU. A thread that cannot be set now either has ended,
+            // or belongs to another user.
             let _ = affinity::set(thread(change.task), &before);
             result(&error)
         }
@@ -277,7 +277,8 @@ fn tree(root: &Root, masks: &Masks) -> Tree {
     let known: Vec<(Pid, Pid)> = there.iter().map(|process| (first, process.pid)).collect();
     let mut tasks = Tasks::new(root.clone(), first, None);
     let births = Births { known: &known, all: false };
-    // Where somebody else's process may not be looked into, the others are put back all the same.
+    // Where another user's process may not be looked into, the other masks are put back all the
+    // same.
     let members = tasks.members(births).unwrap_or_else(|error| {
         tree.unseen += u64::from(!is_closed(&error));
         let threads = |process: &Identity| match tasks.threads_of(process.pid) {

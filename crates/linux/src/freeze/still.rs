@@ -1,4 +1,4 @@
-//! Keeping the target still while its memory moves, for no longer than it was promised.
+//! Keeping the target still while its memory moves, within its time limit.
 
 use std::time::Duration;
 

@@ -84,7 +84,7 @@ pub enum Entry {
         /// How.
         means: Means,
     },
-    /// It goes on: no process has to see to that any more.
+    /// It goes on: no process has to resume it.
     Thaw {
         /// Process.
         pid: u32,

@@ -15,7 +15,8 @@ use crate::syscall::memory::page_bytes;
 /// How often `maps` is read: programs map their tables once. It takes 0.1 ms for some hundred
 /// mappings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The next reading waits so many times as long as the last one took: two thousandths of the time.
+/// The next reading waits this many times as long as the last one took: two thousandths of the
+/// time.
 const REST: u32 = 500;
 /// Mappings that are followed at most: 1.5 MB.
 const MAX_MAPPINGS: usize = 1 << 16;
@@ -42,7 +43,7 @@ impl Copies {
         Ok(found)
     }
 
-    /// The pages with copies now, and those that may have none any more.
+    /// The pages with copies now, and those that may have lost theirs.
     pub(super) fn replicas(folder: &Path) -> Result<Option<Vec<Replica>>, LinuxError> {
         allowed(replicas(&folder.join("numa_copies")))
     }

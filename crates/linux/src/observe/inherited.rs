@@ -12,9 +12,9 @@ const PER_EVENT: Nanos = Nanos(5_000);
 /// Share of one CPU above which births are dear (our choice: half of what watching may cost at
 /// most).
 const DEAR_SHARE: f64 = 0.01;
-/// For so long at least births are counted until they are judged.
+/// Births are counted for at least this long until they are judged.
 const WINDOW: Nanos = Nanos(500_000_000);
-/// Births have to be dear for so long, and in two windows. A program's first threads are born in
+/// Births have to be dear for this long, and in two windows. A program's first threads are born in
 /// one window, or in two short ones.
 const LASTING: Nanos = Nanos(1_500_000_000);
 
@@ -30,7 +30,7 @@ pub(super) struct Inherited {
 }
 
 impl Inherited {
-    /// Where a task has so many events.
+    /// Where a task has this number of events.
     pub(super) fn of(events: usize) -> Self {
         Self { events, since: None, births: 0, dear: (0, Nanos(0)) }
     }
@@ -65,7 +65,7 @@ impl Inherited {
 mod tests {
     use super::*;
 
-    /// Looks ten times a second, with so many births in each half second, of tasks with a hundred
+    /// Looks ten times a second, with these births in each half second, of tasks with a hundred
     /// events.
     fn dear_after(births: &[u64]) -> Vec<bool> {
         let mut inherited = Inherited::of(100);

@@ -18,7 +18,8 @@ use crate::parse::sched;
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). Above
 /// this size `numa_maps` is read only once, for the policy. `sched` of the threads is still read.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
-/// The next reading waits so many times as long as the last one took: two thousandths of the time.
+/// The next reading waits this many times as long as the last one took: two thousandths of the
+/// time.
 const REST: u32 = 500;
 /// Where nodes fill and empty within a second, no policy acts on it.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Whether somebody chose where some of its memory comes from.
+    /// Whether some of its memory has a policy of its own.
     pub(super) fn has_own_policy(&self) -> bool {
         self.own_policy
     }
@@ -110,7 +111,7 @@ fn totals(path: &Path) -> Result<Option<Totals>, LinuxError> {
 /// How a process's mappings are mapped, asked for in ascending order. The two files are read one
 /// line after the other, so no list of mappings is kept.
 enum Modes {
-    /// Nobody has asked yet.
+    /// Not asked for yet.
     Closed(PathBuf),
     Open {
         lines: Lines,

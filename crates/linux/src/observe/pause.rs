@@ -26,12 +26,12 @@ pub(super) enum Paused {
     Stopped,
 }
 
-/// Above so many descriptors counters are stopped and not closed. The manager needs one call to
-/// open each again (our choice; that cost was not measured by itself).
+/// Above this number of descriptors counters are stopped and not closed. The manager needs one call
+/// to open each again (our choice; that cost was not measured by itself).
 const MAX_REOPENED: usize = 2048;
 
 impl Paused {
-    /// The way for so many descriptors.
+    /// The way for this number of descriptors.
     pub(super) fn of(descriptors: usize) -> Self {
         if descriptors > MAX_REOPENED { Self::Stopped } else { Self::Closed }
     }

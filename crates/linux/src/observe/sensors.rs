@@ -142,8 +142,8 @@ pub(super) fn open(
     let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
     let mut notes = Vec::new();
     let paranoid = paranoid_level(root);
-    // Before anybody is looked for: while no event of a task is open, the kernel's first one waits
-    // for tens of milliseconds (`account_event`, kernel/events/core.c).
+    // Before any process is looked for. While no event of a task is open, the kernel's first one
+    // waits for tens of milliseconds (`account_event`, kernel/events/core.c).
     let plan =
         settings.counts().then(|| thread_plan(&available, settings, room, paranoid, &mut notes));
     let mut tasks = match whom {

@@ -9,9 +9,9 @@ use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::maps;
 
-/// The next reading waits so many times as long as the last one took: two thousandths of the time.
-/// One takes 0.1 ms for some hundred mappings (inferred from `numa_maps`, which also walks the
-/// pages).
+/// The next reading waits this many times as long as the last one took: two thousandths of the
+/// time. One takes 0.1 ms for some hundred mappings (inferred from `numa_maps`, which also walks
+/// the pages).
 const REST: u32 = 500;
 /// Programs map what they share when they start, but one after the other.
 const INTERVAL: Duration = Duration::from_millis(250);

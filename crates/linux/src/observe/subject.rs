@@ -55,7 +55,7 @@ impl Subject {
         self.tasks == [EVERYBODY]
     }
 
-    /// Whether so many events on so many CPUs are more than the tasks should carry.
+    /// Whether `events` events on `cpus` CPUs are more than the tasks should carry.
     #[must_use]
     pub fn is_too_much(&self, events: usize, cpus: usize) -> bool {
         let each = events * cpus;

@@ -305,7 +305,7 @@ impl Tasks {
         self.processes.keys().filter_map(of).collect()
     }
 
-    /// Counts that were told do not hold any more, whether their threads run or not.
+    /// Has every thread looked at again, whether it runs or not: earlier counts are out of date.
     fn look_again(&mut self) {
         self.threads().for_each(|thread| thread.sched = None);
     }

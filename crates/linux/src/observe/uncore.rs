@@ -16,8 +16,8 @@ use crate::perf::pmu::Event;
 use crate::perf::whole::{self, Part};
 use crate::syscall::perf::Target;
 
-/// Counters that a unit outside the cores has at least: four. AMD's northbridge has so many (BKDG
-/// 15h, 3.16), and each of Intel's units (uncore performance monitoring guides).
+/// Counters that a unit outside the cores has at least: four. AMD's northbridge has four (BKDG 15h,
+/// 3.16), and each of Intel's units has at least four (uncore performance monitoring guides).
 const ROOM: usize = 4;
 
 /// What is open. Each list is empty where not all of it can be counted.

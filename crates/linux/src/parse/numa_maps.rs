@@ -155,7 +155,7 @@ pub fn mapping_of(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
 pub struct Totals {
     /// Bytes by node that are the process's own. A sum stays at the largest number.
     pub bytes_by_node: BTreeMap<u32, u64>,
-    /// Somebody chose where some of its memory comes from.
+    /// Some of its memory has a policy of its own.
     pub has_own_policy: bool,
 }
 

@@ -149,7 +149,7 @@ impl Anonymous {
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         let words = self.mapped.bytes / size_of::<AtomicU64>();
-        // SAFETY: the mapping begins at a page, lives as long as `self` and holds so many words.
+        // SAFETY: the mapping begins at a page, lives as long as `self` and holds `words` words.
         // Any bits are a number, and all access to it is by atomics.
         unsafe { std::slice::from_raw_parts(self.mapped.address.as_ptr().cast(), words) }
     }

@@ -35,7 +35,7 @@ fn pointers(addresses: &[u64]) -> Vec<*const libc::c_void> {
 /// The kernel's number of the node that holds each page; process 0 is the caller.
 ///
 /// # Errors
-/// EPERM for somebody else's process, ESRCH for none. A page that is not there is a status of its
+/// EPERM for another user's process, ESRCH for none. A page that is not there is a status of its
 /// own (ENOENT), not an error.
 pub fn locate(process: i32, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
     let statuses = call(process, addresses, None, Reach::Own)?;

@@ -142,7 +142,7 @@ pub fn fork(
                 match libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) {
                     1 => break,
                     -1 if *libc::__errno_location() == libc::EINTR => {}
-                    // The pipe's end: the parent does not want it any more.
+                    // The pipe's end: the parent has closed it.
                     _ => libc::_exit(125),
                 }
             }
@@ -151,7 +151,7 @@ pub fn fork(
                     || libc::setgid(user.group) != 0
                     || libc::setuid(user.user) != 0)
             {
-                // Better not at all than as somebody else.
+                // Rather no program than one as the wrong user.
                 errno = *libc::__errno_location();
                 libc::write(report.as_raw_fd(), (&raw const errno).cast(), 4);
                 libc::_exit(127);
@@ -392,7 +392,7 @@ mod tests {
         let script = format!("test $(id -u):$(id -g):$(id -G) = {user}:{group}:{group}");
         let waiting = fork(&shell(&script), &[], &Signals::of(&[]), Some(&other)).unwrap();
         let end = waiting.start(Memory::Inherited).and_then(wait);
-        // Somebody without privileges may not even set the groups that he has.
+        // A user without privileges may not even set his own groups.
         assert!(own.0 != 0 || matches!(end, Ok(End::Exited(0))), "{end:?}");
     }
 

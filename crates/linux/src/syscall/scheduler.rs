@@ -6,8 +6,7 @@ use super::check;
 
 /// The calling thread, and those that it starts from now on, take no CPU away from a running thread
 /// when they wake up (`SCHED_BATCH`). They wait for an idle one or for their turn, with the same
-/// share as before. A thread that somebody gave another policy (`chrt`) keeps it; whether it was
-/// changed.
+/// share as before. A thread with another policy (`chrt`) keeps it. Returns whether it was changed.
 ///
 /// # Errors
 /// The kernel or a filter of system calls refuses it; needs no privilege.

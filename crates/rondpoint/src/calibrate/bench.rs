@@ -21,7 +21,7 @@ use super::sampling::{self, Try};
 use super::{chase, penalty, stream};
 use crate::machine;
 
-/// Memory of a node's benchmark: so many times the last-level caches that could keep it …
+/// Memory of a node's benchmark: this many times the last-level caches that could keep it …
 const CACHES: u64 = 4;
 /// … where a node's memory has room for it: at most this part of it.
 const PART_OF_NODE: u64 = 4;
@@ -283,7 +283,7 @@ fn larger_than_caches(topology: &Topology, cache_bytes: u64, node: usize) -> u64
     (CACHES * cache_bytes * domains).min(topology.memory(node).0 / PART_OF_NODE)
 }
 
-/// So much of a node's memory, touched.
+/// `bytes` of a node's memory, touched.
 fn bound(topology: &Topology, bytes: u64, node: usize) -> Result<Anonymous> {
     let number = topology.kernel_node(node);
     let whole = (bytes as usize).next_multiple_of(page_bytes());

@@ -24,7 +24,7 @@ const SATURATED: f64 = 0.95;
 /// Over a smaller range of use a slope is noise (our choice).
 const LEAST_RANGE: f64 = 0.15;
 
-/// So many threads.
+/// Threads that load at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Crowd {
     pub(super) threads: usize,

@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 32 << 20;
 const MEGA: f64 = 1e6;
 /// Programs below are no points of the penalty line [N-MASS s3.2].
 const LEAST_MPKI: f64 = 1.0;
-/// A program's run time depends on placement if it differs by so much between first touch and
+/// A program's run time depends on placement if it differs by this part between first touch and
 /// interleaving. The paper's own runs differ by 1 to 2 % without a cause, on some machines by twice
 /// as much (ALGORITHMS 1.11).
 const DEPENDS: f64 = 0.05;

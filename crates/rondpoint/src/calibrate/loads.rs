@@ -1,6 +1,6 @@
-//! Loops with a known need for memory: one load of a line, then so much computing, and so on. The
-//! loads are either independent of each other, as in a program that is bound by bandwidth, or each
-//! waits for the one before.
+//! Loops with a known need for memory: one load of a line, then a fixed amount of computing, and so
+//! on. The loads are either independent of each other, as in a program that is bound by bandwidth,
+//! or each waits for the one before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ use super::stream::pin;
 
 /// What sampling may cost a memory-bound program [Carrefour s3.3.1: 5 % is acceptable].
 pub(super) const BUDGET: f64 = 0.05;
-/// The table's period times and over powers of two: so many up …
+/// The table's period times and over powers of two: this many up …
 const LONGER: u32 = 4;
 /// … and down.
 const SHORTER: u32 = 4;

@@ -240,7 +240,7 @@ pub(crate) enum State {
     /// It is looked at, and nothing of it is changed.
     #[default]
     Watched,
-    /// It belongs to somebody else, or a rule or a request says so.
+    /// Another manager has it, or a rule or a request says so.
     Left,
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Manage {
     containers: Vec<String>,
 }
 
-/// Who decides.
+/// Which policies decide.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]

@@ -48,7 +48,8 @@ impl Http {
         listener.into_iter().chain(asking.map(|one| one.stream.as_fd()))
     }
 
-    /// Accepts, reads and writes what is possible now; whether somebody waits for the metrics.
+    /// Accepts, reads and writes what is possible now. Returns whether a client waits for the
+    /// metrics.
     pub(super) fn turn(&mut self) -> bool {
         while self.connections.len() < MOST {
             let Ok((stream, _)) = self.listener.accept() else { break };

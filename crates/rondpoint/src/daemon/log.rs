@@ -28,6 +28,6 @@ pub(super) fn begin(level: Level) {
             registry.with(stderr).try_init()
         }
     };
-    // Somebody logs already: only in tests.
+    // A log exists already: only in tests.
     drop(begun);
 }

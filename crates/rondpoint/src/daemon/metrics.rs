@@ -1,5 +1,5 @@
 //! The state as OpenMetrics text. Names and labels are in docs/daemon.md; a change of one breaks
-//! somebody's dashboard.
+//! dashboards.
 
 use std::sync::atomic::AtomicU64;
 

@@ -64,7 +64,7 @@ pub(crate) struct Facts {
     pub(crate) cpus: Option<f64>,
 }
 
-/// What somebody asked for it over the control socket.
+/// What a client asked for the process over the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
     Manage,

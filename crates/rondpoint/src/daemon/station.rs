@@ -192,7 +192,7 @@ impl Station {
         self.parts.notify.patience().map_or(left, |patience| left.min(patience / 2))
     }
 
-    /// Sleeps until somebody wants something.
+    /// Sleeps until a client or a process needs attention.
     fn sleep(&self, nap: Duration) -> Result<()> {
         let (mut readable, writable) = self.parts.server.descriptors();
         readable.push(self.parts.arriving.as_fd());

@@ -63,11 +63,12 @@ pub(super) enum Lie {
     Elsewhere(String),
     /// Another place counts it as well.
     Also(String),
-    /// It counts so many times the truth.
+    /// It counts this many times the truth.
     Scale(f64),
     /// One unit of several counts nothing.
     UnitSilent(String),
-    /// It counts so much less than the same metric of the other nodes does under the same load.
+    /// It counts less than the same metric of the other nodes does under the same load, by this
+    /// part.
     LessThanOthers(f64),
 }
 

@@ -27,7 +27,7 @@ use crate::calibrate::{chase, stream};
 const TIME: Duration = Duration::from_millis(900);
 /// One load at least, so that events that take turns all have their turn: a turn is 4 ms.
 const LEAST: Duration = Duration::from_millis(25);
-/// Memory of a load: so many times the largest cache, within bounds.
+/// Memory of a load: this many times the largest cache, within bounds.
 const CACHES: u64 = 4;
 const BYTES: Range<u64> = 8 << 20..256 << 20;
 /// Taken where no cache is known.
@@ -171,7 +171,7 @@ fn memory(machine: &Discovered, node: usize) -> Result<Anonymous> {
     Ok(memory)
 }
 
-/// Lines that a walk on a CPU visits in so much time.
+/// Lines that a walk on a CPU visits in this time.
 fn walk(cpu: usize, memory: &Anonymous, time: Duration) -> Result<f64> {
     let nanoseconds = std::thread::scope(|scope| {
         let work = || stream::pin(cpu).map(|()| chase::latency_ns(memory.words(), time));

@@ -27,7 +27,7 @@ use crate::terminal;
 
 /// From one question about the program to the next: the daemon forgets a program that has ended.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
-/// A daemon that does not answer for so long holds up a program's end no longer.
+/// Longest time that a daemon without an answer delays a program's end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A daemon that manages the program.

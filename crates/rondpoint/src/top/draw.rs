@@ -153,7 +153,7 @@ fn decision_lines(one: &DecisionRow, width: usize, screen: u16) -> Vec<Line<'sta
     std::iter::once(first).chain(more).collect()
 }
 
-/// A text in lines of at most so many letters, broken between words where that is possible.
+/// A text in lines of at most `room` letters, broken between words where that is possible.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -167,7 +167,7 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// A bar of so many letters.
+/// A bar of `width` letters.
 fn bar(share: f64, width: usize) -> String {
     let full = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
     "█".repeat(full) + &"░".repeat(width - full)

@@ -33,7 +33,7 @@ impl Player {
         Self { story, name, place: 0, clock_s: 0.0, playing: true, speed: 1.0 }
     }
 
-    /// Goes on by so many seconds, if it plays; whether another moment is shown now.
+    /// Goes on by `seconds`, if it plays. Returns whether another moment is shown now.
     pub(super) fn pass(&mut self, seconds: f64) -> bool {
         if !self.playing {
             return false;
@@ -47,7 +47,7 @@ impl Player {
         self.place != before
     }
 
-    /// Goes so many looks forward, or back, and stays there.
+    /// Goes `looks` looks forward, or back, and stays there.
     pub(super) fn step(&mut self, looks: isize) {
         let last = self.story.moments.len() - 1;
         self.go_to(self.place.saturating_add_signed(looks).min(last));

@@ -64,8 +64,7 @@ impl Drop for Taken {
     }
 }
 
-/// Puts the terminal back, once. What cannot be put back any more is no failure: the terminal has
-/// gone.
+/// Puts the terminal back, once. A terminal that cannot be put back has gone, which is no failure.
 pub(super) fn put_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();

@@ -61,7 +61,7 @@ fn decisions_and_help_have_their_screens() {
     check(&[KeyCode::Char('?')], 0, (80, 24), &expect_file!["screens/help-80x24.txt"]);
 }
 
-/// A machine with so many nodes, on which everything has a value.
+/// A machine with `nodes` nodes, on which everything has a value.
 fn machine(nodes: usize, processes: u32) -> Frame {
     let node = |node: usize| NodeRow {
         name: node.to_string(),

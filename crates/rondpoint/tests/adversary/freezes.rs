@@ -28,11 +28,11 @@ const USUAL_RUNS: u64 = 12;
 /// The processes that are killed.
 const KINDS: [Fate; 3] = [Fate::Kill, Fate::KillGuardian, Fate::KillBoth];
 
-/// System calls of mover and guardian from the first ledger on: about 170. So many times three runs
-/// kill at each.
+/// System calls of mover and guardian from the first ledger on: about 170. At each of this many,
+/// three runs kill.
 const CALLS: u64 = 200;
 
-/// Runs in sequence are so many calls apart. It has no divisor in common with [`CALLS`].
+/// Runs in sequence are this many calls apart. It has no divisor in common with [`CALLS`].
 const STRIDE: u64 = 51;
 
 /// Where the kernel tells of memory nodes.

@@ -74,7 +74,7 @@ fn run(seed: u64, own: &CpuSet) -> Ended {
     command.args(["restore", "--json"]);
     let (ended, errors) = trace(&command, |call| {
         match Weather::Errors.fate(call, share, &mut random) {
-            // These are no failures but answers: there is nothing, or somebody has the lock.
+            // These are no failures but answers: there is nothing, or another process has the lock.
             Fate::Fail(Errno::ENOENT | Errno::ESRCH | Errno::EAGAIN) => Fate::Pass,
             fate => fate,
         }

@@ -39,9 +39,9 @@ pub(crate) enum Fate {
     Pass,
     /// It is not done, and fails with this error.
     Fail(Errno),
-    /// It is asked for so many bytes only: its third argument.
+    /// It is asked for this many bytes only: its third argument.
     Shorten(u64),
-    /// It begins so much later.
+    /// It begins this much later.
     Delay(Duration),
     /// It is a reading of the clock, which has gone on by this much, for every later reading too.
     Jump(Duration),

@@ -225,7 +225,7 @@ impl Daemon {
         copy
     }
 
-    /// `rondpoint run` of a program by this name, as a user who may count nothing.
+    /// `rondpoint run` of a program by this name, as a user without the right to count.
     pub(crate) fn run_as(&self, user: u32, name: &str) -> Run {
         let own = std::env::current_exe().expect("this program");
         let test = self.copy(&own, "test");

@@ -35,7 +35,8 @@ fn at_any_step(own: &CpuSet) {
         let mut manager = Manager::start(target.pid());
         let mut place = manager.place();
         for step in 0..steps {
-            // Somebody is born in the middle of it, with whatever mask its creator has then.
+            // A thread and an orphan are born in the middle of it, with whatever mask their creator
+            // has then.
             if step == 12 {
                 target.order("thread");
                 target.order("orphan");

@@ -97,7 +97,7 @@ fn recording_a_replay_gives_the_same_file() {
     assert_eq!(String::from_utf8(file).expect("JSON is UTF-8"), CARREFOUR);
 }
 
-/// A disk with room for so many bytes.
+/// A disk with room for `room` bytes.
 struct Disk {
     room: usize,
     /// Bytes that came, and how many of them were flushed.

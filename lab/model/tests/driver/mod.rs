@@ -196,7 +196,7 @@ impl Driver {
         (0..self.hardware.cpu_count()).map(|cpu| self.hardware.counters(cpu).get(event)).sum()
     }
 
-    /// Lines read from DRAM of `holding`, by anybody.
+    /// Lines read from DRAM of `holding`, by all nodes.
     pub(crate) fn reads_at(&self, holding: usize) -> u64 {
         (0..self.machine.nodes.len()).map(|a| self.hardware.traffic().dram_reads(a, holding)).sum()
     }

@@ -33,7 +33,7 @@ pub(super) fn load_ns(machine: &Machine, accessing: usize, holding: usize, of: L
     (waiting_ns + beyond_ns).max(computing_ns)
 }
 
-/// Loads in a second of so many CPUs of a node in its memory, each with all its misses under way.
+/// Loads in a second of `cpus` CPUs of a node in its memory, each with all its misses under way.
 pub(super) fn crowd_per_s(machine: &Machine, node: usize, cpus: u32) -> f64 {
     crowd(machine, node, cpus).per_s(0.0)
 }
@@ -51,9 +51,9 @@ fn crowd(machine: &Machine, node: usize, cpus: u32) -> ClosedLoop {
     ClosedLoop::new(machine, node, node, under_way)
 }
 
-/// So many loads under way at any time. The latency is that of an idle machine plus the
-/// controller's burst at its use by the other loads (one load alone meets none). It is more where
-/// the path is full.
+/// `under_way` loads at any time. The latency is that of an idle machine plus the controller's
+/// burst at its use by the other loads (one load alone meets none). It is more where the path is
+/// full.
 struct ClosedLoop {
     under_way: f64,
     latency_ns: f64,
@@ -78,7 +78,7 @@ impl ClosedLoop {
         }
     }
 
-    /// Loads in a second, where each keeps the CPU from loading for so long.
+    /// Loads in a second, where each keeps the CPU from loading for `lost_ns`.
     fn per_s(&self, lost_ns: f64) -> f64 {
         // What comes at a rate falls as the rate grows, so there is one at which both are the same.
         let (mut low, mut high) = (0.0, self.most_per_s);

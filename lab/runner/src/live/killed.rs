@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::Lab;
 use crate::physics::Finding;
 
-/// A run that would take far longer than anybody waits here.
+/// A run that would take far longer than any check waits here.
 const RUN: [&str; 11] = [
     "run",
     "--no-cache",
@@ -90,7 +90,7 @@ impl Process {
         })
     }
 
-    /// Whether only its remains are there, which somebody else has to bury.
+    /// Whether only its remains are there, for another process to reap.
     fn is_over(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }

@@ -38,7 +38,7 @@ const LETTERS: &[u8; 4] = b"ACGT";
 /// Bases in a line of FASTA, and in a read.
 const BASES_IN_LINE: usize = 70;
 const READ: usize = 100;
-/// One base in so many is read wrongly.
+/// One base in this many is read wrongly.
 const ERRORS: u64 = 60;
 /// Size of a frame, pixels.
 const WIDTH: usize = 416;

@@ -115,7 +115,7 @@ pub(super) struct Ingest<'a> {
 }
 
 impl<'a> Ingest<'a> {
-    /// Ready for about so many samples.
+    /// Ready for about this number of samples.
     pub(super) fn new(
         model: &mut Model,
         topology: &'a Topology,

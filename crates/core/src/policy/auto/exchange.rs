@@ -128,8 +128,8 @@ mod tests {
     use crate::units::Pid;
     use alloc::vec;
 
-    /// Threads 1 on node 0 and 2 on node 1 with so many samples of each node's memory change
-    /// places; how many steps are left.
+    /// Threads 1 on node 0 and 2 on node 1 change places; `accesses` are their samples of each
+    /// node's memory. Returns how many steps are left.
     fn left(phase: Phase, accesses: [[u32; 2]; 2]) -> usize {
         let mut model = Model::empty(2);
         for (index, accesses) in accesses.into_iter().enumerate() {

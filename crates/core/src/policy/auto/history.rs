@@ -133,8 +133,8 @@ impl History {
         (left > Nanos(0)).then_some(Veto::Settling { left })
     }
 
-    /// Whether so much of a process is interleaved on purpose that its remote accesses mean
-    /// nothing.
+    /// Whether enough of a process is interleaved on purpose to make its remote accesses
+    /// meaningless.
     pub(super) fn interleaved(&self, app: &App) -> Option<Veto> {
         let percent = self.interleaved_percent(app)?;
         let above = INTERLEAVED_ABOVE_PERCENT;

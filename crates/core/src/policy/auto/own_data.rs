@@ -61,7 +61,8 @@ impl OwnData {
         }
     }
 
-    /// Forgets the samples of a process that changed nodes: they say nothing any more.
+    /// Forgets the samples of a process that changed nodes: they say nothing about its present
+    /// place.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.apps.remove(&pid);
     }

@@ -79,8 +79,8 @@ impl Profile {
         Self { points }
     }
 
-    /// The stretch in which a process is that has retired so many instructions; before the first
-    /// point the first.
+    /// The stretch of a process that has retired `instructions`; before the first point, the first
+    /// stretch.
     #[must_use]
     pub fn at(&self, instructions: u64) -> Option<&ProfilePoint> {
         let after = self.points.partition_point(|point| point.instructions <= instructions);

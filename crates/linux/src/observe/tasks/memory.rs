@@ -8,7 +8,7 @@ use crate::LinuxError;
 use crate::observe::copies::Copies;
 
 impl Tasks {
-    /// Where its memory is, if that is due; somebody else may have moved it.
+    /// Where its memory is, if a look is due; another process may have moved it.
     pub(super) fn look_at_memory(
         &mut self,
         topology: &Topology,

@@ -9,8 +9,8 @@ use super::super::threads::ThreadPlan;
 use super::Tasks;
 
 impl Tasks {
-    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits so many.
-    /// One that is born meanwhile is counted.
+    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits their
+    /// number. A thread that is born meanwhile is counted.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -27,7 +27,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Counts nothing any more, and forgets all processes with what is open of them.
+    /// Stops counting, and forgets all processes with what is open of them.
     pub fn let_go(&mut self) {
         self.plan = None;
         self.counted_threads = 0;

@@ -89,7 +89,7 @@ impl Station {
     }
 
     /// Processes of which the rules could say something: the large, the managed with what they
-    /// started, and those that somebody asked for.
+    /// started, and those that clients asked for.
     fn interesting(&self) -> BTreeSet<Pid> {
         let large = self.census.iter().filter(|one| self.parts.rules.is_large(&one.facts));
         let mut all: BTreeSet<Pid> = large.map(|one| one.identity.pid).collect();
@@ -178,7 +178,7 @@ impl Station {
         Ok(())
     }
 
-    /// Notes what somebody asks for a process.
+    /// Notes what a client asks for a process.
     ///
     /// # Errors
     /// There is no such process, or too much was asked.

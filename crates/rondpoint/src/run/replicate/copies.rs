@@ -114,7 +114,7 @@ pub(super) fn places(machine: &Topology) -> Result<Vec<Place>> {
 }
 
 /// # Errors
-/// A node, or the cgroup, has too little memory for a copy of so many bytes on each node.
+/// A node, or the cgroup, has too little memory for a copy of `bytes` bytes on each node.
 pub(super) fn fit(places: &[Place], bytes: u64) -> Result<()> {
     for place in places {
         let room = room::of_node(&Root::live(), place.node)?;

@@ -141,7 +141,7 @@ fn processes_read_the_copy_of_their_node_and_write_to_the_original() {
         let copy = copies.folder.join(name).display().to_string();
         assert_eq!(shell_on(cpu, &copies, &shown), format!("{copy}\n{original_sum}"));
     }
-    // Written to: not replaced, and no longer what was copied.
+    // Written to: not replaced, because it differs from what was copied.
     assert_eq!(
         shell_on(1, &copies, &format!("echo more >>{path}; exec 5<{path}; readlink /proc/$$/fd/5")),
         format!("{path}\n")
