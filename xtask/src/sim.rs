@@ -1,8 +1,10 @@
 //! `./x sim`: the simulator's swarm, from one seed on.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, bail};
 
-use crate::cargo;
+use crate::{cargo, simulated};
 
 /// What `./x sim` takes.
 #[derive(clap::Args)]
@@ -16,10 +18,22 @@ pub(crate) struct Arguments {
     /// Repeat the case of one seed, and shrink it if it breaks a rule
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     case: Option<u64>,
+    /// Keep each case's result in a file; a run that was interrupted goes on from there
+    #[arg(long, value_name = "FILE", conflicts_with = "case")]
+    results: Option<PathBuf>,
+    /// Write the page of docs/results
+    #[arg(long, conflicts_with = "case")]
+    publish: bool,
 }
 
 /// Builds the simulator and runs the swarm.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.publish {
+        let Arguments { seeds, from, results, .. } = arguments;
+        let broken = simulated::swarm::publish(*seeds, *from, results.as_deref())?;
+        println!("{broken} of {seeds} cases broke a rule; docs/results/swarm.md has them");
+        return Ok(());
+    }
     let mut command = cargo::command();
     command.args(["run", "--quiet", "--release", "--package", "rondpoint-sim", "--"]);
     match arguments.case {
@@ -31,6 +45,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             &arguments.from.to_string(),
         ]),
     };
+    if let Some(path) = &arguments.results {
+        command.arg("--results").arg(path);
+    }
     if !command.status().context("cargo: cannot run")?.success() {
         bail!("a case broke a rule");
     }

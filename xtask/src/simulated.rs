@@ -1,6 +1,9 @@
 //! `./x simulated`: runs the simulator's comparisons that docs/results has, and writes their JSON
 //! and pages.
 
+mod papers;
+pub(crate) mod swarm;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,39 +21,91 @@ pub(crate) struct Arguments {
     /// Cases of the swarm in each comparison
     #[arg(long, value_name = "N", default_value_t = 200)]
     cases: u64,
+    /// Only these pages
+    #[arg(long, value_name = "PAGE", value_enum, value_delimiter = ',')]
+    only: Vec<Page>,
+}
+
+/// Pages that `./x simulated` writes.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Page {
+    /// What the cost model predicted against what trials measured
+    Predictions,
+    /// auto:priced against auto and the single policies
+    Priced,
+    /// The papers' numbers against simulated ones
+    Papers,
 }
 
 /// Trials with a smaller change on both sides say nothing about the model: percent.
 const TRIVIAL: f64 = 2.0;
 /// Ends of the scatter plot's axes, percent.
 const RANGE: [f64; 2] = [-100.0, 200.0];
+/// Clock ticks in a second in files of `/proc`, on every architecture that Linux has.
+const TICKS_PER_S: f64 = 100.0;
 
-/// Runs both comparisons and writes the pages.
+/// Runs the comparisons and writes the pages.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    build()?;
+    let (cases, commit) = (arguments.cases, commit()?);
+    let number = cases.to_string();
+    let wanted = |page| arguments.only.is_empty() || arguments.only.contains(&page);
+    if wanted(Page::Predictions) {
+        let ran: Ran<Predictions> = simulate(&["--predictions", &number])?;
+        write("predictions", &predicted(&ran.found, cases)?)?;
+    }
+    if wanted(Page::Priced) {
+        let ran: Ran<Judgement> = simulate(&["--judge", &number])?;
+        write("priced", &judged(&ran.found, cases)?)?;
+    }
+    if wanted(Page::Papers) {
+        for (paper, title) in papers::PAPERS {
+            write(&format!("reproduce-{paper}"), &papers::run(paper, title, &commit)?)?;
+        }
+    }
+    results::run()
+}
+
+fn build() -> Result<()> {
     let mut build = cargo::command();
     build.args(["build", "--quiet", "--release", "--package", "rondpoint-sim"]);
     if !build.status().context("cargo: cannot run")?.success() {
         bail!("the simulator does not build");
     }
-    let cases = arguments.cases;
-    let predictions: Predictions = simulate("--predictions", cases)?;
-    write("predictions", &predicted(&predictions, cases)?)?;
-    let judgement: Judgement = simulate("--judge", cases)?;
-    write("priced", &judged(&judgement, cases)?)?;
-    results::run()
+    Ok(())
 }
 
-fn simulate<T: for<'a> Deserialize<'a>>(option: &str, cases: u64) -> Result<T> {
+/// What the simulator said, and the CPU time that it took.
+struct Ran<T> {
+    found: T,
+    /// Seconds, of all cores together.
+    cpu_s: f64,
+}
+
+/// Runs the simulator for its JSON. A swarm that broke a rule ends with 1 and has said so.
+fn simulate<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Ran<T>> {
     let program = root().join("target/release/rondpoint-sim");
+    let before = cpu_s_of_children()?;
     let output = Command::new(&program)
-        .args([option, &cases.to_string(), "--json"])
+        .args(arguments)
+        .arg("--json")
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| program.display().to_string())?;
-    if !output.status.success() {
-        bail!("rondpoint-sim {option} {cases} failed");
+    if !matches!(output.status.code(), Some(0 | 1)) {
+        bail!("rondpoint-sim {} failed", arguments.join(" "));
     }
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let cpu_s = cpu_s_of_children()? - before;
+    Ok(Ran { found: serde_json::from_slice(&output.stdout)?, cpu_s })
+}
+
+/// CPU time of all children that have ended, seconds.
+fn cpu_s_of_children() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
+    // proc(5): fields 16 and 17 in user and kernel mode; the third follows the program's name.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: Result<Vec<f64>, _> = fields.skip(13).take(2).map(str::parse::<f64>).collect();
+    Ok(ticks.context("/proc/self/stat: expected numbers")?.iter().sum::<f64>() / TICKS_PER_S)
 }
 
 fn write(name: &str, experiment: &Value) -> Result<()> {
@@ -121,7 +176,7 @@ fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
         "seeds": 1,
         "commit": commit()?,
         "commands": [
-            format!("./x simulated --cases {cases}"),
+            format!("./x simulated --only predictions --cases {cases}"),
             format!("rondpoint simulate --predictions {cases}"),
         ],
         "reference": null,
@@ -188,7 +243,7 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
         "seeds": 1,
         "commit": commit()?,
         "commands": [
-            format!("./x simulated --cases {cases}"),
+            format!("./x simulated --only priced --cases {cases}"),
             format!("rondpoint simulate --judge {cases}"),
         ],
         "reference": 1.0,

@@ -35,17 +35,17 @@ impl View<'_> {
 }
 
 /// A rule that was broken.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Broken {
     /// The checker's name.
-    pub(crate) rule: &'static str,
+    pub(crate) rule: String,
     /// What was seen, and what should have been.
     pub(crate) what: String,
 }
 
 impl Broken {
-    pub(crate) fn new(rule: &'static str, what: String) -> Self {
-        Self { rule, what }
+    pub(crate) fn new(rule: &str, what: String) -> Self {
+        Self { rule: rule.to_string(), what }
     }
 }
 

@@ -81,8 +81,9 @@ struct Arguments {
     /// workloads and N cases of the swarm without faults
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
     judge: Option<u64>,
-    /// Where each host's result goes at once; a fleet that was interrupted goes on from there
-    #[arg(long, value_name = "FILE", requires = "fleet")]
+    /// Where the result of each host of --fleet or case of --swarm goes at once; a run that was
+    /// interrupted goes on from there
+    #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -113,7 +114,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 /// What is printed, and whether all rules hold.
 fn answer(arguments: &Arguments) -> Result<(String, bool)> {
     if let Some(cases) = arguments.swarm {
-        return swarm(arguments.seed, cases, arguments.json);
+        return swarm(arguments, cases);
     }
     if let Some(path) = &arguments.fleet {
         let progress = Progress::new(2);
@@ -157,24 +158,12 @@ fn shown<T: Serialize>(json: bool, value: &T, text: fn(&T) -> String) -> Result<
     Ok(if json { serde_json::to_string_pretty(value)? + "\n" } else { text(value) })
 }
 
-fn swarm(first: u64, cases: u64, json: bool) -> Result<(String, bool)> {
-    let ranges = Ranges::frozen();
-    let seeds: Vec<u64> = (0..cases).map(|number| first.wrapping_add(number)).collect();
-    let progress = Progress::new(seeds.len());
-    let results = parallel::map(
-        &seeds,
-        |seed| {
-            let result = swarm::run(&Case::draw(*seed, &ranges));
-            if let Some(broken) = &result.broken {
-                eprintln!("seed {seed}: {}", broken.rule);
-            }
-            result
-        },
-        |done| progress.show(done),
-    );
+fn swarm(arguments: &Arguments, cases: u64) -> Result<(String, bool)> {
+    let progress = Progress::new(cases as usize);
+    let file = arguments.results.as_deref();
+    let report = swarm::run_all(arguments.seed, cases, file, |done| progress.show(done))?;
     progress.clear();
-    let report = Report::of(first, &results);
-    Ok((shown(json, &report, Report::text)?, report.broken.is_empty()))
+    Ok((shown(arguments.json, &report, Report::text)?, report.broken.is_empty()))
 }
 
 fn one_case(seed: u64, trace: Option<&Path>, json: bool) -> Result<(String, bool)> {
@@ -187,7 +176,7 @@ fn one_case(seed: u64, trace: Option<&Path>, json: bool) -> Result<(String, bool
     let report = Report::of(seed, std::slice::from_ref(&result));
     let mut text = shown(json, &report, Report::text)?;
     if let Some(broken) = &result.broken {
-        let smaller = swarm::shrink(&case, broken.rule);
+        let smaller = swarm::shrink(&case, &broken.rule);
         text += &format!("\nshrunk: {}\n", serde_json::to_string_pretty(&smaller)?);
     }
     Ok((text, result.broken.is_none()))

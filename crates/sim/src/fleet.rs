@@ -4,11 +4,7 @@
 //! Each host is a pair of runs, first touch and a policy. Results go to a file line by line; a
 //! fleet that was interrupted goes on from there.
 
-use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::path::Path;
-use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::Random;
@@ -18,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
 use crate::contender::Contender;
-use crate::parallel;
+use crate::results::{self, Kept};
 use crate::run::run;
 use crate::sensors::Pmu;
 use crate::workload::Workload;
@@ -26,8 +22,8 @@ use crate::world::Scene;
 
 /// Hosts of a fleet at most.
 const MOST_HOSTS: u64 = 1_000_000;
-/// Longest file that is read, bytes: a million lines of results.
-const FILE_BYTES: u64 = 256 << 20;
+/// Longest file of a fleet, bytes.
+const FILE_BYTES: u64 = 1 << 20;
 /// Speeds at which the classes of the report begin.
 const CLASSES: [(f64, &str); 6] = [
     (0.0, "slower by more than 5 %"),
@@ -112,55 +108,17 @@ pub(crate) fn simulate(
     let fleet: Fleet =
         toml::from_str(&text).with_context(|| format!("{}: no fleet", path.display()))?;
     let parts = Parts::of(&fleet).with_context(|| format!("{}", path.display()))?;
-    let mut done = results.map_or(Ok(BTreeMap::new()), read_results)?;
-    done.retain(|host, _| *host < fleet.hosts);
-    let left: Vec<u64> = (0..fleet.hosts).filter(|host| !done.contains_key(host)).collect();
-    let file = match results {
-        None => None,
-        Some(path) => {
-            let opened = OpenOptions::new().create(true).append(true).open(path);
-            Some(Mutex::new(opened.with_context(|| format!("{}", path.display()))?))
-        }
-    };
-    let before = done.len();
-    let hosts = parallel::map(
-        &left,
-        |host| -> Result<Host> {
-            let result = parts.host(*host, seed)?;
-            if let Some(file) = &file {
-                let line = serde_json::to_string(&result)? + "\n";
-                let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                file.write_all(line.as_bytes())?;
-            }
-            Ok(result)
-        },
-        |over| progress(before + over, fleet.hosts as usize),
-    );
-    for host in hosts {
-        let host = host?;
-        done.insert(host.host, host);
-    }
-    Ok(Report::of(&fleet, done.values()))
+    let hosts: Vec<u64> = (0..fleet.hosts).collect();
+    let all = hosts.len();
+    let found =
+        results::each(&hosts, results, |host| parts.host(host, seed), |over| progress(over, all))?;
+    Ok(Report::of(&fleet, found.results.iter()))
 }
 
-/// The lines of a file of results; none where there is no file. A last line that was cut off is
-/// done again.
-fn read_results(path: &Path) -> Result<BTreeMap<u64, Host>> {
-    if !path.exists() {
-        return Ok(BTreeMap::new());
+impl Kept for Host {
+    fn number(&self) -> u64 {
+        self.host
     }
-    let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))
-        .with_context(|| format!("{}", path.display()))?;
-    let mut hosts = BTreeMap::new();
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        match serde_json::from_str::<Host>(line) {
-            Ok(host) => hosts.insert(host.host, host),
-            Err(error) => {
-                bail!("{}:{}: no result of a host: {error}", path.display(), number + 1)
-            }
-        };
-    }
-    Ok(hosts)
 }
 
 /// What hosts are drawn from.

@@ -23,6 +23,7 @@ mod plant;
 mod predictions;
 mod report;
 mod reproduce;
+mod results;
 mod rivals;
 mod run;
 mod sensors;

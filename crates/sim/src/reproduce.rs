@@ -6,6 +6,7 @@
 
 mod asymsched;
 pub(crate) mod carrefour;
+mod goals;
 mod nmass;
 mod sam;
 
@@ -15,6 +16,7 @@ use rondpoint_core::{IndexSet, Nanos};
 use serde::Serialize;
 
 use crate::report::median;
+pub(crate) use goals::Goal;
 
 /// What can be reproduced.
 pub(crate) const PAPERS: [&str; 4] = ["carrefour", "nmass", "asymsched", "sam"];
@@ -36,6 +38,8 @@ pub(crate) struct Cell {
     pub(crate) row: String,
     pub(crate) column: &'static str,
     pub(crate) unit: &'static str,
+    /// Digits behind the point for people.
+    pub(crate) digits: usize,
     pub(crate) kind: Use,
     pub(crate) published: f64,
     /// The median of the draws.
@@ -63,11 +67,15 @@ pub(crate) struct Score {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Report {
     pub(crate) paper: &'static str,
+    pub(crate) machine: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) draws: u64,
     pub(crate) cells: Vec<Cell>,
     /// Over the predicted gains.
     pub(crate) score: Option<Score>,
+    /// What the project asks of the simulator, beside what was reached.
+    pub(crate) goals: Vec<Goal>,
+    /// What a reader must know to judge the numbers.
     pub(crate) notes: Vec<String>,
 }
 
@@ -121,10 +129,21 @@ fn cell(
         row: row.to_string(),
         column,
         unit,
+        digits: digits(unit, published),
         kind,
         published,
         simulated: median(draws.to_vec()).unwrap_or(0.0),
         interval: (least, most),
+    }
+}
+
+/// Digits behind the point that a number of this unit is printed with.
+fn digits(unit: &str, published: f64) -> usize {
+    match unit {
+        "x" => 2,
+        "GB/s" => 1,
+        "" if published.abs() < 3.0 => 2,
+        _ => 0,
     }
 }
 
@@ -178,9 +197,20 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 }
 
 impl Report {
-    fn new(paper: &'static str, draws: u64, cells: Vec<Cell>, notes: Vec<String>) -> Self {
+    fn new(
+        (paper, machine): (&'static str, &'static str),
+        draws: u64,
+        cells: Vec<Cell>,
+        goals: Vec<Goal>,
+    ) -> Self {
         let score = score(&cells);
-        Self { paper, kind: "simulated", draws, cells, score, notes }
+        let goals = goals::common(&cells, score.as_ref()).into_iter().chain(goals).collect();
+        Self { paper, machine, kind: "simulated", draws, cells, score, goals, notes: Vec::new() }
+    }
+
+    fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
     }
 
     /// The report for people.
@@ -195,9 +225,7 @@ impl Report {
                     "", "", "published", "simulated", "interval", "error"
                 );
             }
-            let fine = cell.unit == "x" || (cell.unit.is_empty() && cell.published.abs() < 3.0);
-            let digits = if fine { 2 } else { usize::from(cell.unit == "GB/s") };
-            let (low, high) = cell.interval;
+            let (digits, (low, high)) = (cell.digits, cell.interval);
             text += &format!(
                 "{:<22} {:<22} {:>9.digits$} {:>9.digits$} {:>17} {:>+8.digits$} {}{}\n",
                 cell.row,
@@ -210,17 +238,9 @@ impl Report {
                 if cell.kind == Use::Baseline { "  (baseline)" } else { "" },
             );
         }
-        if let Some(score) = &self.score {
-            text += &format!(
-                "\n{} predicted gains: sign right {} of {}, median error {:.0} points, rank \
-                 correlation {:.2}, inside the interval {}\n",
-                score.cells,
-                score.signs_right,
-                score.signs,
-                score.median_error,
-                score.rank_correlation,
-                score.inside
-            );
+        text.push('\n');
+        for Goal { goal, reached, met } in &self.goals {
+            text += &format!("{goal}: {reached}{}\n", if *met { "" } else { ", missed" });
         }
         self.notes.iter().for_each(|note| text += &format!("{note}\n"));
         text

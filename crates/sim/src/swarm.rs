@@ -7,6 +7,7 @@
 
 mod case;
 mod ranges;
+mod report;
 mod shrink;
 
 use std::path::Path;
@@ -17,18 +18,20 @@ use rondpoint_core::host::{Host as _, Witness};
 use rondpoint_core::plan::{Action, Outcome};
 use rondpoint_core::{Nanos, Policy};
 use rondpoint_trace::{Decision, PolicyChoice, TraceError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::checkers::{self, Broken, Conservation, View};
 use crate::faults::Faults;
 use crate::host::SimHost;
 use crate::plant::{FirstPlace, Plant};
+use crate::results::{self, Kept};
 use crate::rivals::{Balancing, Rival};
 use crate::sensors::Pmu;
 use crate::world::World;
 pub(crate) use case::Case;
 pub(crate) use ranges::Ranges;
+pub(crate) use report::Report;
 pub(crate) use shrink::shrink;
 
 /// After faults stop, a steady world must be left alone for this long at a stretch.
@@ -37,10 +40,15 @@ const QUIET: Nanos = Nanos::from_secs(10);
 pub(crate) const HARM: f64 = 0.95;
 
 /// What came of a case.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Result {
     pub(crate) seed: u64,
+    /// Digest of the ranges that the case was drawn from.
+    ranges: String,
     pub(crate) policy: String,
+    /// Whether faults struck.
+    pub(crate) faults: bool,
     /// Work done against first touch in the same time, without faults: the geometric mean over
     /// processes.
     pub(crate) speed: Option<f64>,
@@ -49,6 +57,42 @@ pub(crate) struct Result {
     pub(crate) steps: u64,
     /// Of all plans, in order.
     pub(crate) digest: String,
+}
+
+impl Kept for Result {
+    fn number(&self) -> u64 {
+        self.seed
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let (found, expected) = (&self.ranges, Ranges::digest());
+        anyhow::ensure!(*found == expected, "ranges {found}, expected {expected}");
+        Ok(())
+    }
+}
+
+/// Runs cases, with those that `path` holds already taken from there, and each result written to
+/// it at once. The report says how many were taken.
+///
+/// # Errors
+/// The file cannot be read, written or understood, or is of other ranges.
+pub(crate) fn run_all(
+    first: u64,
+    cases: u64,
+    path: Option<&Path>,
+    progress: impl Fn(usize) + Sync,
+) -> anyhow::Result<Report> {
+    let ranges = Ranges::frozen();
+    let seeds: Vec<u64> = (0..cases).map(|number| first.wrapping_add(number)).collect();
+    let one = |seed| {
+        let result = run(&Case::draw(seed, &ranges));
+        if let Some(broken) = &result.broken {
+            eprintln!("seed {seed}: {}", broken.rule);
+        }
+        Ok(result)
+    };
+    let found = results::each(&seeds, path, one, progress)?;
+    Ok(Report { kept: found.kept, ..Report::of(first, &found.results) })
 }
 
 /// Runs a case and checks everything about it.
@@ -65,7 +109,9 @@ pub(crate) fn run(case: &Case) -> Result {
     }
     Result {
         seed: case.seed,
+        ranges: Ranges::digest(),
         policy: case.policy.clone(),
+        faults: case.faults.is_some(),
         speed,
         broken: managed.broken,
         steps: managed.steps,
@@ -239,96 +285,6 @@ impl Rests {
             return Err(Broken::new("convergence", what));
         }
         Ok(())
-    }
-}
-
-/// A report over many cases.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Report {
-    pub(crate) kind: &'static str,
-    /// Digest of the generator's ranges.
-    pub(crate) ranges: String,
-    pub(crate) first_seed: u64,
-    pub(crate) cases: usize,
-    pub(crate) steps: u64,
-    /// Cases that broke a rule.
-    pub(crate) broken: Vec<Result>,
-    /// Of the cases without faults: share of first touch's work at the worst, the 99.9th and 99th
-    /// percentile of loss, the median, and the best.
-    pub(crate) speeds: Option<Speeds>,
-    /// The ten worst.
-    pub(crate) worst: Vec<Result>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Speeds {
-    pub(crate) worst: f64,
-    pub(crate) worst_of_1000: f64,
-    pub(crate) worst_of_100: f64,
-    pub(crate) median: f64,
-    pub(crate) best: f64,
-}
-
-impl Report {
-    pub(crate) fn of(first_seed: u64, results: &[Result]) -> Self {
-        let mut compared: Vec<&Result> = results.iter().filter(|one| one.speed.is_some()).collect();
-        compared.sort_by(|a, b| a.speed.unwrap_or(0.0).total_cmp(&b.speed.unwrap_or(0.0)));
-        let at = |share: f64| {
-            let place = (compared.len() as f64 * share) as usize;
-            compared.get(place.min(compared.len().saturating_sub(1))).and_then(|one| one.speed)
-        };
-        let speeds = || {
-            Some(Speeds {
-                worst: at(0.0)?,
-                worst_of_1000: at(0.001)?,
-                worst_of_100: at(0.01)?,
-                median: at(0.5)?,
-                best: at(1.0)?,
-            })
-        };
-        Self {
-            kind: "simulated",
-            ranges: Ranges::digest(),
-            first_seed,
-            cases: results.len(),
-            steps: results.iter().map(|one| one.steps).sum(),
-            broken: results.iter().filter(|one| one.broken.is_some()).cloned().collect(),
-            speeds: speeds(),
-            worst: compared.into_iter().take(10).cloned().collect(),
-        }
-    }
-
-    /// The report for people; the first failing seed is its first line.
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        for one in &self.broken {
-            let Some(broken) = &one.broken else { continue };
-            text +=
-                &format!("seed {} ({}): {}: {}\n", one.seed, one.policy, broken.rule, broken.what);
-        }
-        if !self.broken.is_empty() {
-            text += "rondpoint simulate --case SEED repeats a case and shrinks it\n\n";
-        }
-        text += &format!(
-            "{} cases from seed {}, {} steps; ranges {}; {} broke a rule (simulated)\n",
-            self.cases,
-            self.first_seed,
-            self.steps,
-            self.ranges,
-            self.broken.len()
-        );
-        if let Some(speeds) = &self.speeds {
-            text += &format!(
-                "work against first touch without faults: worst {:.3}, worst of 1,000 {:.3}, of 100 \
-                 {:.3}, median {:.3}, best {:.2}\n",
-                speeds.worst, speeds.worst_of_1000, speeds.worst_of_100, speeds.median, speeds.best
-            );
-            for one in &self.worst {
-                let speed = one.speed.unwrap_or(0.0);
-                text += &format!("  seed {:<6} {:<18} {speed:.3}\n", one.seed, one.policy);
-            }
-        }
-        text
     }
 }
 

@@ -1,0 +1,172 @@
+//! A file of results, one line of JSON each: a long run that was interrupted goes on from there.
+//!
+//! Lines are in the order in which results were known. A last line that was cut off is dropped and
+//! its job is done again.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_input::Budget;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::parallel;
+
+/// Longest file that is read, bytes: a million lines of results.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// A result that a line holds.
+pub(crate) trait Kept: Serialize + DeserializeOwned + Send {
+    /// Its job.
+    fn number(&self) -> u64;
+
+    /// Whether it answers what is asked now.
+    ///
+    /// # Errors
+    /// What differs.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Results of the jobs, in their order, and how many of them came from the file.
+pub(crate) struct Found<R> {
+    pub(crate) results: Vec<R>,
+    pub(crate) kept: usize,
+}
+
+/// Does every job whose result the file does not hold, on all cores, and writes each result at
+/// once. `progress` hears how many are over.
+///
+/// # Errors
+/// The file cannot be read, written or understood, or a job fails.
+pub(crate) fn each<R: Kept>(
+    jobs: &[u64],
+    path: Option<&Path>,
+    work: impl Fn(u64) -> Result<R> + Sync,
+    progress: impl Fn(usize) + Sync,
+) -> Result<Found<R>> {
+    let (mut done, file) = match path {
+        None => (BTreeMap::new(), None),
+        Some(path) => {
+            let opened = open::<R>(path).with_context(|| path.display().to_string())?;
+            (opened.0, Some(Mutex::new(opened.1)))
+        }
+    };
+    let mut found: BTreeMap<u64, R> = BTreeMap::new();
+    for job in jobs {
+        found.extend(done.remove(job).map(|result| (*job, result)));
+    }
+    let kept = found.len();
+    let left: Vec<u64> = jobs.iter().copied().filter(|job| !found.contains_key(job)).collect();
+    let one = |job: &u64| -> Result<R> {
+        let result = work(*job)?;
+        if let Some(file) = &file {
+            let line = serde_json::to_string(&result)? + "\n";
+            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.write_all(line.as_bytes()).context("cannot write a result")?;
+        }
+        Ok(result)
+    };
+    for result in parallel::map(&left, one, |over| progress(kept + over)) {
+        let result = result?;
+        found.insert(result.number(), result);
+    }
+    let results = jobs.iter().filter_map(|job| found.remove(job)).collect();
+    Ok(Found { results, kept })
+}
+
+/// The whole lines of a file, which is made where there is none, and the file at its end.
+fn open<R: Kept>(path: &Path) -> Result<(BTreeMap<u64, R>, File)> {
+    let text = match path.exists() {
+        true => rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))?,
+        false => String::new(),
+    };
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let mut results = BTreeMap::new();
+    for (number, line) in text[..whole].lines().enumerate() {
+        let result: R = match serde_json::from_str(line) {
+            Ok(result) => result,
+            Err(error) => bail!("line {}: no result of this kind: {error}", number + 1),
+        };
+        result.check().with_context(|| format!("line {}", number + 1))?;
+        results.insert(result.number(), result);
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if whole < text.len() {
+        file.set_len(whole as u64)?;
+    }
+    Ok((results, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+    struct Square {
+        of: u64,
+        is: u64,
+    }
+
+    impl Kept for Square {
+        fn number(&self) -> u64 {
+            self.of
+        }
+
+        fn check(&self) -> Result<()> {
+            anyhow::ensure!(
+                self.is == self.of * self.of,
+                "{} is no square of {}",
+                self.is,
+                self.of
+            );
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_what_the_file_lacks_is_done_and_a_line_that_was_cut_off_is_lacking() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("squares");
+        let jobs: Vec<u64> = (0..6).collect();
+        let ran = AtomicUsize::new(0);
+        let run = || {
+            let work = |of| {
+                ran.fetch_add(1, Ordering::Relaxed);
+                Ok(Square { of, is: of * of })
+            };
+            each(&jobs, Some(&path), work, |_| {}).unwrap()
+        };
+        let whole = run();
+        assert_eq!((ran.swap(0, Ordering::Relaxed), whole.kept), (6, 0));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let third = text.match_indices('\n').nth(2).unwrap().0;
+        std::fs::write(&path, &text[..third - 1]).unwrap();
+        let again = run();
+        assert_eq!((ran.swap(0, Ordering::Relaxed), again.kept), (4, 2));
+        assert_eq!(again.results, whole.results);
+        assert_eq!(run().kept, 6, "the file is whole again");
+    }
+
+    #[test]
+    fn a_line_of_something_else_is_refused_and_nothing_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("squares");
+        for (text, expected) in [
+            ("{\"of\":2,\"is\":4}\nnonsense\n", "line 2: no result of this kind"),
+            ("{\"of\":2,\"is\":5}\n", "5 is no square of 2"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let work = |_| panic!("no job may run");
+            let error = each::<Square>(&[1], Some(&path), work, |_| {}).err().expect("refused");
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The swarm as a page of docs/results: rules that were broken, and work against first touch.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Ran;
+
+/// The goals for the loss against first touch: at the 99.9th percentile and at worst.
+const LEAST_OF_1000: f64 = 0.98;
+const LEAST: f64 = 0.95;
+/// The policy that the goals are about.
+const JUDGED: &str = "auto";
+/// Seeds of one rule and policy that are named.
+const NAMED: usize = 12;
+
+/// What the simulator says of a swarm, as far as it is published.
+#[derive(Deserialize)]
+pub(super) struct Report {
+    ranges: String,
+    first_seed: u64,
+    cases: usize,
+    kept: usize,
+    steps: u64,
+    broken: Vec<Case>,
+    policies: Vec<Policy>,
+    worst: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    seed: u64,
+    policy: String,
+    faults: bool,
+    speed: Option<f64>,
+    broken: Option<Broken>,
+}
+
+#[derive(Deserialize)]
+struct Broken {
+    rule: String,
+}
+
+#[derive(Deserialize)]
+struct Policy {
+    policy: String,
+    cases: usize,
+    broken: BTreeMap<String, usize>,
+    speeds: Option<Speeds>,
+}
+
+#[derive(Deserialize)]
+struct Speeds {
+    cases: usize,
+    worst: f64,
+    worst_of_1000: f64,
+    worst_of_100: f64,
+    median: f64,
+    best: f64,
+}
+
+impl Policy {
+    fn row(&self) -> Value {
+        let broken: usize = self.broken.values().sum();
+        let speed = |of: fn(&Speeds) -> f64| self.speeds.as_ref().map(of);
+        let all = self
+            .speeds
+            .as_ref()
+            .map(|one| json!({"median": one.median, "least": one.worst, "most": one.best}));
+        let plain =
+            speed(|one| one.cases as f64).map_or("0".to_string(), |all| format!("{all:.0}"));
+        json!({"name": self.policy, "cells": [
+            all, speed(|one| one.worst_of_100), speed(|one| one.worst_of_1000), plain,
+            self.cases.to_string(), broken.to_string(),
+        ]})
+    }
+}
+
+/// The page.
+pub(super) fn page(ran: &Ran<Report>, commit: &str) -> Value {
+    let report = &ran.found;
+    let last = report.first_seed + (report.cases as u64).saturating_sub(1);
+    json!({
+        "format": 1,
+        "title": "The swarm: work against first touch, and rules that were broken",
+        "about": format!(
+            "Each case is a machine, programs, sensors, faults and a policy, drawn from its seed. \
+             docs/simulator.md has the rules. {} cases, seeds {} to {last}, {} steps of the \
+             controller. Work is against first touch, in cases without faults, the geometric mean \
+             over processes. Digest of the generator's ranges: {}.",
+            report.cases, report.first_seed, report.steps, report.ranges
+        ),
+        "kind": "simulated",
+        "machine": "all",
+        "seeds": report.cases,
+        "commit": commit,
+        "commands": [
+            format!(
+                "./x sim --seeds {} --from {} --results FILE --publish",
+                report.cases, report.first_seed
+            ),
+            "rondpoint simulate --case SEED".to_string(),
+            "rondpoint simulate --case SEED --record FILE && rondpoint explain FILE".to_string(),
+        ],
+        "reference": 1.0,
+        "digits": 3,
+        "columns": [
+            "work, of first touch's", "first percentile", "0.1th percentile", "cases without faults",
+            "all cases", "broke a rule",
+        ],
+        "rows": report.policies.iter().map(Policy::row).collect::<Vec<_>>(),
+        "findings": findings(report, ran.cpu_s),
+    })
+}
+
+fn findings(report: &Report, cpu_s: f64) -> Vec<String> {
+    let mut findings = goals(report);
+    findings.extend(broken(report));
+    findings.extend(report.worst.iter().filter_map(|case| {
+        let (seed, policy, speed) = (case.seed, &case.policy, case.speed?);
+        Some(format!(
+            "Among the worst: seed {seed} under {policy}: {speed:.3}. \
+             `rondpoint simulate --case {seed} --record {seed}.trace` records it."
+        ))
+    }));
+    let run = report.cases - report.kept;
+    if run > 0 {
+        findings.push(format!(
+            "CPU time: {:.2} s a case, over {run} cases, on a machine with other work.",
+            cpu_s / run as f64
+        ));
+    }
+    findings
+}
+
+fn goals(report: &Report) -> Vec<String> {
+    let judged = report.policies.iter().find(|one| one.policy == JUDGED);
+    let Some(speeds) = judged.and_then(|one| one.speeds.as_ref()) else { return Vec::new() };
+    let verdict = |met: bool| if met { "Goal met" } else { "Goal missed" };
+    let cases = speeds.cases;
+    let quantile = format!(
+        "{}: {JUDGED} at least {LEAST_OF_1000} of first touch at the 0.1th percentile. Reached: \
+         {:.3} in {cases} cases.",
+        verdict(speeds.worst_of_1000 >= LEAST_OF_1000),
+        speeds.worst_of_1000
+    );
+    let worst = format!(
+        "{}: {JUDGED} at least {LEAST} of first touch at worst. Reached: {:.3} in {cases} cases.",
+        verdict(speeds.worst >= LEAST),
+        speeds.worst
+    );
+    let struck = report.broken.iter().filter(|case| case.faults).count();
+    let rules = format!(
+        "{}: no rule broken with faults. Reached: {struck} cases broke one.",
+        verdict(struck == 0)
+    );
+    vec![quantile, worst, rules]
+}
+
+/// Which rule was broken by which seeds under which policy.
+fn broken(report: &Report) -> Vec<String> {
+    let mut seeds: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+    for case in &report.broken {
+        let Some(broken) = &case.broken else { continue };
+        seeds.entry((&broken.rule, &case.policy)).or_default().push(case.seed);
+    }
+    let line = |((rule, policy), seeds): (&(&str, &str), &Vec<u64>)| {
+        let named: Vec<String> = seeds.iter().take(NAMED).map(u64::to_string).collect();
+        let more = seeds.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let seed = if seeds.len() == 1 { "seed" } else { "seeds" };
+        format!("Broken: {rule}, under {policy}, by {seed} {}{more}.", named.join(", "))
+    };
+    seeds.iter().map(line).collect()
+}
+
+/// Runs the swarm, with what `kept` holds taken from there, and writes its page. Gives how many
+/// cases broke a rule.
+pub(crate) fn publish(seeds: u64, from: u64, kept: Option<&Path>) -> Result<usize> {
+    super::build()?;
+    let (seeds, from) = (seeds.to_string(), from.to_string());
+    let kept = kept.map(|path| path.display().to_string());
+    let mut arguments = vec!["--swarm", &seeds, "--seed", &from];
+    if let Some(kept) = &kept {
+        arguments.extend(["--results", kept]);
+    }
+    let ran: Ran<Report> = super::simulate(&arguments)?;
+    super::write("swarm", &page(&ran, &super::commit()?))?;
+    crate::results::run()?;
+    Ok(ran.found.broken.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = r#"{"ranges": "1-2-3", "first_seed": 1, "cases": 4, "kept": 2, "steps": 90,
+        "broken": [
+        {"seed": 2, "policy": "auto", "faults": false, "speed": 0.9, "broken": {"rule": "no harm"}},
+        {"seed": 3, "policy": "sam", "faults": true, "speed": null, "broken": {"rule": "budget"}}],
+        "policies": [{"policy": "auto", "cases": 3, "broken": {"no harm": 1},
+        "speeds": {"cases": 3, "worst": 0.9, "worst_of_1000": 0.9, "worst_of_100": 0.9,
+                   "median": 1.0, "best": 1.5}},
+        {"policy": "sam", "cases": 1, "broken": {"budget": 1}, "speeds": null}],
+        "worst": [{"seed": 2, "policy": "auto", "faults": false, "speed": 0.9,
+                   "broken": {"rule": "no harm"}}]}"#;
+
+    #[test]
+    fn a_page_has_each_broken_rule_with_its_seeds_and_each_goal() {
+        let ran = Ran { found: serde_json::from_str(REPORT).unwrap(), cpu_s: 3.0 };
+        let json = page(&ran, "abcdef1").to_string();
+        let text = crate::results::page_of("swarm", &json).unwrap();
+        for expected in [
+            "| auto | 1.000 (0.900 to 1.500) | 0.900 | 0.900 | 3 | 3 | 1 |",
+            "| sam | – | – | – | 0 | 1 | 1 |",
+            "Goal missed: auto at least 0.95",
+            "Goal missed: no rule broken with faults. Reached: 1 cases",
+            "Broken: no harm, under auto, by seed 2.",
+            "Broken: budget, under sam, by seed 3.",
+            "`rondpoint simulate --case 2 --record 2.trace`",
+            "CPU time: 1.50 s a case, over 2 cases",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
+}
