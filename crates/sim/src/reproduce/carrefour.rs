@@ -4,13 +4,15 @@
 //! interleaved pages. Each migrated page belongs to one thread. The main thread touched them all
 //! first. Pages of these kinds are used alike. The rest of the accesses is local from the start.
 
+mod fit;
+
 use rondpoint_core::Policy;
 use rondpoint_core::Random;
 use rondpoint_core::policy::carrefour::Carrefour;
 use rondpoint_core::policy::carrefour::preset::{FINAL, Preset};
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Goal, Report, Use, bisect, cell, no_guard};
+use super::{Cell, Goal, Report, Use, cell, no_guard};
 use crate::catalogue;
 use crate::contender::Contender;
 use crate::parallel;
@@ -19,6 +21,7 @@ use crate::run::{self, Outcome};
 use crate::sensors::Pmu;
 use crate::workload::{Program, Region, Touched, Used, Waits, Workload};
 use crate::world::Scene;
+pub(crate) use fit::fit;
 
 const PUBLISHED: &str = include_str!("../../published/carrefour.toml");
 const FITTED: &str = include_str!("../../../../fitting/carrefour.toml");
@@ -31,8 +34,6 @@ const WRITES: f64 = 0.2;
 /// The same in a program of which pages were replicated: over 95 % of its accesses are reads, or
 /// Carrefour would not have replicated.
 const FEW_WRITES: f64 = 0.03;
-/// MPKI between those of the two programs of table 1, for a program without a fit.
-const MPKI: [f64; 2] = [7.0, 17.0];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -341,136 +342,6 @@ fn best_techniques(published: &Published, drawn: &[&[Drawn]]) -> Goal {
     Goal { goal: goal.to_string(), reached, met: wrong.is_empty() }
 }
 
-/// Fits what the baselines fix, and gives bounds for the rest, as TOML.
-pub(crate) fn fit() -> String {
-    let published = published();
-    let machine = &published.machine;
-    let mut programs: Vec<Inputs> = Vec::new();
-    for of in &published.programs {
-        programs.push(match (&of.first_touch, &of.interleaved) {
-            (Some(first_touch), Some(interleaved)) => {
-                fit_table_1(of, machine, first_touch, interleaved)
-            }
-            _ => bounds(of),
-        });
-    }
-    // The two face recognitions are one program: its demand is fitted on the long run, its length
-    // on the short one.
-    let find = |name: &str| published.programs.iter().position(|of| of.name == name);
-    if let (Some(long), Some(short)) = (find("FaceRecLong"), find("FaceRec")) {
-        let (of, wanted) = (&published.programs[long], published.programs[long].gains.interleaving);
-        let mpki = bisect([3.0, 25.0], wanted, |mpki| {
-            let inputs = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&programs[long]) };
-            interleaving_gain(of, machine, &inputs)
-        });
-        programs[long] = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&programs[long]) };
-        let (of, wanted) =
-            (&published.programs[short], published.programs[short].gains.interleaving);
-        let seconds = bisect([0.5, 20.0], wanted, |seconds| {
-            let inputs = Inputs { seconds: [seconds; 2], ..programs[long].clone() };
-            interleaving_gain(of, machine, &inputs)
-        });
-        let name = of.name.clone();
-        programs[short] = Inputs { name, seconds: [seconds; 2], ..programs[long].clone() };
-    }
-    let text = toml::to_string(&Fitted { programs }).expect("plain numbers make TOML");
-    format!("{HEAD}{text}")
-}
-
-const HEAD: &str = "\
-# Made by `rondpoint simulate --fit carrefour` from the baselines in
-# crates/sim/published/carrefour.toml; fitting/README.md says how. Two equal bounds are a fit, two
-# different ones a range that no source narrows.
-";
-
-/// The middle of each range.
-fn middle(inputs: &Inputs) -> Inputs {
-    let middle = |[low, high]: [f64; 2]| [low.midpoint(high); 2];
-    Inputs {
-        name: inputs.name.clone(),
-        cycles_per_instruction: middle(inputs.cycles_per_instruction),
-        accesses_per_kilo: middle(inputs.accesses_per_kilo),
-        outstanding: middle(inputs.outstanding),
-        local: middle(inputs.local),
-        seconds: middle(inputs.seconds),
-    }
-}
-
-/// What the two programs of table 1 leave open for another.
-fn bounds(of: &PublishedProgram) -> Inputs {
-    // A program with pages that stay has its accesses at home: MG's are 97 % local [Carrefour,
-    // 4.2].
-    let treated = of.pages.replicated + of.pages.interleaved + of.pages.migrated;
-    let local = if treated <= 1.0 {
-        [0.97; 2]
-    } else if of.pages.migrated < 2_000.0 && of.pages.replicated == 0.0 {
-        // Few pages are treated, yet it is below the threshold of co-location.
-        [0.4, 0.75]
-    } else {
-        [0.0, 0.2]
-    };
-    Inputs {
-        name: of.name.clone(),
-        cycles_per_instruction: [0.5, 1.3],
-        accesses_per_kilo: MPKI,
-        outstanding: [1.7, 3.8],
-        local,
-        seconds: [15.0; 2],
-    }
-}
-
-/// Cycles and outstanding misses that give both columns' instructions per cycle.
-fn fit_table_1(
-    of: &PublishedProgram,
-    machine: &str,
-    first_touch: &Row,
-    interleaved: &Row,
-) -> Inputs {
-    let at = |cpi: f64, outstanding: f64| Inputs {
-        name: of.name.clone(),
-        cycles_per_instruction: [cpi; 2],
-        accesses_per_kilo: [first_touch.mpki; 2],
-        outstanding: [outstanding; 2],
-        local: [of.local().unwrap_or(0.0); 2],
-        seconds: [15.0; 2],
-    };
-    let error = |inputs: &Inputs| {
-        let mut scene = of.scene(machine, inputs, Some(Truth::middle()), 1);
-        scene.workload.programs[0].seconds = 2.0;
-        let ipc = |contender| plain(&scene, &contender).tally.ipc;
-        let ratio = |simulated: f64, published: f64| (simulated / published).ln();
-        let first = ratio(ipc(Contender::FirstTouch), first_touch.ipc);
-        let spread = ratio(ipc(Contender::Interleave), interleaved.ipc);
-        first * first + spread * spread
-    };
-    let grid =
-        (1..=6).flat_map(|cpi| (2..=8).map(move |m| (f64::from(cpi) / 4.0, f64::from(m) / 2.0)));
-    let starts = grid.map(|point| (error(&at(point.0, point.1)), point));
-    let start = starts.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, (0.8, 2.5)));
-    let ((mut least, mut best), mut step) = (start, (0.125, 0.25));
-    while step.1 > 0.01 {
-        let near = [(1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)];
-        let tried = near.map(|(cpi, outstanding)| {
-            let cpi: f64 = best.0 + cpi * step.0;
-            let outstanding: f64 = best.1 + outstanding * step.1;
-            let point = (cpi.clamp(0.05, 3.0), outstanding.clamp(0.5, 4.0));
-            (error(&at(point.0, point.1)), point)
-        });
-        let found = tried.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        match found.filter(|(error, _)| *error < least) {
-            Some((error, point)) => (least, best) = (error, point),
-            None => step = (step.0 / 2.0, step.1 / 2.0),
-        }
-    }
-    at(best.0, best.1)
-}
-
-fn interleaving_gain(of: &PublishedProgram, machine: &str, inputs: &Inputs) -> f64 {
-    let scene = of.scene(machine, inputs, Some(Truth::middle()), 1);
-    let base = plain(&scene, &Contender::FirstTouch);
-    gain(&technique(&scene, Technique::Interleaving), &base)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -496,6 +367,6 @@ mod tests {
         let spoilt = PUBLISHED.replace("carrefour = 184", "carrefour = 1");
         let spoilt: Published = toml::from_str(&spoilt).expect("still valid");
         assert_eq!(spoilt.programs[1].local(), published.programs[1].local());
-        assert_eq!(bounds(&spoilt.programs[1]), bounds(&published.programs[1]));
+        assert_eq!(fit::bounds(&spoilt.programs[1]), fit::bounds(&published.programs[1]));
     }
 }

@@ -59,11 +59,16 @@ pub(super) fn common(cells: &[Cell], score: Option<&Score>) -> Vec<Goal> {
             score.rank_correlation >= RANK,
         ));
     } else {
-        let predicted = cells.iter().filter(|cell| cell.kind == Use::Prediction);
+        let predicted = || cells.iter().filter(|cell| cell.kind == Use::Prediction);
+        let one_table =
+            predicted().all(|cell| Some(cell.table) == predicted().next().map(|it| it.table));
         let (inside, outside): (Vec<&Cell>, Vec<&Cell>) =
-            predicted.partition(|one| (one.interval.0..=one.interval.1).contains(&one.published));
-        let names: Vec<String> =
-            outside.iter().map(|cell| format!("{}: {}", cell.table, cell.row)).collect();
+            predicted().partition(|one| (one.interval.0..=one.interval.1).contains(&one.published));
+        let name = |cell: &&Cell| match one_table {
+            true => cell.row.clone(),
+            false => format!("{} ({})", cell.row, cell.table.to_lowercase()),
+        };
+        let names: Vec<String> = outside.iter().map(name).collect();
         let but =
             if names.is_empty() { String::new() } else { format!("; not {}", names.join(", ")) };
         goals.push(Goal::new(
@@ -108,7 +113,7 @@ mod tests {
         ];
         let goals = common(&cells, score(&cells).as_ref());
         assert_eq!(goals.len(), 1);
-        assert_eq!(goals[0].reached, "1 of 2; not t: outside");
+        assert_eq!(goals[0].reached, "1 of 2; not outside");
         assert!(!goals[0].met);
     }
 }
