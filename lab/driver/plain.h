@@ -6,7 +6,7 @@
 #include <linux/cpumask.h>
 #include <linux/perf_event.h>
 
-/* A unit; what it counts is @value's matter. */
+/* A unit; @value says what it counts. */
 struct rp_plain {
 	struct pmu pmu;
 	cpumask_t cpus; /* to be asked, one for each node that it counts for */

@@ -17,7 +17,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Stand-ins for what `./x dist` builds, beside the real sources; what was packed is in `output`.
+/// Stand-ins for what `./x dist` builds, beside the real sources. The packages are in `output`.
 fn packed(with_libraries: bool) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &[u8]| {

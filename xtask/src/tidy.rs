@@ -102,7 +102,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(&own).parent().expect("xtask lies in the repository").to_owned()
 }
 
-/// Every text file of the repository, sorted by path; what is built or hidden is left out.
+/// Every text file of the repository, sorted by path, without built or hidden files.
 fn repository() -> Result<Vec<SourceFile>> {
     let root = root();
     let mut files = Vec::new();

@@ -77,8 +77,8 @@ pub fn run<H: Host>(
     Ok(())
 }
 
-/// One turn of the loop; whether the host has anything left. `outcomes` are the last turn's, and
-/// then this one's.
+/// Makes one turn of the loop. Returns whether the host has anything left. `outcomes` are the last
+/// turn's, and then this one's.
 ///
 /// # Errors
 /// The host's.

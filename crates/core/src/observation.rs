@@ -62,8 +62,8 @@ pub struct ProcessObservation {
     pub faults: Option<u64>,
     /// Mappings now, ascending by address.
     pub mappings: Option<Vec<Mapping>>,
-    /// Memory that other processes may have mapped too, ascending by address; what is not readable
-    /// is left out.
+    /// Memory that other processes may have mapped too, ascending by address. Memory that is not
+    /// readable is left out.
     pub shared: Vec<SharedMapping>,
     /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
     pub replicas: Option<Vec<Replica>>,

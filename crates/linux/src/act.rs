@@ -199,8 +199,8 @@ impl Actor {
         entries
     }
 
-    /// Does one step. Its inverse is in the ledger; what has to stand still meanwhile is written
-    /// there too.
+    /// Does one step. Its inverse is in the ledger, and so is a process that has to stand still
+    /// meanwhile.
     pub fn step(&mut self, plan: &Plan, step: usize, ledger: &mut LedgerFile) -> Outcome {
         let begin = Instant::now();
         let mut frozen = Nanos(0);

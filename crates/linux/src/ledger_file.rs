@@ -189,7 +189,7 @@ fn line(entry: &Entry) -> String {
 pub struct Left {
     /// Its file.
     pub path: PathBuf,
-    /// Memory that is to be put back, last change first; what was settled is left out.
+    /// Memory that is to be put back, last change first. Settled changes are left out.
     pub open: Vec<Entry>,
     /// Masks that are to be put back.
     pub masks: Masks,

@@ -196,7 +196,8 @@ impl Observer {
         self.sensors.sampler.iter().flat_map(Sampler::descriptors)
     }
 
-    /// Samples at this rate from now on; whether there is a sampler with a rate that can be set.
+    /// Samples at this rate from now on. Returns whether there is a sampler with a rate that can be
+    /// set.
     ///
     /// # Errors
     /// An event is refused: nothing is sampled then.
@@ -204,7 +205,7 @@ impl Observer {
         self.sensors.set_rate(rate, &self.machine.topology)
     }
 
-    /// Lowers all sampling rates by a level; whether there was one left.
+    /// Lowers all sampling rates by a level. Returns whether there was one left.
     pub fn lower_rate(&mut self) -> bool {
         self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
     }

@@ -1,7 +1,7 @@
 //! Whole machines in one line of text, for tests, simulations and quick questions:
 //! `nodes=4 cpus=4 memory=2G shape=ring link=5000`.
 //!
-//! Words are `key=value` in any order; what is left out has the default of the table below. The
+//! Words are `key=value` in any order; an absent key has the default of the table below. The
 //! defaults are those of an unremarkable two-socket server of about 2020; they claim no source.
 
 use crate::build;

@@ -210,7 +210,7 @@ fn moves(list: &[(u64, u8, u32)], topology: &Topology) -> Vec<PageMove> {
 }
 
 impl Restored {
-    /// One line; what did not happen is left out.
+    /// One line; actions that did not happen are left out.
     fn text(&self) -> String {
         let pages = &self.pages;
         let stuck = pages.absent + pages.busy + pages.no_memory + pages.failed;

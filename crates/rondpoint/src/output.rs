@@ -36,7 +36,7 @@ pub(crate) struct Output {
 enum State {
     /// Made by us, and not relied on yet.
     New,
-    /// It was there before; what has been written to it waits here.
+    /// It was there before; the text that has been written to it waits here.
     Older(Vec<u8>),
     /// Ours to write.
     Kept,

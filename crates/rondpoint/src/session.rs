@@ -158,7 +158,7 @@ fn give_way() {
     let _ = scheduler::preempt_nobody();
 }
 
-/// More descriptors for more events; where that is refused, fewer events are opened.
+/// More descriptors for more events. Where that is refused, fewer events are opened.
 fn raise_limit() {
     let _ = process::raise_descriptor_limit();
 }

@@ -109,7 +109,7 @@ fn open(arguments: &Arguments) -> Result<Source> {
 }
 
 impl Source {
-    /// Goes on; whether there is something new to draw.
+    /// Goes on. Returns whether there is something new to draw.
     fn pass(&mut self, elapsed: Duration, state: &State) -> Result<bool> {
         match self {
             Self::Recording(player) => Ok(player.pass(elapsed.as_secs_f64())),

@@ -174,8 +174,8 @@ fn measured(
     Ok(Report { schema: SCHEMA, applied: false, reset: false, from, nodes })
 }
 
-/// Writes the weights; what the kernel had is kept in `folder` before, and given back where one of
-/// them is refused.
+/// Writes the weights. The kernel's weights are kept in `folder` before, and restored where one of
+/// the new ones is refused.
 fn apply(root: &Root, folder: &Path, report: Report) -> Result<Report, Problem> {
     let before = kernel::read(root)?.with_context(|| {
         format!(

@@ -28,7 +28,7 @@ fn rondpoint(arguments: &[&str]) -> Output {
     command.args(["-c", &limits, program]).args(arguments).output().expect("bash is there")
 }
 
-/// Runs a command that must refuse its input; what it said.
+/// Runs a command that must refuse its input. Returns what it said.
 fn refused(arguments: &[&str], status: i32) -> String {
     let output = rondpoint(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -190,7 +190,7 @@ struct Wrong {
     ended_early: bool,
 }
 
-/// Reads one line as JSON of the expected form; what is wrong begins with the path of the field.
+/// Reads one line as JSON of the expected form. A message begins with the path of the wrong field.
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Wrong> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {

@@ -288,7 +288,7 @@ impl Lab {
         self.arm(vcpu);
     }
 
-    /// The vCPU was seen at the other privilege level; what it did before belongs to the old one.
+    /// The vCPU was seen at the other privilege level. Events from before belong to the old level.
     #[inline(never)]
     pub(crate) fn switch_level(&mut self, vcpu: usize, kernel: bool) {
         self.fold(vcpu);

@@ -68,7 +68,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .check("summed", wrong == 0.0))
 }
 
-/// Maps, fills, sums and unmaps one region; whether every thread found the same right sum.
+/// Maps, fills, sums and unmaps one region. Returns whether every thread found the same right sum.
 fn sum_up(flags: &Flags, round: u64) -> Result<bool, Failure> {
     let mut words = Pages::<u64>::map(flags.memory.size, flags.memory.no_huge_pages)?;
     let value = |index: usize| mix(flags.seed.seed ^ round << 40 ^ index as u64);
@@ -90,7 +90,7 @@ fn add_flags(command: &mut Command, flags: &Flags, iterations: u64) {
     command.args(pair("iterations", iterations.to_string()));
 }
 
-/// A child that does a round of its own and ends; whether it found its result right.
+/// Runs a child that does a round of its own. Returns whether it found its result right.
 fn child(flags: &Flags) -> Result<bool, Failure> {
     let mut command = own::workload("churn")?;
     add_flags(&mut command, flags, 1);

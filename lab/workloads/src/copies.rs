@@ -80,8 +80,7 @@ fn one_round(
     counts.all_made &= pages_with_copies()? == pages;
     times.add("map_touch_unmap_beside_copies", pages, map_touch_unmap(size)?);
     times.add("fork_with_copies", 1, timed(|| fork_for(Duration::ZERO))?);
-    // The fork has left the pages to two processes; what it did to the copies is the kernel's
-    // affair.
+    // The fork has left the pages to two processes; the kernel decides what becomes of the copies.
     times.add("replicate_after_fork", pages, advised(table, REPLICATE)?);
     times.add("unreplicate", pages, advised(table, UNREPLICATE)?);
     counts.none_left &= pages_with_copies()? == 0;

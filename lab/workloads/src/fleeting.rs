@@ -42,7 +42,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     clock.run("fleeting", flags.apart.threads, |_| clock.rounds(round))
 }
 
-/// One round; whether what was read is what was written.
+/// Does one round. Returns whether what was read is what was written.
 fn read_and_forget(flags: &Flags) -> Result<bool, Failure> {
     let mut words = Pages::<u64>::map(flags.memory.size, flags.memory.no_huge_pages)?;
     let value = |index: usize| mix(flags.seed.seed ^ index as u64);

@@ -56,7 +56,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     Ok(report.pair("words", words).check("changes", table.leave(changes.into_inner())?))
 }
 
-/// One round; whether all that was found had been written, and how much was changed.
+/// Does one round. Returns whether all that was found had been written, and how much was changed.
 fn look_up(table: &[AtomicU64], random: &mut Random, change_every: u64) -> (bool, u64) {
     let (mut is_right, mut changes) = (true, 0);
     for lookup in 0..LOOKUPS {

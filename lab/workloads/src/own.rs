@@ -20,7 +20,7 @@ pub(crate) fn add_flags(command: &mut Command, memory: &Memory, seed: &Seed) {
     command.args(memory.no_huge_pages.then_some("--no-huge-pages"));
 }
 
-/// Runs it to its end; whether it found its result right.
+/// Runs it to its end. Returns whether it found its result right.
 pub(crate) fn is_right(command: &mut Command) -> Result<bool, Failure> {
     let output = command.output();
     let output = output.map_err(|error| Failure(format!("cannot start a child: {error}")))?;

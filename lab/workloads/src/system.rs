@@ -156,7 +156,7 @@ impl<T: Plain> Pages<T> {
         if result == 0 { Ok(()) } else { Err(last_error(attempt)) }
     }
 
-    /// Gives advice that changes no content; whether the kernel takes it.
+    /// Gives advice that changes no content. Returns whether the kernel takes it.
     pub(crate) fn advise(&self, advice: libc::c_int) -> bool {
         // SAFETY: the range is this mapping.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) == 0 }

@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         .check("recomputed", wrong == 0))
 }
 
-/// One thread's rounds; how many of its words are not what they should be.
+/// Does one thread's rounds. Returns how many of its words are not what they should be.
 fn sweep(member: &mut Member<'_>, words: &mut [u64], seed: u64) -> usize {
     let start = |index: usize| mix(seed ^ (index as u64));
     words.iter_mut().enumerate().for_each(|(index, word)| *word = start(index));

@@ -5,7 +5,8 @@ use super::{Complaint, SourceFile};
 
 /// Words of a sentence that a reader of a second language follows at once.
 const MOST_WORDS: usize = 25;
-/// Between the columns of lines that are set by hand; what is indented below belongs to the last.
+/// Between the columns of lines that are set by hand. Indented lines below belong to the last
+/// column.
 const COLUMN_GAP: &str = "   ";
 /// A shorter run of hexadecimal digits is a word or a number.
 const SHORTEST_HASH: usize = 7;

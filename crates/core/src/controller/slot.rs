@@ -106,7 +106,8 @@ impl Slot {
         self.lanes.iter().enumerate().map(served).min().unwrap_or(Nanos(0))
     }
 
-    /// Finds the lanes with a period that is over at the end of a window; whether there is one.
+    /// Finds the lanes with a period that is over at the end of a window. Returns whether there is
+    /// one.
     pub(super) fn look(&mut self, now: Nanos, window: Nanos) -> bool {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             lane.is_due = lane.is_over(now, window, self.policy.lane_period(number));

@@ -1,5 +1,5 @@
 //! What an access costs on one machine, in cycles, and the queues on its way. Resolved once from
-//! the topology; what it does not tell has a default with its source.
+//! the topology. A value that the topology lacks has a default with its source.
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;

@@ -140,7 +140,7 @@ impl Facts {
     pub(super) fn on_machine(&self, machine: &Topology) -> Self {
         let mut there = self.clone();
         there.charges = Charges::of(machine);
-        // Links are others; what cannot be asked of them is asked of nothing.
+        // The links are others, so load is that of the groups alone.
         there.load = there.charges.no_load();
         there.exposure = there.charges.no_load();
         for group in there.processes.iter_mut().flat_map(|process| &mut process.groups) {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Processes make this progress, are moved by these plans one window after the other, and make
-    /// that progress; what came of it.
+    /// that progress. Compares the verdicts with `expected`.
     fn check(before: &[f64], plans: &[&[u32]], after: &[f64], expected: &str) {
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(before), |_| false), []));

@@ -76,7 +76,7 @@ fn one_application_over_its_budget_blocks_all() {
     );
 }
 
-/// Ten GB need 60 s of run time; what was migrated before counts.
+/// Ten GB need 60 s of run time; memory that was migrated before counts.
 #[test]
 fn the_budget_is_a_rate_limit() {
     let run = |ran: &str| {

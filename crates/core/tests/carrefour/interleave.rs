@@ -12,7 +12,8 @@ fn machine() -> Topology {
     synthetic::parse("node:4 core:4").expect("a machine")
 }
 
-/// Share of pages of node `source` that go to each node; what stays is at the source's place.
+/// Share of pages of node `source` that go to each node. The share that stays is at the source's
+/// place.
 fn shares(topology: &Topology, loads: &[f64], source: usize, draw: Draw) -> Vec<f64> {
     let traffic =
         Traffic::new(Matrix::from_fn(loads.len(), |n, m| if n == 0 { loads[m] } else { 0.0 }));

@@ -279,7 +279,7 @@ impl World {
         Glance { at: self.now, cpu_time: [(PID, ran)].into(), requests: None }
     }
 
-    /// Waits for a change that the watch sees; whether the program goes on.
+    /// Waits for a change that the watch sees. Returns whether the program goes on.
     fn wait_for_change(&mut self, watch: &mut Watch, longest: Nanos) -> (bool, bool) {
         let until = self.now + longest;
         watch.is_disturbed_by(self.glance());

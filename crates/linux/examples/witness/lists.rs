@@ -16,7 +16,7 @@ pub(crate) struct List {
 pub(crate) struct Known {
     /// The unit in the words of the event tables: `core`, `uncore_imc`, `amd_df`.
     pub(crate) unit: String,
-    /// Its fields by the names of the unit's sysfs format; what is absent is zero.
+    /// Its fields by the names of the unit's sysfs format. An absent field is zero.
     pub(crate) fields: BTreeMap<&'static str, u64>,
 }
 

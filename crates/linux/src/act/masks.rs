@@ -71,7 +71,8 @@ struct Given {
 struct Held {
     original: Original,
     given: Vec<Given>,
-    /// When it ended or chose a mask of its own; what it was given is kept for its heirs.
+    /// When it ended or chose a mask of its own. The masks that it was given are kept for its
+    /// heirs.
     until: Option<Nanos>,
 }
 

@@ -138,8 +138,8 @@ fn put_back(task: Task, original: &Original) -> io::Result<()> {
     }
 }
 
-/// A thread that was born with a mask of ours gets what it would have had without us; whether it
-/// could.
+/// A thread that was born with a mask of ours gets what it would have had without us. Returns
+/// whether it could.
 pub(super) fn disinherit(task: Task, original: &Original) -> bool {
     put_back(task, original).is_ok()
 }

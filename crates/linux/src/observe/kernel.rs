@@ -22,11 +22,11 @@ pub fn paranoid_level(root: &Root) -> Option<i64> {
     Some(sign * i64::try_from(fields::decimal(digits)?).ok()?)
 }
 
-/// From physical addresses to nodes, by the spans of the zones; where zones of two nodes overlap,
-/// by the nodes' memory blocks.
+/// From physical addresses to nodes, by the spans of the zones. Where zones of two nodes overlap,
+/// the nodes' memory blocks tell.
 ///
 /// # Errors
-/// `/proc/zoneinfo` is malformed; where it may not be read there are simply no spans.
+/// `/proc/zoneinfo` is malformed. Where it may not be read there are no spans.
 pub fn physical_map(root: &Root) -> Result<PhysicalMap, LinuxError> {
     let mut scan = zoneinfo::Scan::default();
     if let Ok(Some(mut lines)) = Lines::open(&root.in_proc("zoneinfo")) {

@@ -65,7 +65,7 @@ impl Sensors {
         }
     }
 
-    /// Closes everything for good, also what only spares time; what is looked at next is opened
+    /// Closes everything for good, also sensors that only spare time. A later look opens sensors
     /// anew.
     pub(super) fn let_go(&mut self) {
         self.tasks.let_go();

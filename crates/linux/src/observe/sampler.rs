@@ -286,8 +286,8 @@ impl Sampler {
         opened
     }
 
-    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on; whether there was one
-    /// left.
+    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on. Returns whether there
+    /// was one left.
     pub fn lower(&mut self) -> bool {
         let may = self.lowered + 1 < self.levels;
         self.lowered += usize::from(may);

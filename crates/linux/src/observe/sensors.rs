@@ -115,7 +115,7 @@ struct Opened {
 }
 
 /// How often sensors are opened on a tree that has a new thread each time. Each opening takes a few
-/// milliseconds, in which most programs start no process; what a storm of births hides is little.
+/// milliseconds, in which most programs start no process. So a storm of births hides little.
 const MOST_OPENINGS: u32 = 5;
 
 /// The processes for which sensors are opened.

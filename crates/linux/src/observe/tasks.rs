@@ -37,7 +37,7 @@ use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
 use crate::syscall::time::cpu_time_ns;
 
-/// Processes followed at most; what is beyond is still in the tree's counts.
+/// Most processes that are followed. Further processes are still in the tree's counts.
 pub const MAX_PROCESSES: usize = 1024;
 /// Threads followed at most.
 pub const MAX_THREADS: usize = 4096;

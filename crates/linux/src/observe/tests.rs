@@ -84,7 +84,7 @@ fn nothing_is_counted_during_a_pause_and_it_goes_on_from_there() {
     assert!(clock(&second) > clock(&first), "{} {}", clock(&first), clock(&second));
 }
 
-/// From a look or from a pause; where it is not allowed nothing changes.
+/// From a look or from a pause. Where it is not allowed nothing changes.
 #[test]
 fn the_whole_machine_is_watched_instead_of_the_tasks() {
     for pauses in [false, true] {

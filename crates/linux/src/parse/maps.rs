@@ -14,7 +14,8 @@ pub struct Mapping {
     pub start: u64,
     /// First address behind it.
     pub end: u64,
-    /// It may be read, written or executed; what may not is often address space in reserve.
+    /// It may be read, written or executed. A mapping without these rights is often address space
+    /// in reserve.
     pub is_accessible: bool,
 }
 

@@ -63,7 +63,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
     if close < open {
         return Err(fail());
     }
-    // rest[0] is field 3; what lies behind the last field that is used is not even looked at.
+    // rest[0] is field 3. Fields behind the last used one are not looked at.
     let mut rest = [&[][..]; LAST_FIELD - 2];
     rest.iter_mut().zip(words(&bytes[close + 1..])).for_each(|(field, word)| *field = word);
     let number = |field: usize| decimal(rest[field - 3]).ok_or_else(fail);

@@ -211,7 +211,7 @@ impl Resolving<'_> {
         }
     }
 
-    /// Requests to each node; whether any is counted.
+    /// Adds the requests to each node. Returns whether any is counted.
     fn requests(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
         for &node in self.nodes {
             for text in &line.events {

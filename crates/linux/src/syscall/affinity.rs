@@ -50,8 +50,8 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
 /// has bound it. EPERM where the thread is another user's.
 pub fn set(thread: i32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
-    // SAFETY: the kernel reads the given number of bytes of the array; what a shorter one lacks is
-    // zero.
+    // SAFETY: the kernel reads the given number of bytes of the array; words that a shorter one
+    // lacks are zero.
     let result = unsafe {
         libc::syscall(libc::SYS_sched_setaffinity, thread, size_of_val(words), words.as_ptr())
     };

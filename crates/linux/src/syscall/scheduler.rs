@@ -21,8 +21,8 @@ pub fn preempt_nobody() -> io::Result<bool> {
 
 /// Of the calling thread; of those without priorities.
 fn set_policy(policy: libc::c_int) -> io::Result<()> {
-    // SAFETY: a structure of integers only; which fields there are besides the priority depends on
-    // the C library.
+    // SAFETY: a structure of integers only. Its fields besides the priority depend on the C
+    // library.
     let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads the parameter, which lives through the call.
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) };

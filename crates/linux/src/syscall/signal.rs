@@ -111,7 +111,7 @@ pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
     // SAFETY: zeroed memory is a valid signalfd_siginfo, and the kernel has filled it.
     let info = unsafe { info.assume_init() };
     let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
-    // SI_USER, SI_QUEUE and SI_TKILL are 0 and below; what the kernel sends is above.
+    // SI_USER, SI_QUEUE and SI_TKILL are 0 and below; codes of the kernel's own signals are above.
     Ok(Some(Arrived { number, sent_by_process: info.ssi_code <= 0 }))
 }
 

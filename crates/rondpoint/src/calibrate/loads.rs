@@ -90,7 +90,7 @@ impl Loads {
     }
 }
 
-/// Does something over and over; how often in a second of the window.
+/// Does something over and over. Returns how often in a second of the window.
 #[inline(always)]
 fn repeat(window: Window, mut load: impl FnMut() -> u64) -> f64 {
     let mut loads = 0u64;

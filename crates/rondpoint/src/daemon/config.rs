@@ -80,7 +80,7 @@ pub(crate) struct Policy {
     pub(crate) calibration: Option<PathBuf>,
 }
 
-/// The guard's budgets; what is absent is the guard's default.
+/// The guard's budgets; an absent one is the guard's default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]

@@ -8,8 +8,8 @@ use rondpoint_linux::{Root, root};
 use super::census::Census;
 use crate::control::protocol::Other;
 
-/// All other managers that are found. Nothing here needs privilege; what cannot be read is not
-/// there.
+/// All other managers that are found. Nothing here needs privilege; a manager that cannot be read
+/// is not found.
 pub(super) fn find(from: &Root, census: &Census) -> Vec<Other> {
     let mut others: Vec<Other> = census
         .iter()

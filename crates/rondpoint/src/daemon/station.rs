@@ -150,8 +150,8 @@ impl Station {
         &mut self.parts.notify
     }
 
-    /// Changes what may be changed; where that is another thing than before, the masks that were
-    /// given are taken back, and decisions begin anew.
+    /// Applies `change`. Where the daemon then begins or ceases to act, the masks that were given
+    /// are taken back, and decisions begin anew.
     fn change(&mut self, trees: &mut Trees, change: impl FnOnce(&mut Self)) {
         let before = self.acts();
         change(self);

@@ -23,7 +23,7 @@ struct Builder<'a> {
     page_entries: Vec<(usize, String)>,
 }
 
-/// Reads a model for a machine; what its numbers expand to is charged to the budget.
+/// Reads a model for a machine. The items that its numbers expand to are charged to the budget.
 pub(super) fn parse(text: &str, topology: &Topology, budget: &mut Budget) -> anyhow::Result<Model> {
     let mut json = serde_json::Deserializer::from_str(text);
     let read: wire::Model =

@@ -32,8 +32,8 @@ pub(super) struct UnitCount {
 }
 
 impl Controllers {
-    /// Opens the reads of every controller, else the reads and writes; what the kernel refuses is
-    /// left out, all of it where it refuses all.
+    /// Opens the reads of every controller, else the reads and writes. Events that the kernel
+    /// refuses are left out, all of them where it refuses all.
     pub(super) fn open(available: &Available, topology: &Topology) -> Self {
         for metric in [UncoreMetric::ControllerReads, UncoreMetric::ControllerBytes] {
             let counts = available.uncore.iter().filter(|count| count.metric == metric);

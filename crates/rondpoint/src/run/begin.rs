@@ -59,7 +59,7 @@ impl Ready {
     }
 }
 
-/// The program, claimed for us; what an earlier manager left is put back before.
+/// The program, claimed for us. Changes that an earlier manager left are put back before.
 ///
 /// # Errors
 /// Another manager has the program, it is gone, or the folder of ledgers cannot be used.

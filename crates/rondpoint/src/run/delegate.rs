@@ -1,7 +1,7 @@
 //! A program that its user may not count: the daemon manages it, where one runs.
 //!
 //! The program is this user's child all the same, with its terminal, limits and signals. The daemon
-//! is asked before it begins; where the daemon refuses, `run` goes on as without one.
+//! is asked before it begins. Where the daemon refuses, `run` goes on as without a daemon.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -122,7 +122,7 @@ impl Daemon {
         Ok(session::status(end))
     }
 
-    /// Waits for the end of the program; what the daemon said last of it.
+    /// Waits for the end of the program. Returns the daemon's last word on it.
     fn follow(&mut self, session: &mut Session) -> Option<ExplainReply> {
         let request = PidRequest { pid: session.pid().0 };
         let mut last = None;

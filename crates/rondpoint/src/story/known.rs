@@ -12,7 +12,8 @@ use serde::Serialize;
 /// of thousands of threads over hours still fits into memory.
 const MOST_THREADS: usize = 256;
 
-/// What a window told. Nodes are indices of the recording's machine; what was not sensed is `None`.
+/// What a window told. Nodes are indices of the recording's machine; a value without a sensor is
+/// `None`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Known {
     /// Length of the window.

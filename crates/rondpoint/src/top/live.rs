@@ -54,7 +54,7 @@ impl Live {
         Ok(Self { arriving, status, decisions, socket, opened })
     }
 
-    /// Takes in what has arrived; whether something has.
+    /// Takes in what has arrived. Returns whether something has.
     ///
     /// # Errors
     /// The daemon has ended, or its answer cannot be read.

@@ -253,7 +253,7 @@ impl Writer<'_> {
         self.text += "  </distances2>\n";
     }
 
-    /// Values by accessing and holding node; what was not measured is left out.
+    /// Values by accessing and holding node; values that were not measured are left out.
     fn put_attribute(&mut self, name: &str, flags: u32, values: &[Vec<f64>]) {
         let _ = writeln!(self.text, "  <memattr name=\"{name}\" flags=\"{flags}\">");
         for (from, row) in values.iter().enumerate() {

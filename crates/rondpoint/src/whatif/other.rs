@@ -17,7 +17,7 @@ const MOST_PAGES: usize = 1 << 20;
 
 /// What is asked.
 pub(super) enum Other {
-    /// Policies decide; what they did so far holds in later windows.
+    /// Policies decide; their actions so far hold in later windows.
     Policies(Box<Decided>),
     /// Memory lies otherwise from the beginning on.
     Place(Place),

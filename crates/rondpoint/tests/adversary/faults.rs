@@ -208,7 +208,7 @@ fn runs(_: &CpuSet) {
     assert!(tried || runs < USUAL_RUNS, "nothing was tried");
 }
 
-/// One managed run; what is promised of it.
+/// One managed run. Returns how it ended, and whether the program had begun.
 fn run(seed: u64, weather: Weather) -> (Ended, bool) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);

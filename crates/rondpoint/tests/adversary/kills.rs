@@ -40,7 +40,7 @@ fn runs(own: &CpuSet) {
     assert!(narrowed > 0 || done < USUAL_RUNS, "no manager had done anything");
 }
 
-/// One kill; whether a mask was narrow at that moment.
+/// Kills once. Returns whether a mask was narrow at that moment.
 fn run(seed: u64, own: &CpuSet) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let worker = Worker::named_in(folder.path().join("ready"));

@@ -103,7 +103,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Kills the program, and its child that holds the output open; what `run` says and reports.
+    /// Kills the program, and its child that holds the output open. Returns what `run` says and
+    /// reports.
     pub(crate) fn end(self) -> (Asked, String) {
         let Self { child, worker, folder } = self;
         drop(worker);

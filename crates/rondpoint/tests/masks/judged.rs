@@ -1,8 +1,7 @@
 //! The whole loop over real threads: what a policy wants is done to them, judged, and undone where
 //! it harms.
 //!
-//! The masks are real; what the counters say is made up from them, since this machine may have
-//! none.
+//! The masks are real. The counters are made up from them, since this machine may have none.
 
 use std::convert::Infallible;
 

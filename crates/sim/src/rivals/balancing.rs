@@ -25,7 +25,7 @@ struct Scanner {
     /// Group (as a place in the process's list) and page that the scan has come to.
     cursor: (usize, usize),
     period: Nanos,
-    /// Pages that one epoch scans are a fraction; what is left of it.
+    /// The remainder of scanned pages: those of one epoch are a fraction.
     left: f64,
     ends: Nanos,
     local: u64,

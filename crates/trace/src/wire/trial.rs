@@ -51,7 +51,7 @@ names! {
     }
 }
 
-/// Before and after; what was not measured is left out.
+/// Before and after; values that were not measured are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Comparison {

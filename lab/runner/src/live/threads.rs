@@ -38,8 +38,8 @@ const HOMED_ON_0: [&str; 2] = [
 ];
 
 /// The program is on its own for a second, then free to run anywhere and managed, then on its own
-/// again. Threads are told as process, thread, CPU time, CPU and mask; what the manager saw until
-/// it first moved something, as thread and CPU.
+/// again. Threads are told as process, thread, CPU time, CPU and mask. The places that the manager
+/// saw until it first moved something are told as thread and CPU.
 const SCRIPT: &str = r#"
 tasks() {
     for comm in $(grep -ls rondpoint-workl /proc/[0-9]*/comm); do

@@ -56,7 +56,7 @@ pub(crate) fn markdown(findings: &[Finding]) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// The table in between takes a guest; what stands around it is ours.
+    /// The table in between takes a guest; the text around it is ours.
     #[test]
     fn the_page_is_of_this_head_and_tail_and_its_table_of_this_form() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lab.md");
