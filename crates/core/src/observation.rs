@@ -133,7 +133,7 @@ pub struct Mapping {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// What is there.
+    /// What the range holds.
     pub kind: MappingKind,
 }
 

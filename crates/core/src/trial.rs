@@ -120,7 +120,7 @@ impl Trials {
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
     }
 
-    /// Ends the trials of processes that are judged together, but for those that are judged again
+    /// Ends the trials of processes that are judged together. Some stay open: they are judged again
     /// when others have gone back.
     fn judge(&mut self, group: &[Pid]) -> Vec<Judged> {
         let mut judged = Vec::with_capacity(group.len());
@@ -148,8 +148,8 @@ impl Trials {
         judged
     }
 
-    /// An admitted plan opens trials or joins those that run; `predicted` is what it is to bring to
-    /// each process.
+    /// An admitted plan opens trials or joins open ones. `predicted` is the change that it promises
+    /// to each process.
     pub fn begin(&mut self, plan: &Plan, predicted: &BTreeMap<Pid, f64>) {
         let together = Together::of(plan);
         for step in &plan.steps {

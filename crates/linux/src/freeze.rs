@@ -236,8 +236,8 @@ impl Frozen {
             None => guardian::signal(self.process.as_fd(), libc::SIGCONT),
         };
         match result {
-            // One that has ended needs nothing. Else the guardian is let go without a word, and
-            // tries too.
+            // A process that has ended needs nothing. On another error the guardian is let go
+            // without a word, and tries too.
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
             _ => {
                 let _ = self.farewell.write();

@@ -330,7 +330,7 @@ pub fn own_folder() -> Option<PathBuf> {
     let owns_run = match fs::symlink_metadata("/run") {
         Ok(run) => effective_user() == 0 && run.uid() == 0,
         Err(error) if is_absent(&error) => false,
-        // Ledgers elsewhere would hide those that may be there.
+        // Ledgers elsewhere would hide any ledgers in `/run`.
         Err(_) => return None,
     };
     folder(&Places {

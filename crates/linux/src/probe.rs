@@ -87,7 +87,7 @@ pub fn sampling(event: &Event, period: u64) -> Result<bool, LinuxError> {
     sampling_of(event, period, SELF)
 }
 
-/// The same of everybody on one CPU.
+/// The same for all threads on one CPU.
 ///
 /// # Errors
 /// What the kernel says.

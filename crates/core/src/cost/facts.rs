@@ -87,7 +87,7 @@ pub(super) struct Group {
     pub(super) shares: Vec<(usize, f64)>,
     /// Lines that they exchange with threads of their process, near and far.
     pub(super) lines: f64,
-    /// Share of those that come from other cache domains, by their node.
+    /// Share of these lines that comes from other cache domains, by their node.
     pub(super) far: Vec<(usize, f64)>,
     /// Misses in a µs of all threads behind the cache where these counts come from.
     pub(super) pressure: f64,
@@ -421,8 +421,8 @@ fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
     load
 }
 
-/// Scales the controllers so that their mean latency is the one that was measured. Controllers of
-/// unknown capacity get one.
+/// Scales the controllers so that their mean latency equals the measured one. A controller of
+/// unknown capacity gets a capacity.
 fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
     let latencies = model.apps.iter().filter_map(|app| {
         let traffic = app.traffic.as_ref()?;
@@ -440,7 +440,8 @@ fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
     let (mut small, mut large) = FITS;
     for server in &mut charges.servers[..nodes] {
         if server.per_us.is_infinite() && busiest > 0.0 {
-            // Anything between half of what is asked of the busiest and a thousand times that.
+            // The fit then searches from half of the load of the busiest node to a thousand times
+            // that.
             server.per_us = busiest;
             (small, large) = (0.5, 1000.0);
         }

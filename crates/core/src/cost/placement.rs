@@ -239,7 +239,7 @@ fn move_thread(
     let mut alone = alone;
     let (own_node, share) = (groups[at].node, meet(&mut alone, groups, to));
     if share > 0.0 {
-        // Those that it joins have it near now.
+        // The lines of the thread are near for the groups that it joins.
         let lines = alone.lines * alone.cpus * share;
         for group in groups.iter_mut().filter(|group| group.domain == to && group.lines > 0.0) {
             let less = lines / (group.lines * group.cpus);
@@ -253,7 +253,7 @@ fn move_thread(
         groups.remove(at);
     } else {
         let group = &mut groups[at];
-        // What is left asks for what the thread does not.
+        // The rest of the group asks for the group's accesses without the thread's.
         let both = group.shares.iter().map(|(node, share)| (*node, share * group.cpus));
         let less = alone.shares.iter().map(|(node, share)| (*node, -share * alone.cpus));
         let rest = summed(both.chain(less)).into_iter().map(|(node, sum)| (node, sum.max(0.0)));
@@ -331,7 +331,7 @@ impl Moved {
         let part = |((from, to), way): (&(usize, usize), &Way)| {
             let share = group.shares.iter().find(|(node, _)| node == from)?.1;
             let samples: f64 = way.by_node.values().sum();
-            // Of the accesses to these pages, those that the group makes.
+            // The group's part of the accesses to these pages.
             let users = match (samples > 0.0, mechanism) {
                 (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
                 (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),

@@ -120,7 +120,7 @@ pub enum Verdict {
     /// Worse, but nothing of it can be put back: memory that mixed with other memory of its
     /// process. It stays, and is not tried again soon.
     NoWayBack,
-    /// Not worse itself, but one that it changed places with goes back: undone with it.
+    /// Not worse itself, but undone: a process that it changed places with goes back.
     Returned,
 }
 

@@ -197,8 +197,8 @@ impl Masks {
         self.own.range(numbered(process, tid)).next().is_some()
     }
 
-    /// Threads that have ended are forgotten; of those that were ours it is kept what they could
-    /// have left to heirs.
+    /// Forgets threads that have ended. For threads with masks of ours, the masks that heirs may
+    /// have are kept.
     pub fn forget_gone(&mut self, at: Nanos, is_gone: impl Fn(&Task) -> bool) {
         self.own.retain(|task| !is_gone(task));
         let ended: Vec<Task> = self.tasks().filter(|task| is_gone(task)).copied().collect();
@@ -221,8 +221,8 @@ impl Masks {
 
     /// Whether a process may have come from the tree unseen, where its parents have ended. That is
     /// so where the manager was killed, and the process belongs to one of the tree's sessions and
-    /// is younger than the first change. In a container the session is often one that was begun
-    /// outside; the kernel calls each of those 0, and that serves as well.
+    /// is younger than the first change. In a container the session often began outside. The kernel
+    /// calls each such session 0, and that serves as well.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
         self.was_killed && self.sessions.contains(&session) && self.is_late(process)

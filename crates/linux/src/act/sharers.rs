@@ -1,6 +1,6 @@
-//! Which pages may be moved although several processes have mapped them: those that only processes
-//! have mapped that are managed and may be touched. To find that out, `maps` of all others are
-//! read.
+//! Which pages may be moved although several processes have mapped them. These are pages that only
+//! managed processes have mapped, and that may be touched. To find that out, `maps` of all other
+//! processes are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Two managed processes that have something mapped, and one that is not.
+    /// Two managed processes that have something mapped, and a process that is not managed.
     fn ranges(exempt: Option<Exemption>, maps_of_other: Option<&str>) -> Vec<(u64, u64)> {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::captured(folder.path());

@@ -32,7 +32,7 @@ pub(super) struct Wanted {
     pub(super) tid: Tid,
     pub(super) cpus: CpuSet,
     pub(super) via: Option<usize>,
-    /// When the thread was seen that is meant: one that started later has only its number.
+    /// When this thread was seen. A thread that started later only has the same number.
     pub(super) seen: Nanos,
 }
 
@@ -169,7 +169,7 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
     }
     let is_told = |task: &&Task| looked_at.contains(*task) || stuck.contains(*task);
     for task in masks.tasks().filter(|task| !is_told(task)) {
-        // A thread that is there and could not be found is one that could not be put back.
+        // A mask is refused where its thread exists but was not found.
         let is_gone = find(root, task.process, task.tid).is_ok_and(|found| found != Some(*task));
         *(if is_gone { &mut counts.gone } else { &mut counts.refused }) += 1;
     }

@@ -76,8 +76,8 @@ impl TreeCounters {
                 problems.push(problem);
                 continue;
             }
-            // One of them is refused, or the unit has less room than it says: what is left alone
-            // counts.
+            // An event is refused, or the unit has less room than it says. Events that open alone
+            // count.
             for one in &part {
                 problems.extend(counters.add(std::slice::from_ref(one), subject, topology).err());
             }

@@ -84,7 +84,7 @@ pub(super) struct Sensors {
     pub(super) notes: Vec<String>,
     /// Events watch whatever runs, not only the program.
     pub(super) everybody: bool,
-    /// What the program pays for those that it starts.
+    /// What the program pays for threads and processes that it starts.
     pub(super) inherited: Inherited,
     /// As [`Settings::managing`].
     pub(super) managing: bool,
@@ -246,8 +246,8 @@ fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
     available.sample.iter().filter(|event| available.is_of_core(event)).count()
 }
 
-/// What is asked for of every thread, as far as it is known here and the kernel opens it for us.
-/// The rest is named with the causes that a user can do something about.
+/// The events to count on every thread, as far as this processor has them and the kernel opens them
+/// for us. The others are named with the causes that a user can remove.
 fn thread_plan(
     available: &Available,
     settings: &Settings,

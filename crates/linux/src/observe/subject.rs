@@ -9,8 +9,8 @@ use crate::syscall::perf::Target;
 
 /// Every thread gets its own copy of every inherited event at birth and gives it back at its end. A
 /// copy is about 1.2 KiB of kernel memory (`struct perf_event`, `inherit_event`, Linux 6.12). Above
-/// this many any program that starts threads would feel it; one that starts many does before
-/// (`inherited.rs`).
+/// this number any program that starts threads would feel it. A program that starts many threads
+/// feels it before (`inherited.rs`).
 const MAX_INHERITED: usize = 512;
 /// Descriptors for the threads that are there at the start.
 const MAX_OPENED: usize = 8192;

@@ -1,6 +1,6 @@
 //! The processes and threads of a program's tree, followed through `/proc`.
 //!
-//! A process enters by its number, by a fork record or as a child of one that is known; it leaves
+//! A process enters by its number, by a fork record or as a child of a known process. It leaves
 //! when it has gone. Processes that vanish while they are read are normal.
 
 mod children;
@@ -94,7 +94,7 @@ struct Thread {
     /// What it said last; `None` on kernels without it, and where the thread has to be looked at
     /// again although it did not run.
     sched: Option<SchedStat>,
-    /// It was found waiting. The time of one that runs is brought up to date by clock ticks.
+    /// It was found waiting. The time of a running thread is brought up to date by clock ticks.
     waits: bool,
     counters: Option<ThreadCounters>,
 }
@@ -253,7 +253,7 @@ impl Tasks {
             let looked =
                 self.look_at_one(topology, *pid, threads, (is_still, may_share), &mut budget);
             match looked {
-                // One that may not be looked into is no reason to lose sight of the others.
+                // A process that may not be looked into is no reason to lose sight of the others.
                 Err(error) if self.family.first().is_none() => {
                     self.processes.remove(pid);
                     self.refused.insert(*pid, error.to_string());
@@ -298,7 +298,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// CPU time of each known process that is there: all its threads, those that ended too.
+    /// CPU time of each known process that is there: all its threads, also ended ones.
     #[must_use]
     pub fn cpu_times(&self) -> BTreeMap<Pid, Nanos> {
         let of = |pid: &Pid| Some((*pid, Nanos(cpu_time_ns(pid.0)?)));

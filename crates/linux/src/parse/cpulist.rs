@@ -10,8 +10,7 @@ use super::fields::{decimal, hexadecimal, trim};
 
 /// The largest number taken: no kernel is built for more CPUs (`NR_CPUS` of x86-64 is 8192).
 pub const MAX_NUMBER: u64 = 65_535;
-/// Numbers that a list may expand to, those that it names twice included: every number sixteen
-/// times.
+/// Most numbers that a list may expand to, repeated ones included: every number sixteen times.
 const MOST_ITEMS: u64 = 16 * (MAX_NUMBER + 1);
 
 /// Parses a list; an empty text is the empty list. The result is sorted and has no doubles.

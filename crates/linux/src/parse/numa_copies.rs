@@ -12,8 +12,8 @@ pub struct Run {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// Nodes with a copy, as the kernel numbers them, beside the one that holds the page itself;
-    /// none where a write has dropped the copies.
+    /// Nodes with a copy, as the kernel numbers them, beside the node that holds the page itself.
+    /// There are none where a write has dropped the copies.
     pub nodes: Vec<u32>,
     /// How often a write dropped the copies of each of these pages.
     pub collapses: u32,

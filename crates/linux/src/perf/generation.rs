@@ -156,7 +156,7 @@ impl Generation {
 /// Where a table names none: a prime, so that it does not fall into step with a loop.
 const DEFAULT_PERIOD: u64 = 10_007;
 
-/// Event strings on their way to events, and those that did not get there.
+/// Event strings on their way to events, and those that do not resolve.
 struct Resolving<'a> {
     pmus: &'a Pmus,
     nodes: &'a [u32],

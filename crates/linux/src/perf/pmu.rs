@@ -58,7 +58,8 @@ pub struct Event {
 }
 
 impl Pmus {
-    /// Reads all units beneath `root`. One that cannot be understood is left out with its reason.
+    /// Reads all units beneath `root`. A unit that cannot be understood is left out with its
+    /// reason.
     ///
     /// # Errors
     /// The directory itself cannot be listed.

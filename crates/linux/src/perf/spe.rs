@@ -65,7 +65,7 @@ pub enum Packet {
     },
     /// What happened to it, a bit each.
     Events {
-        /// How many bytes of bits there are: what is beyond them is not told.
+        /// Bytes of bits; bits beyond them are not told.
         bytes: u8,
         /// The bits.
         payload: u64,

@@ -170,8 +170,8 @@ pub fn fork(
                     continue;
                 }
                 libc::execve(attempt.path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
-                // As execvp(3): a file that is there but may not be run is worth telling more than
-                // one that is not there.
+                // As execvp(3): a file that exists but may not be run is a better message than a
+                // missing file.
                 now = *libc::__errno_location();
                 if !matches!(now, libc::ENOENT | libc::ENOTDIR) {
                     errno = now;

@@ -60,7 +60,7 @@ impl Reading {
     }
 }
 
-/// Finds what is away from its threads, and counts what is asked of it as asked of its host.
+/// Finds memory away from its threads, and counts requests to it as requests to its host.
 fn take_home(view: &mut AppView, preset: &Preset) -> Vec<Away> {
     if !preset.gathers {
         return Vec::new();

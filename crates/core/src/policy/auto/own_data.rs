@@ -111,7 +111,7 @@ impl Data<'_> {
         data_comes(colocation, share, app, home, price)
     }
 
-    /// The same of a process with one thread, by what was last seen of where its data is.
+    /// The same for a process with one thread, by the last known place of its data.
     pub(super) fn comes_to_process(self, pid: Pid, tid: Tid) -> Option<Veto> {
         let app = self.model.app(pid)?;
         let thread = self.model.threads_of(app).iter().find(|thread| thread.tid == tid)?;

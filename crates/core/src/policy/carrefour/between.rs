@@ -235,7 +235,7 @@ impl Between {
 }
 
 impl Gap {
-    /// Where a page of it lies, as far as is known; `guess` for those that were not sampled.
+    /// Where a page of it lies, as far as is known. It is `guess` for pages that were not sampled.
     pub(super) fn home_of(&self, address: u64, guess: usize) -> usize {
         self.first_home.filter(|_| address == self.addresses.start).unwrap_or(guess)
     }

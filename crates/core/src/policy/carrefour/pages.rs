@@ -39,7 +39,7 @@ pub struct Marks {
     pub read_shared: usize,
     /// Pages of `colocate` that were not sampled often enough themselves.
     pub colocate_between: usize,
-    /// The same of `interleave`.
+    /// Pages of `interleave` that were not sampled often enough themselves.
     pub interleave_between: usize,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Marker<'a> {
     pub(super) interleaving: &'a Interleaving,
     /// Accesses that decide about a page …
     needed: u32,
-    /// … and those that make it its only accessor's.
+    /// … and accesses of one node that make it the page's only accessor.
     pub(super) needed_private: u32,
 }
 

@@ -31,7 +31,7 @@ pub struct AppState {
     pub(super) idle_rounds: u32,
     /// Mechanisms of the last round, and the measurements at its beginning.
     pub(super) last: Option<Round>,
-    /// A mechanism was of no use: until then only those that were not go on.
+    /// Until this time only other mechanisms go on: one was of no use.
     pub(super) waits_until: Nanos,
     /// How often that was so since a round was of use.
     in_vain: u32,
@@ -171,8 +171,8 @@ impl AppState {
         over
     }
 
-    /// Whether its pages may get copies now, as far as those that it had tell. Not where the host
-    /// does not tell which pages have any.
+    /// Whether its pages may get copies now, as far as its earlier copies tell. They may not where
+    /// the host does not tell which pages have copies.
     pub(super) fn copies_hold(&mut self, preset: &Preset, app: &App, now: Nanos) -> bool {
         let Some(replicas) = &app.replicas else { return false };
         let Some(rule) = &preset.replication else { return true };

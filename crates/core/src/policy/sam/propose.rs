@@ -29,7 +29,7 @@ pub enum SamReason {
         phase: Phase,
         /// The state of the destination.
         destination: Destination,
-        /// Whether this is the thread with the problem or the one that makes room for it.
+        /// Whether this is the thread with the problem, or its partner that makes room.
         side: Side,
         /// The rate of the thread with the problem that set its flag: COH, RDR or MEM. In phase R
         /// it is MEM where the place of its data set it.
@@ -43,7 +43,7 @@ pub enum SamReason {
     },
     /// A thread stays on the socket where another joins it.
     Company {
-        /// The one that comes.
+        /// The thread that joins.
         of: Tid,
         /// Their node.
         node: usize,
@@ -167,7 +167,7 @@ pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     proposals
 }
 
-/// Those that go somewhere else in one move: the mover, and its partner where they change places.
+/// Threads that change sockets in one move: the mover, and its partner where they change places.
 pub(super) fn steps(view: &View<'_>, chosen: &Move) -> Vec<Proposal> {
     let Some(mover) = view.situation.uses[chosen.from].thread() else { return Vec::new() };
     let (rate_per_s, threshold_per_s) = rate(view, mover, chosen.phase);

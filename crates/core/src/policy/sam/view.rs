@@ -136,7 +136,7 @@ pub enum Use {
     Idle,
     /// Something that is not ours to move: a stranger's thread, or the decision itself.
     Reserved,
-    /// A managed thread; the one that used the CPU most, others queued behind it are not seen.
+    /// A managed thread: the thread that used the CPU most. Threads queued behind it are not seen.
     Thread(Running),
 }
 

@@ -44,7 +44,7 @@ pub fn pairs(touches: &[(u32, u32)], pages: usize, minimum: u32) -> Vec<Pair> {
 #[derive(Default)]
 struct PageSharers {
     threads: Vec<u32>,
-    /// By place of the sampled thread and of the one that came before, [`MAX_SHARERS`] a row.
+    /// By place of the sampled thread and of the thread before it, [`MAX_SHARERS`] a row.
     samples: Vec<u32>,
 }
 

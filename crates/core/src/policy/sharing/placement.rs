@@ -90,7 +90,7 @@ pub struct Stay {
 /// Where threads go, by thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
-    /// Those that change their node.
+    /// Threads that change their node.
     pub shifts: Vec<Shift>,
     /// Threads to pin once there is a shift or a thread of their group is pinned. The kernel would
     /// take them away from it, the sooner the more of the others are pinned.

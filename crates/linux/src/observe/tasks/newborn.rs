@@ -19,7 +19,7 @@ const MIN_NEWCOMERS: usize = 4;
 pub(super) struct Newborn {
     /// They came in the last look, whether they are followed or not.
     last: BTreeSet<Tid>,
-    /// Most of those that came before are gone.
+    /// Most of the earlier newcomers are gone.
     are_fleeting: bool,
 }
 
