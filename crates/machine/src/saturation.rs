@@ -28,7 +28,7 @@ pub enum Contended {
 /// Demand and capacity of one controller or route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// What is asked for.
+    /// The controller or route that CPUs ask.
     pub of: Contended,
     /// What the CPUs draw at the latency that holds at full use, links considered, MB/s.
     pub demand_mb_s: f64,

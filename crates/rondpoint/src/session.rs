@@ -1,7 +1,7 @@
 //! A program that is watched: started by us or joined while it runs, with its signals and its end.
 //!
-//! One thread. Signals are read, not handled: those that a process sent are passed on to the
-//! program, those of the terminal reach it by themselves.
+//! One thread. Signals are read, not handled. Signals from a process are passed on to the program;
+//! signals of the terminal reach it by themselves.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -93,7 +93,7 @@ pub(crate) fn may_move_pages_of(pid: Pid) -> Result<()> {
 enum Subject {
     /// A program of ours.
     Child,
-    /// One that ran already, with a descriptor that tells its end.
+    /// A process that ran already, with a descriptor that tells its end.
     Joined(OwnedFd),
 }
 
@@ -404,7 +404,7 @@ pub(crate) fn status(end: End) -> u8 {
     }
 }
 
-/// The next deadline after one that has passed; those that were missed are skipped.
+/// The next deadline after one that has passed; missed deadlines are skipped.
 pub(crate) fn next(passed: Instant, interval: Duration) -> Instant {
     let late = Instant::now().saturating_duration_since(passed);
     let missed = late.as_nanos() / interval.as_nanos().max(1);

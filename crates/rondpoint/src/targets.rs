@@ -142,7 +142,7 @@ fn processes(from: &Root) -> Result<BTreeMap<u32, TaskStat>> {
     let mut found = BTreeMap::new();
     for name in root::list(&from.proc)? {
         let Ok(pid) = name.parse::<u32>() else { continue };
-        // One that has gone meanwhile, or that this user may not see, is left out.
+        // A process that has gone meanwhile, or that this user may not see, is left out.
         let bytes = root::read_optional(&from.in_proc(format!("{name}/stat"))).ok().flatten();
         let Some(stat) = bytes.and_then(|bytes| stat::parse(&bytes).ok()) else { continue };
         if !stat.is_kernel_thread && stat.is_alive() && pid != std::process::id() {

@@ -24,7 +24,7 @@ pub struct Decision {
 pub struct Extent {
     /// Actions.
     pub actions: usize,
-    /// Pages that they move or copy, one by one; those of a whole process's memory are not counted.
+    /// Pages that they move or copy, one by one. Pages of a whole process's memory are not counted.
     pub pages: usize,
     /// Threads that they restrict.
     pub threads: usize,

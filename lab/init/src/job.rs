@@ -41,7 +41,7 @@ fn apply_settings(job: &Job) -> Result<(), String> {
         fs::write(path, value).map_err(|error| format!("{path}: cannot set {value}: {error}"))
     };
     set("/proc/sys/kernel/numa_balancing", if job.numa_balancing { "1" } else { "0" })?;
-    // Debian's kernel refuses perf to everybody but root unless told; programs may drop root.
+    // Debian's kernel refuses perf to every user but root unless told; programs may drop root.
     set("/proc/sys/kernel/perf_event_paranoid", "-1")?;
     set("/proc/sys/kernel/kptr_restrict", "0")?;
     // In slow motion a program may spend seconds of guest time where a real one spends tenths.

@@ -58,8 +58,8 @@ pub struct Job {
     /// When to spread the pages that the program has by then over all nodes with memory, ns of
     /// guest time after its start. What it allocates later is left where it comes.
     pub spread_after_ns: Option<u64>,
-    /// Files (paths in the guest) that the program leaves and the runner wants. One that is not
-    /// there is not reported.
+    /// Files (paths in the guest) that the program leaves and the runner wants. A missing file is
+    /// not reported.
     pub files: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ pub enum Event {
         ending: Ending,
         /// Largest resident set of the program, KiB.
         max_rss_kib: u64,
-        /// How much each counter of `/proc/vmstat` rose meanwhile; those that did not are left out.
+        /// How much each counter of `/proc/vmstat` rose meanwhile; unchanged counters are left out.
         vmstat: BTreeMap<String, u64>,
     },
     /// The script [`CHECK_PATH`] has ended.

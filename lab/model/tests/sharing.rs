@@ -118,7 +118,7 @@ fn a_line_modified_inside_a_domain_stays_modified_in_its_last_level() {
     let served = touch(hardware, 1, 0, false).expect("a miss");
     assert_eq!(served.source, Source::CacheSameNode { dirty: true, other_domain: false });
     assert_eq!(hardware.counters(1).get(Event::Writebacks), 0);
-    // Another node's read sends it home; then everybody has it clean.
+    // Another node's read sends it home; then all caches have it clean.
     let far = driver.machine.first_cpu(1);
     let served = touch(hardware, far, 0, false).expect("a miss");
     assert_eq!(served.source, Source::CacheRemote { dirty: true, node: 0 });

@@ -447,7 +447,7 @@ extern "C" fn cpu_thread_is_idle(_: *mut CpuState) -> bool {
         return true;
     }
     if let Some(slowest_ps) = lab.slowest(None) {
-        // The last that ran has gone idle; those that waited for it may go on.
+        // The last running vCPU has gone idle; vCPUs that waited for it may go on.
         lab.close_quantum(slowest_ps, None);
         return false;
     }

@@ -54,7 +54,7 @@ pub(crate) enum Configuration {
     /// As [`Configuration::Rondpoint`] on a machine without PMU: Rondpoint is not told, and finds
     /// that it has the kernel's faults only.
     RondpointFaults,
-    /// A placement known to be right from the start; only our own workloads know theirs.
+    /// A placement known to be right from the start; only our own workloads know one.
     Oracle,
 }
 

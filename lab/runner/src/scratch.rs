@@ -46,7 +46,7 @@ impl Scratch {
 fn sweep(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
-        // One that has no owner yet is just being made.
+        // A folder without an owner yet is just being made.
         let owner = File::open(entry.path().join(OWNER));
         if owner.is_ok_and(|owner| owner.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(entry.path());

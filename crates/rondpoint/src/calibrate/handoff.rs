@@ -219,8 +219,8 @@ mod tests {
         let &[first, second, ..] = cpus.as_slice() else { return };
         let pair = Pair { cpus: [first, second], private: [&[], &[]] };
         let time = Duration::from_millis(20);
-        // How long it takes is the host's affair, which may have other work; one of many takes no
-        // longer than all.
+        // The host decides how long it takes, and may have other work. One hand-off of many takes
+        // no longer than all.
         let begin = Instant::now();
         let seconds = pair.handoff_s(time).expect("measured");
         assert!((1e-9..begin.elapsed().as_secs_f64()).contains(&seconds), "{seconds}");

@@ -55,8 +55,7 @@ pub(super) struct Subject<'a> {
     pub(super) period: u64,
 }
 
-/// Periods to try, the longest first. One that is odd stays so, lest it falls into step with a
-/// loop.
+/// Periods to try, the longest first. An odd period stays odd, lest it falls into step with a loop.
 fn periods(table: u64) -> Vec<u64> {
     let longer = (1..=LONGER).rev().map(|power| table << power);
     let shorter = (0..=SHORTER).map(|power| table >> power);

@@ -167,8 +167,8 @@ pub(crate) struct Status {
     /// Mean latency of a DRAM access.
     pub(crate) latency_ns: Option<f64>,
     pub(crate) factor: Factor,
-    /// Those that are managed and those that would be but for a rule; of a caller without
-    /// privilege only its own. Ascending by number.
+    /// Managed processes, and those that only a rule keeps from it. A caller without privilege gets
+    /// its own only. Ascending by number.
     pub(crate) processes: Vec<Process>,
     /// Since the daemon began.
     pub(crate) totals: Totals,

@@ -68,7 +68,7 @@ impl Refused {
         Self { error: format!("{INTERFACE}.{error}"), message: message.into() }
     }
 
-    /// One that every Varlink service knows.
+    /// An error that every Varlink service knows.
     pub(crate) fn of_service(error: &str, message: impl Into<String>) -> Self {
         Self { error: format!("org.varlink.service.{error}"), message: message.into() }
     }
@@ -86,7 +86,7 @@ pub(crate) fn parameters(value: &impl Serialize) -> Map<String, Value> {
 }
 
 impl Server {
-    /// Listens at `path`, where everybody may connect: what each may do is checked at each call. A
+    /// Listens at `path`, where every user may connect: each call checks what its user may do. A
     /// socket that a dead daemon left is replaced.
     ///
     /// # Errors

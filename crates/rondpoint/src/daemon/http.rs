@@ -26,7 +26,7 @@ struct Connection {
     stream: TcpStream,
     began: Instant,
     input: Vec<u8>,
-    /// What is left to be written; `None` before the request is complete.
+    /// Bytes left to be written; `None` before the request is complete.
     output: Option<Vec<u8>>,
     is_over: bool,
 }

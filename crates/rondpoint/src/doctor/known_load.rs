@@ -50,7 +50,7 @@ pub(super) struct Checked {
     pub(super) loads: usize,
     /// The metrics that were compared, ascending.
     pub(super) metrics: Vec<String>,
-    /// Those that lie, and how.
+    /// Metrics that are wrong, and how.
     pub(super) findings: Vec<Finding>,
 }
 

@@ -1,4 +1,5 @@
-//! What rate each process wants; the events are everybody's, so the highest is taken.
+//! The sampling rate that each process wants. All processes share the events, so the highest rate
+//! is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 

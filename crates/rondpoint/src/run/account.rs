@@ -262,7 +262,7 @@ pub(crate) fn told(result: &StepResult) -> String {
     }
 }
 
-/// Counts of pages in words; those that are zero are left out.
+/// Counts of pages in words; zero counts are left out.
 pub(super) fn pages_told(counts: &PageCounts) -> String {
     let all = [
         (counts.moved, "moved"),

@@ -27,7 +27,7 @@ pub(super) struct ThreadMoves {
     /// Threads and processes that were born with a mask of ours and got back at once what their
     /// creator had.
     pub(super) heirs: u64,
-    /// Threads that chose a mask of their own after we had changed theirs; they keep it.
+    /// Threads that chose a mask of their own after we had changed the old one; they keep it.
     pub(super) left_alone: u64,
     /// What became of the masks at the end.
     pub(super) restored: Restored,

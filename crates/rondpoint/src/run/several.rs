@@ -17,8 +17,8 @@ const MOST: usize = 64;
 const PATIENCE_MS: i32 = 500;
 const SIGTERM: i32 = 15;
 
-/// Runs a manager for each process until all have ended, or we are told to stop; then they end. The
-/// status is the worst of theirs.
+/// Runs a manager for each process until all have ended, or until we are told to stop; then the
+/// managers end. The status is the worst of the managers'.
 pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
     if pids.len() > MOST {
         bail!("{} processes without an ancestor among them; expected {MOST} at most", pids.len());

@@ -1,4 +1,4 @@
-//! Without a daemon: what the kernel tells everybody, as frames.
+//! Without a daemon: what the kernel tells every user, as frames.
 
 use anyhow::Result;
 

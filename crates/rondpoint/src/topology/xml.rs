@@ -116,8 +116,8 @@ fn tree(topology: &Topology, has_cache: bool) -> Object {
 }
 
 impl Object {
-    /// Puts an object into the innermost that encloses it. One that crosses another's border is
-    /// left out: hwloc has no place for it.
+    /// Puts an object into the innermost object that encloses it. An object that crosses another's
+    /// border is left out: hwloc has no place for it.
     fn insert(&mut self, one: Object) {
         if let Some(child) = self.children.iter_mut().find(|child| one.cpus.is_subset(&child.cpus))
         {

@@ -15,7 +15,7 @@ use super::Question;
 /// Pages that are remembered as moved: beyond them a recording says nothing more.
 const MOST_PAGES: usize = 1 << 20;
 
-/// What is asked.
+/// What is different from the recording.
 pub(super) enum Other {
     /// Policies decide; their actions so far hold in later windows.
     Policies(Box<Decided>),
@@ -85,7 +85,7 @@ impl Other {
         })))
     }
 
-    /// What is asked, in words.
+    /// The difference, in words.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Policies(decided) => format!("policy {}", decided.names),

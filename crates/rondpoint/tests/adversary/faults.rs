@@ -180,7 +180,7 @@ fn opens_folder(call: Call) -> bool {
     call.number == libc::SYS_openat && call.third & libc::O_DIRECTORY as u64 != 0
 }
 
-/// Whether bytes of its descriptor may come in parts: those of counters and signals never do.
+/// Whether bytes of its descriptor may come in parts. Bytes of counters and signals never do.
 fn is_stream(call: Call) -> bool {
     let target = std::fs::read_link(format!("/proc/{}/fd/{}", call.pid, call.first));
     target.is_ok_and(|target| !target.to_string_lossy().starts_with("anon_inode:"))

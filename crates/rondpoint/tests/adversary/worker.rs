@@ -107,7 +107,7 @@ impl Worker {
         threads.map(|tid: u32| (tid, affinity::get(tid as i32).expect("it runs"))).collect()
     }
 
-    /// How many threads may use fewer CPUs than `own`. One has chosen that itself.
+    /// How many threads may use fewer CPUs than `own`. One thread has chosen that itself.
     pub(crate) fn narrow_threads(&self, own: &CpuSet) -> usize {
         self.masks().values().filter(|mask| mask.len() < own.len()).count()
     }

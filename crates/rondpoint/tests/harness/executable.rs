@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Copies a file and makes it executable by everybody.
+/// Copies a file and makes it executable by every user.
 ///
 /// Another process writes the copy. A child that another thread of this test forks meanwhile would
 /// hold the descriptor open, and exec(2) of the copy would give ETXTBSY.

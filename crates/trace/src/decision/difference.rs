@@ -9,7 +9,7 @@ pub struct Difference {
     pub path: String,
     /// What was recorded; `None` = nothing is there.
     pub recorded: Option<Value>,
-    /// What is there now.
+    /// Today's value.
     pub now: Option<Value>,
 }
 

@@ -383,7 +383,7 @@ const fn four_homed(size: &'static str) -> [Program; 4] {
     ]
 }
 
-/// One that reads rows: many misses at once, so that distance costs it less than [`homed`].
+/// A program that reads rows: many misses at once, so that distance costs it less than [`homed`].
 const fn blocks(title: &'static str, work: u32, start: &'static [usize]) -> Program {
     Program { need: "blocks", ..homed(title, work, TWICE_CACHE, start) }
 }

@@ -82,7 +82,7 @@ fn between(short: &Cost, long: &Cost) -> (f64, f64) {
 
 /// Starts of which each figure is the median. A difference of two runs varies with how many samples
 /// each of them has. In eight starts a second of watching differs by a factor of two, and so does a
-/// moved page. One is much where the other is little (emulated).
+/// moved page. Where one figure is high, the other is low (emulated).
 const STARTS: u64 = 3;
 
 /// What things cost, in instructions.

@@ -32,8 +32,8 @@ const ALONE: usize = 3;
 /// 1.83 and 1.59 with seed 1 (emulated). It was 1.03 with seed 5, where the kernel had done well by
 /// itself.
 const LEAST_GAIN: f64 = 1.1;
-/// Of eight threads. One that wandered while it filled its part has that on several nodes, and is
-/// held nowhere.
+/// Of eight threads. A thread that wandered while it filled its part has that on several nodes, and
+/// is pinned nowhere.
 const LEAST_HELD: usize = 6;
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {

@@ -155,7 +155,7 @@ impl Managed {
         })
     }
 
-    /// Those that work, and do not only wait for the others.
+    /// Threads that work, and do not only wait for the others.
     fn busy(&self) -> BTreeSet<u32> {
         let most = self.managed.iter().map(|thread| thread.time).max().unwrap_or(0);
         let busy = self.managed.iter().filter(|thread| 2 * thread.time > most);
@@ -338,7 +338,8 @@ impl LeftAlone {
     /// Nothing moves in a well placed program. Where the kernel moves a thread, the program is
     /// badly placed from then on. Then a thread may be brought home, or to its pages where the
     /// kernel has moved them meanwhile. A trial that finds that worse may bring it back. Such a run
-    /// shows nothing, nor does one in which the kernel did so before the manager came; one has to.
+    /// shows nothing, nor does a run in which the kernel did so before the manager came. One run
+    /// has to show it.
     fn add(&mut self, run: &Managed) -> Result<()> {
         let count = |name: &str| run.report[name].as_u64().context("a count is missing");
         let (looks, pages, threads) = (count("looks")?, count("pages_moved")?, run.moved());

@@ -46,7 +46,7 @@ impl Station {
         self.parts.notify.status(line);
     }
 
-    /// Carries out what the rules say of everybody.
+    /// Carries out what the rules say of every process.
     pub(super) fn choose(&mut self, trees: &mut Trees) {
         self.drop_ended(trees);
         let refused = self.parts.observer.take_refused();
