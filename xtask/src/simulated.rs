@@ -1,6 +1,7 @@
 //! `./x simulated`: runs the simulator's comparisons that docs/results has, and writes their JSON
 //! and pages.
 
+mod cross_check;
 mod papers;
 pub(crate) mod swarm;
 
@@ -35,6 +36,8 @@ enum Page {
     Priced,
     /// The papers' numbers against simulated ones
     Papers,
+    /// Simulated against emulated gains of the lab's programs
+    CrossCheck,
 }
 
 /// Trials with a smaller change on both sides say nothing about the model: percent.
@@ -63,6 +66,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             write(&format!("reproduce-{paper}"), &papers::run(paper, title, &commit)?)?;
         }
     }
+    if wanted(Page::CrossCheck) {
+        write("cross-check", &cross_check::run(&commit)?)?;
+    }
     results::run()
 }
 
@@ -87,6 +93,7 @@ fn simulate<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Ran<T>> {
     let program = root().join("target/release/rondpoint-sim");
     let before = cpu_s_of_children()?;
     let output = Command::new(&program)
+        .current_dir(root())
         .args(arguments)
         .arg("--json")
         .stderr(Stdio::inherit())

@@ -24,11 +24,22 @@ pub fn machine_names() -> impl Iterator<Item = &'static str> {
     MACHINES.iter().map(|(name, _)| *name)
 }
 
-/// A machine by name, by file, or as one line of text (`nodes=4 cpus=8 …`).
+/// At the end of a machine's name or file: as the lab emulates it, smaller and slower.
+const AS_IN_LAB: &str = ":lab";
+
+/// A machine by name, by file, or as one line of text (`nodes=4 cpus=8 …`); with `:lab` behind it,
+/// as the lab emulates it.
 ///
 /// # Errors
 /// There is none of that name, or its description is refused.
 pub fn machine(word: &str) -> Result<Machine> {
+    match word.strip_suffix(AS_IN_LAB) {
+        Some(word) => Ok(full_size(word)?.for_lab()?),
+        None => full_size(word),
+    }
+}
+
+fn full_size(word: &str) -> Result<Machine> {
     if let Some((name, text)) = MACHINES.iter().find(|(name, _)| *name == word) {
         return Ok(Machine::parse(text, name)?);
     }
@@ -102,6 +113,27 @@ mod tests {
         for (name, _) in crate::workload::BUILT_IN {
             assert_eq!(workload(name).expect(name).name, *name);
         }
+    }
+
+    #[test]
+    fn a_machine_of_the_lab_is_smaller_and_as_many_times_slower_as_its_file_says() {
+        let (full, lab) = (machine("carrefour-a").unwrap(), machine("carrefour-a:lab").unwrap());
+        assert_eq!((full.cpu_count(), lab.cpu_count()), (16, 8));
+        assert!((lab.cycle_ns() / full.cycle_ns() - full.lab.slow_motion).abs() < 1e-9);
+        assert!(machine("nothing:lab").is_err());
+    }
+
+    #[test]
+    fn the_programs_of_the_lab_are_valid_and_have_the_name_of_their_file() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/lab");
+        let mut read = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            assert_eq!(Workload::load(&path).unwrap().name, name);
+            read += 1;
+        }
+        assert!(read > 0);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) enum Use {
     Baseline,
     /// Never looked at by a fit.
     Prediction,
+    /// Of a program without published numbers: not scored.
+    Illustration,
 }
 
 /// One published number and its simulation.
@@ -41,7 +43,7 @@ pub(crate) struct Cell {
     /// Digits behind the point for people.
     pub(crate) digits: usize,
     pub(crate) kind: Use,
-    pub(crate) published: f64,
+    pub(crate) published: Option<f64>,
     /// The median of the draws.
     pub(crate) simulated: f64,
     /// The least and the most of the draws.
@@ -131,10 +133,15 @@ fn cell(
         unit,
         digits: digits(unit, published),
         kind,
-        published,
+        published: Some(published),
         simulated: median(draws.to_vec()).unwrap_or(0.0),
         interval: (least, most),
     }
+}
+
+/// A cell that has no published number.
+fn illustration(names: (&'static str, &str, &'static str), unit: &'static str, of: &[f64]) -> Cell {
+    Cell { published: None, ..cell(names, (Use::Illustration, unit), f64::INFINITY, of) }
 }
 
 /// Digits behind the point that a number of this unit is printed with.
@@ -160,20 +167,20 @@ fn bisect([mut low, mut high]: [f64; 2], wanted: f64, of: impl Fn(f64) -> f64) -
 fn score(cells: &[Cell]) -> Option<Score> {
     const DEAD: f64 = 5.0;
     let predicted = cells.iter().filter(|cell| cell.kind == Use::Prediction && cell.unit == "%");
-    let pairs: Vec<&Cell> = predicted.collect();
-    let errors = pairs.iter().map(|cell| (cell.simulated - cell.published).abs()).collect();
-    let clear = |cell: &&&Cell| cell.published.abs() > DEAD || cell.simulated.abs() > DEAD;
+    let pairs: Vec<(f64, &Cell)> =
+        predicted.filter_map(|cell| Some((cell.published?, cell))).collect();
+    let published: Vec<f64> = pairs.iter().map(|(published, _)| *published).collect();
+    let simulated: Vec<f64> = pairs.iter().map(|(_, cell)| cell.simulated).collect();
+    let both = || published.iter().zip(&simulated);
     let sign = |value: f64| if value.abs() <= DEAD { 0 } else { value.signum() as i32 };
-    let same = |cell: &&&Cell| sign(cell.published) == sign(cell.simulated);
+    let clear = || both().filter(|(a, b)| sign(**a) != 0 || sign(**b) != 0);
     let inside =
-        |cell: &&&Cell| cell.interval.0 <= cell.published && cell.published <= cell.interval.1;
-    let published: Vec<f64> = pairs.iter().map(|cell| cell.published).collect();
-    let simulated: Vec<f64> = pairs.iter().map(|cell| cell.simulated).collect();
+        |(published, cell): &&(f64, &Cell)| (cell.interval.0..=cell.interval.1).contains(published);
     Some(Score {
         cells: pairs.len(),
-        signs: pairs.iter().filter(clear).count(),
-        signs_right: pairs.iter().filter(clear).filter(same).count(),
-        median_error: median(errors)?,
+        signs: clear().count(),
+        signs_right: clear().filter(|(a, b)| sign(**a) == sign(**b)).count(),
+        median_error: median(both().map(|(a, b)| (a - b).abs()).collect())?,
         rank_correlation: spearman(&published, &simulated),
         inside: pairs.iter().filter(inside).count(),
     })
@@ -226,16 +233,24 @@ impl Report {
                 );
             }
             let (digits, (low, high)) = (cell.digits, cell.interval);
+            let number = |value: Option<f64>| {
+                value.map_or("-".to_string(), |value| format!("{value:.digits$}"))
+            };
+            let error = cell.published.map(|published| cell.simulated - published);
             text += &format!(
-                "{:<22} {:<22} {:>9.digits$} {:>9.digits$} {:>17} {:>+8.digits$} {}{}\n",
+                "{:<22} {:<22} {:>9} {:>9.digits$} {:>17} {:>8} {}{}\n",
                 cell.row,
                 cell.column,
-                cell.published,
+                number(cell.published),
                 cell.simulated,
                 format!("{low:.digits$} to {high:.digits$}"),
-                cell.simulated - cell.published,
+                error.map_or("-".to_string(), |error| format!("{error:+.digits$}")),
                 cell.unit,
-                if cell.kind == Use::Baseline { "  (baseline)" } else { "" },
+                match cell.kind {
+                    Use::Baseline => "  (baseline)",
+                    Use::Prediction => "",
+                    Use::Illustration => "  (not scored)",
+                },
             );
         }
         text.push('\n');

@@ -26,6 +26,7 @@ pub(super) struct Report {
 
 #[derive(Deserialize)]
 struct Cell {
+    table: String,
     row: String,
     column: String,
     unit: String,
@@ -72,7 +73,7 @@ impl Cell {
         let published = self.published.map(|value| format!("{value:.digits$}{unit}"));
         let error = self.published.map(|value| format!("{:+.digits$}", self.simulated - value));
         json!({
-            "name": format!("{}, {}", self.row, self.column),
+            "name": format!("{}: {}, {}", self.table, self.row, self.column),
             "cells": [published, simulated, error, self.kind.name()],
         })
     }
@@ -161,11 +162,11 @@ mod tests {
 
     const REPORT: &str = r#"{"machine": "m", "draws": 3, "notes": ["A note."],
         "goals": [{"goal": "g", "reached": "1 of 2", "met": false}], "cells": [
-        {"row": "P", "column": "all", "unit": "%", "digits": 0, "kind": "prediction",
+        {"table": "T", "row": "P", "column": "all", "unit": "%", "digits": 0, "kind": "prediction",
          "published": 184.0, "simulated": 126.4, "interval": [118.0, 140.0]},
-        {"row": "Q", "column": "all", "unit": "%", "digits": 0, "kind": "illustration",
+        {"table": "T", "row": "Q", "column": "all", "unit": "%", "digits": 0, "kind": "illustration",
          "published": null, "simulated": 12.0, "interval": [11.0, 13.0]},
-        {"row": "0 from 1", "column": "", "unit": "GB/s", "digits": 1, "kind": "baseline",
+        {"table": "T", "row": "0 from 1", "column": "", "unit": "GB/s", "digits": 1, "kind": "baseline",
          "published": 5.6, "simulated": 5.5, "interval": [5.5, 5.5]}]}"#;
 
     #[test]
@@ -174,8 +175,8 @@ mod tests {
         let json = page("p", "Title", &ran, "abcdef1").to_string();
         let text = crate::results::page_of("reproduce-p", &json).unwrap();
         for expected in [
-            "| P, all | 184 % | 126 (118 to 140) | -58 | prediction |",
-            "| Q, all | – | 12 (11 to 13) | – | illustration, not scored |",
+            "| T: P, all | 184 % | 126 (118 to 140) | -58 | prediction |",
+            "| T: Q, all | – | 12 (11 to 13) | – | illustration, not scored |",
             "- Goal missed: g. Reached: 1 of 2.",
             "The largest error is 0.10 GB/s.",
             "- A note.",

@@ -35,6 +35,7 @@ impl Plant {
         let mut plant = Self {
             topology,
             node_of_domain,
+            queues: Queues::new(machine, &truth),
             truth,
             first_place,
             random: Random::new(seed),
@@ -45,7 +46,6 @@ impl Plant {
             groups: Vec::new(),
             by_page: BTreeMap::new(),
             free_pages: machine.nodes.iter().map(memory).collect(),
-            queues: Queues::new(machine),
             traffic: Matrix::filled(nodes, 0.0),
             link_bytes: vec![0.0; machine.links.len()],
             totals: Totals::default(),

@@ -1,5 +1,8 @@
 //! Controllers and links: delays that grow until the traffic fits.
 //!
+//! Requests come in bursts, so controllers and links have latency long before they are full.
+//! [`Bursts`] divides the burst latency of the machine file among them.
+//!
 //! The network is closed: each thread keeps a bounded number of misses under way, so demand falls
 //! as latency grows. A server that is asked for more than it carries adds delay round by round
 //! until what is asked equals what it carries.
@@ -18,6 +21,7 @@ const LEAST_LINK_NS: f64 = 50.0;
 /// Delays of servers, ns, and use, 0 to 1.
 #[derive(Debug, Clone)]
 pub(crate) struct Queues {
+    bursts: Bursts,
     controllers: Vec<f64>,
     links: Vec<f64>,
     pairs: Matrix<f64>,
@@ -32,9 +36,10 @@ pub(super) struct Flow {
 }
 
 impl Queues {
-    pub(super) fn new(machine: &Machine) -> Self {
+    pub(super) fn new(machine: &Machine, truth: &Truth) -> Self {
         let nodes = machine.nodes.len();
         Self {
+            bursts: Bursts::of(machine, truth.link_bursts),
             controllers: vec![0.0; nodes],
             links: vec![0.0; machine.links.len()],
             pairs: Matrix::filled(nodes, 0.0),
@@ -52,14 +57,14 @@ impl Queues {
             change = change.max((next - *queue).abs() / (latency + *queue));
             *queue = next;
         };
-        self.link_use.iter_mut().for_each(|load| *load = 0.0);
+        let mut carried = vec![0.0; machine.links.len()];
         for (a, h, from_memory) in flow.memory.cells() {
             let amount = from_memory + flow.caches[(a, h)];
             if amount <= 0.0 {
                 continue;
             }
             let route = &machine.routes[a][h];
-            route.links.iter().for_each(|&link| self.link_use[link] += amount);
+            route.links.iter().for_each(|&link| carried[link] += amount);
             if let Some(limit) = route.limit_mb_s {
                 let latency = machine.latency_ns[a][h].max(LEAST_LINK_NS);
                 grow(&mut self.pairs[(a, h)], latency, amount / (limit / 1000.0));
@@ -76,15 +81,79 @@ impl Queues {
             grow(&mut self.controllers[h], controller.latency_ns, load);
         }
         for (index, link) in machine.links.iter().enumerate() {
-            self.link_use[index] /= link.bandwidth_mb_s / 1000.0;
+            let load = carried[index] / (link.bandwidth_mb_s / 1000.0);
+            let before = self.link_use[index];
+            self.link_use[index] = before + DAMPING * (load - before);
             let latency = machine.latency_ns[link.to][link.from].max(LEAST_LINK_NS);
-            grow(&mut self.links[index], latency, self.link_use[index]);
+            grow(&mut self.links[index], latency, load);
         }
         change
     }
 
-    fn on_route(&self, machine: &Machine, a: usize, h: usize) -> f64 {
-        machine.routes[a][h].links.iter().map(|&link| self.links[link]).sum()
+    /// Delay of all links of a route, bursts included, ns.
+    fn on_route(&self, machine: &Machine, truth: &Truth, a: usize, h: usize) -> f64 {
+        let delay = |&link: &usize| {
+            let crowd = self.link_use[link].clamp(0.0, 1.0).powf(truth.burst_power);
+            self.links[link] + self.bursts.links[link] * truth.burst * crowd
+        };
+        machine.routes[a][h].links.iter().map(delay).sum()
+    }
+}
+
+/// Latency of bursts at a server in full use, ns.
+#[derive(Debug, Clone)]
+struct Bursts {
+    controllers: Vec<f64>,
+    links: Vec<f64>,
+}
+
+impl Bursts {
+    /// Of even traffic, where each node reads each controller alike, the mean over all accesses is
+    /// that of the machine file, which tells of controllers only: it is measured with links in use.
+    /// A burst at a link has `at_links` of the bytes that it has at a controller.
+    fn of(machine: &Machine, at_links: f64) -> Self {
+        let nodes = machine.nodes.len();
+        let mut bursts = Self {
+            controllers: vec![0.0; nodes],
+            links: machine.links.iter().map(|_| 0.0).collect(),
+        };
+        // Bytes in ns; the bytes of a burst at a controller in full use.
+        let carries = |mb_s: f64| mb_s / 1000.0;
+        let (mut bytes, mut count) = (0.0, 0.0);
+        for (node, burst) in machine.nodes.iter().zip(&mut bursts.controllers) {
+            let Some(controller) = &node.controller else { continue };
+            *burst = controller.burst_latency_ns;
+            bytes += *burst * carries(controller.bandwidth_mb_s);
+            count += 1.0;
+        }
+        if count == 0.0 {
+            return bursts;
+        }
+        for (link, burst) in machine.links.iter().zip(&mut bursts.links) {
+            *burst = at_links * bytes / count / carries(link.bandwidth_mb_s);
+        }
+        let readers: Vec<usize> = (0..nodes).filter(|&node| machine.nodes[node].cpus > 0).collect();
+        let pairs = || {
+            let holders = (0..nodes).filter(|&h| machine.nodes[h].controller.is_some());
+            holders.flat_map(|h| readers.iter().map(move |&a| (a, h)))
+        };
+        let mut carried = vec![0.0; machine.links.len()];
+        for (a, h) in pairs() {
+            machine.routes[a][h].links.iter().for_each(|&link| carried[link] += 1.0);
+        }
+        let (mut in_controllers, mut in_links) = (0.0, 0.0);
+        for (a, h) in pairs() {
+            let controller = machine.nodes[h].controller.as_ref();
+            let bandwidth = controller.map_or(f64::INFINITY, |one| carries(one.bandwidth_mb_s));
+            in_controllers += bursts.controllers[h] * readers.len() as f64 / bandwidth;
+            let delay = |&link: &usize| {
+                bursts.links[link] * carried[link] / carries(machine.links[link].bandwidth_mb_s)
+            };
+            in_links += machine.routes[a][h].links.iter().map(delay).sum::<f64>();
+        }
+        let part = if in_links > 0.0 { in_controllers / (in_controllers + in_links) } else { 1.0 };
+        bursts.controllers.iter_mut().chain(&mut bursts.links).for_each(|burst| *burst *= part);
+        bursts
     }
 }
 
@@ -96,9 +165,9 @@ impl Plant {
             let Some(controller) = &machine.nodes[h].controller else { return 0.0 };
             let wire = (machine.latency_ns[a][h] - controller.latency_ns) * truth.wire;
             let crowd = queues.utilisation[h].max(0.0).powf(truth.burst_power);
-            let burst = controller.burst_latency_ns * truth.burst * crowd;
+            let burst = queues.bursts.controllers[h] * truth.burst * crowd;
             let queued = queues.controllers[h] + queues.pairs[(a, h)];
-            controller.latency_ns + wire + burst + queued + queues.on_route(machine, a, h)
+            controller.latency_ns + wire + burst + queued + queues.on_route(machine, truth, a, h)
         })
     }
 
@@ -109,8 +178,55 @@ impl Plant {
             true => machine.transfer_ns.same_node_ns,
             false => {
                 let unloaded = machine.transfer_ns.remote_ns[a][owner];
-                unloaded * self.truth.wire + self.queues.on_route(machine, a, owner)
+                unloaded * self.truth.wire + self.queues.on_route(machine, &self.truth, a, owner)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+
+    /// Mean burst latency of even traffic at which every controller would be full, ns.
+    fn of_even_traffic(machine: &Machine, at_links: f64) -> f64 {
+        let bursts = Bursts::of(machine, at_links);
+        let nodes = machine.nodes.len();
+        let bandwidth: f64 = machine
+            .nodes
+            .iter()
+            .flat_map(|node| &node.controller)
+            .map(|it| it.bandwidth_mb_s)
+            .sum();
+        let pair = bandwidth / (nodes * nodes) as f64;
+        let mut carried = vec![0.0; machine.links.len()];
+        let pairs = || (0..nodes).flat_map(|a| (0..nodes).map(move |h| (a, h)));
+        for (a, h) in pairs() {
+            machine.routes[a][h].links.iter().for_each(|&link| carried[link] += pair);
+        }
+        let delay = |(a, h): (usize, usize)| {
+            let at = |&link: &usize| {
+                bursts.links[link] * carried[link] / machine.links[link].bandwidth_mb_s
+            };
+            bursts.controllers[h] + machine.routes[a][h].links.iter().map(at).sum::<f64>()
+        };
+        pairs().map(delay).sum::<f64>() / (nodes * nodes) as f64
+    }
+
+    #[test]
+    fn bursts_at_links_take_from_controllers_what_even_traffic_waits_at_links() {
+        for name in ["carrefour-a", "nmass-2", "sam-2"] {
+            let machine = catalogue::machine(name).expect(name);
+            let file = machine.nodes[0].controller.as_ref().map_or(0.0, |it| it.burst_latency_ns);
+            for at_links in [0.0, 0.1, 1.0] {
+                let mean = of_even_traffic(&machine, at_links);
+                assert!((mean / file - 1.0).abs() < 1e-9, "{name}, {at_links}: {mean} of {file}");
+            }
+            let [none, some] = [0.0, 0.1].map(|at_links| Bursts::of(&machine, at_links));
+            assert!(some.controllers[0] < none.controllers[0], "{name}");
+            assert!(some.links.iter().all(|link| *link > 0.0), "{name}");
+            assert!(none.links.iter().all(|link| *link == 0.0), "{name}");
+        }
     }
 }

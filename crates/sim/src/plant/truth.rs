@@ -4,7 +4,7 @@ use rondpoint_core::Random;
 
 /// What the machine file does not say, or says with an error.
 ///
-/// Factors are on the value of the machine file. Every range is a choice.
+/// Factors are on the value of the machine file. Every other range is a choice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truth {
     /// Factor on controller bandwidth, 0.9 to 1.1.
@@ -15,6 +15,8 @@ pub struct Truth {
     pub burst: f64,
     /// Power of utilisation in the latency of bursts, 0.8 to 1.25; 1 is the machine file's line.
     pub burst_power: f64,
+    /// Bytes of a burst at a link, of those at a controller, in [`Self::LINK_BURSTS`].
+    pub link_bursts: f64,
     /// Share of a controller's bandwidth lost when all its traffic comes from other nodes, 0 to
     /// 0.1.
     pub mixing: f64,
@@ -39,6 +41,10 @@ pub struct Truth {
 }
 
 impl Truth {
+    /// Bounds of [`Self::link_bursts`]. They are fitted: Streamcluster has the latencies of
+    /// Carrefour's table 1 best at the lower one, PCA at the upper one (`fitting/carrefour.toml`).
+    pub const LINK_BURSTS: [f64; 2] = [0.0, 0.15];
+
     /// Draws the constants.
     pub fn draw(random: &mut Random) -> Self {
         let mut between = |low: f64, high: f64| low + (high - low) * random.unit();
@@ -55,6 +61,7 @@ impl Truth {
             flush_ns: between(10.0, 60.0),
             fault_ns: between(800.0, 2000.0),
             collapse_ns: between(100_000.0, 400_000.0),
+            link_bursts: between(Self::LINK_BURSTS[0], Self::LINK_BURSTS[1]),
         }
     }
 
@@ -74,6 +81,7 @@ impl Truth {
             flush_ns: 35.0,
             fault_ns: 1400.0,
             collapse_ns: 250_000.0,
+            link_bursts: Self::LINK_BURSTS[0].midpoint(Self::LINK_BURSTS[1]),
         }
     }
 }

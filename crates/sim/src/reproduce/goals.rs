@@ -28,7 +28,8 @@ impl Goal {
 
     /// All of Carrefour together is hardly slower than Linux on any program.
     pub(super) fn no_harm(cells: &[Cell]) -> Self {
-        let whole = cells.iter().filter(|cell| cell.column == "Carrefour" && cell.unit == "%");
+        let whole =
+            cells.iter().filter(|cell| cell.kind == Use::Prediction && cell.column == "Carrefour");
         let worst = whole.min_by(|a, b| a.simulated.total_cmp(&b.simulated));
         let loss = worst.map_or(0.0, |cell| (-cell.simulated).max(0.0));
         Self::new(
@@ -62,8 +63,9 @@ pub(super) fn common(cells: &[Cell], score: Option<&Score>) -> Vec<Goal> {
         let predicted = || cells.iter().filter(|cell| cell.kind == Use::Prediction);
         let one_table =
             predicted().all(|cell| Some(cell.table) == predicted().next().map(|it| it.table));
-        let (inside, outside): (Vec<&Cell>, Vec<&Cell>) =
-            predicted().partition(|one| (one.interval.0..=one.interval.1).contains(&one.published));
+        let (inside, outside): (Vec<&Cell>, Vec<&Cell>) = predicted().partition(|one| {
+            one.published.is_some_and(|it| (one.interval.0..=one.interval.1).contains(&it))
+        });
         let name = |cell: &&Cell| match one_table {
             true => cell.row.clone(),
             false => format!("{} ({})", cell.row, cell.table.to_lowercase()),

@@ -1,22 +1,28 @@
 //! What a program needs besides its pages, fitted on baselines, or bounded.
 
 use super::super::bisect;
-use super::{Fitted, Inputs, PublishedProgram, Row, Technique, gain, plain, published, technique};
+use super::{
+    Fitted, Inputs, Published, PublishedProgram, Row, Technique, gain, plain, published, technique,
+};
 use crate::contender::Contender;
 use crate::plant::Truth;
 
 /// MPKI between those of the two programs of table 1, for a program without a fit.
-const MPKI: [f64; 2] = [7.0, 17.0];
+pub(super) const MPKI: [f64; 2] = [7.0, 17.0];
+/// Bursts at links that are tried, of those at controllers: none to as many bytes.
+const LINK_BURSTS: [f64; 9] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 1.0];
 
 /// Fits what the baselines fix, and gives bounds for the rest, as TOML.
 pub(crate) fn fit() -> String {
     let published = published();
     let machine = &published.machine;
+    let link_bursts = fit_link_bursts(&published);
+    let truth = Truth { link_bursts: link_bursts[0].midpoint(link_bursts[1]), ..Truth::middle() };
     let mut programs: Vec<Inputs> = Vec::new();
     for of in &published.programs {
         programs.push(match (&of.first_touch, &of.interleaved) {
             (Some(first_touch), Some(interleaved)) => {
-                fit_table_1(of, machine, first_touch, interleaved)
+                fit_table_1(of, machine, (first_touch, interleaved), &truth)
             }
             _ => bounds(of),
         });
@@ -28,19 +34,19 @@ pub(crate) fn fit() -> String {
         let (of, wanted) = (&published.programs[long], published.programs[long].gains.interleaving);
         let mpki = bisect([3.0, 25.0], wanted, |mpki| {
             let inputs = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&programs[long]) };
-            interleaving_gain(of, machine, &inputs)
+            interleaving_gain(of, machine, &inputs, &truth)
         });
         programs[long] = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&programs[long]) };
         let (of, wanted) =
             (&published.programs[short], published.programs[short].gains.interleaving);
         let seconds = bisect([0.5, 20.0], wanted, |seconds| {
             let inputs = Inputs { seconds: [seconds; 2], ..programs[long].clone() };
-            interleaving_gain(of, machine, &inputs)
+            interleaving_gain(of, machine, &inputs, &truth)
         });
         let name = of.name.clone();
         programs[short] = Inputs { name, seconds: [seconds; 2], ..programs[long].clone() };
     }
-    let text = toml::to_string(&Fitted { programs }).expect("plain numbers make TOML");
+    let text = toml::to_string(&Fitted { link_bursts, programs }).expect("plain numbers make TOML");
     format!("{HEAD}{text}")
 }
 
@@ -49,6 +55,27 @@ const HEAD: &str = "\
 # crates/sim/published/carrefour.toml; fitting/README.md says how. Two equal bounds are a fit, two
 # different ones a range that no source narrows.
 ";
+
+/// Bursts at links with which each program of table 1 has its latencies best: the least and the
+/// greatest.
+fn fit_link_bursts(published: &Published) -> [f64; 2] {
+    let error = |of: &PublishedProgram, rows: (&Row, &Row), link_bursts: f64| -> f64 {
+        let truth = Truth { link_bursts, ..Truth::middle() };
+        let inputs = fit_table_1(of, &published.machine, rows, &truth);
+        let mut scene = of.scene(&published.machine, &inputs, Some(truth), 1);
+        scene.workload.programs[0].seconds = 2.0;
+        let of = |contender, row: &Row| {
+            (plain(&scene, &contender).tally.latency_cycles / row.latency).ln().powi(2)
+        };
+        of(Contender::FirstTouch, rows.0) + of(Contender::Interleave, rows.1)
+    };
+    let best = published.programs.iter().filter_map(|of| {
+        let rows = of.first_touch.as_ref().zip(of.interleaved.as_ref())?;
+        let tried = LINK_BURSTS.map(|value| (error(of, rows, value), value));
+        tried.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, value)| value)
+    });
+    best.fold([f64::INFINITY, 0.0], |[low, high], value| [low.min(value), high.max(value)])
+}
 
 /// The middle of each range.
 fn middle(inputs: &Inputs) -> Inputs {
@@ -90,8 +117,8 @@ pub(super) fn bounds(of: &PublishedProgram) -> Inputs {
 fn fit_table_1(
     of: &PublishedProgram,
     machine: &str,
-    first_touch: &Row,
-    interleaved: &Row,
+    (first_touch, interleaved): (&Row, &Row),
+    truth: &Truth,
 ) -> Inputs {
     let at = |cpi: f64, outstanding: f64| Inputs {
         name: of.name.clone(),
@@ -102,7 +129,7 @@ fn fit_table_1(
         seconds: [15.0; 2],
     };
     let error = |inputs: &Inputs| {
-        let mut scene = of.scene(machine, inputs, Some(Truth::middle()), 1);
+        let mut scene = of.scene(machine, inputs, Some(truth.clone()), 1);
         scene.workload.programs[0].seconds = 2.0;
         let ipc = |contender| plain(&scene, &contender).tally.ipc;
         let ratio = |simulated: f64, published: f64| (simulated / published).ln();
@@ -132,8 +159,8 @@ fn fit_table_1(
     at(best.0, best.1)
 }
 
-fn interleaving_gain(of: &PublishedProgram, machine: &str, inputs: &Inputs) -> f64 {
-    let scene = of.scene(machine, inputs, Some(Truth::middle()), 1);
+fn interleaving_gain(of: &PublishedProgram, machine: &str, inputs: &Inputs, truth: &Truth) -> f64 {
+    let scene = of.scene(machine, inputs, Some(truth.clone()), 1);
     let base = plain(&scene, &Contender::FirstTouch);
     gain(&technique(&scene, Technique::Interleaving), &base)
 }
