@@ -3,6 +3,7 @@
 
 mod cross_check;
 mod papers;
+mod speed;
 pub(crate) mod swarm;
 
 use std::fs;
@@ -38,6 +39,8 @@ enum Page {
     Papers,
     /// Simulated against emulated gains of the lab's programs
     CrossCheck,
+    /// How fast the simulator is
+    Speed,
 }
 
 /// Trials with a smaller change on both sides say nothing about the model: percent.
@@ -68,6 +71,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     if wanted(Page::CrossCheck) {
         write("cross-check", &cross_check::run(&commit)?)?;
+    }
+    if wanted(Page::Speed) {
+        write("simulator-speed", &speed::run(&commit)?)?;
     }
     results::run()
 }

@@ -56,7 +56,7 @@ pub(super) fn common(cells: &[Cell], score: Option<&Score>) -> Vec<Goal> {
         ));
         goals.push(Goal::new(
             format!("rank correlation of {RANK} or more"),
-            format!("{:.2}", score.rank_correlation),
+            format!("{:.3}", score.rank_correlation),
             score.rank_correlation >= RANK,
         ));
     } else {
