@@ -113,6 +113,9 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 
 /// What is printed, and whether all rules hold.
 fn answer(arguments: &Arguments) -> Result<(String, bool)> {
+    if arguments.results.is_some() && arguments.swarm.is_none() && arguments.fleet.is_none() {
+        bail!("--results: expected --swarm or --fleet beside it");
+    }
     if let Some(cases) = arguments.swarm {
         return swarm(arguments, cases);
     }

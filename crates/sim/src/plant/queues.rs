@@ -108,9 +108,9 @@ struct Bursts {
 }
 
 impl Bursts {
-    /// Of even traffic, where each node reads each controller alike, the mean over all accesses is
-    /// that of the machine file, which tells of controllers only: it is measured with links in use.
-    /// A burst at a link has `at_links` of the bytes that it has at a controller.
+    /// A burst at a link has `at_links` of the bytes that it has at a controller. The machine
+    /// file's latency is measured with links in use. So of even traffic, the mean over all accesses
+    /// is that latency. Even traffic is of nodes that read each controller alike.
     fn of(machine: &Machine, at_links: f64) -> Self {
         let nodes = machine.nodes.len();
         let mut bursts = Self {
