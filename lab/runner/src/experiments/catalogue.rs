@@ -74,7 +74,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 26] = [
+pub(super) const EXPERIMENTS: [Experiment; 27] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -283,17 +283,17 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
         "random look-ups by all CPUs in one table that the main thread fills once, on a kernel that replicates",
         &[("look-ups", "lookup --threads 8 --size 8M --change-every 0")],
     ),
-    copied(
+    also_copied(
         "copies-changed",
         "the same where one look-up in 10,000 changes what it finds",
         &[("look-ups", "lookup --threads 8 --size 8M --change-every 10000")],
     ),
-    copied(
+    also_copied(
         "copies-written",
         "the same where every tenth look-up changes what it finds: copies must not be made",
         &[("look-ups", "lookup --threads 8 --size 8M --change-every 10")],
     ),
-    copied(
+    also_copied(
         "copies-no-room",
         "the same as copies beside a program that holds more than a quarter of the memory",
         &[
@@ -301,7 +301,7 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
             ("holder", "lookup --threads 1 --size 480M --change-every 0"),
         ],
     ),
-    copied(
+    also_copied(
         "copies-two",
         "two programs at once, with a constant table each",
         &[
@@ -309,6 +309,14 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
             ("other", "lookup --threads 4 --size 8M --change-every 0 --seed 2"),
         ],
     ),
+    Experiment {
+        machine: "asymsched-8",
+        ..also_copied(
+            "copies-far",
+            "the same as copies on eight nodes with narrow links: seven of eight interleaved accesses are remote",
+            &[("look-ups", "lookup --threads 16 --size 8M --change-every 0")],
+        )
+    },
 ];
 
 /// A program that no policy was made for, begun where the kernel puts it.
@@ -345,6 +353,20 @@ const fn copied(
         ],
         seconds: 9,
         ..odd(name, about, programs)
+    }
+}
+
+/// The same for questions that `copies` leaves open: only the managers that users have, and as long
+/// as copies take where nothing holds them up, three times over.
+const fn also_copied(
+    name: &'static str,
+    about: &'static str,
+    programs: &'static [(&'static str, &'static str)],
+) -> Experiment {
+    Experiment {
+        managers: &["carrefour:steady", "auto"],
+        seconds: 6,
+        ..copied(name, about, programs)
     }
 }
 

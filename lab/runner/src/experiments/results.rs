@@ -54,9 +54,10 @@ fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value 
     commands.extend(experiment.cases.first().map(|first| {
         let managed: Vec<String> =
             experiment.managed().map(|case| case.configuration.clone()).collect();
-        let kernel = if experiment.copies { " --kernel replication" } else { "" };
+        let (kernel, spread) =
+            if experiment.copies { (" --kernel replication", ",interleave") } else { ("", "") };
         format!(
-            "./x lab run --machine {}{kernel} --config first-touch,{} -- {}",
+            "./x lab run --machine {}{kernel} --config first-touch{spread},{} -- {}",
             experiment.machine,
             managed.join(","),
             quoted(&first.command)
