@@ -356,8 +356,8 @@ const fn copied(
     }
 }
 
-/// The same for questions that `copies` leaves open: only the managers that users have, and as long
-/// as copies take where nothing holds them up, three times over.
+/// The same for questions that `copies` leaves open, with the managers that users have. Copies are
+/// complete after two seconds where nothing holds them up.
 const fn also_copied(
     name: &'static str,
     about: &'static str,
