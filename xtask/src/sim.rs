@@ -24,13 +24,16 @@ pub(crate) struct Arguments {
     /// Write the page of docs/results
     #[arg(long, conflicts_with = "case")]
     publish: bool,
+    /// What was seen of cases that were looked at one by one, for the page
+    #[arg(long, value_name = "TEXT", requires = "publish")]
+    note: Vec<String>,
 }
 
 /// Builds the simulator and runs the swarm.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.publish {
-        let Arguments { seeds, from, results, .. } = arguments;
-        let broken = simulated::swarm::publish(*seeds, *from, results.as_deref())?;
+        let Arguments { seeds, from, results, note, .. } = arguments;
+        let broken = simulated::swarm::publish(*seeds, *from, results.as_deref(), note)?;
         println!("{broken} of {seeds} cases broke a rule; docs/results/swarm.md has them");
         return Ok(());
     }
@@ -46,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ]),
     };
     if let Some(path) = &arguments.results {
+        simulated::swarm::built_from(path)?;
         command.arg("--results").arg(path);
     }
     if !command.status().context("cargo: cannot run")?.success() {

@@ -1,9 +1,10 @@
 //! The swarm as a page of docs/results: rules that were broken, and work against first touch.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -80,7 +81,7 @@ impl Policy {
 }
 
 /// The page.
-pub(super) fn page(ran: &Ran<Report>, commit: &str) -> Value {
+pub(super) fn page(ran: &Ran<Report>, notes: &[String], commit: &str) -> Value {
     let report = &ran.found;
     let last = report.first_seed + (report.cases as u64).saturating_sub(1);
     json!({
@@ -112,13 +113,14 @@ pub(super) fn page(ran: &Ran<Report>, commit: &str) -> Value {
             "all cases", "broke a rule",
         ],
         "rows": report.policies.iter().map(Policy::row).collect::<Vec<_>>(),
-        "findings": findings(report, ran.cpu_s),
+        "findings": findings(report, notes, ran.cpu_s),
     })
 }
 
-fn findings(report: &Report, cpu_s: f64) -> Vec<String> {
+fn findings(report: &Report, notes: &[String], cpu_s: f64) -> Vec<String> {
     let mut findings = goals(report);
     findings.extend(broken(report));
+    findings.extend(notes.iter().cloned());
     findings.extend(report.worst.iter().filter_map(|case| {
         let (seed, policy, speed) = (case.seed, &case.policy, case.speed?);
         Some(format!(
@@ -177,10 +179,35 @@ fn broken(report: &Report) -> Vec<String> {
     seeds.iter().map(line).collect()
 }
 
+/// The commit that results are of, which is written beside them where they begin.
+///
+/// # Errors
+/// It cannot be written, or is not beside results that there are.
+pub(crate) fn built_from(results: &Path) -> Result<String> {
+    began(results, &super::commit()?)
+}
+
+fn began(results: &Path, head: &str) -> Result<String> {
+    let mut path = results.as_os_str().to_owned();
+    path.push(".commit");
+    let context = || path.display().to_string();
+    if !results.exists() {
+        fs::write(&path, head).with_context(context)?;
+    }
+    Ok(fs::read_to_string(&path).with_context(context)?.trim().to_string())
+}
+
 /// Runs the swarm, with what `kept` holds taken from there, and writes its page. Gives how many
 /// cases broke a rule.
-pub(crate) fn publish(seeds: u64, from: u64, kept: Option<&Path>) -> Result<usize> {
+pub(crate) fn publish(
+    seeds: u64,
+    from: u64,
+    kept: Option<&Path>,
+    notes: &[String],
+) -> Result<usize> {
     super::build()?;
+    let head = super::commit()?;
+    let built = kept.map_or(Ok(head.clone()), built_from)?;
     let (seeds, from) = (seeds.to_string(), from.to_string());
     let kept = kept.map(|path| path.display().to_string());
     let mut arguments = vec!["--swarm", &seeds, "--seed", &from];
@@ -188,7 +215,13 @@ pub(crate) fn publish(seeds: u64, from: u64, kept: Option<&Path>) -> Result<usiz
         arguments.extend(["--results", kept]);
     }
     let ran: Ran<Report> = super::simulate(&arguments)?;
-    super::write("swarm", &page(&ran, &super::commit()?))?;
+    let new = ran.found.cases - ran.found.kept;
+    ensure!(
+        new == 0 || built == head,
+        "{}: results of commit {built}, and {new} more of {head}; expected one build",
+        kept.unwrap_or_default()
+    );
+    super::write("swarm", &page(&ran, notes, &built))?;
     crate::results::run()?;
     Ok(ran.found.broken.len())
 }
@@ -209,9 +242,20 @@ mod tests {
                    "broken": {"rule": "no harm"}}]}"#;
 
     #[test]
+    fn results_belong_to_the_commit_that_began_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = folder.path().join("results");
+        assert_eq!(began(&results, "abcdef1").unwrap(), "abcdef1");
+        fs::write(&results, "").unwrap();
+        assert_eq!(began(&results, "1234567").unwrap(), "abcdef1");
+        fs::remove_file(folder.path().join("results.commit")).unwrap();
+        assert!(began(&results, "1234567").is_err());
+    }
+
+    #[test]
     fn a_page_has_each_broken_rule_with_its_seeds_and_each_goal() {
         let ran = Ran { found: serde_json::from_str(REPORT).unwrap(), cpu_s: 3.0 };
-        let json = page(&ran, "abcdef1").to_string();
+        let json = page(&ran, &["A note.".to_string()], "abcdef1").to_string();
         let text = crate::results::page_of("swarm", &json).unwrap();
         for expected in [
             "| auto | 1.000 (0.900 to 1.500) | 0.900 | 0.900 | 3 | 3 | 1 |",
@@ -220,6 +264,7 @@ mod tests {
             "Goal missed: no rule broken with faults. Reached: 1 cases",
             "Broken: no harm, under auto, by seed 2.",
             "Broken: budget, under sam, by seed 3.",
+            "- A note.",
             "`rondpoint simulate --case 2 --record 2.trace`",
             "CPU time: 1.50 s a case, over 2 cases",
         ] {
