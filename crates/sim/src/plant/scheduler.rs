@@ -43,7 +43,9 @@ impl Plant {
     /// Moves threads off crowded CPUs, and now and then one to an idle CPU without need.
     pub(super) fn balance(&mut self) {
         let mut loads = self.loads();
-        let idle = loads.contains(&0);
+        let least = |loads: &[u32]| loads.iter().copied().min().unwrap_or(0);
+        let mut least_load = least(&loads);
+        let idle = least_load == 0;
         let wander = self.truth.wander_per_s * EPOCH.seconds();
         for index in 0..self.threads.len() {
             let thread = &self.threads[index];
@@ -53,7 +55,8 @@ impl Plant {
             let here = thread.cpu;
             let outside = !thread.mask.contains(here);
             let wanders = idle && self.chances.of(Purpose::Wander, self.now, index) < wander;
-            if !outside && loads[here] < 2 && !wanders {
+            // Where no CPU has two threads fewer, no move is a gain and the search is left out.
+            if !outside && !wanders && least_load + 1 >= loads[here] {
                 continue;
             }
             let node = self.topology.node_of_cpu(here);
@@ -67,6 +70,7 @@ impl Plant {
             if outside || gain {
                 loads[here] -= 1;
                 loads[best] += 1;
+                least_load = least(&loads);
                 self.run_on(index, best);
             }
         }
