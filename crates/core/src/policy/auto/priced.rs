@@ -189,13 +189,8 @@ impl Priced {
             return proposals;
         }
         let shown = || (0..LANES).filter_map(|lane| views.due(lane));
-        let longest = shown().max_by_key(|model| model.elapsed);
         let sampled = shown().chain(views.so_far(CARREFOUR)).max_by_key(|model| model.pages.len());
-        // A tenth of a second says little: what was measured since the last epoch says more.
-        let model = match longest {
-            Some(model) if model.elapsed >= EPOCH => Some(model),
-            _ => views.so_far(NMASS).filter(|model| model.elapsed > Nanos(0)).or(longest),
-        };
+        let model = Self::window(views, &proposals);
         let Some((model, pages)) = model.zip(sampled) else { return Vec::new() };
         let (facts, pages) = (Facts::of(model, topology), Sampled::of(pages, topology));
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
@@ -204,15 +199,20 @@ impl Priced {
         chosen.steps
     }
 
-    /// Carrefour judges a round by what came of it: where nothing was done there was none.
-    fn withdraw(&mut self) {
-        let pids: BTreeSet<Pid> = self
-            .refused
-            .iter()
-            .filter(|one| one.proposal.action.kind().moves_pages())
-            .filter_map(|one| one.proposal.action.pid())
-            .collect();
-        pids.into_iter().for_each(|pid| self.carrefour.withdraw(pid));
+    /// The interval by which proposals are priced. Pages are priced by the one that they were
+    /// sampled in: what a program did before, a serial phase for example, says nothing of them. A
+    /// tenth of a second says little of threads: what was measured since the last epoch says more.
+    fn window<'a>(views: &'a Views<'_>, proposals: &[Proposal]) -> Option<&'a Model> {
+        let moves_pages = proposals.iter().any(|one| one.action.kind().moves_pages());
+        if let Some(model) = views.due(CARREFOUR).filter(|_| moves_pages) {
+            return Some(model);
+        }
+        let longest =
+            (0..LANES).filter_map(|lane| views.due(lane)).max_by_key(|model| model.elapsed);
+        if longest.is_some_and(|model| model.elapsed >= EPOCH) {
+            return longest;
+        }
+        views.so_far(NMASS).filter(|model| model.elapsed > Nanos(0)).or(longest)
     }
 
     fn look(&mut self, model: &Model, topology: &Topology) {
@@ -248,7 +248,6 @@ impl Policy for Priced {
         open.extend(later.iter().cloned());
         let chosen = self.choose(views, topology, open);
         steps.extend(self.leave_for_later(chosen, &later));
-        self.withdraw();
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
         self.calm = if steps.iter().any(moves) { 0 } else { self.calm.saturating_add(1) };
         self.rates.merge(&mut steps);
