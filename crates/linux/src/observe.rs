@@ -16,6 +16,7 @@ mod pause;
 pub mod sampler;
 pub mod sensors;
 mod shared;
+mod spread;
 pub mod subject;
 pub mod tasks;
 pub mod threads;

@@ -1,13 +1,14 @@
 //! Where a process's memory is, and whether it has a memory policy of its own. Its `numa_maps`
 //! tells. It is read rarely, for the kernel holds the process's map lock meanwhile. Of a large
-//! process the hint faults that the kernel's NUMA balancing counted for its threads tell at least
-//! the proportions.
+//! process the proportions are told by the hint faults that the kernel's NUMA balancing counted for
+//! its threads, else by some of its pages.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rondpoint_core::{Bytes, Topology};
+use rondpoint_core::{Bytes, Pid, Topology};
 
+use super::spread::by_pages;
 use super::tasks::read;
 use crate::LinuxError;
 use crate::lines::Lines;
@@ -16,7 +17,8 @@ use crate::parse::numa_maps::{self, Totals};
 use crate::parse::sched;
 
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). Above
-/// this size `numa_maps` is read only once, for the policy. `sched` of the threads is still read.
+/// this size `numa_maps` is read only once, for the policy. `sched` of the threads is still read,
+/// and pages are asked for.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits this many times as long as the last one took: two thousandths of the
 /// time.
@@ -27,11 +29,19 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// memory stays where it was put at the start.
 const LONGEST: Duration = Duration::from_secs(4);
 
+/// A process with so much more or less memory than at the last reading, as a part of what it has
+/// now, is another one: a program that has just begun is read before it has touched its data.
+const CHANGED: f64 = 0.25;
+
 /// When to read again, and what was found.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     next: Option<Instant>,
+    /// Before this the time that the last reading took allows no other.
+    rests_until: Option<Instant>,
     interval: Option<Duration>,
+    /// What was resident at the last reading.
+    resident: Bytes,
     own_policy: bool,
 }
 
@@ -46,6 +56,7 @@ impl Maps {
     pub(super) fn read(
         &mut self,
         path: &Path,
+        pid: Pid,
         topology: &Topology,
         resident: Bytes,
         threads: impl Iterator<Item = PathBuf>,
@@ -54,11 +65,15 @@ impl Maps {
             return Ok(Some(vec![resident]));
         }
         let begin = Instant::now();
-        if self.next.is_some_and(|next| begin < next) {
+        if !self.is_due(begin, resident) {
             return Ok(None);
         }
+        self.resident = resident;
         if self.next.is_some() && resident > NUMA_MAPS_LIMIT {
-            let memory = by_faults(threads, topology, resident)?;
+            let memory = match by_faults(threads, topology, resident)? {
+                None => by_pages(&path.with_file_name("maps"), pid, topology, resident)?,
+                memory => memory,
+            };
             self.rest(begin);
             return Ok(memory);
         }
@@ -77,11 +92,21 @@ impl Maps {
         Ok(Some(by_node))
     }
 
+    /// Whether it is time to read: regularly, and at once where the process has changed.
+    fn is_due(&self, now: Instant, resident: Bytes) -> bool {
+        let change = resident.0.abs_diff(self.resident.0) as f64;
+        let has_changed = change > CHANGED * resident.0 as f64;
+        let may_read = self.rests_until.is_none_or(|until| now >= until);
+        may_read && (has_changed || self.next.is_none_or(|next| now >= next))
+    }
+
     /// After a reading that began at `begin`.
     fn rest(&mut self, begin: Instant) {
         let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
+        let rest = begin + begin.elapsed() * REST;
         self.interval = Some(interval);
-        self.next = Some(begin + (begin.elapsed() * REST).max(interval));
+        self.rests_until = Some(rest);
+        self.next = Some(rest.max(begin + interval));
     }
 }
 
@@ -168,6 +193,9 @@ mod tests {
 
     use super::*;
 
+    /// No process has this number.
+    const PID: Pid = Pid(u32::MAX);
+
     fn none() -> std::iter::Empty<PathBuf> {
         std::iter::empty()
     }
@@ -186,12 +214,12 @@ mod tests {
         };
         let threads = [sched("a", 10, 20), sched("b", 0, 10), directory.path().join("gone")];
         let large = Bytes(8 << 30);
+        let nowhere = Path::new("/nowhere/numa_maps");
         let mut maps = Maps { next: Some(Instant::now()), ..Maps::default() };
-        let found = maps.read(Path::new("/nowhere"), &machine, large, threads.into_iter());
+        let found = maps.read(nowhere, PID, &machine, large, threads.into_iter());
         assert_eq!(found.unwrap(), Some(vec![Bytes(2 << 30), Bytes(6 << 30)]));
-        maps.next = Some(Instant::now());
-        let found =
-            maps.read(Path::new("/nowhere"), &machine, large, [sched("c", 0, 0)].into_iter());
+        wait(&mut maps);
+        let found = maps.read(nowhere, PID, &machine, large, [sched("c", 0, 0)].into_iter());
         assert_eq!(found.unwrap(), None);
     }
 
@@ -203,7 +231,7 @@ mod tests {
         maps.into_iter()
             .for_each(|text| std::fs::write(directory.path().join("maps"), text).unwrap());
         let machine = synthetic::parse("node:2 core:1").unwrap();
-        let found = Maps::default().read(&path, &machine, Bytes(1), none()).unwrap().unwrap();
+        let found = Maps::default().read(&path, PID, &machine, Bytes(1), none()).unwrap().unwrap();
         found.iter().map(|bytes| bytes.0 >> 12).collect()
     }
 
@@ -234,29 +262,48 @@ mod tests {
         assert_eq!(pages(&text, None), [100_000, 100_000]);
     }
 
+    /// Lets the time pass until a reading is due.
+    fn wait(maps: &mut Maps) {
+        (maps.next, maps.rests_until) = (Some(Instant::now()), None);
+    }
+
     #[test]
     fn maps_are_read_ever_more_rarely_and_those_of_a_large_process_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("numa_maps");
         let machine = synthetic::parse("node:2 core:1").unwrap();
         std::fs::write(&path, "1000 local anon=2 N0=2 N1=3 kernelpagesize_kB=4\n").unwrap();
+        let large = Bytes(1 << 40);
         let mut maps = Maps::default();
-        let found = maps.read(&path, &machine, Bytes(1 << 40), none()).unwrap();
+        let read = |maps: &mut Maps, size| maps.read(&path, PID, &machine, size, none());
+        let found = read(&mut maps, large).unwrap();
         assert_eq!(found, Some(vec![Bytes(8192), Bytes(12288)]));
         assert!(!maps.has_own_policy(), "local is what everybody has");
-        assert_eq!(maps.read(&path, &machine, Bytes(1), none()).unwrap(), None, "too early");
-        maps.next = Some(Instant::now());
-        assert_eq!(maps.read(&path, &machine, Bytes(1 << 40), none()).unwrap(), None, "too large");
-        maps.next = Some(Instant::now());
+        assert_eq!(read(&mut maps, large).unwrap(), None, "too early");
+        wait(&mut maps);
+        assert_eq!(read(&mut maps, large).unwrap(), None, "too large");
+        wait(&mut maps);
         std::fs::write(&path, "1000 interleave:0-1 anon=2 N0=2\n").unwrap();
-        assert_eq!(
-            maps.read(&path, &machine, Bytes(1), none()).unwrap(),
-            Some(vec![Bytes(8192), Bytes(0)])
-        );
+        assert_eq!(read(&mut maps, Bytes(1)).unwrap(), Some(vec![Bytes(8192), Bytes(0)]));
         assert!(maps.has_own_policy());
         assert_eq!(maps.interval, Some(LONGEST), "1 s, 2 s, then the longest");
-        maps.next = None;
-        maps.read(&path, &machine, Bytes(1), none()).unwrap();
+        wait(&mut maps);
+        read(&mut maps, Bytes(1)).unwrap();
         assert_eq!(maps.interval, Some(LONGEST));
+    }
+
+    /// A program that has just begun is read before it has touched its data.
+    #[test]
+    fn a_process_that_has_grown_is_read_at_once_unless_reading_took_long() {
+        let now = Instant::now();
+        let later = Some(now + Duration::from_secs(60));
+        let small = Bytes(400 << 20);
+        let maps = Maps { next: later, resident: small, ..Maps::default() };
+        assert!(!maps.is_due(now, small));
+        assert!(!maps.is_due(now, Bytes(500 << 20)));
+        assert!(maps.is_due(now, Bytes(600 << 20)));
+        assert!(maps.is_due(now, Bytes(300 << 20)), "pages that it gave back");
+        let resting = Maps { rests_until: later, ..maps };
+        assert!(!resting.is_due(now, Bytes(600 << 20)));
     }
 }

@@ -19,7 +19,7 @@ impl Tasks {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
         let scheds = process.threads.keys().map(sched);
-        let memory = process.maps.read(&maps, topology, process.resident, scheds)?;
+        let memory = process.maps.read(&maps, pid, topology, process.resident, scheds)?;
         process.last.memory = memory.or(process.last.memory.take());
         process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
             (true, _) => Some(Exemption::KernelThread),

@@ -1,0 +1,128 @@
+//! How the memory of a large process is spread over the nodes, from a few of its pages. The work is
+//! the same for any size: the kernel takes the process's map lock for sixteen pages at a time
+//! (`do_pages_stat`, mm/migrate.c, Linux 6.12).
+
+use std::path::Path;
+
+use rondpoint_core::{Bytes, Pid, Topology};
+
+use crate::LinuxError;
+use crate::lines::Lines;
+use crate::parse::maps::{self, Mapping};
+use crate::syscall::memory::page_bytes;
+use crate::syscall::pages::{PageStatus, locate};
+
+/// Pages that are asked for: a share of a tenth is then known to within two hundredths.
+const PAGES: u64 = 1024;
+
+/// The `resident` memory by node, split as the pages are that were asked for. `None` where nothing
+/// may be asked, and where none of them is there.
+pub(super) fn by_pages(
+    maps: &Path,
+    pid: Pid,
+    topology: &Topology,
+    resident: Bytes,
+) -> Result<Option<Vec<Bytes>>, LinuxError> {
+    let Some(mappings) = mappings(maps)? else { return Ok(None) };
+    let Ok(process) = i32::try_from(pid.0) else { return Ok(None) };
+    // A process that has just ended, or of another user, tells nothing.
+    let Ok(found) = locate(process, &evenly(&mappings)) else { return Ok(None) };
+    Ok(split(&found, topology, resident))
+}
+
+/// What a process may access of its address space; `None` where that may not be read.
+fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
+    let mut lines = match Lines::open(path) {
+        Ok(Some(lines)) => lines,
+        Ok(None) => return Ok(None),
+        Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut mappings = Vec::new();
+    while let Some((number, line)) = lines.next_line()? {
+        let parsed = maps::mapping_of(number, line);
+        let mapping = parsed.map_err(|source| lines.format(source))?;
+        mappings.extend(mapping.filter(|mapping| mapping.is_accessible));
+    }
+    Ok(Some(mappings))
+}
+
+/// Addresses of pages at equal distances in all mappings, as if these were one behind the other.
+fn evenly(mappings: &[Mapping]) -> Vec<u64> {
+    let page = page_bytes() as u64;
+    let pages_of = |mapping: &Mapping| mapping.end.saturating_sub(mapping.start) / page;
+    let all = mappings.iter().map(pages_of).fold(0, u64::saturating_add);
+    let step = (all / PAGES).max(1);
+    let mut addresses = Vec::new();
+    // How many pages of this mapping come before the next one that is asked for.
+    let mut skip = step / 2;
+    for mapping in mappings {
+        let pages = pages_of(mapping);
+        while skip < pages {
+            addresses.push(mapping.start + skip * page);
+            skip = skip.saturating_add(step);
+        }
+        skip -= pages;
+    }
+    addresses
+}
+
+/// Splits the resident memory as the pages are that are there.
+fn split(found: &[PageStatus], topology: &Topology, resident: Bytes) -> Option<Vec<Bytes>> {
+    let mut pages = vec![0_u64; topology.node_count()];
+    for node in found.iter().flatten().filter_map(|node| topology.node_of_kernel_id(*node)) {
+        pages[node] += 1;
+    }
+    let all: u64 = pages.iter().sum();
+    let part = |&count: &u64| {
+        let bytes = u128::from(resident.0) * u128::from(count) / u128::from(all);
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    };
+    (all > 0).then(|| pages.iter().map(part).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::topology::synthetic;
+
+    use super::*;
+    use crate::syscall::memory::Anonymous;
+
+    fn mapping(start: u64, pages: u64) -> Mapping {
+        let bytes = pages * page_bytes() as u64;
+        Mapping { start, end: start + bytes, is_accessible: true }
+    }
+
+    #[test]
+    fn pages_of_each_mapping_are_asked_for_in_proportion_to_its_size() {
+        let (small, large) = (mapping(0, 40_000), mapping(1 << 40, 120_000));
+        let addresses = evenly(&[small, mapping(1 << 38, 1), large]);
+        let of_small = addresses.iter().filter(|&&address| address < small.end).count();
+        assert!(addresses.len().abs_diff(1024) <= 8, "{}", addresses.len());
+        assert!(of_small.abs_diff(256) <= 4, "{of_small}");
+        assert!(addresses.iter().all(|address| address % page_bytes() as u64 == 0));
+        assert_eq!(evenly(&[mapping(4096, 3)]).len(), 3, "every page of a small process");
+        assert!(evenly(&[mapping(4096, 0)]).is_empty());
+    }
+
+    #[test]
+    fn the_resident_memory_is_split_as_the_pages_that_are_there() {
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let found = [Ok(0), Err(libc::ENOENT), Ok(1), Ok(1), Ok(1), Ok(77)];
+        let bytes = split(&found, &machine, Bytes(4 << 40));
+        assert_eq!(bytes, Some(vec![Bytes(1 << 40), Bytes(3 << 40)]));
+        assert_eq!(split(&[Err(libc::ENOENT)], &machine, Bytes(1)), None);
+    }
+
+    #[test]
+    fn this_process_has_its_memory_where_the_kernel_says() {
+        let memory = Anonymous::new(64 * page_bytes()).unwrap();
+        memory.touch_every(page_bytes());
+        let machine = synthetic::parse("node:1 core:1").unwrap();
+        let (own, maps) = (Pid(std::process::id()), Path::new("/proc/self/maps"));
+        let found = by_pages(maps, own, &machine, Bytes(1 << 20)).unwrap();
+        assert_eq!(found, Some(vec![Bytes(1 << 20)]));
+    }
+}
