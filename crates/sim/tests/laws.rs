@@ -76,8 +76,8 @@ fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
     }
 }
 
-/// Prices need the interval that pages were sampled in, threads that stay until Carrefour's round,
-/// and a mechanism that goes on where a part of it was too dear. With barriers the model prices the
+/// Pages are priced by the interval they were sampled in. Threads stay until Carrefour's round.
+/// Carrefour goes on though a part of its round was too dear. With barriers the model prices the
 /// mean thread and the slowest one counts, so a part of the gain comes later.
 #[test]
 fn auto_priced_is_as_fast_as_auto_where_a_price_depends_on_when_it_is_made() {

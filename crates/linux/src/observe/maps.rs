@@ -1,7 +1,7 @@
 //! Where a process's memory is, and whether it has a memory policy of its own. Its `numa_maps`
 //! tells. It is read rarely, for the kernel holds the process's map lock meanwhile. Of a large
-//! process the proportions are told by the hint faults that the kernel's NUMA balancing counted for
-//! its threads, else by some of its pages.
+//! process others tell the proportions: the hint faults of its threads that the kernel's NUMA
+//! balancing counted, else some of its pages.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// memory stays where it was put at the start.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// A process with so much more or less memory than at the last reading, as a part of what it has
-/// now, is another one: a program that has just begun is read before it has touched its data.
+/// Part of a process's memory that has come or gone since the last reading, from which the reading
+/// says nothing any more. A program that has just begun is read before it has touched its data.
 const CHANGED: f64 = 0.25;
 
 /// When to read again, and what was found.
