@@ -74,7 +74,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 27] = [
+pub(super) const EXPERIMENTS: [Experiment; 26] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -309,14 +309,6 @@ pub(super) const EXPERIMENTS: [Experiment; 27] = [
             ("other", "lookup --threads 4 --size 8M --change-every 0 --seed 2"),
         ],
     ),
-    Experiment {
-        machine: "asymsched-8",
-        ..also_copied(
-            "copies-far",
-            "the same as copies on eight nodes with narrow links: seven of eight interleaved accesses are remote",
-            &[("look-ups", "lookup --threads 16 --size 8M --change-every 0")],
-        )
-    },
 ];
 
 /// A program that no policy was made for, begun where the kernel puts it.
