@@ -1,5 +1,5 @@
 //! Lanes of `auto`, in the order in which they are asked in a step, and the pace of lanes, which
-//! `auto:priced` shares.
+//! [`Priced`](super::Priced) shares.
 
 use super::history::EPOCH;
 use super::{LONGEST_PERIOD, SOON};

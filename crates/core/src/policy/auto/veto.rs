@@ -102,7 +102,7 @@ pub enum Veto {
         /// What it costs, the same.
         cost: f64,
     },
-    /// In `auto:priced`, moving pages of the process wins more, and Carrefour's turn comes soon.
+    /// Where prices choose, moving pages of the process wins more, and Carrefour's turn comes soon.
     PagesFirst,
     /// Its memory follows its threads to other nodes.
     MemoryMoves,
