@@ -46,6 +46,18 @@ pub(crate) fn mount_all() -> Result<(), String> {
     Ok(())
 }
 
+/// Allows as many open descriptors as systemd does (`DefaultLimitNOFILE=1024:524288`,
+/// systemd-system.conf(5)). The kernel's own bound for process 1 is 4,096.
+pub(crate) fn allow_descriptors() -> Result<(), String> {
+    let limit = libc::rlimit { rlim_cur: 1024, rlim_max: 524_288 };
+    // SAFETY: the kernel reads one rlimit that lives through the call.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    match result {
+        0 => Ok(()),
+        _ => Err(format!("setrlimit(RLIMIT_NOFILE): {}", io::Error::last_os_error())),
+    }
+}
+
 /// Opens a serial port so that bytes pass unchanged.
 pub(crate) fn open_raw_port(path: &str) -> Result<File, String> {
     let port =
