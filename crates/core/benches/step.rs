@@ -118,8 +118,8 @@ fn samples(size: Size, random: &mut Random) -> Samples {
     }
 }
 
-/// Carrefour, guard and ledger on a model that is there; as published, and our preset, which also
-/// fills in pages between the sampled ones.
+/// Carrefour, guard and ledger on a model that is there: as published, and our preset, which also
+/// fills in pages between the sampled ones. Beside it `auto`, with prices and with rules.
 fn decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     group
@@ -137,13 +137,21 @@ fn decide(criterion: &mut Criterion) {
         ("nodes", Size { nodes: 64, threads: 2_000, pages: 100_000, ..LARGEST }),
     ];
     let steady = [500_000, 1_000_000].map(|pages| ("steady", Size { pages, ..LARGEST }));
-    for (what, size) in sizes.into_iter().chain(steady) {
-        let preset = (what == "steady").then_some(what);
+    let auto = ["auto", "auto:rules"].into_iter().flat_map(|what| {
+        [5_000, 20_000].map(|threads| (what, Size { threads, pages: 100_000, ..LARGEST }))
+    });
+    for (what, size) in sizes.into_iter().chain(steady).chain(auto) {
+        let (policy, preset) = match what {
+            "auto" => ("auto", None),
+            "auto:rules" => ("auto", Some("rules")),
+            "steady" => ("carrefour", Some("steady")),
+            _ => ("carrefour", None),
+        };
         let (topology, before, after) = interval(size);
         let model = Model::update(&topology, &before, &after, &UpdateSettings::default());
         let name = format!("{} nodes, {} threads, {} pages", size.nodes, size.threads, size.pages);
         let fresh = || {
-            let policy = (by_name("carrefour").expect("built in").make)(preset).expect("a preset");
+            let policy = (by_name(policy).expect("built in").make)(preset).expect("a preset");
             (policy, Guard::new(GuardSettings::acting(), size.nodes), Ledger::default())
         };
         group.bench_function(BenchmarkId::new(what, name), |bencher| {

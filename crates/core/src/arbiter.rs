@@ -8,7 +8,7 @@
 
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
-use crate::cost::{MoveCosts, Placement, Quote, Seen};
+use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen};
 use crate::model::{App, Model};
 use crate::plan::{Action, Kind, NodeMove, Outcome, Plan, Proposal, Refusal, Refused, StepResult};
 use crate::topology::Topology;
@@ -45,6 +45,7 @@ pub struct Arbiter {
 /// A candidate with its price.
 struct Offer {
     candidate: Candidate,
+    bill: Bill,
     worth: Option<Worth>,
     /// How many were taken when it was priced.
     round: usize,
@@ -99,8 +100,10 @@ impl Arbiter {
         let (found, free) = candidates(proposals);
         let mut placement = Placement::unchanged();
         let offer = |candidate: Candidate| {
-            let worth = self.worth(seen, &placement, &candidate);
-            Offer { candidate, worth, round: 0 }
+            let follows = memory_that_follows(seen, &candidate);
+            let bill = Bill::of(seen, &priced(&candidate, &follows), &self.moving);
+            let worth = self.worth(seen, &placement, &candidate, &bill);
+            Offer { candidate, bill, worth, round: 0 }
         };
         let mut offers: Vec<Offer> = found.into_iter().map(offer).collect();
         let mut chosen = Chosen { steps: free, refused: Vec::new() };
@@ -119,13 +122,13 @@ impl Arbiter {
                 continue;
             }
             if offers[best].round < round {
-                let worth = self.worth(seen, &placement, &offers[best].candidate);
+                let Offer { candidate, bill, .. } = &offers[best];
+                let worth = self.worth(seen, &placement, candidate, bill);
                 (offers[best].worth, offers[best].round) = (worth, round);
                 continue;
             }
-            let taken = offers.swap_remove(best).candidate;
-            let follows = memory_that_follows(seen, &taken);
-            placement = placement.after(seen, &priced(&taken, &follows));
+            let Offer { candidate: taken, bill, .. } = offers.swap_remove(best);
+            placement = bill.after(seen, placement);
             claimed.extend(taken.claims.into_iter().map(|pid| (pid, taken.policy)));
             chosen.steps.extend(taken.steps);
             round += 1;
@@ -137,9 +140,14 @@ impl Arbiter {
     }
 
     /// What a candidate is worth on top of a placement; `None` where it cannot be priced.
-    fn worth(&self, seen: Seen<'_>, placement: &Placement, candidate: &Candidate) -> Option<Worth> {
-        let follows = memory_that_follows(seen, candidate);
-        let quote = Quote::of(seen, placement, &priced(candidate, &follows), &self.moving);
+    fn worth(
+        &self,
+        seen: Seen<'_>,
+        placement: &Placement,
+        candidate: &Candidate,
+        bill: &Bill,
+    ) -> Option<Worth> {
+        let quote = Quote::of(seen, placement, bill);
         if quote.changes.is_empty() {
             return None;
         }

@@ -15,21 +15,26 @@
 //! above what it costs.
 
 mod charges;
+mod effect;
 mod facts;
+mod joining;
 #[cfg(test)]
 mod laws;
 mod lost;
 mod placement;
 mod predict;
 mod quote;
+mod seen;
 mod solve;
 mod waiting;
 
+pub use self::effect::Effect;
 pub use self::facts::{Evidence, Facts};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
-pub use self::placement::{Placement, Sampled, Seen};
+pub use self::placement::Placement;
 pub use self::predict::{changes, predicted, predicted_by};
-pub use self::quote::{Change, Interval, MoveCosts, Quote};
+pub use self::quote::{Bill, Change, Interval, MoveCosts, Quote};
+pub use self::seen::{Sampled, Seen};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 

@@ -352,10 +352,10 @@ impl PageCounts {
 }
 
 impl PageMove {
-    /// Size of the page.
+    /// Size of the page. A malformed one, which the guard refuses, is as large as can be told.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
-        Bytes(1 << self.shift)
+        Bytes(1_u64.checked_shl(self.shift.into()).unwrap_or(u64::MAX))
     }
 }
 

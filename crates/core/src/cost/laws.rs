@@ -1,8 +1,10 @@
 //! Laws that hold for the price of any placement, over drawn machines and windows.
 
+use super::effect::Effect;
 use super::facts::Facts;
 use super::lost::{CAUSES, Cause, CostModel, Lost};
-use super::placement::{Placement, Sampled, Seen};
+use super::placement::Placement;
+use super::seen::{Sampled, Seen};
 use crate::index_set::CpuSet;
 use crate::matrix::Matrix;
 use crate::model::{App, Model, Thread, Traffic};
@@ -128,7 +130,8 @@ fn rotated(world: &World, names: [usize; NODES]) -> Lost {
     let facts = Facts::of(&model, &topology);
     let pages = Sampled::of(&model, &topology);
     let seen = Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
-    CostModel.lost(&facts, &Placement::unchanged().after(seen, &[&rotation(names)]))
+    let effect = Effect::of(seen, &[&rotation(names)]);
+    CostModel.lost(&facts, &Placement::unchanged().after(seen, &effect))
 }
 
 fn close(a: f64, b: f64, slack: f64) -> bool {

@@ -1,8 +1,10 @@
 //! What a plan is predicted to win, before it is done: its trial tells later what it won.
 
+use super::effect::Effect;
 use super::facts::Facts;
 use super::lost::{CostModel, ProcessLoss};
-use super::placement::{Placement, Sampled, Seen};
+use super::placement::Placement;
+use super::seen::{Sampled, Seen};
 use crate::model::Model;
 use crate::plan::{Action, Proposal};
 use crate::topology::Topology;
@@ -38,7 +40,7 @@ pub fn predicted_by(
 /// As [`predicted`], of facts that are known already.
 #[must_use]
 pub fn changes(seen: Seen<'_>, steps: &[&Proposal]) -> BTreeMap<Pid, f64> {
-    let then = Placement::unchanged().after(seen, steps);
+    let then = Placement::unchanged().after(seen, &Effect::of(seen, steps));
     let pids: Vec<Pid> = then.pids(seen.facts).collect();
     let now = CostModel.lost(seen.facts, &seen.facts.present(&pids));
     let then = CostModel.lost(seen.facts, &then);

@@ -1,11 +1,14 @@
 //! The price of steps: what they win, how sure that is, and what they cost once.
 
+use super::effect::Effect;
 use super::facts::{Evidence, Facts};
 use super::lost::{Cause, CostModel, Lost, ProcessLoss};
-use super::placement::{Placement, Seen};
+use super::placement::Placement;
+use super::seen::Seen;
 use crate::plan::{Action, PageMove, Proposal};
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, PAGE_BYTES, Pid};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -132,14 +135,39 @@ impl MoveCosts {
     }
 }
 
+/// Steps with all of their price that is the same on top of any placement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bill {
+    effect: Effect,
+    /// CPU seconds that moving takes, once.
+    cost_s: f64,
+    /// Part of each process that is changed, 1 = all of it; the others are not in it.
+    parts: BTreeMap<Pid, f64>,
+}
+
+impl Bill {
+    /// The bill of some steps.
+    #[must_use]
+    pub fn of(seen: Seen<'_>, steps: &[&Proposal], moving: &MoveCosts) -> Self {
+        let pids = steps.iter().filter_map(|step| step.action.pid());
+        let parts = pids.map(|pid| (pid, part_of(seen, pid, steps))).collect();
+        Self { effect: Effect::of(seen, steps), cost_s: moving.seconds(seen, steps), parts }
+    }
+
+    /// A placement after its steps.
+    #[must_use]
+    pub fn after(&self, seen: Seen<'_>, before: Placement) -> Placement {
+        before.after(seen, &self.effect)
+    }
+}
+
 impl Quote {
     /// The price of steps on top of a placement.
     #[must_use]
-    pub fn of(seen: Seen<'_>, before: &Placement, steps: &[&Proposal], moving: &MoveCosts) -> Self {
-        let after = before.clone().after(seen, steps);
-        let cost_s = moving.seconds(seen, steps);
-        let part = |pid| part_of(seen, pid, steps);
-        Self { cost_s, ..Self::of_placements(seen.facts, before, &after, part) }
+    pub fn of(seen: Seen<'_>, before: &Placement, bill: &Bill) -> Self {
+        let after = bill.after(seen, before.clone());
+        let part = |pid| bill.parts.get(&pid).copied().unwrap_or(0.0);
+        Self { cost_s: bill.cost_s, ..Self::of_placements(seen.facts, before, &after, part) }
     }
 
     /// What one placement wins over another; free of cost.
@@ -195,11 +223,7 @@ impl Quote {
 /// Part of a process's threads and memory that steps change, at most 1; 1 where that is not known.
 fn part_of(seen: Seen<'_>, pid: Pid, steps: &[&Proposal]) -> f64 {
     let Some(app) = seen.model.app(pid) else { return 1.0 };
-    let mut own = steps.iter().filter(|step| step.action.pid() == Some(pid)).peekable();
-    // Most of the processes that are priced together are changed by earlier steps only.
-    if own.peek().is_none() {
-        return 0.0;
-    }
+    let own = steps.iter().filter(|step| step.action.pid() == Some(pid));
     let threads = seen.model.threads_of(app).iter().filter(|thread| thread.is_running()).count();
     let resident = app.memory.as_ref().map_or(0, |bytes| bytes.iter().map(|one| one.0).sum());
     let part = |of_action: f64, all: f64| if all > 0.0 { of_action / all } else { 1.0 };
@@ -214,9 +238,8 @@ fn part_of(seen: Seen<'_>, pid: Pid, steps: &[&Proposal]) -> f64 {
     own.map(of_step).sum::<f64>().min(1.0)
 }
 
-/// Size of pages, of any shift: a malformed one is priced as well, and the guard refuses it.
 fn bytes_of(pages: &[PageMove]) -> f64 {
-    pages.iter().map(|page| libm::exp2(f64::from(page.shift))).sum()
+    pages.iter().map(|page| page.bytes().0 as f64).sum()
 }
 
 fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss, part: f64) -> Change {

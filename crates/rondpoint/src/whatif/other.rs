@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::controller::{Controller, Input, Step};
-use rondpoint_core::cost::{Facts, MoveCosts, Placement, Quote, Sampled, Seen};
+use rondpoint_core::cost::{Bill, Facts, MoveCosts, Placement, Quote, Sampled, Seen};
 use rondpoint_core::plan::{Action, PageMove, Proposal, StepResult};
 use rondpoint_core::{Model, Nanos, Observation, Outcome, Pid, Tid, Topology};
 use rondpoint_machine::Machine;
@@ -113,7 +113,8 @@ impl Other {
                 let pages = Sampled::of(window, topology);
                 let seen = Seen { model: window, pages: &pages, topology, facts: &facts };
                 let nothing = MoveCosts { page_ns: 0.0, thread_ns: 0.0 };
-                Quote::of(seen, &now, &steps.iter().collect::<Vec<_>>(), &nothing)
+                let steps: Vec<_> = steps.iter().collect();
+                Quote::of(seen, &now, &Bill::of(seen, &steps, &nothing))
             }
             Self::Place(place) => {
                 let placed = window.apps.iter().fold(now.clone(), |placed, app| match place {

@@ -1,0 +1,215 @@
+//! What steps change, worked out once: it is the same on top of any placement.
+
+use super::facts::Group;
+use super::joining::{move_thread, summed};
+use super::seen::{Sampled, Seen};
+use crate::model::App;
+use crate::plan::{Action, Mechanism, NodeMove, PageMove, Proposal};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What steps change, in their order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Effect {
+    /// With the place of the process among the facts. A step may change nothing of it.
+    pub(super) alterations: Vec<(usize, Option<Alteration>)>,
+}
+
+/// What one step changes of a process.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Alteration {
+    /// Pages go to other nodes.
+    Pages(Mechanism, Moved),
+    /// Pages get a copy on each node.
+    Copies(Moved),
+    /// All memory of some nodes goes to others.
+    Memory(Vec<NodeMove>),
+    /// A thread, by its place in the model, goes from one cache to another, on this node.
+    Thread { place: usize, caches: (usize, usize), node: usize },
+}
+
+impl Effect {
+    /// What some steps change. Sampling rates and steps on processes of which nothing is known are
+    /// left out.
+    #[must_use]
+    pub fn of(seen: Seen<'_>, steps: &[&Proposal]) -> Self {
+        let alteration = |step: &&Proposal| {
+            let is_sampling = matches!(step.action, Action::SetSampling { .. });
+            let pid = step.action.pid().filter(|_| !is_sampling)?;
+            let (place, app) = (seen.facts.place(pid)?, seen.model.app(pid)?);
+            Some((place, Alteration::of(seen, app, &step.action)))
+        };
+        Self { alterations: steps.iter().filter_map(alteration).collect() }
+    }
+}
+
+impl Alteration {
+    fn of(seen: Seen<'_>, app: &App, action: &Action) -> Option<Self> {
+        Some(match action {
+            Action::MovePages { mechanism, pages, .. } => {
+                Self::Pages(*mechanism, Moved::of(seen, app, pages))
+            }
+            Action::Replicate { pages, .. } => Self::Copies(Moved::of(seen, app, pages)),
+            Action::MoveProcessMemory { nodes, .. } => Self::Memory(nodes.clone()),
+            Action::SetAffinity { tid, cpus, via, .. } => {
+                let threads = seen.model.threads_of(app);
+                let index = threads.iter().position(|one| one.tid == *tid)?;
+                let thread = &threads[index];
+                let stays = via.is_none() && cpus.contains(thread.cpu);
+                let target = via.or_else(|| cpus.iter().next()).filter(|_| !stays);
+                let target = target.filter(|_| thread.cpu_share > 0.0)?;
+                let domain = |cpu| seen.topology.domain_of_cpu(cpu);
+                let caches = (domain(thread.cpu), domain(target));
+                let node = seen.topology.node_of_cpu(target);
+                let place = app.threads.start + index;
+                (caches.0 != caches.1).then_some(Self::Thread { place, caches, node })?
+            }
+            Action::Unreplicate { .. } | Action::SetSampling { .. } => return None,
+        })
+    }
+
+    /// Changes the groups of its process.
+    pub(super) fn apply(&self, seen: Seen<'_>, groups: &mut Vec<Group>) {
+        match self {
+            Self::Pages(mechanism, moved) => {
+                let asked = asked(groups, seen.topology.node_count());
+                groups.iter_mut().for_each(|group| moved.apply(*mechanism, &asked, group));
+            }
+            Self::Copies(moved) => {
+                let nodes = seen.topology.controllers();
+                let asked = asked(groups, seen.topology.node_count());
+                for group in groups.iter_mut().filter(|group| nodes.contains(group.node)) {
+                    moved.copy_to(&asked, group);
+                }
+            }
+            Self::Memory(nodes) => {
+                let image = |from: usize| {
+                    nodes.iter().find(|step| step.from == from).map_or(from, |step| step.to)
+                };
+                for group in groups {
+                    group.shares =
+                        summed(group.shares.iter().map(|(held, share)| (image(*held), *share)));
+                }
+            }
+            Self::Thread { place, caches, node } => {
+                move_thread(seen, groups, &seen.model.threads[*place], *caches, *node);
+            }
+        }
+    }
+}
+
+/// Misses in a µs that each node's memory answers.
+fn asked(groups: &[Group], nodes: usize) -> Vec<f64> {
+    let mut asked = vec![0.0; nodes];
+    for group in groups {
+        for (holding, share) in &group.shares {
+            asked[*holding] += group.cpus * group.misses * share;
+        }
+    }
+    asked
+}
+
+/// Pages that move, by source and target node. For each pair: their part of the accesses to the
+/// source node, and the nodes of the accessing threads.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Moved {
+    ways: BTreeMap<(usize, usize), Way>,
+}
+
+/// Pages that go one way.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Way {
+    /// Part of what lies on the first node.
+    bytes: f64,
+    /// Samples of these pages, and the same by accessing node.
+    samples: f64,
+    by_node: BTreeMap<usize, f64>,
+    /// Part of the accesses to the first node that go to these pages, as far as samples tell.
+    sampled: f64,
+}
+
+impl Moved {
+    fn of(seen: Seen<'_>, app: &App, pages: &[PageMove]) -> Self {
+        let mut moved = Self { ways: BTreeMap::new() };
+        for page in pages {
+            let way = moved.ways.entry((page.from.into(), page.to.into())).or_default();
+            way.bytes += page.bytes().0 as f64;
+        }
+        for ((from, _), way) in &mut moved.ways {
+            let resident = app.memory.as_ref().map_or(0, |memory| memory[*from].0).max(1);
+            way.bytes = (way.bytes / resident as f64).min(1.0);
+        }
+        let apps = &seen.pages.model.apps;
+        if let Ok(index) = apps.binary_search_by_key(&app.pid, |one| one.pid) {
+            moved.sample(seen.pages, index, pages);
+        }
+        moved
+    }
+
+    /// Counts samples of the pages. Pages that were never sampled have accesses too: as many, in
+    /// proportion, as sampled ones have single samples (Good and Turing's estimate).
+    fn sample(&mut self, sampled: &Sampled<'_>, index: usize, pages: &[PageMove]) {
+        let Some(of_app) = sampled.of.get(index).filter(|of_app| of_app.all > 0.0) else { return };
+        let covered = 1.0 - of_app.once / of_app.all;
+        for page in pages {
+            let Some(found) = sampled.model.pages.find(index, page.address) else { continue };
+            let from = usize::from(page.from);
+            let Some(way) = self.ways.get_mut(&(from, page.to.into())) else { continue };
+            for (node, count) in found.accesses() {
+                way.samples += f64::from(count);
+                *way.by_node.entry(node).or_default() += f64::from(count);
+                way.sampled += covered * f64::from(count) / of_app.of_node[from].max(1.0);
+            }
+        }
+    }
+
+    /// Parts of all accesses of a group that go another way: `(from, to, part)`.
+    fn parts(
+        &self,
+        mechanism: Mechanism,
+        asked: &[f64],
+        group: &Group,
+    ) -> Vec<(usize, usize, f64)> {
+        let own = group.cpus * group.misses;
+        let mut shares = vec![0.0; asked.len()];
+        group.shares.iter().for_each(|(node, share)| shares[*node] = *share);
+        let part = |((from, to), way): (&(usize, usize), &Way)| {
+            let share = shares[*from];
+            let samples = way.samples;
+            // The group's part of the accesses to these pages.
+            let users = match (samples > 0.0, mechanism) {
+                (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
+                (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),
+                (false, _) => f64::from(u8::from(group.node == *to)),
+            };
+            let moved = way.bytes.max(way.sampled.min(1.0)) * asked[*from] * users;
+            let part = if own > 0.0 { (moved / own).min(share) } else { 0.0 };
+            (part > 0.0).then_some((*from, *to, part))
+        };
+        self.ways.iter().filter_map(part).collect()
+    }
+
+    fn apply(&self, mechanism: Mechanism, asked: &[f64], group: &mut Group) {
+        let mut changes = Vec::new();
+        for (from, to, part) in self.parts(mechanism, asked, group) {
+            changes.extend([(from, -part), (to, part)]);
+        }
+        group.shares = changed(&group.shares, changes);
+    }
+
+    /// Each node reads its own copy.
+    fn copy_to(&self, asked: &[f64], group: &mut Group) {
+        let mut changes = Vec::new();
+        for (from, _, part) in self.parts(Mechanism::Interleaving, asked, group) {
+            changes.extend([(from, -part), (group.node, part)]);
+        }
+        group.shares = changed(&group.shares, changes);
+    }
+}
+
+/// Shares after some changes, none below zero.
+fn changed(shares: &[(usize, f64)], changes: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
+    let all = summed(shares.iter().copied().chain(changes));
+    all.into_iter().filter(|(_, share)| *share > 1e-12).collect()
+}

@@ -1,0 +1,59 @@
+//! What prices are made from: a window, its sampled pages, and what both tell.
+
+use super::facts::Facts;
+use crate::model::Model;
+use crate::topology::Topology;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A window and what is known of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The window.
+    pub model: &'a Model,
+    /// Sampled pages of it, or of an interval that ends with it and has more.
+    pub pages: &'a Sampled<'a>,
+    /// The machine.
+    pub topology: &'a Topology,
+    /// What the window tells.
+    pub facts: &'a Facts,
+}
+
+/// Sampled pages, with sums over those of each process.
+#[derive(Debug, Clone)]
+pub struct Sampled<'a> {
+    pub(super) model: &'a Model,
+    /// By process.
+    pub(super) of: Vec<SampledApp>,
+}
+
+/// Samples of one process.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SampledApp {
+    pub(super) all: f64,
+    /// Of pages that were sampled once.
+    pub(super) once: f64,
+    /// By the node that holds the page.
+    pub(super) of_node: Vec<f64>,
+}
+
+impl<'a> Sampled<'a> {
+    /// Sums up the pages of a model, in one pass.
+    #[must_use]
+    pub fn of(model: &'a Model, topology: &Topology) -> Self {
+        let mut sampled = Self { model, of: vec![SampledApp::default(); model.apps.len()] };
+        for page in model.pages.iter() {
+            let Some(of_app) = sampled.of.get_mut(page.app) else { continue };
+            let total = page.total();
+            of_app.all += f64::from(total);
+            of_app.once += f64::from(u8::from(total == 1));
+            let Some(home) = page.home else { continue };
+            of_app.of_node.resize(topology.node_count(), 0.0);
+            of_app.of_node[home] += f64::from(total);
+        }
+        for of_app in &mut sampled.of {
+            of_app.of_node.resize(topology.node_count(), 0.0);
+        }
+        sampled
+    }
+}
