@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 enum Page {
     /// What the cost model predicted against what trials measured
     Predictions,
-    /// auto against its older rules and the single policies
+    /// auto:priced against auto:rules and the single policies
     Priced,
     /// The papers' numbers against simulated ones
     Papers,
@@ -234,7 +234,7 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
     let mut rows: Vec<Value> = found.scenes.iter().map(|one| row("scenes", one)).collect();
     rows.extend(found.cases.iter().map(|one| row("swarm", one)));
     let mut findings = vec![format!(
-        "auto is faster than auto:rules by more than 2 % in {} of {} and slower in {}.",
+        "auto:priced is faster than auto:rules by more than 2 % in {} of {} and slower in {}.",
         found.wins,
         found.lines.len(),
         found.losses.len()
@@ -245,7 +245,7 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
     }));
     Ok(json!({
         "format": 1,
-        "title": "auto against auto:rules and single policies",
+        "title": "auto:priced against auto:rules and single policies",
         "about": format!(
             "Speed against first touch: geometric mean, worst and best, and the share that is slower \
              than first touch by more than 2 %. Scenes are every machine with every workload, swarm \

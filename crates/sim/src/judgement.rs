@@ -13,8 +13,8 @@ use crate::run::run;
 use crate::swarm::{self, Case, Ranges};
 use crate::workload::BUILT_IN;
 
-/// The policy that is judged, and the one that it replaces.
-const JUDGED: &str = "auto";
+/// The policy that is judged, and the one that it is to replace.
+const JUDGED: &str = "auto:priced";
 const RIVAL: &str = "auto:rules";
 /// All that are compared, behind first touch.
 const CONTENDERS: [&str; 8] =

@@ -80,7 +80,7 @@ fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
 /// Carrefour goes on though a part of its round was too dear. With barriers the model prices the
 /// mean thread and the slowest one counts, so a part of the gain comes later.
 #[test]
-fn auto_is_as_fast_as_its_rules_where_a_price_depends_on_when_it_is_made() {
+fn prices_are_as_fast_as_rules_where_a_price_depends_on_when_it_is_made() {
     for (machine, family, least) in [
         ("asymsched-8", "serial-then-parallel", 1.0 - NOISE),
         ("altra-2", "short-phases", 1.0 - NOISE),
@@ -88,7 +88,7 @@ fn auto_is_as_fast_as_its_rules_where_a_price_depends_on_when_it_is_made() {
     ] {
         let scene = scene(machine, family, 1);
         let rules = run(&scene, &contender("auto:rules")).unwrap();
-        let speed = run(&scene, &contender("auto")).unwrap().speed_against(&rules);
+        let speed = run(&scene, &contender("auto:priced")).unwrap().speed_against(&rules);
         assert!(speed.is_some_and(|speed| speed > least), "{family}: {speed:?} of the rules");
     }
 }

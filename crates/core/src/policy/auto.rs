@@ -1,6 +1,6 @@
-//! `auto`: all four policies at once, each in a lane of its own. By default prices choose among
-//! what they propose: see [`priced`]. Here is the older choice, `auto:rules`: one order, and rules
-//! for where the policies contradict each other.
+//! `auto`: all four policies at once, each in a lane of its own. By default, and as `auto:rules`,
+//! they have one order, and rules for where they contradict each other. In `auto:priced` prices
+//! choose among what they propose: see [`priced`].
 //!
 //! The order of a step (ALGORITHMS 5.3): SAM every 100 ms while it finds something to do, else with
 //! the others. Then, once a second: N-MASS for processes that exchange no data, AsymSched, and
@@ -86,20 +86,20 @@ use alloc::vec::Vec;
 /// Its line in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: "auto",
-    about: "all four: SAM, N-MASS, AsymSched and Carrefour; what wins most at its price is done",
-    presets: &["priced", "rules", "published"],
+    about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
+    presets: &["rules", "published", "priced"],
     make: |preset| {
         let carrefour = match preset {
-            None | Some("priced") => return Some(Box::new(Priced::new())),
-            Some("rules") => &STEADY,
+            None | Some("rules") => &STEADY,
             Some("published") => &FINAL,
+            Some("priced") => return Some(Box::new(Priced::new())),
             Some(_) => return None,
         };
         Some(Box::new(Auto::new(carrefour)) as Box<dyn Policy>)
     },
 };
 
-/// State of `auto:rules`.
+/// State of the policy.
 #[derive(Debug, Clone)]
 pub struct Auto {
     sam: Sam,

@@ -1,5 +1,5 @@
-//! `auto` by default, also called `auto:priced`: the policies propose, and no rule stands between
-//! them. The cost model prices what each wants, and the arbiter takes what wins most.
+//! `auto:priced`: the policies propose, and no rule stands between them. The cost model prices what
+//! each wants, and the arbiter takes what wins most.
 //!
 //! Some rules stay hard. Memory on its way has its process for itself, one policy changes a process
 //! in a step, and the guard keeps its budgets and residence.
