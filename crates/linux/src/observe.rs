@@ -16,7 +16,6 @@ mod pause;
 pub mod sampler;
 pub mod sensors;
 mod shared;
-mod spread;
 pub mod subject;
 pub mod tasks;
 pub mod threads;

@@ -3,12 +3,14 @@
 //! process others tell the proportions: the hint faults of its threads that the kernel's NUMA
 //! balancing counted, else some of its pages.
 
+mod spread;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rondpoint_core::{Bytes, Pid, Topology};
 
-use super::spread::by_pages;
+use self::spread::by_pages;
 use super::tasks::read;
 use crate::LinuxError;
 use crate::lines::Lines;
@@ -179,12 +181,17 @@ fn by_faults(
             }
         }
     }
-    let all: u128 = faults.iter().map(|&count| u128::from(count)).sum();
+    Ok(in_proportion(resident, &faults))
+}
+
+/// Memory, split as these counts are; `None` where all of them are 0.
+fn in_proportion(memory: Bytes, counts: &[u64]) -> Option<Vec<Bytes>> {
+    let all: u128 = counts.iter().map(|&count| u128::from(count)).sum();
     let part = |&count: &u64| {
-        let bytes = u128::from(resident.0) * u128::from(count) / all;
+        let bytes = u128::from(memory.0) * u128::from(count) / all;
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     };
-    Ok((all > 0).then(|| faults.iter().map(part).collect()))
+    (all > 0).then(|| counts.iter().map(part).collect())
 }
 
 #[cfg(test)]
@@ -290,6 +297,16 @@ mod tests {
         wait(&mut maps);
         read(&mut maps, Bytes(1)).unwrap();
         assert_eq!(maps.interval, Some(LONGEST));
+    }
+
+    #[test]
+    fn a_large_process_without_faults_is_asked_for_some_of_its_pages() {
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let (own, large) = (Pid(std::process::id()), Bytes(8 << 30));
+        let mut maps = Maps { next: Some(Instant::now()), ..Maps::default() };
+        let found = maps.read(Path::new("/proc/self/numa_maps"), own, &machine, large, none());
+        let bytes: u64 = found.unwrap().expect("its pages tell").iter().map(|one| one.0).sum();
+        assert!(large.0 - bytes <= 1, "{bytes}");
     }
 
     /// A program that has just begun is read before it has touched its data.

@@ -1,11 +1,12 @@
-//! How the memory of a large process is spread over the nodes, from a few of its pages. The work is
-//! the same for any size: the kernel takes the process's map lock for sixteen pages at a time
-//! (`do_pages_stat`, mm/migrate.c, Linux 6.12).
+//! How the memory of a large process is spread over the nodes, from a few of its pages. The work
+//! grows with its mappings, not with its memory. The kernel takes the process's map lock for
+//! sixteen pages at a time (`do_pages_stat`, mm/migrate.c, Linux 6.12).
 
 use std::path::Path;
 
 use rondpoint_core::{Bytes, Pid, Topology};
 
+use super::{allowed, in_proportion};
 use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::maps::{self, Mapping};
@@ -32,14 +33,7 @@ pub(super) fn by_pages(
 
 /// What a process may access of its address space; `None` where that may not be read.
 fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
-    let mut lines = match Lines::open(path) {
-        Ok(Some(lines)) => lines,
-        Ok(None) => return Ok(None),
-        Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
+    let Some(mut lines) = allowed(Lines::open(path))?.flatten() else { return Ok(None) };
     let mut mappings = Vec::new();
     while let Some((number, line)) = lines.next_line()? {
         let parsed = maps::mapping_of(number, line);
@@ -75,12 +69,7 @@ fn split(found: &[PageStatus], topology: &Topology, resident: Bytes) -> Option<V
     for node in found.iter().flatten().filter_map(|node| topology.node_of_kernel_id(*node)) {
         pages[node] += 1;
     }
-    let all: u64 = pages.iter().sum();
-    let part = |&count: &u64| {
-        let bytes = u128::from(resident.0) * u128::from(count) / u128::from(all);
-        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
-    };
-    (all > 0).then(|| pages.iter().map(part).collect())
+    in_proportion(resident, &pages)
 }
 
 #[cfg(test)]
