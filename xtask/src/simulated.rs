@@ -3,6 +3,8 @@
 
 mod cross_check;
 mod papers;
+#[path = "../../crates/sim/src/rank_correlation.rs"]
+mod rank_correlation;
 mod speed;
 pub(crate) mod swarm;
 
@@ -58,11 +60,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let wanted = |page| arguments.only.is_empty() || arguments.only.contains(&page);
     if wanted(Page::Predictions) {
         let ran: Ran<Predictions> = simulate(&["--predictions", &number])?;
-        write("predictions", &predicted(&ran.found, cases)?)?;
+        write("predictions", &predicted(&ran.found, cases, &commit))?;
     }
     if wanted(Page::Priced) {
         let ran: Ran<Judgement> = simulate(&["--judge", &number])?;
-        write("priced", &judged(&ran.found, cases)?)?;
+        write("priced", &judged(&ran.found, cases, &commit))?;
     }
     if wanted(Page::Papers) {
         for (paper, title) in papers::PAPERS {
@@ -136,6 +138,11 @@ fn commit() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
+/// The first words of what is told of a goal.
+fn verdict(met: bool) -> &'static str {
+    if met { "Goal met" } else { "Goal missed" }
+}
+
 /// What the simulator says of predictions, as far as it is published.
 #[derive(Deserialize)]
 struct Predictions {
@@ -160,7 +167,7 @@ struct Trial {
     measured: f64,
 }
 
-fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
+fn predicted(found: &Predictions, cases: u64, commit: &str) -> Value {
     let cell = |value: Option<f64>| value.map_or(Value::Null, |value| json!(value));
     let row = |class: &Class| {
         json!({"name": class.mechanism, "cells": [
@@ -175,7 +182,7 @@ fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
         json!({"series": trial.mechanism, "at": at})
     };
     let points: Vec<Value> = found.trials.iter().filter(clear).map(point).collect();
-    Ok(json!({
+    json!({
         "format": 1,
         "title": "Cost model: predicted against measured",
         "about": format!(
@@ -187,7 +194,7 @@ fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
         "kind": "simulated",
         "machine": "all",
         "seeds": 1,
-        "commit": commit()?,
+        "commit": commit,
         "commands": [
             format!("./x simulated --only predictions --cases {cases}"),
             format!("rondpoint simulate --predictions {cases}"),
@@ -200,7 +207,7 @@ fn predicted(found: &Predictions, cases: u64) -> Result<Value> {
         "scatter": {
             "x": "predicted, %", "y": "measured, %", "range": RANGE, "points": points,
         },
-    }))
+    })
 }
 
 /// What the simulator says of policies, as far as it is published.
@@ -225,7 +232,7 @@ struct Contender {
 /// Losses that are named.
 const NAMED: usize = 15;
 
-fn judged(found: &Judgement, cases: u64) -> Result<Value> {
+fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {
     let row = |kind: &str, one: &Contender| {
         json!({"name": format!("{}, {kind}", one.policy), "cells": [
             one.mean, one.worst, one.best, 100.0 * one.slower,
@@ -243,7 +250,7 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
     findings.extend(named.map(|(scene, own, other)| {
         format!("Loss: {scene}: {own:.2} of first touch, auto:rules {other:.2}.")
     }));
-    Ok(json!({
+    json!({
         "format": 1,
         "title": "auto:priced against auto:rules and single policies",
         "about": format!(
@@ -254,7 +261,7 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
         "kind": "simulated",
         "machine": "all",
         "seeds": 1,
-        "commit": commit()?,
+        "commit": commit,
         "commands": [
             format!("./x simulated --only priced --cases {cases}"),
             format!("rondpoint simulate --judge {cases}"),
@@ -263,5 +270,5 @@ fn judged(found: &Judgement, cases: u64) -> Result<Value> {
         "columns": ["mean speed", "worst", "best", "slower, %"],
         "rows": rows,
         "findings": findings,
-    }))
+    })
 }

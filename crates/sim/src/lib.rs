@@ -21,6 +21,7 @@ mod oracle;
 mod parallel;
 mod plant;
 mod predictions;
+mod rank_correlation;
 mod report;
 mod reproduce;
 mod results;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::catalogue;
 use crate::parallel;
+use crate::rank_correlation::rank_correlation;
 use crate::report::median;
 use crate::run;
 use crate::swarm::{self, Case, Ranges};
@@ -235,7 +236,9 @@ impl Class {
             |one: &&&Trial| one.predicted.abs() > TRIVIAL || one.measured.abs() > TRIVIAL;
         let clear: Vec<&&Trial> = trials.iter().filter(is_clear).collect();
         let errors = clear.iter().map(|one| (one.predicted - one.measured).abs()).collect();
-        let both: Vec<(f64, f64)> = clear.iter().map(|one| (one.predicted, one.measured)).collect();
+        let predicted: Vec<f64> = clear.iter().map(|one| one.predicted).collect();
+        let measured: Vec<f64> = clear.iter().map(|one| one.measured).collect();
+        let correlation = rank_correlation(&predicted, &measured);
         let proven: Vec<&&&Trial> =
             clear.iter().filter(|one| one.measured.abs() > one.noise).collect();
         let same = proven.iter().filter(|one| (one.predicted > 0.0) == (one.measured > 0.0));
@@ -246,55 +249,15 @@ impl Class {
             clear: clear.len(),
             unpriced,
             median_error: median(errors),
-            rank_correlation: rank_correlation(&both).filter(|_| clear.len() >= FEWEST),
+            rank_correlation: correlation.filter(|_| clear.len() >= FEWEST),
             same_sign: (!proven.is_empty()).then_some(same),
         }
     }
 }
 
-/// Spearman's rank correlation; `None` where one side is all alike.
-fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
-    let ranks = |values: Vec<f64>| -> Vec<f64> {
-        let mut order: Vec<usize> = (0..values.len()).collect();
-        order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-        let mut ranks = vec![0.0; values.len()];
-        let mut begin = 0;
-        while begin < order.len() {
-            let alike = order[begin..].iter().take_while(|i| values[**i] == values[order[begin]]);
-            let end = begin + alike.count();
-            // Equal values share the mean of their ranks.
-            order[begin..end].iter().for_each(|i| ranks[*i] = (begin + end - 1) as f64 / 2.0);
-            begin = end;
-        }
-        ranks
-    };
-    let one = ranks(pairs.iter().map(|pair| pair.0).collect());
-    let other = ranks(pairs.iter().map(|pair| pair.1).collect());
-    let mean = (pairs.len() as f64 - 1.0) / 2.0;
-    let (mut both, mut squares) = (0.0, (0.0, 0.0));
-    for (x, y) in one.iter().zip(&other) {
-        both += (x - mean) * (y - mean);
-        squares.0 += (x - mean).powi(2);
-        squares.1 += (y - mean).powi(2);
-    }
-    let scale = (squares.0 * squares.1).sqrt();
-    (scale > 0.0).then(|| both / scale)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_that_agree_correlate_and_ties_share_theirs() {
-        let rising = [(1.0, 10.0), (2.0, 11.0), (30.0, 12.0)];
-        assert_eq!(rank_correlation(&rising), Some(1.0));
-        let falling = [(1.0, 12.0), (2.0, 11.0), (30.0, 10.0)];
-        assert_eq!(rank_correlation(&falling), Some(-1.0));
-        let tied = [(1.0, 1.0), (1.0, 2.0), (2.0, 3.0), (2.0, 4.0)];
-        assert!((rank_correlation(&tied).unwrap() - 0.894).abs() < 1e-3);
-        assert_eq!(rank_correlation(&[(1.0, 1.0), (1.0, 2.0)]), None);
-    }
 
     #[test]
     fn trials_of_a_scene_have_both_numbers() {

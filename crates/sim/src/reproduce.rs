@@ -15,6 +15,7 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::{IndexSet, Nanos};
 use serde::Serialize;
 
+use crate::rank_correlation::rank_correlation;
 use crate::report::median;
 pub(crate) use goals::Goal;
 
@@ -181,26 +182,9 @@ fn score(cells: &[Cell]) -> Option<Score> {
         signs: clear().count(),
         signs_right: clear().filter(|(a, b)| sign(**a) == sign(**b)).count(),
         median_error: median(both().map(|(a, b)| (a - b).abs()).collect())?,
-        rank_correlation: spearman(&published, &simulated),
+        rank_correlation: rank_correlation(&published, &simulated).unwrap_or(0.0),
         inside: pairs.iter().filter(inside).count(),
     })
-}
-
-/// Spearman's rank correlation; equal values share their mean rank.
-fn spearman(a: &[f64], b: &[f64]) -> f64 {
-    let (a, b) = (ranks(a), ranks(b));
-    let mean = (a.len() as f64 - 1.0) / 2.0;
-    let product = |x: &[f64], y: &[f64]| -> f64 {
-        x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum()
-    };
-    let scale = (product(&a, &a) * product(&b, &b)).sqrt();
-    if scale > 0.0 { product(&a, &b) / scale } else { 0.0 }
-}
-
-fn ranks(values: &[f64]) -> Vec<f64> {
-    let below = |value: &f64| values.iter().filter(|other| *other < value).count() as f64;
-    let equal = |value: &f64| values.iter().filter(|other| *other == value).count() as f64;
-    values.iter().map(|value| below(value) + (equal(value) - 1.0) / 2.0).collect()
 }
 
 impl Report {
@@ -265,13 +249,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_correlate_whatever_the_scale_and_ties_share_a_rank() {
-        assert!((spearman(&[1.0, 2.0, 3.0], &[10.0, 40.0, 90.0]) - 1.0).abs() < 1e-12);
-        assert!((spearman(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]) + 1.0).abs() < 1e-12);
-        assert_eq!(ranks(&[5.0, 1.0, 5.0]), [1.5, 0.0, 1.5]);
-    }
 
     #[test]
     fn a_sign_counts_only_outside_the_dead_band() {

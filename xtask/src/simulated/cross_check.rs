@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Ran;
+use super::rank_correlation::rank_correlation;
+use super::{Ran, verdict};
 use crate::tidy::root;
 
 /// The machine that all these pages are about, as the lab emulates it.
@@ -190,14 +191,13 @@ fn findings(pairs: &[Pair]) -> Vec<String> {
     let rho = |chosen: &[&Pair]| {
         let emulated: Vec<f64> = chosen.iter().map(|pair| pair.emulated).collect();
         let simulated: Vec<f64> = chosen.iter().map(|pair| pair.simulated[1]).collect();
-        spearman(&emulated, &simulated)
+        rank_correlation(&emulated, &simulated).unwrap_or(0.0)
     };
     let all: Vec<&Pair> = pairs.iter().collect();
     let whole = rho(&all);
-    let verdict = if whole >= GOAL { "Goal met" } else { "Goal missed" };
     let mut findings = vec![format!(
-        "{verdict}: rank correlation of {GOAL} or more. Reached: {whole:.3} over {} gains of {} \
-         programs.",
+        "{}: rank correlation of {GOAL} or more. Reached: {whole:.3} over {} gains of {} programs.",
+        verdict(whole >= GOAL),
         pairs.len(),
         PROGRAMS.len()
     )];
@@ -211,24 +211,6 @@ fn findings(pairs: &[Pair]) -> Vec<String> {
     }
     findings.extend(REASONS.map(str::to_string));
     findings
-}
-
-/// Spearman's rank correlation; equal values share their mean rank.
-fn spearman(a: &[f64], b: &[f64]) -> f64 {
-    let ranks = |values: &[f64]| -> Vec<f64> {
-        let count = |is: fn(&f64, &f64) -> bool, value: &f64| {
-            values.iter().filter(|other| is(other, value)).count() as f64
-        };
-        let rank = |value| count(f64::lt, value) + (count(f64::eq, value) - 1.0) / 2.0;
-        values.iter().map(rank).collect()
-    };
-    let (a, b) = (ranks(a), ranks(b));
-    let mean = (a.len() as f64 - 1.0) / 2.0;
-    let product = |x: &[f64], y: &[f64]| -> f64 {
-        x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum()
-    };
-    let scale = (product(&a, &a) * product(&b, &b)).sqrt();
-    if scale > 0.0 { product(&a, &b) / scale } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -265,6 +247,5 @@ mod tests {
         let text = crate::results::page_of("cross-check", &json).unwrap();
         assert!(text.contains("| b, Rondpoint | 2.00 | 1.50 (1.40 to 1.60) | 0.75 |"), "{text}");
         assert!(text.contains("Goal missed: rank correlation of 0.9 or more. Reached: 0.500"));
-        assert!((spearman(&[1.0, 1.0, 2.0], &[5.0, 5.0, 9.0]) - 1.0).abs() < 1e-12);
     }
 }

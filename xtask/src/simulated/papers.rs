@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Ran;
+use super::{Ran, verdict};
 
 /// Papers that the simulator reproduces, and what their pages are called.
 pub(super) const PAPERS: [(&str, &str); 4] = [
@@ -130,10 +130,7 @@ fn findings(report: &Report, cpu_s: f64) -> Vec<String> {
     let mut findings: Vec<String> = report
         .goals
         .iter()
-        .map(|one| {
-            let verdict = if one.met { "Goal met" } else { "Goal missed" };
-            format!("{verdict}: {}. Reached: {}.", one.goal, one.reached)
-        })
+        .map(|one| format!("{}: {}. Reached: {}.", verdict(one.met), one.goal, one.reached))
         .collect();
     let matrix = || report.cells.iter().filter(|cell| cell.unit == MATRIX);
     let errors = matrix().filter_map(|cell| Some((cell.simulated - cell.published?).abs()));

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Ran;
+use super::{Ran, verdict};
 
 /// As large as the goal says: 64 nodes, 1,024 CPUs, and 20,000 threads.
 const MACHINE: &str = "nodes=64 cpus=16 memory=8G";
@@ -78,7 +78,6 @@ fn page(runs: &[Timed], evaluation_s: f64, commit: &str) -> Value {
     rows.push(json!({
         "name": "Carrefour's tables and evaluation, one draw", "cells": [null, evaluation_s, null],
     }));
-    let verdict = |met: bool| if met { "Goal met" } else { "Goal missed" };
     let mut findings: Vec<String> = runs
         .iter()
         .map(|run| {

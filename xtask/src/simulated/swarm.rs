@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Ran;
+use super::{Ran, verdict};
 
 /// The goals for the loss against first touch: at the 99.9th percentile and at worst.
 const LEAST_OF_1000: f64 = 0.98;
@@ -141,7 +141,6 @@ fn findings(report: &Report, notes: &[String], cpu_s: f64) -> Vec<String> {
 fn goals(report: &Report) -> Vec<String> {
     let judged = report.policies.iter().find(|one| one.policy == JUDGED);
     let Some(speeds) = judged.and_then(|one| one.speeds.as_ref()) else { return Vec::new() };
-    let verdict = |met: bool| if met { "Goal met" } else { "Goal missed" };
     let cases = speeds.cases;
     let quantile = format!(
         "{}: {JUDGED} at least {LEAST_OF_1000} of first touch at the 0.1th percentile. Reached: \
@@ -207,7 +206,7 @@ pub(crate) fn publish(
 ) -> Result<usize> {
     super::build()?;
     let head = super::commit()?;
-    let built = kept.map_or(Ok(head.clone()), built_from)?;
+    let built = kept.map_or(Ok(head.clone()), |results| began(results, &head))?;
     let (seeds, from) = (seeds.to_string(), from.to_string());
     let kept = kept.map(|path| path.display().to_string());
     let mut arguments = vec!["--swarm", &seeds, "--seed", &from];
