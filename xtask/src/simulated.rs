@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 enum Page {
     /// What the cost model predicted against what trials measured
     Predictions,
-    /// auto:priced against auto:rules and the single policies
+    /// auto:priced against auto and the single policies
     Priced,
     /// The papers' numbers against simulated ones
     Papers,
@@ -241,18 +241,18 @@ fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {
     let mut rows: Vec<Value> = found.scenes.iter().map(|one| row("scenes", one)).collect();
     rows.extend(found.cases.iter().map(|one| row("swarm", one)));
     let mut findings = vec![format!(
-        "auto:priced is faster than auto:rules by more than 2 % in {} of {} and slower in {}.",
+        "auto:priced is faster than auto by more than 2 % in {} of {} and slower in {}.",
         found.wins,
         found.lines.len(),
         found.losses.len()
     )];
     let named = found.losses.iter().take(NAMED);
     findings.extend(named.map(|(scene, own, other)| {
-        format!("Loss: {scene}: {own:.2} of first touch, auto:rules {other:.2}.")
+        format!("Loss: {scene}: {own:.2} of first touch, auto {other:.2}.")
     }));
     json!({
         "format": 1,
-        "title": "auto:priced against auto:rules and single policies",
+        "title": "auto:priced against auto and single policies",
         "about": format!(
             "Speed against first touch: geometric mean, worst and best, and the share that is slower \
              than first touch by more than 2 %. Scenes are every machine with every workload, swarm \

@@ -137,13 +137,13 @@ fn decide(criterion: &mut Criterion) {
         ("nodes", Size { nodes: 64, threads: 2_000, pages: 100_000, ..LARGEST }),
     ];
     let steady = [500_000, 1_000_000].map(|pages| ("steady", Size { pages, ..LARGEST }));
-    let auto = ["auto:priced", "auto:rules"].into_iter().flat_map(|what| {
+    let auto = ["auto:priced", "auto"].into_iter().flat_map(|what| {
         [5_000, 20_000].map(|threads| (what, Size { threads, pages: 100_000, ..LARGEST }))
     });
     for (what, size) in sizes.into_iter().chain(steady).chain(auto) {
         let (policy, preset) = match what {
             "auto:priced" => ("auto", Some("priced")),
-            "auto:rules" => ("auto", Some("rules")),
+            "auto" => ("auto", None),
             "steady" => ("carrefour", Some("steady")),
             _ => ("carrefour", None),
         };

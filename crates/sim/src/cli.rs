@@ -77,7 +77,7 @@ struct Arguments {
     /// machines and workloads and N cases of the swarm
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet"])]
     predictions: Option<u64>,
-    /// Compare auto:priced with auto:rules, the single policies and interleaving, over all
+    /// Compare auto:priced with auto, the single policies and interleaving, over all
     /// machines and workloads and N cases of the swarm without faults
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
     judge: Option<u64>,

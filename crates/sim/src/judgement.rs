@@ -15,7 +15,7 @@ use crate::workload::BUILT_IN;
 
 /// The policy that is judged, and the one that it is to replace.
 const JUDGED: &str = "auto:priced";
-const RIVAL: &str = "auto:rules";
+const RIVAL: &str = "auto";
 /// All that are compared, behind first touch.
 const CONTENDERS: [&str; 8] =
     ["interleave", "carrefour", "nmass", "sam", "asymsched", "home", RIVAL, JUDGED];

@@ -87,8 +87,8 @@ fn prices_are_as_fast_as_rules_where_a_price_depends_on_when_it_is_made() {
         ("carrefour-b", "barriers", 1.0 - 2.0 * NOISE),
     ] {
         let scene = scene(machine, family, 1);
-        let rules = run(&scene, &contender("auto:rules")).unwrap();
-        let speed = run(&scene, &contender("auto:priced")).unwrap().speed_against(&rules);
-        assert!(speed.is_some_and(|speed| speed > least), "{family}: {speed:?} of the rules");
+        let auto = run(&scene, &contender("auto")).unwrap();
+        let speed = run(&scene, &contender("auto:priced")).unwrap().speed_against(&auto);
+        assert!(speed.is_some_and(|speed| speed > least), "{family}: {speed:?} of auto");
     }
 }

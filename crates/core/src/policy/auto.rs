@@ -1,6 +1,5 @@
-//! `auto`: all four policies at once, each in a lane of its own. By default, and as `auto:rules`,
-//! they have one order, and rules for where they contradict each other. In `auto:priced` prices
-//! choose among what they propose: see [`priced`].
+//! `auto`: all four policies at once, each in a lane of its own, in one order and with rules for
+//! where they contradict each other. In `auto:priced` prices choose instead: see [`priced`].
 //!
 //! The order of a step (ALGORITHMS 5.3): SAM every 100 ms while it finds something to do, else with
 //! the others. Then, once a second: N-MASS for processes that exchange no data, AsymSched, and
@@ -87,10 +86,10 @@ use alloc::vec::Vec;
 pub(super) const REGISTERED: Registered = Registered {
     name: "auto",
     about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
-    presets: &["rules", "published", "priced"],
+    presets: &["steady", "published", "priced"],
     make: |preset| {
         let carrefour = match preset {
-            None | Some("rules") => &STEADY,
+            None | Some("steady") => &STEADY,
             Some("published") => &FINAL,
             Some("priced") => return Some(Box::new(Priced::new())),
             Some(_) => return None,
