@@ -189,11 +189,13 @@ pub(crate) fn built_from(results: &Path) -> Result<String> {
 fn began(results: &Path, head: &str) -> Result<String> {
     let mut path = results.as_os_str().to_owned();
     path.push(".commit");
-    let context = || path.display().to_string();
     if !results.exists() {
-        fs::write(&path, head).with_context(context)?;
+        fs::write(&path, head).with_context(|| path.display().to_string())?;
     }
-    Ok(fs::read_to_string(&path).with_context(context)?.trim().to_string())
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("{}: expected the commit that the results beside it are of", path.display())
+    })?;
+    Ok(text.trim().to_string())
 }
 
 /// Runs the swarm, with what `kept` holds taken from there, and writes its page. Gives how many
