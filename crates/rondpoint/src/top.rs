@@ -2,6 +2,7 @@
 //! live from the daemon, or over a recording. It changes nothing.
 
 mod draw;
+mod filter;
 mod frame;
 mod live;
 mod local;

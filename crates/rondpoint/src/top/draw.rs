@@ -24,6 +24,7 @@ const HELP: &str = " q      quit                     ?      this help
  b Esc  back                     d      all decisions
  s      sort by time lost, remote accesses, CPU, memory
  n      only processes on node 0, 1, …, all
+ /      only what has a text: name, number, state, decision; Esc ends
  space  pause and go on
 
  of a recording
@@ -44,7 +45,7 @@ pub(super) fn draw(screen: &mut Screen<'_>, frame: &Frame, state: &State, player
         View::Machine => machine::draw(screen, body, frame, state),
         View::Process(pid) => process::draw(screen, body, frame, state, pid),
         View::Decisions => {
-            put_decisions(screen, body, &frame.decisions, state.scroll);
+            put_decisions(screen, body, &state.filter.decisions(frame), state.scroll);
         }
     }
     screen.render_widget(Paragraph::new(foot_line(state, player.is_some())), foot);
@@ -86,13 +87,23 @@ fn head_lines(frame: &Frame, state: &State, player: Option<&Player>) -> Vec<Line
 
 fn foot_line(state: &State, replays: bool) -> Line<'static> {
     let time = if replays { "  space ← → [ ] time" } else { "  space hold" };
+    if state.filter.is_typed() {
+        let keys = format!("{}  Enter keep  Esc all", state.filter.shown());
+        return Line::styled(keys, TITLE);
+    }
+    let only = match state.filter.is_set() {
+        true => format!("{}  ", state.filter.shown()),
+        false => String::new(),
+    };
     let node = state.node.map_or("all nodes".to_string(), |node| format!("node {node}"));
     let keys = match state.view {
         View::Machine => format!(
-            "q quit  ? help  ↑↓ Enter process  d decisions  s {}  n {node}{time}",
+            "{only}q quit  ? help  ↑↓ Enter process  d decisions  s {}  n {node}  / text{time}",
             state.sort.name()
         ),
-        View::Process(_) | View::Decisions => format!("q quit  ? help  b back  ↑↓ scroll{time}"),
+        View::Process(_) | View::Decisions => {
+            format!("{only}q quit  ? help  b back  ↑↓ scroll{time}")
+        }
     };
     Line::styled(keys, FAINT)
 }

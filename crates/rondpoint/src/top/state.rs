@@ -2,6 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::filter::Filter;
 use super::frame::{Frame, ProcessRow};
 use super::replayed::Player;
 
@@ -54,6 +55,8 @@ pub(super) struct State {
     pub(super) sort: Sort,
     /// Only processes on this node.
     pub(super) node: Option<usize>,
+    /// Only processes and decisions with this text.
+    pub(super) filter: Filter,
     /// The chosen process; the first where it is not there.
     pub(super) chosen: Option<u32>,
     /// Lines that are scrolled up: threads or decisions.
@@ -79,6 +82,7 @@ impl State {
             view: View::Machine,
             sort: Sort::Lost,
             node: None,
+            filter: Filter::default(),
             chosen: None,
             scroll: 0,
             help: false,
@@ -88,7 +92,9 @@ impl State {
 
     /// Processes in the order of the screen.
     pub(super) fn processes<'a>(&self, frame: &'a Frame) -> Vec<&'a ProcessRow> {
-        let is_shown = |one: &&ProcessRow| self.node.is_none_or(|node| one.is_on(node));
+        let is_shown = |one: &&ProcessRow| {
+            self.node.is_none_or(|node| one.is_on(node)) && self.filter.has(one)
+        };
         let mut all: Vec<&ProcessRow> = frame.processes.iter().filter(is_shown).collect();
         let keys = |one: &ProcessRow| [self.sort.key(one), Sort::Remote.key(one), one.cpu_percent];
         all.sort_by(|a, b| {
@@ -115,13 +121,16 @@ impl State {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c' | 'd') if control => return After::Quit,
+            KeyCode::Char('l') if control => return After::Anew,
+            code if self.filter.is_typed() => self.filter.key(code),
             KeyCode::Char('q') => return After::Quit,
             _ if self.help => self.help = false,
             KeyCode::Char('?' | 'h') => self.help = true,
-            KeyCode::Char('l') if control => return After::Anew,
             KeyCode::Up | KeyCode::Char('k') => self.choose(frame, -1),
             KeyCode::Down | KeyCode::Char('j') => self.choose(frame, 1),
             KeyCode::Enter => self.open(frame),
+            KeyCode::Char('/') if !matches!(self.view, View::Process(_)) => self.filter.begin(),
+            KeyCode::Esc if self.view == View::Machine && self.filter.clear() => {}
             KeyCode::Esc | KeyCode::Char('b') => (self.view, self.scroll) = (View::Machine, 0),
             KeyCode::Char('d') => (self.view, self.scroll) = (View::Decisions, 0),
             KeyCode::Char('s') => {

@@ -112,6 +112,34 @@ fn machine(nodes: usize, processes: u32) -> Frame {
 }
 
 #[test]
+fn a_text_leaves_processes_and_decisions_with_it() {
+    let mut frame = machine(2, 300);
+    frame.processes[6].name = "Postgres".to_string();
+    frame.decisions[498].pid = Some(7);
+    let mut state = State::new();
+    let press =
+        |state: &mut State, code| state.key(KeyEvent::new(code, KeyModifiers::NONE), &frame, None);
+    for letter in "/postgrEs".chars() {
+        press(&mut state, KeyCode::Char(letter));
+    }
+    expect_file!["screens/filter-100x24.txt"]
+        .assert_eq(&(drawn((100, 24), &frame, &state, None).join("\n") + "\n"));
+    assert_eq!(press(&mut state, KeyCode::Char('q')), After::Draw, "a letter of the text");
+    assert!(state.processes(&frame).is_empty(), "nothing has postgresq");
+    press(&mut state, KeyCode::Backspace);
+    press(&mut state, KeyCode::Enter);
+    assert_eq!(state.processes(&frame)[0].pid, 7);
+    let decisions = state.filter.decisions(&frame).into_owned();
+    assert_eq!(decisions.iter().map(|one| one.at_s).collect::<Vec<_>>(), [498.0]);
+    press(&mut state, KeyCode::Enter);
+    assert_eq!(state.view, View::Process(7), "the keys act again");
+    press(&mut state, KeyCode::Esc);
+    assert_eq!(state.processes(&frame).len(), 1, "kept while a process was open");
+    press(&mut state, KeyCode::Esc);
+    assert_eq!(state.processes(&frame).len(), 300);
+}
+
+#[test]
 fn any_size_of_screen_and_machine_is_drawn() {
     for nodes in [0, 1, 2, 8, 64] {
         let frame = machine(nodes, 300);

@@ -38,7 +38,7 @@ pub(super) fn draw(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &S
     put_traffic(screen, right, frame);
     screen.render_widget(Paragraph::new(link_line(&frame.links)), links);
     put_processes(screen, processes, frame, state);
-    put_decisions(screen, decisions, &frame.decisions, 0);
+    put_decisions(screen, decisions, &state.filter.decisions(frame), 0);
 }
 
 fn node_lines(nodes: &[NodeRow], height: u16) -> Vec<Line<'static>> {
@@ -118,7 +118,11 @@ fn put_processes(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &Sta
         });
     }
     if all.is_empty() {
-        lines.push(Line::styled("  no process is known here", FAINT));
+        let nothing = match frame.processes.is_empty() {
+            true => "  no process is known here",
+            false => "  none of the processes is on that node with that text",
+        };
+        lines.push(Line::styled(nothing, FAINT));
     }
     screen.render_widget(Paragraph::new(lines), area);
 }
