@@ -238,6 +238,31 @@ mod tests {
         }
     }
 
+    /// What the guide says of each wish can be typed as it stands there.
+    #[test]
+    fn each_command_of_the_guides_table_of_wishes_parses() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md");
+        let page = std::fs::read_to_string(path).expect("docs/guide.md");
+        let rows: Vec<&str> = page
+            .lines()
+            .skip_while(|line| *line != "| wish | command | test |")
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .collect();
+        let mut answered = 0;
+        for row in &rows {
+            let command = row.split('|').nth(2).expect("three columns");
+            let spans = command.split('`').skip(1).step_by(2);
+            let lines: Vec<&str> = spans.filter(|one| one.starts_with("rondpoint ")).collect();
+            for line in &lines {
+                let parsed = Arguments::try_parse_from(line.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {}", parsed.expect_err("shown"));
+            }
+            answered += usize::from(!lines.is_empty());
+        }
+        assert!(answered >= 20 && answered == rows.len(), "{answered} of {}", rows.len());
+    }
+
     /// A page of a terminal, and what to read next.
     #[test]
     fn the_first_screen_is_short_and_the_long_help_has_the_exit_statuses() {
