@@ -10,7 +10,6 @@ mod http;
 mod log;
 mod metrics;
 mod notify;
-mod others;
 mod own;
 pub(crate) mod rules;
 mod station;

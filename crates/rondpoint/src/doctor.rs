@@ -7,6 +7,7 @@ mod controllers;
 mod copies;
 mod judge;
 mod known_load;
+mod managers;
 mod metrics;
 mod offers;
 
@@ -194,7 +195,7 @@ fn examine(root: &Root, check: bool) -> Result<Report> {
         pages_check(root)?,
         copies::check(root),
         threads_check(root)?,
-        rivals_check(root)?,
+        managers::check(root)?,
     ];
     let refusal = |event: &Event| probe::event(event).err().map(|error| error.to_string());
     let metrics = metrics::told(&available, topology, refusal);
@@ -421,29 +422,6 @@ fn threads_check(root: &Root) -> Result<Check> {
         good(THREADS, "of every process")
     } else {
         limited(THREADS, "of your own processes only", Some(AS_ROOT))
-    })
-}
-
-/// Programs that place threads or memory too; two masters undo each other's work.
-const RIVALS: [&str; 3] = ["numad", "oeaware", "memtierd"];
-
-fn rivals_check(root: &Root) -> Result<Check> {
-    const NAME: &str = "other managers";
-    let mut running = std::collections::BTreeSet::new();
-    for name in root::list(&root.proc)? {
-        if !name.bytes().all(|byte| byte.is_ascii_digit()) {
-            continue;
-        }
-        let comm = root::read_optional(&root.in_proc(format!("{name}/comm"))).ok().flatten();
-        let comm = comm.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_string());
-        running.extend(comm.filter(|comm| RIVALS.contains(&comm.as_str())));
-    }
-    Ok(match running.first() {
-        None => good(NAME, "none is running"),
-        Some(name) => {
-            let finding = format!("{name} is running and would move what Rondpoint moves");
-            limited(NAME, finding, Some(&format!("sudo systemctl stop {name}")))
-        }
     })
 }
 

@@ -24,6 +24,7 @@ mod manual;
 mod move_memory;
 mod number_sets;
 mod observe;
+mod others;
 mod output;
 mod placement;
 mod policies;

@@ -367,7 +367,7 @@ pub(crate) struct Totals {
 /// Another program or setting that places memory or threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Other {
-    /// `numad`, `sched_ext`, `damon` or `numa_balancing`.
+    /// `numad`, `oeaware`, `memtierd`, `sched_ext`, `damon`, `cache_aware` or `numa_balancing`.
     pub(crate) kind: String,
     pub(crate) pid: Option<u32>,
     /// What it does here, and what the daemon makes of it.

@@ -129,7 +129,7 @@ impl Station {
     }
 
     fn has_rival(&self) -> bool {
-        self.others.iter().any(super::others::is_rival)
+        self.others.iter().any(crate::others::is_rival)
     }
 
     /// Whether the decisions so far are not those of the settings of now; asked once.

@@ -8,11 +8,10 @@ use rondpoint_linux::act::Identity;
 use rondpoint_linux::ledger_file::LedgerFile;
 
 use super::super::census::Known;
-use super::super::others;
 use super::super::rules::{Choice, Request};
 use super::{Left, Managed, Station};
 use crate::live::trees::Trees;
-use crate::session;
+use crate::{others, session};
 
 /// Requests that are remembered; each is for a process that lives.
 const MOST_REQUESTS: usize = 4_096;
@@ -29,13 +28,18 @@ impl Station {
     /// Looks which processes are there, and gives and takes trees.
     pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
         self.census.look(&self.from, self.parts.config.look_every());
-        let others = others::find(&self.from, &self.census);
+        let others = others::find(&self.from, self.commands());
         for other in others.iter().filter(|other| !self.others.contains(other)) {
             tracing::info!(kind = other.kind, pid = other.pid, "{}", other.what);
         }
         self.change(trees, |station| station.others = others);
         self.choose(trees);
         self.tell_service_manager();
+    }
+
+    /// Every process by its command.
+    fn commands(&self) -> impl Iterator<Item = (&str, Pid)> {
+        self.census.iter().map(|one| (one.facts.command.as_str(), one.identity.pid))
     }
 
     /// A line for `systemctl status`.
@@ -52,6 +56,7 @@ impl Station {
         let refused = self.parts.observer.take_refused();
         let mut left: BTreeMap<Pid, Left> = BTreeMap::new();
         let mut wanted = Vec::new();
+        let damons = others::moved_by_damon(&self.from);
         for pid in self.interesting() {
             let Some(known) = self.census.complete(&self.from, pid) else { continue };
             let known = known.clone();
@@ -61,6 +66,13 @@ impl Station {
             let process = known.identity;
             if let Some(error) = refused.get(&pid) {
                 left.insert(pid, Left { process, why: format!("not readable: {error}") });
+                continue;
+            }
+            if let Some(action) = damons.get(&pid) {
+                left.insert(
+                    pid,
+                    Left { process, why: format!("DAMON moves its memory ({action})") },
+                );
                 continue;
             }
             let choice = self.parts.rules.choose(&known.facts, self.request_of(&known));
