@@ -47,8 +47,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             let folder = setup::programs::provide_named(rest)?.display().to_string();
             become_runner(&[&["programs", "--folder", &folder], rest].concat())
         }
+        Some((&"kernels", rest)) if !asks_for_help(&words) => {
+            let images = kernel_images(rest)?;
+            let images = images.iter().map(String::as_str);
+            become_runner(
+                &["kernels"]
+                    .into_iter()
+                    .chain(rest.iter().copied())
+                    .chain(images)
+                    .collect::<Vec<_>>(),
+            )
+        }
         _ => become_runner(&words),
     }
+}
+
+/// The kernels to try where a line names none: the lab's own among those of other releases.
+fn kernel_images(words: &[&str]) -> Result<Vec<String>> {
+    if words.iter().any(|word| !word.starts_with('-')) {
+        return Ok(Vec::new());
+    }
+    let cache = cache_folder(|name| env::var(name).ok())?;
+    let own = setup::provide(&cache)?.kernel.image;
+    let mut images = setup::kernels::provide(&cache, false)?;
+    images.insert(images.len() - 1, own);
+    Ok(images.iter().map(|image| image.display().to_string()).collect())
 }
 
 /// Builds the parts, then replaces this process by `rondpoint-lab` with `arguments`; returns only

@@ -17,6 +17,7 @@ mod elf;
 mod fetched;
 #[path = "../../lab/runner/src/installed.rs"]
 pub(crate) mod installed;
+pub(crate) mod kernels;
 pub(crate) mod linux;
 mod plan;
 pub(crate) mod probe;
@@ -58,6 +59,9 @@ pub(crate) struct Arguments {
     /// Fetch the packages of the real programs in lab/programs, for ./x lab programs
     #[arg(long)]
     programs: bool,
+    /// Fetch the kernels of other Debian releases, for ./x lab kernels
+    #[arg(long)]
+    kernels: bool,
 }
 
 /// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
@@ -101,6 +105,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.programs {
         programs::provide(&cache, &programs::all()?, arguments.refresh)?;
         eprintln!("the packages of the suite's programs are in {}", cache.display());
+        return Ok(());
+    }
+    if arguments.kernels {
+        let images = kernels::provide(&cache, arguments.refresh)?;
+        eprintln!("{} kernels are in {}", images.len(), cache.display());
         return Ok(());
     }
     let may_be_done = !arguments.refresh && !arguments.dry_run;

@@ -24,6 +24,10 @@ Generated from the command line by
 | `/run/rondpoint` | ledgers of root's managers: how each change is undone |
 | `$XDG_RUNTIME_DIR/rondpoint` | ledgers of other users' managers |
 | `SUDO_UID`, `SUDO_GID` | set by sudo; a program that `run` starts runs as this user |
+
+## Kernels
+
+[kernels.md](kernels.md) has what works on Linux 5.10, 6.1, 6.12 and the newest of Debian, each tried in the lab.
 ";
 
 /// The page.

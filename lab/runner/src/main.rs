@@ -16,6 +16,7 @@ mod experiments;
 mod fetched;
 mod initramfs;
 mod installed;
+mod kernels;
 mod lab;
 mod last_third;
 mod leash;
@@ -77,6 +78,8 @@ enum Command {
     Calibration(calibration::Arguments),
     /// How fast rondpoint move, migratepages and move_pages are, in one run
     Movers(movers::Arguments),
+    /// Try Rondpoint's first minute on other kernels, without the hardware model
+    Kernels(kernels::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
     Shell(shell::Arguments),
     /// A program that ends when the lab does
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Calibration(arguments) => calibration::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),
+        Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
         Command::Leashed(arguments) => leash::run(&arguments),
     };

@@ -114,24 +114,35 @@ fn source_of_line(line: &str) -> Option<Source> {
 /// `None` where no entry carries Debian 12's `main`. A user without a security entry gets none here
 /// either.
 pub(crate) fn private_sources(sources: &[Source]) -> Option<String> {
-    let carries = |suite: &str| {
-        sources.iter().find(|source| {
-            source.suites.iter().any(|name| name == suite)
-                && source.components.iter().any(|component| component == "main")
-                && source.uris.iter().any(|uri| !uri.starts_with("cdrom:"))
-        })
-    };
     let security = format!("{RELEASE}-security");
     let mut text = String::new();
     write_stanza(
         &mut text,
-        carries(RELEASE)?,
+        carrying(sources, RELEASE)?,
         &format!("{RELEASE} {RELEASE}-updates {RELEASE}-backports"),
     );
-    if let Some(source) = carries(&security) {
+    if let Some(source) = carrying(sources, &security) {
         write_stanza(&mut text, source, &security);
     }
     Some(text)
+}
+
+/// Sources with one suite of the mirror that serves Debian 12.
+///
+/// `None` where no entry carries Debian 12's `main`.
+pub(crate) fn sources_of(sources: &[Source], suite: &str) -> Option<String> {
+    let mut text = String::new();
+    write_stanza(&mut text, carrying(sources, RELEASE)?, suite);
+    Some(text)
+}
+
+/// The first entry with the `main` of a suite.
+fn carrying<'a>(sources: &'a [Source], suite: &str) -> Option<&'a Source> {
+    sources.iter().find(|source| {
+        source.suites.iter().any(|name| name == suite)
+            && source.components.iter().any(|component| component == "main")
+            && source.uris.iter().any(|uri| !uri.starts_with("cdrom:"))
+    })
 }
 
 fn write_stanza(text: &mut String, source: &Source, suites: &str) {

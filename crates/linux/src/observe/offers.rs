@@ -125,12 +125,11 @@ fn switch(root: &Root, path: &str) -> Offer {
 
 /// A switch beneath `folder` of debugfs.
 fn in_debugfs(root: &Root, folder: &str, path: &str) -> Offer {
-    let folder = format!("kernel/debug/{folder}");
-    let seen = root::list(&root.in_sys(&folder)).unwrap_or_default();
+    let seen = root::list(&root.in_sys("kernel/debug")).unwrap_or_default();
     if seen.is_empty() {
         return Offer::Unknown;
     }
-    let path = format!("{folder}/{path}");
+    let path = format!("kernel/debug/{folder}/{path}");
     match root.in_sys(&path).is_dir() {
         true => Offer::On,
         false => switch(root, &path),
@@ -165,6 +164,7 @@ mod tests {
         check(&[knob], Feature::CacheAware, Offer::On);
         check(&[(knob.0, "0\n")], Feature::CacheAware, Offer::Off);
         check(&[("sys/kernel/debug/sched/debug", "")], Feature::CacheAware, Offer::Absent);
+        check(&[("sys/kernel/debug/clk/x", "")], Feature::CacheAware, Offer::Absent);
         check(&[], Feature::CacheAware, Offer::Unknown);
         check(&[("sys/kernel/debug/pghot/stats", "")], Feature::HotPages, Offer::On);
     }
