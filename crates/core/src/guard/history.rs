@@ -14,6 +14,8 @@ use hashbrown::hash_map::Entry;
 pub(super) enum Subject {
     /// A page by its process and first address.
     Page(Pid, u64),
+    /// The copies of that page, which leave it where it is.
+    Copies(Pid, u64),
     /// A thread.
     Thread(Tid),
 }
@@ -56,6 +58,11 @@ impl History {
             None => self.has_room(settings),
             Some(moves) => moves.may_move(subject, now, settings, urgent),
         }
+    }
+
+    /// Whether a subject was moved in this very step.
+    pub(super) fn moves_now(&self, subject: Subject, now: Nanos) -> bool {
+        self.moves.get(&subject).is_some_and(|moves| moves.last == now)
     }
 
     /// Remembers a move.
@@ -127,7 +134,7 @@ impl Moves {
         urgent: bool,
     ) -> Result<(), Refusal> {
         let residence = match subject {
-            Subject::Page(..) => settings.page_residence,
+            Subject::Page(..) | Subject::Copies(..) => settings.page_residence,
             Subject::Thread(_) => settings.thread_residence,
         };
         let stayed = now.since(self.last);

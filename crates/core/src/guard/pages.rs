@@ -4,7 +4,7 @@ use super::history::Subject;
 use super::{Guard, Scene, Verdicts};
 use crate::model::{App, Model};
 use crate::plan::{Action, PageMove, Proposal, Refusal};
-use crate::units::{Bytes, Pid};
+use crate::units::{Bytes, Nanos, Pid};
 use alloc::vec::Vec;
 
 /// What is done to pages.
@@ -44,16 +44,12 @@ impl Guard {
             return verdicts.refuse(proposal, Refusal::Malformed);
         }
         let kind = PagesKind::of(&proposal.action);
-        // Copies leave a page where it is. Copies of one part that came seconds after the others
-        // would have the state between judged. In it, nodes without a copy all read the rest.
-        let urgent = kind == PagesKind::Replicate;
         let mut admitted = Vec::with_capacity(pages.len());
         let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         for page in pages {
-            let subject = Subject::Page(app.pid, page.address);
             let checked = self
                 .check_page(app, page, kind, scene, verdicts)
-                .and_then(|()| self.history.admit(subject, scene.model.at, &self.settings, urgent));
+                .and_then(|()| self.check_history(app, page, kind, scene.model.at));
             match checked {
                 Ok(()) => {
                     self.take_page(page, kind, scene, verdicts);
@@ -112,6 +108,33 @@ impl Guard {
         Ok(())
     }
 
+    /// Whether a page stayed long enough, and remembers that it changes now. A page whose copies the
+    /// kernel refused or took back never moved: copies have a history of their own.
+    fn check_history(
+        &mut self,
+        app: &App,
+        page: &PageMove,
+        kind: PagesKind,
+        now: Nanos,
+    ) -> Result<(), Refusal> {
+        let itself = Subject::Page(app.pid, page.address);
+        let copies = Subject::Copies(app.pid, page.address);
+        let (subject, other) = match kind {
+            PagesKind::Move => (itself, copies),
+            PagesKind::Replicate | PagesKind::Unreplicate => (copies, itself),
+        };
+        if self.history.moves_now(other, now) {
+            return Err(Refusal::Conflict);
+        }
+        if kind == PagesKind::Move && may_have_copies(app, page.address) {
+            self.history.may_move(copies, now, &self.settings, false)?;
+        }
+        // Copies leave a page where it is. Copies of one part that came seconds after the others
+        // would have the state between judged. In it, nodes without a copy all read the rest.
+        let urgent = kind == PagesKind::Replicate;
+        self.history.admit(subject, now, &self.settings, urgent)
+    }
+
     /// A page moves for all processes that have mapped it. An exempt process keeps it where it is.
     /// It does not go to a node on which one of them may not have memory.
     fn check_sharers(&self, app: &App, page: &PageMove, model: &Model) -> Result<(), Refusal> {
@@ -148,6 +171,12 @@ impl Guard {
             PagesKind::Unreplicate => {}
         }
     }
+}
+
+/// Whether a page has copies now, as far as the host tells.
+fn may_have_copies(app: &App, address: u64) -> bool {
+    let Some(replicas) = &app.replicas else { return true };
+    replicas.binary_search_by_key(&address, |replica| replica.address).is_ok()
 }
 
 fn pages_of(action: &Action) -> Option<(Pid, &[PageMove])> {

@@ -338,8 +338,9 @@ impl Carrefour {
         let gates = verdict.as_ref().ok()?;
         let own_pages = model.pages.iter().filter(|page| page.app == index);
         let rule = self.preset.stabiliser;
-        let unstable =
-            self.apps.get_mut(&app.pid).is_some_and(|state| state.unstable(&rule, own_pages));
+        let replicas = app.replicas.as_deref().unwrap_or_default();
+        let state = self.apps.get_mut(&app.pid);
+        let unstable = state.is_some_and(|state| state.unstable(&rule, replicas, own_pages));
         (!unstable && app.exempt.is_none()).then_some(*gates)
     }
 
@@ -450,10 +451,9 @@ impl Policy for Carrefour {
                 (Action::Replicate { .. }, StepResult::Unsupported) => {
                     self.replication_offered = false;
                 }
-                (Action::Replicate { pages, .. }, StepResult::Pages(counts)) => {
+                (Action::Replicate { .. }, StepResult::Pages(counts)) => {
                     state.activated = true;
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
-                    state.note_treated(&self.preset, pages);
                 }
                 (Action::MovePages { pages, .. }, StepResult::Pages(counts)) => {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);

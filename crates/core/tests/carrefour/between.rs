@@ -1,9 +1,10 @@
 //! Pages between sampled ones, which our own preset moves with their neighbours.
 
+use rondpoint_core::observation::Replica;
 use rondpoint_core::plan::{Action, Mechanism, PageMove};
-use rondpoint_core::{Proposal, policy::carrefour::preset};
+use rondpoint_core::{Nanos, Policy, Proposal, Random, policy::carrefour::preset};
 
-use super::notation::{carrefour, proposals};
+use super::notation::{carrefour, model, proposals};
 use super::rounds::learn;
 
 /// All memory on node 0, used by all: interleaving and co-location are on.
@@ -170,4 +171,39 @@ fn pages_that_are_too_few_for_copies_are_spread() {
     // Three quarters leave the only busy controller: 150 of 200, standard deviation 6.
     assert!((120..=180).contains(&spread("steady")));
     assert_eq!(spread("final"), 0, "as published");
+}
+
+/// Numbers of the pages that spread in the round after copies were offered, of which these held.
+fn spread_after(held: impl Fn(u64) -> bool) -> Vec<u64> {
+    let text = format!("{READS}\npages 200 home 0: 1x1 2x1\n gap 400\n pages 200 home 0: 1x1 2x1");
+    let mut policy = carrefour("steady");
+    let (topology, mut model) = model(&text);
+    let offered = policy.propose(&model, &topology, &mut Random::new(1));
+    let pages = copied(&offered);
+    let have: Vec<u64> = pages.into_iter().filter(|page| held(*page)).collect();
+    learn(&mut policy, offered, have.len() as u64);
+    let replica = |page: &u64| Replica { address: page << 12, collapses: 0 };
+    model.apps[0].replicas = Some(have.iter().map(replica).collect());
+    model.at = Nanos::from_secs(1);
+    let mut spread = Vec::new();
+    // Copying waits longer and longer, and three pages of four leave the busy node each time.
+    for round in 1..30 {
+        model.at = Nanos::from_secs(round);
+        let steps = policy.propose(&model, &topology, &mut Random::new(round));
+        spread.extend(numbers(&moved(&steps, Mechanism::Interleaving)));
+        learn(&mut policy, steps, 0);
+    }
+    spread.sort_unstable();
+    spread.dedup();
+    spread
+}
+
+#[test]
+fn a_page_that_the_kernel_refused_copies_spreads_and_one_that_has_them_stays() {
+    let all: Vec<u64> = (16..816).collect();
+    assert_eq!(spread_after(|_| false), all, "none held, sampled pages and the gap alike");
+    let odd = spread_after(|page| page % 2 == 0 && page < 500);
+    assert!(odd.iter().all(|page| page % 2 == 1 || *page >= 500), "copies are left alone");
+    assert!((216..616).filter(|page| page % 2 == 1).all(|page| odd.contains(&page)), "{odd:?}");
+    assert_eq!(spread_after(|_| true), [], "all held");
 }

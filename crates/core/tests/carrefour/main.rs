@@ -1,6 +1,7 @@
 //! Carrefour's golden tests: a model in a few lines of text in, the proposals as text out.
 
 mod between;
+mod copies;
 mod gates;
 mod interleave;
 mod most_used;

@@ -5,7 +5,9 @@ use super::scene::{Stage, move_pages, replicate};
 use expect_test::expect;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::model::SharedMemory;
-use rondpoint_core::observation::{Exemption, ProcessObservation, SharedMapping, SharedObject};
+use rondpoint_core::observation::{
+    Exemption, ProcessObservation, Replica, SharedMapping, SharedObject,
+};
 use rondpoint_core::{Nanos, NodeSet};
 
 #[test]
@@ -49,18 +51,39 @@ fn a_page_moves_once_in_five_seconds() {
 }
 
 #[test]
-fn a_page_gets_copies_where_it_was_just_moved_to_and_then_stays() {
+fn a_page_gets_copies_where_it_was_just_moved_to_and_stays_while_it_has_them() {
     let mut stage = Stage::new();
-    let mut at = |seconds: u64, proposal| {
+    let mut at = |seconds: u64, has_copies: bool, proposal| {
+        let replica = Replica { address: 0x1000, collapses: 0 };
+        stage.model.apps[0].replicas = Some(has_copies.then_some(replica).into_iter().collect());
         stage.model.at = Nanos::from_secs(100 + seconds);
         stage.admit(vec![proposal])
     };
     let copies = || replicate(1, &[(0x1000, 1)]);
-    assert!(at(0, move_pages(1, &[(0x1000, 0, 1)])).starts_with("admit"));
-    assert!(at(1, copies()).starts_with("admit"), "a part of a table alone gains nothing");
-    assert!(at(5, move_pages(1, &[(0x1000, 1, 0)])).ends_with("stays 1000.0 ms more\n"));
-    assert!(at(6, copies()).starts_with("admit"), "a write took them back");
-    assert!(at(7, copies()).ends_with("moved 3 times in the window\n"));
+    let moved = |from, to| move_pages(1, &[(0x1000, from, to)]);
+    assert!(at(0, false, moved(0, 1)).starts_with("admit"));
+    assert!(at(1, false, copies()).starts_with("admit"), "a part of a table alone gains nothing");
+    assert!(at(5, true, moved(1, 0)).ends_with("stays 1000.0 ms more\n"), "its copies are new");
+    assert!(at(6, false, copies()).starts_with("admit"), "a write took them back");
+    assert!(at(7, false, copies()).starts_with("admit"));
+    assert!(at(8, false, copies()).ends_with("moved 3 times in the window\n"));
+}
+
+#[test]
+fn a_page_whose_copies_were_refused_or_taken_back_may_move_at_once() {
+    let mut stage = Stage::new();
+    stage.model.apps[0].replicas = Some(Vec::new());
+    let mut at = |seconds: u64, proposals| {
+        stage.model.at = Nanos::from_secs(100 + seconds);
+        stage.admit(proposals)
+    };
+    let copies = || replicate(1, &[(0x1000, 0)]);
+    let moved = |from, to| move_pages(1, &[(0x1000, from, to)]);
+    let both = at(0, vec![copies(), moved(0, 1)]);
+    assert!(both.contains("admit replicate") && both.contains("refuse move"), "{both}");
+    assert!(at(1, vec![moved(0, 1)]).starts_with("admit"));
+    let both = at(10, vec![moved(1, 0), copies()]);
+    assert!(both.contains("admit move") && both.contains("refuse replicate"), "{both}");
 }
 
 #[test]

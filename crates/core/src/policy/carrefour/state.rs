@@ -45,6 +45,10 @@ pub struct AppState {
     pub(super) colocated: Colocated,
     untreated_rounds: u32,
     never_replicate: BTreeSet<u64>,
+    /// Pages for which the last plan asked for copies; the next look shows those that have them.
+    offered: BTreeSet<u64>,
+    /// How often a page's copies were refused or gone by the next look.
+    lost: BTreeMap<u64, u32>,
     moves: BTreeMap<u64, u16>,
 }
 
@@ -160,8 +164,10 @@ impl AppState {
         Mechanisms { replication: used.replication && self.activated, ..used }
     }
 
-    /// Remembers collapses; answers the pages that just passed the limit and are still replicated.
+    /// Remembers collapses and lost offers; answers the pages that just passed the limit and are
+    /// still replicated.
     pub(super) fn note_collapses(&mut self, replicas: &[Replica], max_collapses: u32) -> Vec<u64> {
+        self.settle_offers(replicas, max_collapses);
         let over = replicas
             .iter()
             .filter(|replica| replica.collapses > max_collapses)
@@ -169,6 +175,27 @@ impl AppState {
         let over: Vec<u64> = over.collect();
         self.never_replicate.extend(&over);
         over
+    }
+
+    /// Looks at what became of the pages that were offered copies. The kernel counts no page that
+    /// it refuses, so these are counted here, with those that a write took back at once.
+    fn settle_offers(&mut self, replicas: &[Replica], max_collapses: u32) {
+        if self.lost.len() + self.offered.len() > MAX_REMEMBERED_PAGES {
+            self.lost.clear();
+        }
+        let held: BTreeSet<u64> = replicas.iter().map(|replica| replica.address).collect();
+        for address in core::mem::take(&mut self.offered) {
+            if held.contains(&address) {
+                self.lost.remove(&address);
+                continue;
+            }
+            let lost = self.lost.entry(address).or_insert(0);
+            *lost += 1;
+            if *lost > max_collapses {
+                self.lost.remove(&address);
+                self.never_replicate.insert(address);
+            }
+        }
     }
 
     /// Whether its pages may get copies now, as far as its earlier copies tell. They may not where
@@ -189,8 +216,11 @@ impl AppState {
         self.moves.get(&address).copied().unwrap_or(0)
     }
 
-    /// Remembers treated pages where a rule of the preset asks for them. A full memory forgets all
+    /// Remembers moved pages where a rule of the preset asks for them. A full memory forgets all
     /// of them. The rules then start anew, as the author code does at each start.
+    ///
+    /// Copies are not remembered here: the host tells which pages have them, and a page that lost
+    /// them may move.
     pub(super) fn note_treated(&mut self, preset: &Preset, pages: &[PageMove]) {
         let rules = &preset.pages;
         let asked = rules.max_moves_per_page > 0
@@ -213,20 +243,25 @@ impl AppState {
     pub(super) fn unstable<'a>(
         &mut self,
         rule: &Stabiliser,
+        replicas: &[Replica],
         pages: impl Iterator<Item = Page<'a>>,
     ) -> bool {
         if rule.max_sample_deviation.is_none() && rule.max_untreated_rounds.is_none() {
             return false;
         }
-        let totals: Vec<(f64, bool)> = pages
-            .map(|page| (f64::from(page.total()), self.moves.contains_key(&page.address)))
-            .collect();
+        let is_treated = |address: u64| {
+            let has_copies = replicas.binary_search_by_key(&address, |one| one.address).is_ok();
+            has_copies || self.moves.contains_key(&address)
+        };
+        let totals: Vec<(f64, bool)> =
+            pages.map(|page| (f64::from(page.total()), is_treated(page.address))).collect();
         let samples: Vec<f64> = totals.iter().map(|(samples, _)| *samples).collect();
         if let Some(most) = rule.max_untreated_rounds {
             let all: f64 = samples.iter().sum();
             let treated: f64 =
                 totals.iter().filter(|(_, treated)| *treated).map(|(samples, _)| samples).sum();
-            let untreated = !self.moves.is_empty() && 100.0 * treated < rule.treated_percent * all;
+            let has_begun = !self.moves.is_empty() || !replicas.is_empty();
+            let untreated = has_begun && 100.0 * treated < rule.treated_percent * all;
             self.untreated_rounds = if untreated { self.untreated_rounds + 1 } else { 0 };
             self.given_up |= self.untreated_rounds > most;
         }
@@ -244,13 +279,23 @@ pub(super) fn learn_of_copies(
     for outcome in outcomes {
         let Some(step) = plan.steps.get(outcome.step) else { continue };
         let StepResult::Pages(counts) = &outcome.result else { continue };
-        let (pid, made, dropped) = match step.action {
-            Action::Replicate { pid, .. } => (pid, counts.moved, 0),
-            Action::Unreplicate { pid, .. } => (pid, 0, counts.moved),
-            _ => continue,
-        };
-        if let Some(state) = apps.get_mut(&pid) {
-            state.copies.note(made, dropped);
+        match &step.action {
+            Action::Replicate { pid, pages } => {
+                let Some(state) = apps.get_mut(pid) else { continue };
+                state.copies.note(counts.moved, 0);
+                // Want of memory tells nothing about a page.
+                if counts.no_memory == 0 {
+                    state.offered.extend(pages.iter().map(|page| page.address));
+                }
+            }
+            Action::Unreplicate { pid, pages } => {
+                let Some(state) = apps.get_mut(pid) else { continue };
+                state.copies.note(0, counts.moved);
+                for page in pages {
+                    state.offered.remove(&page.address);
+                }
+            }
+            _ => {}
         }
     }
 }
