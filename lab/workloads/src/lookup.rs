@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 
 use crate::apart::Clock;
-use crate::flags::{Apart, Memory, Seed};
+use crate::flags::{Apart, Memory, Seed, size};
+use crate::nodes::{cpus_of_node, nodes_with_memory};
 use crate::random::Random;
 use crate::report::{Failure, Report};
+use crate::system::{Pages, run_on};
 
 use self::table::Table;
 
@@ -35,9 +37,13 @@ pub(crate) struct Flags {
     /// One look-up in so many changes what it finds; 0: none
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=LOOKUPS))]
     change_every: u64,
+    /// Memory that it fills before the table, alike on all nodes, and keeps without using it
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    keep: Option<usize>,
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
+    let kept = flags.keep.map(fill_alike).transpose()?;
     let table = match &flags.table {
         Some(path) => Table::join(path, flags.memory.size)?,
         None => Table::fill(&flags.memory)?,
@@ -53,7 +59,25 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
         })
     })?;
     let words = table.words().len();
+    drop(kept);
     Ok(report.pair("words", words).check("changes", table.leave(changes.into_inner())?))
+}
+
+/// Memory of this many bytes in all, filled by a thread on each node.
+fn fill_alike(bytes: usize) -> Result<Vec<Pages<AtomicU64>>, Failure> {
+    let nodes = nodes_with_memory()?;
+    let each = bytes / nodes.len();
+    let fill = |node: u32| {
+        run_on(&cpus_of_node(node)?)?;
+        let pages = Pages::map(each, false)?;
+        pages.populate()?;
+        Ok(pages)
+    };
+    std::thread::scope(|scope| {
+        let fillers: Vec<_> = nodes.iter().map(|node| scope.spawn(|| fill(*node))).collect();
+        let failed = |_| Failure("a thread that fills memory ended early".to_owned());
+        fillers.into_iter().map(|filler| filler.join().map_err(failed)?).collect()
+    })
 }
 
 /// Does one round. Returns whether all that was found had been written, and how much was changed.

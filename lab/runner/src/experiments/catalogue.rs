@@ -74,7 +74,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 26] = [
+pub(super) const EXPERIMENTS: [Experiment; 28] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -308,6 +308,19 @@ pub(super) const EXPERIMENTS: [Experiment; 26] = [
             ("one", "lookup --threads 4 --size 8M --change-every 0"),
             ("other", "lookup --threads 4 --size 8M --change-every 0 --seed 2"),
         ],
+    ),
+    Experiment {
+        machine: "asymsched-8",
+        ..also_copied(
+            "copies-far",
+            "the same as copies on eight nodes with narrow links: seven of eight interleaved accesses are remote",
+            &[("look-ups", "lookup --threads 16 --size 8M --change-every 0")],
+        )
+    },
+    also_copied(
+        "copies-filled",
+        "the same as copies where the program has filled half of the memory before: copies must not be made",
+        &[("look-ups", "lookup --threads 8 --size 8M --change-every 0 --keep 768M")],
     ),
 ];
 
