@@ -108,8 +108,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether a page stayed long enough, and remembers that it changes now. A page whose copies the
-    /// kernel refused or took back never moved: copies have a history of their own.
+    /// Whether a page stayed long enough, and remembers that it changes now. A page whose copies
+    /// the kernel refused or took back never moved: copies have a history of their own.
     fn check_history(
         &mut self,
         app: &App,
