@@ -3,6 +3,7 @@
 //! process others tell the proportions: the hint faults of its threads that the kernel's NUMA
 //! balancing counted, else some of its pages.
 
+mod policy;
 mod spread;
 
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ use crate::parse::numa_maps::{self, Totals};
 use crate::parse::sched;
 
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). Above
-/// this size `numa_maps` is read only once, for the policy. `sched` of the threads is still read,
-/// and pages are asked for.
+/// this size `numa_maps` is read once, for the policy, and up to this size. `sched` of the threads
+/// is still read, and pages are asked for.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits this many times as long as the last one took: two thousandths of the
 /// time.
@@ -71,7 +72,10 @@ impl Maps {
             return Ok(None);
         }
         self.resident = resident;
-        if self.next.is_some() && resident > NUMA_MAPS_LIMIT {
+        if resident > NUMA_MAPS_LIMIT {
+            if self.next.is_none() {
+                self.own_policy = policy::is_own(path, NUMA_MAPS_LIMIT)?.unwrap_or(false);
+            }
             let memory = match by_faults(threads, topology, resident)? {
                 None => by_pages(&path.with_file_name("maps"), pid, topology, resident)?,
                 memory => memory,
@@ -275,25 +279,32 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_read_ever_more_rarely_and_those_of_a_large_process_once() {
+    fn maps_are_read_ever_more_rarely_and_those_of_a_large_process_for_their_policy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("numa_maps");
         let machine = synthetic::parse("node:2 core:1").unwrap();
-        std::fs::write(&path, "1000 local anon=2 N0=2 N1=3 kernelpagesize_kB=4\n").unwrap();
+        let put = |policy: &str| {
+            let line = format!("1000 {policy} anon=2 N0=2 N1=3 kernelpagesize_kB=4\n");
+            std::fs::write(&path, line).unwrap();
+        };
+        std::fs::write(directory.path().join("maps"), "1000-6000 rw-p 0 00:00 0 \n").unwrap();
         let large = Bytes(1 << 40);
-        let mut maps = Maps::default();
         let read = |maps: &mut Maps, size| maps.read(&path, PID, &machine, size, none());
-        let found = read(&mut maps, large).unwrap();
-        assert_eq!(found, Some(vec![Bytes(8192), Bytes(12288)]));
-        assert!(!maps.has_own_policy(), "local is what everybody has");
-        assert_eq!(read(&mut maps, large).unwrap(), None, "too early");
-        wait(&mut maps);
+        put("local");
+        let mut maps = Maps::default();
         assert_eq!(read(&mut maps, large).unwrap(), None, "too large");
+        assert!(!maps.has_own_policy(), "local is what everybody has");
+        put("interleave:0-1");
+        let mut maps = Maps::default();
+        assert_eq!(read(&mut maps, large).unwrap(), None, "too large");
+        assert!(maps.has_own_policy(), "numactl's");
+        put("local");
         wait(&mut maps);
-        std::fs::write(&path, "1000 interleave:0-1 anon=2 N0=2\n").unwrap();
-        assert_eq!(read(&mut maps, Bytes(1)).unwrap(), Some(vec![Bytes(8192), Bytes(0)]));
-        assert!(maps.has_own_policy());
-        assert_eq!(maps.interval, Some(LONGEST), "1 s, 2 s, then the longest");
+        assert_eq!(read(&mut maps, Bytes(1)).unwrap(), Some(vec![Bytes(8192), Bytes(12288)]));
+        assert!(!maps.has_own_policy());
+        assert_eq!(maps.interval, Some(2 * INTERVAL), "twice the one before");
+        wait(&mut maps);
+        read(&mut maps, Bytes(1)).unwrap();
         wait(&mut maps);
         read(&mut maps, Bytes(1)).unwrap();
         assert_eq!(maps.interval, Some(LONGEST));

@@ -1,0 +1,139 @@
+//! Does watching a large process hold its map lock?
+//!
+//! `cargo run --release -p rondpoint-linux --example large_process -- [GIB]…` fills a process with
+//! so many GiB of small pages. It maps and unmaps a page all the time, for which it needs its lock.
+//! Its longest wait is taken while nobody looks, while it is watched, and while its `numa_maps` is
+//! read whole.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rondpoint_core::Pid;
+use rondpoint_core::topology::synthetic;
+use rondpoint_linux::Root;
+use rondpoint_linux::observe::tasks::{Births, Tasks};
+use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
+
+/// Makes this program the one that is watched.
+const TARGET: &str = "target";
+/// How long each part takes.
+const PART: Duration = Duration::from_secs(12);
+/// Between two looks, as `run` and `daemon` have it at their fastest.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, size] = &words[..]
+        && first == TARGET
+    {
+        return be_large(size.parse()?);
+    }
+    let sizes: Vec<u64> =
+        words.iter().map(|word| word.parse()).collect::<std::result::Result<_, _>>()?;
+    println!("   GiB  longest wait, ms:  alone  watched  read whole   a look, ms: longest   whole");
+    for size in if sizes.is_empty() { vec![1, 2, 4] } else { sizes } {
+        let row = measure(size)?;
+        println!(
+            "{size:>6}  {:>24.2}  {:>7.2}  {:>10.2}  {:>20.2}  {:>6.0}",
+            row.alone, row.watched, row.read_whole, row.look, row.whole
+        );
+    }
+    Ok(())
+}
+
+/// Milliseconds.
+struct Row {
+    alone: f64,
+    watched: f64,
+    read_whole: f64,
+    look: f64,
+    whole: f64,
+}
+
+fn measure(gib: u64) -> Result<Row> {
+    let mut target = Target::start(gib)?;
+    std::thread::sleep(PART);
+    let alone = target.longest_wait()?;
+
+    // Two nodes, as on a machine where it matters; this one may have a single one.
+    let machine = synthetic::parse("node:2 core:1").map_err(|error| format!("{error:?}"))?;
+    let mut tasks = Tasks::new(Root::live(), Pid(target.child.id()), None);
+    let (begin, mut look) = (Instant::now(), Duration::ZERO);
+    while begin.elapsed() < PART {
+        let before = Instant::now();
+        tasks.observe(&machine, Births::default())?;
+        look = look.max(before.elapsed());
+        std::thread::sleep(BETWEEN);
+    }
+    let watched = target.longest_wait()?;
+
+    let before = Instant::now();
+    std::fs::read(format!("/proc/{}/numa_maps", target.child.id()))?;
+    let whole = before.elapsed();
+    std::thread::sleep(BETWEEN); // The one that waited says so.
+    let read_whole = target.longest_wait()?;
+    let ms = |time: Duration| 1e3 * time.as_secs_f64();
+    Ok(Row { alone, watched, read_whole, look: ms(look), whole: ms(whole) })
+}
+
+/// The process that is watched; it ends with its input.
+struct Target {
+    child: Child,
+    ask: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Target {
+    fn start(gib: u64) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([TARGET, &gib.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let ask = child.stdin.take().ok_or("no input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+        let mut target = Self { child, ask, answers };
+        target.longest_wait()?; // Once its memory is there.
+        Ok(target)
+    }
+
+    /// The longest wait since this was last asked, milliseconds.
+    fn longest_wait(&mut self) -> Result<f64> {
+        writeln!(self.ask)?;
+        let answer = self.answers.next().ok_or("the target has ended")??;
+        Ok(answer.parse::<f64>()? / 1e6)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Fills memory, maps and unmaps a page, and tells the longest wait for each line of input.
+fn be_large(gib: usize) -> Result<()> {
+    let memory = Anonymous::new(gib << 30)?;
+    memory.touch_every(page_bytes());
+    let longest_ns = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let before = Instant::now();
+                drop(Anonymous::new(page_bytes()));
+                let waited = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                longest_ns.fetch_max(waited, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        for _ in std::io::stdin().lines() {
+            println!("{}", longest_ns.swap(0, Ordering::Relaxed));
+        }
+        std::process::exit(0)
+    })
+}
