@@ -1,7 +1,7 @@
 //! Whether memory of a large process has a policy of its own, in bounded time.
 //!
-//! For each line of `numa_maps` the kernel walks the mapping's page tables under the process's map
-//! lock, and no part of a mapping can be asked for. So lines are read one by one, up to the mapping
+//! For each line of `numa_maps` the kernel walks the page tables of a mapping, under the process's
+//! map lock. No part of a mapping can be asked for. So lines are read one by one, up to the mapping
 //! with which they would tell of too much memory. A policy of the whole program (`numactl`) shows
 //! in the small mappings below, such as the program's own data. The kernel writes it for every
 //! mapping without a policy of its own.
@@ -124,8 +124,7 @@ mod tests {
         assert_eq!(is_own(Path::new("/nonexistent/numa_maps"), Bytes(1)).unwrap(), None);
     }
 
-    /// Gives one letter at a time, as a file does that is asked for no more, and tells how far it was
-    /// read.
+    /// Gives one letter at a time and tells how far it was read.
     struct Told<'a> {
         text: &'a [u8],
         read: usize,
