@@ -56,6 +56,9 @@ const _: () = assert!(MAX_TRIAL_WINDOWS >= 2 * MIN_TRIAL_WINDOWS);
 /// memory in 1 s to 60 s (`sysctl_numa_balancing_scan_period_min` and `_max`, kernel/sched/fair.c,
 /// v6.12); our choice between them.
 pub const HINT_FAULT_MEMORY: Nanos = Nanos::from_secs(10);
+/// Hint faults of earlier observations that are kept at most: what the kernel makes of one process
+/// in two seconds at its fastest. Each decision reads them, at some 10⁷ a second.
+pub const MAX_EARLIER_HINT_FAULTS: usize = 1 << 17;
 
 /// How long nothing must have been done before counting may stop. Every policy that decides each
 /// second has then found twice that there is nothing to do (our choice).

@@ -12,6 +12,7 @@ use rondpoint_core::{Nanos, Observation, Pid, Plan};
 
 use crate::faults::{Faults, PageFault};
 use crate::plant::{EPOCH, Moved};
+use crate::sensors::Pmu;
 use crate::world::World;
 
 /// How much faster a page moves in a bulk of a whole process than one by one: what
@@ -104,7 +105,8 @@ impl SimHost {
     }
 
     fn set_sampling(&mut self, pid: Option<Pid>, sampling: Sampling) -> StepResult {
-        if !self.world.sensors.pmu.samples() {
+        let pmu = self.world.sensors.pmu;
+        if !pmu.samples() && pmu != Pmu::None {
             return StepResult::Unsupported;
         }
         self.wanted.insert(pid, sampling);
@@ -112,7 +114,18 @@ impl SimHost {
         self.wanted.retain(|pid, _| pid.is_none_or(|pid| plant.process_of(pid).is_some()));
         let fastest = self.wanted.values().filter_map(|sampling| sampling.cycles()).min();
         self.world.sensors.period = fastest;
+        self.world.sensors.fault_period = fastest.map(|cycles| self.fault_period(cycles));
         StepResult::Done
+    }
+
+    /// Hint faults between two samples where policies ask for one in so many cycles: the levels of
+    /// the manager's sampler, each a fourth of the one before.
+    fn fault_period(&self, cycles: u64) -> usize {
+        match cycles / self.full_sampling.unwrap_or(cycles).max(1) {
+            0..2 => 1,
+            2..8 => 4,
+            _ => 16,
+        }
     }
 
     fn act(&mut self, plan: &Plan, step: usize) -> Outcome {

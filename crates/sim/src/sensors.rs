@@ -66,6 +66,10 @@ impl Pmu {
     }
 }
 
+/// Hint faults kept between two looks: what the manager's sampler keeps (`MAX_SAMPLES`,
+/// crates/linux/src/observe/sampler.rs).
+const MAX_FAULTS: usize = 1 << 20;
+
 /// The sensors of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Sensors {
@@ -78,6 +82,10 @@ pub(crate) struct Sensors {
     /// Whether the kernel can copy pages.
     pub(crate) replication: bool,
     samples: Vec<AddressSample>,
+    /// Hint faults between two that are sampled; `None` = off.
+    pub(crate) fault_period: Option<usize>,
+    /// Hint faults until the next sampled one.
+    faults_left: usize,
     faults: Vec<AddressSample>,
     readings: Vec<Reading>,
     traffic: Vec<Matrix<f64>>,
@@ -92,6 +100,8 @@ impl Sensors {
             paused: false,
             replication,
             samples: Vec::new(),
+            fault_period: Some(1),
+            faults_left: 0,
             faults: Vec::new(),
             readings: vec![Reading::default(); plant.threads.len()],
             traffic: vec![Matrix::filled(plant.topology.node_count(), 0.0); plant.processes.len()],
@@ -100,12 +110,20 @@ impl Sensors {
 
     /// Watches one epoch.
     pub(crate) fn watch(&mut self, plant: &mut Plant, epoch: &Epoch, faults: Vec<AddressSample>) {
-        if self.pmu == Pmu::None {
-            self.faults.extend(faults);
+        if !self.paused && self.pmu == Pmu::None {
+            self.take_faults(faults);
         }
         if !self.paused && self.pmu.samples() {
             self.sample(plant, epoch);
         }
+    }
+
+    fn take_faults(&mut self, faults: Vec<AddressSample>) {
+        let Some(period) = self.fault_period else { return };
+        let made = faults.len();
+        self.faults.extend(faults.into_iter().skip(self.faults_left).step_by(period));
+        self.faults.truncate(MAX_FAULTS);
+        self.faults_left = left_after(made, self.faults_left, period);
     }
 
     /// Looks at everything.
@@ -214,6 +232,15 @@ impl Sensors {
     }
 }
 
+/// Events until the next one that is sampled, after so many of which the sampled ones came
+/// `period` apart, from number `left` on.
+fn left_after(events: usize, left: usize, period: usize) -> usize {
+    match events.checked_sub(left) {
+        None => left - events,
+        Some(rest) => rest.next_multiple_of(period) - rest,
+    }
+}
+
 /// An access of a thread to a page.
 pub(crate) fn page_sample(
     plant: &Plant,
@@ -246,4 +273,24 @@ fn mappings(mut groups: Vec<&Group>) -> Vec<Mapping> {
         kind: MappingKind::PrivateAnonymous,
     };
     groups.into_iter().map(mapping).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::left_after;
+
+    #[test]
+    fn sampled_events_are_a_period_apart_however_they_are_cut_into_epochs() {
+        for period in [1, 4, 16] {
+            for size in 1..40 {
+                let all: Vec<usize> = (0..400).collect();
+                let (mut left, mut taken) = (0, Vec::<usize>::new());
+                for epoch in all.chunks(size) {
+                    taken.extend(epoch.iter().skip(left).step_by(period));
+                    left = left_after(epoch.len(), left, period);
+                }
+                assert_eq!(taken, (0..400).step_by(period).collect::<Vec<_>>(), "{period} {size}");
+            }
+        }
+    }
 }

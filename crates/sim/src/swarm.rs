@@ -216,7 +216,7 @@ fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
         let input = Input { observation, outcomes };
         witness.input(&input);
         let step = controller.step(input);
-        hash.update(Decision::from(&step).json().to_string());
+        hash.update(Decision::from(&step).line());
         let at = host.world.plant.now();
         let Ok(results) = host.apply(&step);
         witness.step(&step, &results);

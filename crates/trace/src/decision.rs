@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::wire;
 
 /// A plan and the verdicts that came with it, recorded or made now.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Decision {
     pub(crate) plan: wire::Plan,
     pub(crate) judged: Vec<wire::Judged>,
@@ -74,9 +74,14 @@ impl Decision {
     /// As JSON, in the format of the file.
     #[must_use]
     pub fn json(&self) -> Value {
-        let json = serde_json::json!({ "plan": &self.plan, "judged": &self.judged });
         // By way of text, as what was recorded went: the same numbers are then the same.
-        serde_json::from_str(&json.to_string()).unwrap_or(json)
+        serde_json::from_str(&self.line()).unwrap_or_default()
+    }
+
+    /// As one line of JSON: what a digest of many decisions takes.
+    #[must_use]
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// For people: actions with their reasons, what was refused, verdicts; a line or two for each.

@@ -215,15 +215,14 @@ impl Carrefour {
     ) -> (Sampling, SamplingCause) {
         let rates = &self.preset.sampling;
         match (verdict, changes) {
-            // Where samples are the only source of traffic, switching them off would make blind for
-            // good.
-            (Err(cause), _)
-                if app.traffic_source == TrafficSource::Samples
-                    && rates.disabled == Sampling::Off =>
-            {
-                (rates.cheap, *cause)
-            }
-            (Err(cause), _) => (rates.disabled, *cause),
+            // Where samples or hint faults are the only source of traffic, switching them off would
+            // make blind for good.
+            (Err(cause), _) => match (app.traffic_source, rates.disabled) {
+                (TrafficSource::Samples | TrafficSource::HintFaults, Sampling::Off) => {
+                    (rates.cheap, *cause)
+                }
+                (_, disabled) => (disabled, *cause),
+            },
             (Ok(_), Some(actions)) => {
                 let idles = self.apps.get(&app.pid).is_some_and(|state| state.idle_rounds >= 2);
                 let rate = match (actions < needed, rates.idle) {

@@ -92,9 +92,12 @@ fn an_application_that_never_uses_treated_pages_again_is_given_up() {
 #[test]
 fn sampling_is_not_switched_off_where_it_is_the_only_sensor() {
     let (topology, mut calm) = model("node:2 core:4\nload 1 1\napp 1");
-    calm.apps[0].traffic_source = TrafficSource::Samples;
-    let text = render(&round(&mut carrefour("final"), &topology, &calm));
-    assert!(text.starts_with("sample 1: every 260000 cycles"), "{text}");
+    for only in [TrafficSource::Samples, TrafficSource::HintFaults] {
+        calm.apps[0].traffic_source = only;
+        calm.apps[0].cpu_percent = 20.0;
+        let text = render(&round(&mut carrefour("final"), &topology, &calm));
+        assert!(text.starts_with("sample 1: every 260000 cycles"), "{only:?}: {text}");
+    }
     calm.apps[0].traffic_source = TrafficSource::Counters;
     let text = render(&round(&mut carrefour("final"), &topology, &calm));
     assert!(text.starts_with("sample 1: off"), "{text}");

@@ -82,7 +82,7 @@ impl Balancing {
         &mut self,
         plant: &mut Plant,
         process: usize,
-        users: &[Vec<(usize, f64)>],
+        users: &[Users],
         seen: &mut Vec<AddressSample>,
     ) {
         let groups: Vec<usize> =
@@ -98,9 +98,9 @@ impl Balancing {
             let ends = page + 1 >= plant.groups[group].homes.len();
             self.scanners[process].cursor =
                 if ends { ((place + 1) % groups.len(), 0) } else { (place, page + 1) };
-            let weights: Vec<f64> = users[group].iter().map(|(_, weight)| *weight).collect();
-            let Some(user) = plant.random.weighted(&weights) else { continue };
-            self.fault(plant, (users[group][user].0, group, page), seen);
+            let Users { threads, shares } = &users[group];
+            let Some(user) = plant.random.weighted(shares) else { continue };
+            self.fault(plant, (threads[user], group, page), seen);
         }
     }
 
@@ -169,9 +169,16 @@ impl Balancing {
     }
 }
 
-/// By group, the running threads that use it and how much.
-fn users(plant: &Plant, epoch: &Epoch) -> Vec<Vec<(usize, f64)>> {
-    let mut users = vec![Vec::new(); plant.groups.len()];
+/// The running threads that use a group, and the share of each one's accesses that it is.
+#[derive(Clone, Default)]
+struct Users {
+    threads: Vec<usize>,
+    shares: Vec<f64>,
+}
+
+/// By group.
+fn users(plant: &Plant, epoch: &Epoch) -> Vec<Users> {
+    let mut users = vec![Users::default(); plant.groups.len()];
     for of in &epoch.running {
         let process = &plant.processes[of.process];
         let thread = &plant.threads[of.thread];
@@ -179,7 +186,8 @@ fn users(plant: &Plant, epoch: &Epoch) -> Vec<Vec<(usize, f64)>> {
         for (region, part) in process.program.regions.iter().enumerate() {
             if part.share > 0.0 {
                 let group = process.group_of(region, thread.number, rotate);
-                users[group].push((of.thread, part.share));
+                users[group].threads.push(of.thread);
+                users[group].shares.push(part.share);
             }
         }
     }
