@@ -118,8 +118,8 @@ impl SimHost {
         StepResult::Done
     }
 
-    /// Hint faults between two samples where policies ask for one in so many cycles: the levels of
-    /// the manager's sampler, each a fourth of the one before.
+    /// Hint faults between two samples where policies ask for one in so many cycles. These are the
+    /// levels of the live sampler, each a fourth of the one before.
     fn fault_period(&self, cycles: u64) -> usize {
         match cycles / self.full_sampling.unwrap_or(cycles).max(1) {
             0..2 => 1,
