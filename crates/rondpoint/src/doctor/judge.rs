@@ -26,6 +26,8 @@ pub(super) struct Reading {
     pub(super) running_share: f64,
     /// The units behind the expected place, by name, where there are several.
     pub(super) units: Vec<Place>,
+    /// Only the program that loads is counted: no other makes this loud.
+    pub(super) is_own: bool,
 }
 
 /// Something that counts by itself: a node, a link, a unit.
@@ -124,7 +126,9 @@ pub(super) fn judge(readings: &[Reading]) -> Vec<Finding> {
 /// itself looks the same, but does not follow the load at all.
 fn is_busy(reading: &Reading) -> bool {
     let place = &reading.places[reading.expected];
-    place.idle > BUSY * reading.amount && place.count > place.idle + BUSY * reading.amount
+    !reading.is_own
+        && place.idle > BUSY * reading.amount
+        && place.count > place.idle + BUSY * reading.amount
 }
 
 fn lie_of(reading: &Reading) -> Option<Lie> {
@@ -246,6 +250,7 @@ mod tests {
                     band: (0.6, 1.7),
                     running_share: 0.5,
                     units: Vec::new(),
+                    is_own: metric == "llc_misses" || metric == "dram by distance",
                 });
             };
             let nodes = ["node 0", "node 1"];
@@ -401,6 +406,17 @@ mod tests {
             (place.count, place.idle) = (LINES, LINES);
         };
         assert_eq!(found("llc_misses", constant), only("llc_misses", Lie::CountsWithoutLoad));
+    }
+
+    /// Other programs are no excuse: they are not counted.
+    #[test]
+    fn a_counter_of_one_program_is_never_busy() {
+        let by_itself = |reading: &mut Reading| {
+            let place = &mut reading.places[reading.expected];
+            (place.count, place.idle) = (8.0 * LINES, 3.0 * LINES);
+        };
+        assert_eq!(found("llc_misses", by_itself), only("llc_misses", Lie::Scale(5.0)));
+        assert_eq!(found("machine traffic", by_itself), []);
     }
 
     #[test]

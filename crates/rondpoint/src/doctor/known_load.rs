@@ -180,6 +180,11 @@ fn walk(cpu: usize, memory: &Anonymous, time: Duration) -> Result<f64> {
     Ok(time.as_secs_f64() * 1e9 / nanoseconds)
 }
 
+/// The reading as one of the loading program alone.
+fn own(reading: Reading) -> Reading {
+    Reading { is_own: true, ..reading }
+}
+
 /// The looks around a load, and those around an equal time without one.
 struct Window<'a> {
     before: &'a Look,
@@ -273,13 +278,14 @@ impl Bench<'_> {
             running_share: places.get(expected).map_or(0.0, |(_, share)| *share),
             places: places.into_iter().map(|(place, _)| place).collect(),
             units: Vec::new(),
+            is_own: false,
         }
     }
 
     fn misses(&self, load: &Load, window: &Window<'_>) -> Option<Reading> {
         let of = |look: &Look| total(&look.readings, Metric::LlcMisses);
         let place = window.place("the thread", of)?;
-        Some(self.reading("llc_misses", load, vec![place], 0, OF_A_THREAD))
+        Some(own(self.reading("llc_misses", load, vec![place], 0, OF_A_THREAD)))
     }
 
     fn by_distance(&self, load: &Load, window: &Window<'_>) -> Option<Reading> {
@@ -290,7 +296,7 @@ impl Bench<'_> {
         ];
         let expected = usize::from(load.accessing != load.holding);
         let name = "local_dram and remote_dram";
-        Some(self.reading(name, load, places.into(), expected, OF_A_THREAD))
+        Some(own(self.reading(name, load, places.into(), expected, OF_A_THREAD)))
     }
 
     fn by_node(&self, load: &Load, window: &Window<'_>) -> Option<Reading> {
@@ -302,7 +308,7 @@ impl Bench<'_> {
         let nodes = self.topology.memory_nodes();
         let expected = nodes.iter().position(|node| node == load.holding)?;
         let places: Option<Vec<_>> = nodes.iter().map(place).collect();
-        Some(self.reading("dram_node", load, places?, expected, OF_A_THREAD))
+        Some(own(self.reading("dram_node", load, places?, expected, OF_A_THREAD)))
     }
 
     /// Where samples that missed all caches say that their data lies.
