@@ -23,6 +23,7 @@ mod rests;
 mod session;
 mod shared;
 mod threads;
+mod twelve;
 mod without_pmu;
 
 use std::process::ExitCode;
@@ -61,12 +62,13 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
     Check { name: "cost", run: cost::check },
     Check { name: "daemon", run: daemon::check },
+    Check { name: "daemon-twelve", run: twelve::check },
     Check { name: "attach", run: attached::check_attach },
     Check { name: "refusals", run: outcomes::check_refusals },
     Check { name: "auto", run: threads::check_auto },
@@ -90,12 +92,13 @@ const CHECKS: [Check; 24] = [
 
 /// Not among all, whose time is long enough, and `copies` needs a kernel of its own: asked for by
 /// name.
-const BY_HAND: [&str; 3] = ["more-lies", "missing-units", "copies"];
+const BY_HAND: [&str; 4] = ["daemon-twelve", "more-lies", "missing-units", "copies"];
 
 /// What `live` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these checks; default: all but more-lies, missing-units and copies
+    /// Only these checks; default: all but daemon-twelve, more-lies, missing-units and
+    /// copies
     #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
     checks: Vec<String>,
     /// Checks to run side by side
