@@ -9,7 +9,7 @@ mod slot;
 use self::pending_samples::PendingSamples;
 use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
-use crate::cost::predicted_by;
+use crate::cost::{Partners, predicted_by};
 use crate::counting_pause::{CountingPause, IDLE_CPUS, Quiet, Usual, Watch, is_dear};
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
@@ -386,7 +386,7 @@ impl Controller {
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);
         let acts = plan.acts();
-        let predicted = acts.then(|| predicted_by(window, intervals, &self.topology, &plan.steps));
+        let predicted = acts.then(|| self.predicted(&plan, window, intervals));
         self.trials.begin(&plan, &predicted.unwrap_or_default());
         self.note_sampling(&plan);
         // What was refused is for reports only.
@@ -397,6 +397,13 @@ impl Controller {
             refused: Vec::new(),
         };
         plan
+    }
+
+    fn predicted(&self, plan: &Plan, window: &Model, intervals: &[Model]) -> BTreeMap<Pid, f64> {
+        let unknown = Partners::default();
+        let partners = self.slots.iter().find_map(|slot| slot.policy.partners());
+        let partners = partners.unwrap_or(&unknown);
+        predicted_by(window, intervals, &self.topology, &plan.steps, partners)
     }
 
     fn note_sampling(&mut self, plan: &Plan) {

@@ -17,10 +17,13 @@
 mod charges;
 mod effect;
 mod facts;
+mod flows;
 mod joining;
 #[cfg(test)]
 mod laws;
+mod lines;
 mod lost;
+mod partners;
 mod placement;
 mod predict;
 mod quote;
@@ -31,6 +34,7 @@ mod waiting;
 pub use self::effect::Effect;
 pub use self::facts::{Evidence, Facts};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
+pub use self::partners::Partners;
 pub use self::placement::Placement;
 pub use self::predict::{changes, predicted, predicted_by};
 pub use self::quote::{Bill, Change, Interval, MoveCosts, Quote};

@@ -15,6 +15,7 @@ pub mod shuffle;
 pub mod views;
 
 use self::views::Views;
+use crate::cost::Partners;
 use crate::model::Model;
 use crate::plan::{Outcome, Plan, Proposal, Refused};
 use crate::random::Random;
@@ -60,6 +61,12 @@ pub trait Policy {
     /// Whether it looks at [`Model::touches`], which cost time and memory to collect.
     fn wants_touches(&self) -> bool {
         false
+    }
+
+    /// With whom threads exchange data, where it has had that named: predictions of what a plan wins
+    /// rest on it.
+    fn partners(&self) -> Option<&Partners> {
+        None
     }
 
     /// For how long it wants to see samples beyond the decision that they were taken for. Samples

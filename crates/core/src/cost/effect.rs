@@ -2,6 +2,7 @@
 
 use super::facts::Group;
 use super::joining::{move_thread, summed};
+use super::lines::Step;
 use super::seen::{Sampled, Seen};
 use crate::model::App;
 use crate::plan::{Action, Mechanism, NodeMove, PageMove, Proposal};
@@ -25,8 +26,9 @@ pub(super) enum Alteration {
     Copies(Moved),
     /// All memory of some nodes goes to others.
     Memory(Vec<NodeMove>),
-    /// A thread, by its place in the model, goes from one cache to another, on this node.
-    Thread { place: usize, caches: (usize, usize), node: usize },
+    /// A thread, by its place in the model, goes from one cache to another, with the nodes of
+    /// these.
+    Thread { place: usize, caches: (usize, usize), nodes: (usize, usize) },
 }
 
 impl Effect {
@@ -60,17 +62,24 @@ impl Alteration {
                 let target = via.or_else(|| cpus.iter().next()).filter(|_| !stays);
                 let target = target.filter(|_| thread.cpu_share > 0.0)?;
                 let domain = |cpu| seen.topology.domain_of_cpu(cpu);
+                let node = |cpu| seen.topology.node_of_cpu(cpu);
                 let caches = (domain(thread.cpu), domain(target));
-                let node = seen.topology.node_of_cpu(target);
+                let nodes = (node(thread.cpu), node(target));
                 let place = app.threads.start + index;
-                (caches.0 != caches.1).then_some(Self::Thread { place, caches, node })?
+                (caches.0 != caches.1).then_some(Self::Thread { place, caches, nodes })?
             }
             Action::Unreplicate { .. } | Action::SetSampling { .. } => return None,
         })
     }
 
-    /// Changes the groups of its process.
-    pub(super) fn apply(&self, seen: Seen<'_>, groups: &mut Vec<Group>) {
+    /// Changes the groups of its process. `moved` = threads that went to other caches before, and
+    /// this one.
+    pub(super) fn apply(
+        &self,
+        seen: Seen<'_>,
+        groups: &mut Vec<Group>,
+        moved: &mut BTreeMap<usize, usize>,
+    ) {
         match self {
             Self::Pages(mechanism, moved) => {
                 let asked = asked(groups, seen.topology.node_count());
@@ -92,8 +101,10 @@ impl Alteration {
                         summed(group.shares.iter().map(|(held, share)| (image(*held), *share)));
                 }
             }
-            Self::Thread { place, caches, node } => {
-                move_thread(seen, groups, &seen.model.threads[*place], *caches, *node);
+            Self::Thread { place, caches, nodes } => {
+                let (place, caches, nodes) = (*place, *caches, *nodes);
+                move_thread(&Step { seen, moved, place, caches, nodes }, groups);
+                moved.insert(place, caches.1);
             }
         }
     }

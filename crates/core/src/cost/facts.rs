@@ -5,8 +5,10 @@
 //! was counted. So what is left to the model is what changes when threads or pages go elsewhere.
 
 use super::charges::Charges;
+use super::flows::{by_memory, flows};
+use super::lines::{Named, count_far, spread_lines};
+use super::partners::Partners;
 use super::solve::{self, Waits};
-use crate::matrix::Matrix;
 use crate::model::{App, Model, Thread, Traffic, TrafficSource};
 use crate::topology::Topology;
 use crate::units::Pid;
@@ -44,6 +46,8 @@ pub struct Facts {
     /// CPU time in µs that all processes together lose in a µs for each cycle that a server makes
     /// wait longer.
     pub(super) exposure: Vec<f64>,
+    /// Threads that samples named partners of.
+    pub(super) named: Named,
 }
 
 /// One process.
@@ -91,12 +95,20 @@ pub(super) struct Group {
     pub(super) far: Vec<(usize, f64)>,
     /// Misses in a µs of all threads behind the cache where these counts come from.
     pub(super) pressure: f64,
+    /// The thread, by place in the model, where it is one that a step moved.
+    pub(super) thread: Option<usize>,
 }
 
 impl Facts {
     /// Fits the model to a window.
     #[must_use]
     pub fn of(model: &Model, topology: &Topology) -> Self {
+        Self::with_partners(model, topology, &Partners::default())
+    }
+
+    /// As [`Facts::of`], where samples named partners of threads.
+    #[must_use]
+    pub fn with_partners(model: &Model, topology: &Topology, partners: &Partners) -> Self {
         let mut charges = Charges::of(topology);
         let load = present_load(model, &charges);
         fit_capacity(&mut charges, model, &load);
@@ -109,6 +121,7 @@ impl Facts {
             pressure: vec![0.0; topology.domain_count()],
             exposure: charges.no_load(),
             processes: Vec::with_capacity(model.apps.len()),
+            named: partners.shares(model),
             charges,
             load,
             waits,
@@ -177,7 +190,7 @@ impl Facts {
 
     fn process(&self, model: &Model, topology: &Topology, app: &App, crowded: &[bool]) -> Process {
         let threads = model.threads_of(app);
-        let traffic = flows(app, threads, topology);
+        let traffic = flows(app, threads, topology, &self.charges);
         let mut groups: BTreeMap<usize, Sums> = BTreeMap::new();
         for thread in threads.iter().filter(|thread| thread.cpu_share > 0.0) {
             groups.entry(topology.domain_of_cpu(thread.cpu)).or_default().add(thread);
@@ -202,7 +215,7 @@ impl Facts {
             })
             .collect();
         let mut process = Process { pid: app.pid, groups: all, evidence };
-        spread_lines(&mut process.groups);
+        spread_lines(&mut process.groups, (model, topology), app, &self.named);
         for (group, sums) in process.groups.iter_mut().zip(groups.values()) {
             count_far(group, sums);
             self.fit(group, sums);
@@ -234,6 +247,7 @@ impl Facts {
             lines: sums.lines / sums.cpus,
             far: Vec::new(),
             pressure: 0.0,
+            thread: None,
         }
     }
 
@@ -292,16 +306,16 @@ impl Facts {
 
 /// Sums over the threads of a group, weighted by CPU time where they are rates of it.
 #[derive(Debug)]
-struct Sums {
+pub(super) struct Sums {
     threads: f64,
     running: f64,
     cpus: f64,
     stalled: f64,
     stalls_known: bool,
     misses: f64,
-    lines: f64,
+    pub(super) lines: f64,
     /// Of the lines, those from other nodes, where both are counted.
-    far: Option<f64>,
+    pub(super) far: Option<f64>,
 }
 
 impl Default for Sums {
@@ -341,69 +355,8 @@ impl Sums {
     }
 }
 
-fn node_of(topology: &Topology, domain: usize) -> usize {
+pub(super) fn node_of(topology: &Topology, domain: usize) -> usize {
     topology.cpus_of_domain(domain).iter().next().map_or(0, |cpu| topology.node_of_cpu(cpu))
-}
-
-/// DRAM requests in a µs by `[accessing][holding]`: counted or sampled. Hint faults and samples
-/// without a count tell proportions, the threads' own misses how many.
-fn flows(app: &App, threads: &[Thread], topology: &Topology) -> Option<Matrix<f64>> {
-    let traffic = app.traffic.as_ref()?;
-    if app.traffic_source != TrafficSource::HintFaults {
-        return Some(traffic.requests_per_us.clone());
-    }
-    let mut misses = vec![0.0; topology.node_count()];
-    for thread in threads {
-        let rate = thread.cpu_share * thread.rates.memory_per_s? / 1e6;
-        misses[topology.node_of_cpu(thread.cpu)] += rate;
-    }
-    let all: Vec<f64> = traffic.requests_per_us.rows().map(|row| row.iter().sum()).collect();
-    let cell = |a: usize, h: usize| match all[a] > 0.0 {
-        true => misses[a] * traffic.requests_per_us[(a, h)] / all[a],
-        false => 0.0,
-    };
-    Some(Matrix::from_fn(misses.len(), cell))
-}
-
-/// Without counts or samples of the memory asked, each thread asks all memory of its process alike.
-fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> {
-    let nodes = topology.node_count();
-    let mut misses = vec![0.0; nodes];
-    for thread in threads {
-        let rate = thread.cpu_share * thread.rates.memory_per_s.unwrap_or(0.0) / 1e6;
-        misses[topology.node_of_cpu(thread.cpu)] += rate;
-    }
-    let resident = |node: usize| app.memory.as_ref().map_or(0.0, |bytes| bytes[node].0 as f64);
-    let all: f64 = (0..nodes).map(resident).sum();
-    Matrix::from_fn(nodes, |a, h| if all > 0.0 { misses[a] * resident(h) / all } else { 0.0 })
-}
-
-/// Scales the lines from other nodes to their count, where there is one: threads need not share
-/// with those beside which they run.
-fn count_far(group: &mut Group, sums: &Sums) {
-    let spread: f64 = group.far.iter().map(|(_, share)| share).sum();
-    let Some(far) = sums.far.filter(|_| sums.lines > 0.0 && spread > 0.0) else { return };
-    let scale = far / sums.lines / spread;
-    group.far.iter_mut().for_each(|(_, share)| *share *= scale);
-}
-
-/// Lines come from the threads of the process alike, wherever these run.
-fn spread_lines(groups: &mut [Group]) {
-    let threads: Vec<(usize, usize, f64)> =
-        groups.iter().map(|group| (group.node, group.domain, group.threads)).collect();
-    let all: f64 = threads.iter().map(|(_, _, count)| count).sum();
-    for group in groups.iter_mut().filter(|group| group.lines > 0.0) {
-        let others = (all - 1.0).max(1.0);
-        let mut far: BTreeMap<usize, f64> = BTreeMap::new();
-        for (node, domain, count) in &threads {
-            if *domain != group.domain {
-                *far.entry(*node).or_default() += count / others;
-            }
-        }
-        let sum: f64 = far.values().sum();
-        let scale = 1.0 / sum.max(1.0);
-        group.far = far.into_iter().map(|(node, share)| (node, share * scale)).collect();
-    }
 }
 
 /// Load on every server: of the whole machine where it is counted, else of the applications.

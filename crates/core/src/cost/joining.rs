@@ -1,13 +1,12 @@
 //! A thread that joins the threads behind another cache.
 
 use super::facts::Group;
-use super::seen::Seen;
-use crate::model::Thread;
+use super::lines::{Step, own_lines};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A thread exchanges lines with the threads that it joins, and leaves those beside it. Its
-/// partners are not known: assumed are threads elsewhere, in proportion to what these exchange with
+/// A thread exchanges lines with the threads that it joins, and leaves those beside it. Where its
+/// partners are not known, assumed are threads elsewhere, in proportion to what these exchange with
 /// others. Gives the share of its lines that are near now and were not.
 fn meet(alone: &mut Group, groups: &[Group], to: usize) -> f64 {
     let far: f64 = alone.far.iter().map(|(_, share)| share).sum();
@@ -25,47 +24,72 @@ fn meet(alone: &mut Group, groups: &[Group], to: usize) -> f64 {
     met
 }
 
-/// A thread runs behind another cache, and asks for the same memory as before.
-pub(super) fn move_thread(
-    seen: Seen<'_>,
-    groups: &mut Vec<Group>,
-    thread: &Thread,
-    (from, to): (usize, usize),
-    node: usize,
-) {
-    let Some(at) = groups.iter().position(|group| group.domain == from) else { return };
-    let alone = seen.facts.thread_alone(thread, &groups[at]);
-    let mut alone = alone;
-    let (own_node, share) = (groups[at].node, meet(&mut alone, groups, to));
-    if share > 0.0 {
-        // The lines of the thread are near for the groups that it joins.
-        let lines = alone.lines * alone.cpus * share;
-        for group in groups.iter_mut().filter(|group| group.domain == to && group.lines > 0.0) {
-            let less = lines / (group.lines * group.cpus);
-            for (_, far) in group.far.iter_mut().filter(|(owner, _)| *owner == own_node) {
-                *far = (*far - less).max(0.0);
-            }
+/// The lines of a thread are near for the groups that it joins, which fetched them from its node.
+fn welcome(groups: &mut [Group], alone: &Group, met: f64, to: usize) {
+    let lines = alone.lines * alone.cpus * met;
+    for group in groups.iter_mut().filter(|group| group.domain == to && group.lines > 0.0) {
+        let less = lines / (group.lines * group.cpus);
+        for (_, far) in group.far.iter_mut().filter(|(owner, _)| *owner == alone.node) {
+            *far = (*far - less).max(0.0);
         }
     }
+}
+
+/// A thread runs behind another cache, and asks for the same memory as before.
+pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
+    let (from, to) = step.caches;
+    let is_from = |group: &Group| group.domain == from && group.thread.is_none();
+    let Some(at) = groups.iter().position(is_from) else { return };
+    let thread = &step.seen.model.threads[step.place];
+    let mut alone = step.seen.facts.thread_alone(thread, &groups[at]);
+    if step.partners().is_empty() {
+        let met = meet(&mut alone, groups, to);
+        welcome(groups, &alone, met, to);
+        leave(groups, at, &alone, None);
+    } else {
+        alone.lines = own_lines(thread).unwrap_or(alone.lines);
+        alone.far = step.far_from(to);
+        leave(groups, at, &alone, Some(&step.far_from(from)));
+        step.tell_partners(groups);
+    }
+    groups.push(Group { node: step.nodes.1, domain: to, thread: Some(step.place), ..alone });
+}
+
+/// The rest of a group asks for the group's accesses without the thread's, and fetches the group's
+/// lines without those that the thread fetched from `far` caches, where that is known.
+fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize, f64)]>) {
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
         groups.remove(at);
-    } else {
-        let group = &mut groups[at];
-        // The rest of the group asks for the group's accesses without the thread's.
-        let both = group.shares.iter().map(|(node, share)| (*node, share * group.cpus));
-        let less = alone.shares.iter().map(|(node, share)| (*node, -share * alone.cpus));
-        let rest = summed(both.chain(less)).into_iter().map(|(node, sum)| (node, sum.max(0.0)));
-        let rest: Vec<(usize, f64)> = rest.filter(|(_, sum)| *sum > 0.0).collect();
-        let all: f64 = rest.iter().map(|(_, sum)| sum).sum();
-        if all > 0.0 {
-            group.shares = rest.into_iter().map(|(node, sum)| (node, sum / all)).collect();
-        }
-        group.cpus = left;
-        group.wanted = (group.wanted - alone.wanted).max(left);
-        group.threads = (group.threads - 1.0).max(1.0);
+        return;
     }
-    groups.push(Group { node, domain: to, ..alone });
+    let group = &mut groups[at];
+    let both = group.shares.iter().map(|(node, share)| (*node, share * group.cpus));
+    let less = alone.shares.iter().map(|(node, share)| (*node, -share * alone.cpus));
+    let (rest, all) = above_zero(both.chain(less));
+    if all > 0.0 {
+        group.shares = rest.into_iter().map(|(node, sum)| (node, sum / all)).collect();
+    }
+    if let Some(far) = far {
+        let (lines, own) = (group.lines * group.cpus, alone.lines * alone.cpus);
+        let both = group.far.iter().map(|(node, share)| (*node, share * lines));
+        let less = far.iter().map(|(node, share)| (*node, -share * own));
+        let (rest, _) = above_zero(both.chain(less));
+        let lines = (lines - own).max(0.0);
+        group.far = rest.into_iter().map(|(node, sum)| (node, (sum / lines).min(1.0))).collect();
+        group.lines = lines / left;
+    }
+    group.cpus = left;
+    group.wanted = (group.wanted - alone.wanted).max(left);
+    group.threads = (group.threads - 1.0).max(1.0);
+}
+
+/// Sums by node, those above zero, and the sum of all.
+fn above_zero(values: impl Iterator<Item = (usize, f64)>) -> (Vec<(usize, f64)>, f64) {
+    let mut sums = summed(values);
+    sums.retain(|(_, sum)| *sum > 0.0);
+    let all = sums.iter().map(|(_, sum)| sum).sum();
+    (sums, all)
 }
 
 /// The shares of each node, summed up, in the order of the nodes.

@@ -283,7 +283,7 @@ impl Facts {
     pub fn everything(&self) -> Placement {
         let all = self.processes.iter().enumerate();
         let running = all.filter(|(_, process)| !process.groups.is_empty());
-        Placement { placed: running.map(|(place, of)| (place, of.groups.clone())).collect() }
+        Placement::at(running.map(|(place, of)| (place, of.groups.clone())).collect())
     }
 
     /// These processes where they are now.
@@ -291,6 +291,6 @@ impl Facts {
     pub fn present(&self, pids: &[Pid]) -> Placement {
         let places = pids.iter().filter_map(|pid| self.place(*pid));
         let group = |place: usize| (place, self.processes[place].groups.clone());
-        Placement { placed: places.map(group).collect() }
+        Placement::at(places.map(group).collect())
     }
 }

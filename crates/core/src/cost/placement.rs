@@ -6,6 +6,7 @@ use super::facts::{Facts, Group};
 use super::seen::Seen;
 use crate::topology::Topology;
 use crate::units::Pid;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -14,13 +15,20 @@ use alloc::vec::Vec;
 pub struct Placement {
     /// Groups of a process, by its place among the facts, ascending.
     pub(super) placed: Vec<(usize, Vec<Group>)>,
+    /// Threads behind another cache than now, by place in the model, with that cache.
+    pub(super) moved: BTreeMap<usize, usize>,
 }
 
 impl Placement {
     /// Nothing is placed otherwise than now.
     #[must_use]
     pub fn unchanged() -> Self {
-        Self { placed: Vec::new() }
+        Self::at(Vec::new())
+    }
+
+    /// These groups, and no thread of them behind another cache than now.
+    pub(super) fn at(placed: Vec<(usize, Vec<Group>)>) -> Self {
+        Self { placed, moved: BTreeMap::new() }
     }
 
     /// Processes that it places.
@@ -41,7 +49,7 @@ impl Placement {
                 }
             };
             if let Some(alteration) = alteration {
-                alteration.apply(seen, &mut self.placed[at].1);
+                alteration.apply(seen, &mut self.placed[at].1, &mut self.moved);
             }
         }
         self

@@ -3,6 +3,7 @@
 use super::effect::Effect;
 use super::facts::Facts;
 use super::lost::{CostModel, ProcessLoss};
+use super::partners::Partners;
 use super::placement::Placement;
 use super::seen::{Sampled, Seen};
 use crate::model::Model;
@@ -16,22 +17,23 @@ use alloc::vec::Vec;
 /// Processes with an unpriced step, or of which too little is known, are left out.
 #[must_use]
 pub fn predicted(window: &Model, topology: &Topology, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
-    predicted_by(window, &[], topology, steps)
+    predicted_by(window, &[], topology, steps, &Partners::default())
 }
 
 /// As [`predicted`], where intervals that end with the window and began earlier tell more: those on
-/// which the steps were decided.
+/// which the steps were decided. `partners` = what samples named before.
 #[must_use]
 pub fn predicted_by(
     window: &Model,
     intervals: &[Model],
     topology: &Topology,
     steps: &[Proposal],
+    partners: &Partners,
 ) -> BTreeMap<Pid, f64> {
     let all = || core::iter::once(window).chain(intervals);
     let model = all().max_by_key(|model| model.elapsed).unwrap_or(window);
     let pages = all().max_by_key(|model| model.pages.len()).unwrap_or(window);
-    let facts = Facts::of(model, topology);
+    let facts = Facts::with_partners(model, topology, partners);
     let steps: Vec<&Proposal> = steps.iter().collect();
     let pages = Sampled::of(pages, topology);
     changes(Seen { model, pages: &pages, topology, facts: &facts }, &steps)

@@ -42,6 +42,7 @@ mod exchange;
 mod flags;
 mod history;
 mod lane;
+mod naming;
 mod nearer;
 mod own_data;
 mod partners;
@@ -86,12 +87,12 @@ use alloc::vec::Vec;
 pub(super) const REGISTERED: Registered = Registered {
     name: "auto",
     about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
-    presets: &["steady", "published", "priced"],
+    presets: &["priced", "steady", "published"],
     make: |preset| {
         let carrefour = match preset {
-            None | Some("steady") => &STEADY,
+            None | Some("priced") => return Some(Box::new(Priced::new())),
+            Some("steady") => &STEADY,
             Some("published") => &FINAL,
-            Some("priced") => return Some(Box::new(Priced::new())),
             Some(_) => return None,
         };
         Some(Box::new(Auto::new(carrefour)) as Box<dyn Policy>)

@@ -128,7 +128,36 @@ impl Sharing {
         }
         let asked: Vec<bool> = model.apps.iter().map(is_asked).collect();
         let groups = observe::groups(model, topology, &asked, &self.preset);
-        let threads = observe::sharers(model, topology, &asked, is_held);
+        self.place(model, topology, (groups, &asked), is_held)
+    }
+
+    /// Pairs of threads that share data, by samples, in the processes that are `asked` (by place in
+    /// the model).
+    #[must_use]
+    pub fn pairs(&self, model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Pair> {
+        observe::pairs_of(model, topology, asked, &self.preset)
+    }
+
+    /// As [`Sharing::propose_for`], of pairs that are known: most samples first.
+    pub fn propose_pairs(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        pairs: &[Pair],
+        asked: &[bool],
+    ) -> Vec<Proposal> {
+        let groups = clusters(pairs, model.threads.len());
+        self.place(model, topology, (groups, asked), |_| false)
+    }
+
+    fn place(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        (groups, asked): (Vec<Cluster>, &[bool]),
+        is_held: impl Fn(Tid) -> bool,
+    ) -> Vec<Proposal> {
+        let threads = observe::sharers(model, topology, asked, is_held);
         let placed = place(&threads, &observe::cores(topology), groups, &self.preset);
         let mut exact = observe::ExactCpus::new(model, topology, &placed.shifts);
         let shift = |shift: Shift| Some(self.shift(shift, exact.take(shift)?, model, topology));

@@ -7,11 +7,12 @@
 use super::claims::{memory_moves, unreplicate};
 use super::history::{EPOCH, History};
 use super::lane::{self, Pace};
+use super::naming::Naming;
 use super::rates::Rates;
 use super::reserved_memory::reserved;
 use super::{CALM, Veto};
 use crate::arbiter::Arbiter;
-use crate::cost::{Facts, Sampled, Seen};
+use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
 use crate::plan::{Kind, Outcome, Plan, Proposal, Refusal, Refused};
 use crate::policy::Policy;
@@ -31,11 +32,12 @@ use alloc::vec::Vec;
 
 /// Its lanes: SAM, and the others, each with its own interval.
 const SAM: usize = 0;
-const HOME: usize = 1;
-const NMASS: usize = 2;
-const ASYMSCHED: usize = 3;
-const CARREFOUR: usize = 4;
-const LANES: usize = 5;
+const SHARING: usize = 1;
+const HOME: usize = 2;
+const NMASS: usize = 3;
+const ASYMSCHED: usize = 4;
+const CARREFOUR: usize = 5;
+const LANES: usize = 6;
 
 /// State of the policy.
 #[derive(Debug, Clone)]
@@ -45,6 +47,7 @@ pub(super) struct Priced {
     asymsched: AsymSched,
     carrefour: Carrefour,
     home: Home,
+    naming: Naming,
     rates: Rates,
     history: History,
     /// Made with the first machine that is seen.
@@ -63,6 +66,7 @@ impl Priced {
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
             carrefour: Carrefour::new(STEADY.clone()),
             home: Home::default(),
+            naming: Naming::default(),
             rates: Rates::default(),
             history: History::default(),
             arbiter: None,
@@ -95,6 +99,7 @@ impl Priced {
         if let Some(model) = views.due(SAM) {
             proposals.extend(self.sam.propose(model, topology, random));
         }
+        proposals.extend(self.pairs(views, topology));
         if let Some(model) = views.due(HOME) {
             proposals.extend(self.home.propose(model, topology, random));
         }
@@ -117,6 +122,20 @@ impl Priced {
         proposals
     }
 
+    /// What samples named, and the samples for it.
+    fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
+        let above = self.sam.thresholds(topology).coherence;
+        let over = views.due(SHARING);
+        let shown = over.or_else(|| views.so_far(SHARING).filter(|_| self.naming.is_ripe()));
+        let mut proposals = Vec::new();
+        if let Some(model) = shown {
+            self.naming.answer(model, over.is_some(), topology, above);
+            proposals.extend(self.naming.propose(model, topology, above));
+        }
+        proposals.extend(self.naming.sample());
+        proposals
+    }
+
     /// Takes out what is not to be priced: memory on its way goes on, and nothing else is done to
     /// its process.
     fn on_the_way(&mut self, proposals: Vec<Proposal>) -> (Vec<Proposal>, Vec<Proposal>) {
@@ -124,6 +143,10 @@ impl Priced {
         for proposal in proposals {
             let pid = proposal.action.pid();
             let moves = pid.and_then(|pid| memory_moves(&self.asymsched, pid));
+            if pid.is_some_and(|pid| self.naming.is_open(pid)) && goes_alone(&proposal) {
+                self.veto(proposal, Veto::SamplesFirst);
+                continue;
+            }
             match moves.filter(|_| proposal.action.kind() != Kind::Sampling) {
                 None => open.push(proposal),
                 Some(_)
@@ -192,7 +215,10 @@ impl Priced {
         let sampled = shown().chain(views.so_far(CARREFOUR)).max_by_key(|model| model.pages.len());
         let model = Self::window(views, &proposals);
         let Some((model, pages)) = model.zip(sampled) else { return Vec::new() };
-        let (facts, pages) = (Facts::of(model, topology), Sampled::of(pages, topology));
+        let (facts, pages) = (
+            Facts::with_partners(model, topology, self.naming.partners()),
+            Sampled::of(pages, topology),
+        );
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
         let chosen = arbiter.choose(seen, proposals);
         self.refused.extend(chosen.refused);
@@ -217,6 +243,7 @@ impl Priced {
 
     fn look(&mut self, model: &Model, topology: &Topology) {
         self.refused.clear();
+        self.naming.observe(model, self.sam.thresholds(topology).coherence);
         self.history.advance(model);
         self.relabel(topology);
         self.rates.forget_gone(model);
@@ -291,6 +318,14 @@ impl Policy for Priced {
         proposals
     }
 
+    fn wants_touches(&self) -> bool {
+        self.naming.wants_touches()
+    }
+
+    fn partners(&self) -> Option<&Partners> {
+        Some(self.naming.partners())
+    }
+
     fn full_sampling(&self) -> Option<u64> {
         self.carrefour.full_sampling()
     }
@@ -338,6 +373,11 @@ impl Policy for Priced {
     fn settles_within(&self) -> Nanos {
         lane::SETTLES_WITHIN
     }
+}
+
+/// Whether a step moves a thread for itself, not as a part of a placement of all.
+fn goes_alone(step: &Proposal) -> bool {
+    step.action.kind() == Kind::Affinity && !step.reason.is_indivisible()
 }
 
 #[cfg(test)]

@@ -99,9 +99,19 @@ pub(super) fn groups(
     asked: &[bool],
     preset: &Preset,
 ) -> Vec<Cluster> {
+    clusters(&pairs_of(model, topology, asked, preset), model.threads.len())
+}
+
+/// The pairs that the preset's detection finds, as [`groups`].
+pub(super) fn pairs_of(
+    model: &Model,
+    topology: &Topology,
+    asked: &[bool],
+    preset: &Preset,
+) -> Vec<Pair> {
     let is_asked = |touch: &&Touch| asked[model.threads[touch.thread as usize].app];
     let touches = model.touches.iter().filter(is_asked);
-    let pairs = match preset.detection {
+    match preset.detection {
         Detection::CommonSamples { minimum } => {
             let touches: Vec<(u32, u32)> =
                 touches.map(|touch| (touch.page.0, touch.thread)).collect();
@@ -111,8 +121,7 @@ pub(super) fn groups(
             similar(model, touches, similarity, one_of)
         }
         Detection::Signatures { .. } => Vec::new(),
-    };
-    clusters(&pairs, model.threads.len())
+    }
 }
 
 fn similar<'a>(

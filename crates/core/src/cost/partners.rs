@@ -1,0 +1,117 @@
+//! With whom threads exchange lines, as far as samples named it.
+//!
+//! Counters say how many lines a thread fetches from other caches, not from whose. Pages that two
+//! threads touched name both. So prices know what becomes of a pair that a step takes apart.
+
+use crate::model::Model;
+use crate::units::Tid;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Partners of threads, kept beyond the samples that named them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Partners {
+    /// By thread: each partner, with the samples in common.
+    of: BTreeMap<Tid, BTreeMap<Tid, u32>>,
+}
+
+impl Partners {
+    /// Takes in pairs of threads with their common samples. What was known of these threads is
+    /// replaced.
+    pub fn learn(&mut self, pairs: impl Iterator<Item = (Tid, Tid, u32)>) {
+        let mut common: BTreeMap<Tid, BTreeMap<Tid, u32>> = BTreeMap::new();
+        for (one, other, samples) in pairs {
+            for (tid, with) in [(one, other), (other, one)] {
+                *common.entry(tid).or_default().entry(with).or_default() += samples;
+            }
+        }
+        self.of.extend(common);
+    }
+
+    /// Forgets threads that are gone.
+    pub fn forget_gone(&mut self, model: &Model) {
+        if self.of.is_empty() {
+            return;
+        }
+        let alive: BTreeSet<Tid> = model.threads.iter().map(|one| one.tid).collect();
+        self.of.retain(|tid, _| alive.contains(tid));
+    }
+
+    /// Pairs by the places of their threads in the model, the lower place first: most samples
+    /// first.
+    pub fn pairs(&self, model: &Model) -> impl Iterator<Item = (usize, usize, u32)> + use<> {
+        let places = self.places(model);
+        let mut pairs = Vec::new();
+        for (&(app, tid), &place) in &places {
+            for (with, samples) in self.of.get(&tid).into_iter().flatten() {
+                let partner = places.get(&(app, *with)).filter(|partner| **partner > place);
+                pairs.extend(partner.map(|partner| (place, *partner, *samples)));
+            }
+        }
+        pairs.sort_by_key(|(lower, upper, samples)| (Reverse(*samples), *lower, *upper));
+        pairs.into_iter()
+    }
+
+    /// By place in the model: the partners of each thread, with their share of what it has in
+    /// common with all.
+    pub(super) fn shares(&self, model: &Model) -> BTreeMap<usize, Vec<(usize, f64)>> {
+        let places = self.places(model);
+        let named = |(&(app, tid), &place): (&(usize, Tid), &usize)| {
+            let with = self.of.get(&tid)?;
+            let all: f64 = with.values().map(|samples| f64::from(*samples)).sum();
+            let partner = |(with, samples): (&Tid, &u32)| {
+                Some((*places.get(&(app, *with))?, f64::from(*samples) / all))
+            };
+            Some((place, with.iter().filter_map(partner).collect()))
+        };
+        places.iter().filter_map(named).collect()
+    }
+
+    /// Places of threads in the model by process and thread; none where nothing is known.
+    fn places(&self, model: &Model) -> BTreeMap<(usize, Tid), usize> {
+        let known =
+            model.threads.iter().enumerate().filter(|(_, one)| self.of.contains_key(&one.tid));
+        known.map(|(place, thread)| ((thread.app, thread.tid), place)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::model::{App, Thread};
+    use crate::units::Pid;
+    use alloc::vec;
+
+    fn model(tids: &[u32]) -> Model {
+        let mut model = Model::empty(1);
+        model.apps.push(App::new(Pid(1), 0..tids.len()));
+        let thread =
+            |(place, tid): (usize, &u32)| Thread::new(Tid(*tid), 0, place, CpuSet::first(8));
+        model.threads = tids.iter().enumerate().map(thread).collect();
+        model
+    }
+
+    #[test]
+    fn shares_are_of_what_a_thread_has_in_common_with_all_and_the_last_word_counts() {
+        let mut partners = Partners::default();
+        partners.learn([(Tid(5), Tid(6), 30), (Tid(5), Tid(7), 10)].into_iter());
+        let found = partners.shares(&model(&[5, 6, 7]));
+        assert_eq!(found[&0], vec![(1, 0.75), (2, 0.25)]);
+        assert_eq!((&found[&1], &found[&2]), (&vec![(0, 1.0)], &vec![(0, 1.0)]));
+        partners.learn([(Tid(5), Tid(7), 1)].into_iter());
+        assert_eq!(partners.shares(&model(&[5, 6, 7]))[&0], vec![(2, 1.0)]);
+        let pairs: Vec<_> = partners.pairs(&model(&[5, 6, 7])).collect();
+        assert_eq!(pairs, [(0, 2, 1)]);
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_nobodys_partner() {
+        let mut partners = Partners::default();
+        partners.learn([(Tid(5), Tid(6), 30)].into_iter());
+        assert_eq!(partners.shares(&model(&[5]))[&0], vec![]);
+        partners.forget_gone(&model(&[6]));
+        assert_eq!(partners.shares(&model(&[5, 6])).keys().collect::<Vec<_>>(), [&1]);
+    }
+}

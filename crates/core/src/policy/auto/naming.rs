@@ -1,0 +1,208 @@
+//! Samples that name which threads exchange data with which.
+//!
+//! Counters see one half of a pair. Of two threads that hand each other buffers only the reader
+//! fetches lines from another node: stores are not counted. Pages that both touched name the other.
+//! So where a process exchanges data between nodes, what its threads touch is collected until
+//! samples name a partner for each thread that is seen, or for two epochs. Until then its threads
+//! stay: what is being asked is not guessed.
+//!
+//! Names are kept beyond the samples. Prices rest on them, and the `sharing` policy proposes who
+//! joins whom while the process exchanges data.
+
+use super::history::EPOCH;
+use crate::cost::Partners;
+use crate::model::{App, Model, Rung, Touch};
+use crate::plan::{Action, Proposal, Reason, Sampling};
+use crate::policy::carrefour::preset::FINAL;
+use crate::policy::sam::STEADY_ABOVE;
+use crate::policy::sharing::{self, Pair, Preset, Sharing, SharingReason};
+use crate::topology::Topology;
+use crate::units::{Nanos, Pid};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Names are asked for again after this long, while the process goes on to exchange data (our
+/// choice).
+const NAMED_FOR: Nanos = Nanos::from_secs(10);
+/// A question is open this long at most: the rest of an epoch, and a whole one.
+const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
+/// Touches collected for this long are enough if they name a partner for every thread that fetches
+/// from other nodes (our choice): the time in which SAM's flags become steady.
+const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
+/// Until then every running thread has to be named (our choice). A thread that is with its partner
+/// by chance fetches nothing from another node, and would make room for others.
+const RIPE_WITHOUT_UNSEEN: Nanos = Nanos(2 * RIPE.0);
+/// Samples that are to name threads: Carrefour's accurate rate, as there are from the start.
+const ACCURATE: Sampling = FINAL.sampling.accurate;
+
+/// One process.
+#[derive(Debug, Clone, Default)]
+struct Question {
+    started: Nanos,
+    /// Since when what its threads touch is collected.
+    open_since: Option<Nanos>,
+    /// Samples were asked for.
+    is_sampled: bool,
+    /// Until then it is not asked again.
+    rests_until: Nanos,
+}
+
+/// All processes.
+#[derive(Debug, Clone)]
+pub(super) struct Naming {
+    now: Nanos,
+    /// There were samples once, so there are some if they are on.
+    has_samples: bool,
+    sharing: Sharing,
+    partners: Partners,
+    questions: BTreeMap<Pid, Question>,
+}
+
+impl Default for Naming {
+    fn default() -> Self {
+        Self {
+            now: Nanos(0),
+            has_samples: false,
+            sharing: Sharing::new(Preset::EXCHANGING),
+            partners: Partners::default(),
+            questions: BTreeMap::new(),
+        }
+    }
+}
+
+impl Naming {
+    /// Takes in one interval. `above` = SAM's threshold, lines per second of CPU time.
+    pub(super) fn observe(&mut self, model: &Model, above: f64) {
+        self.now = model.at;
+        self.has_samples |= model.sensing.rung == Rung::Samples;
+        self.partners.forget_gone(model);
+        self.questions
+            .retain(|pid, of| model.app(*pid).is_some_and(|app| app.started == of.started));
+        for app in model.apps.iter().filter(|app| exchanges(model, app, above)) {
+            let fresh = || Question { started: app.started, ..Question::default() };
+            let question = self.questions.entry(app.pid).or_insert_with(fresh);
+            if self.has_samples && question.rests_until <= self.now {
+                question.open_since.get_or_insert(self.now);
+            }
+        }
+    }
+
+    /// What samples named.
+    pub(super) fn partners(&self) -> &Partners {
+        &self.partners
+    }
+
+    /// Whether what threads touch is to be collected.
+    pub(super) fn wants_touches(&self) -> bool {
+        self.questions.values().any(|question| question.open_since.is_some())
+    }
+
+    /// Whether some question has been open for long enough to look at what was collected.
+    pub(super) fn is_ripe(&self) -> bool {
+        let is_ripe = |since: Nanos| self.now.since(since) >= RIPE;
+        self.questions.values().any(|question| question.open_since.is_some_and(is_ripe))
+    }
+
+    /// Whether samples are about to name threads of a process.
+    pub(super) fn is_open(&self, pid: Pid) -> bool {
+        self.questions.get(&pid).is_some_and(|question| question.open_since.is_some())
+    }
+
+    /// Accurate samples for processes with an open question; back to the rate that others want when
+    /// it is answered.
+    pub(super) fn sample(&mut self) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        for (&pid, question) in &mut self.questions {
+            let names = question.open_since.is_some();
+            if core::mem::replace(&mut question.is_sampled, names) != names {
+                proposals.push(Proposal {
+                    policy: sharing::NAME,
+                    action: Action::SetSampling { pid: Some(pid), sampling: ACCURATE },
+                    reason: Reason::Sharing(SharingReason::Sampling { names }),
+                });
+            }
+        }
+        proposals
+    }
+
+    /// Answers questions by what was collected. That is a whole epoch if it `is_over`; a part is
+    /// enough for processes in which samples name a partner for every thread that is seen.
+    pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
+        let Self { now, sharing, questions, .. } = self;
+        let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
+        let touched: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
+        let mut answered = vec![false; model.apps.len()];
+        for ((index, app), answered) in model.apps.iter().enumerate().zip(&mut answered) {
+            let Some(question) = questions.get_mut(&app.pid) else { continue };
+            let Some(since) = question.open_since else { continue };
+            let collected = now.since(since);
+            let exchanges = exchanges(model, app, above);
+            let names_all = || {
+                let needed: Vec<usize> = match collected < RIPE_WITHOUT_UNSEEN {
+                    true => running(model, app).collect(),
+                    false => exchanging(model, app, above).collect(),
+                };
+                collected >= RIPE && sharing.names_all(model, topology, &needed)
+            };
+            *answered = exchanges && touched.contains(&index) && (is_over || names_all());
+            if *answered || collected >= PATIENCE || (is_over && !exchanges) {
+                question.open_since = None;
+                question.rests_until = *now + NAMED_FOR;
+            }
+        }
+        if answered.contains(&true) {
+            self.learn(model, topology, &answered);
+        }
+    }
+
+    fn learn(&mut self, model: &Model, topology: &Topology, answered: &[bool]) {
+        let tid = |place: u32| model.threads[place as usize].tid;
+        let pairs = self.sharing.pairs(model, topology, answered);
+        let named = pairs.iter().map(|pair| (tid(pair.lower), tid(pair.upper), pair.samples));
+        self.partners.learn(named);
+    }
+
+    /// Who joins whom, in processes that exchange data.
+    pub(super) fn propose(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        above: f64,
+    ) -> Vec<Proposal> {
+        let asked: Vec<bool> = model.apps.iter().map(|app| exchanges(model, app, above)).collect();
+        let is_asked = |place: &usize| asked[model.threads[*place].app];
+        let known = self.partners.pairs(model);
+        let pairs: Vec<Pair> = known
+            .filter(|(lower, ..)| is_asked(lower))
+            .map(|(lower, upper, samples)| Pair {
+                lower: lower as u32,
+                upper: upper as u32,
+                samples,
+            })
+            .collect();
+        match pairs.is_empty() {
+            true => Vec::new(),
+            false => self.sharing.propose_pairs(model, topology, &pairs, &asked),
+        }
+    }
+}
+
+/// Whether several threads of a process run and one of them fetches many lines from caches of other
+/// nodes.
+fn exchanges(model: &Model, app: &App, above: f64) -> bool {
+    running(model, app).count() > 1 && exchanging(model, app, above).next().is_some()
+}
+
+/// The running threads of a process (by place in the model).
+fn running<'a>(model: &'a Model, app: &App) -> impl Iterator<Item = usize> + 'a {
+    app.threads.clone().filter(|&place| model.threads[place].is_running())
+}
+
+/// The running threads that fetch more than `above` lines per second from caches of other nodes.
+fn exchanging<'a>(model: &'a Model, app: &'a App, above: f64) -> impl Iterator<Item = usize> + 'a {
+    running(model, app).filter(move |&place| {
+        let fetched = model.threads[place].rates.coherence_remote_per_s;
+        fetched.is_some_and(|rate| rate > above)
+    })
+}
