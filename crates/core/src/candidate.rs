@@ -72,17 +72,17 @@ impl Together {
         let parent = |(index, step)| (!is_free(step)).then_some(index);
         let mut together = Self { parent: proposals.iter().enumerate().map(parent).collect() };
         let mut first: BTreeMap<Key, usize> = BTreeMap::new();
-        let mut of_thread: BTreeMap<Tid, usize> = BTreeMap::new();
+        let mut of_thread: BTreeMap<(&str, Tid), usize> = BTreeMap::new();
         for (index, step) in proposals.iter().enumerate().filter(|(_, step)| !is_free(step)) {
             if let Action::SetAffinity { tid, .. } = step.action {
-                of_thread.insert(tid, index);
+                of_thread.insert((step.policy, tid), index);
             }
             let other = *first.entry(key(step)).or_insert(index);
             together.join(index, other);
         }
         for (index, step) in proposals.iter().enumerate() {
             let with = step.reason.exchanged_with().or_else(|| step.reason.joined_by());
-            if let Some(other) = with.and_then(|tid| of_thread.get(&tid)) {
+            if let Some(other) = with.and_then(|tid| of_thread.get(&(step.policy, tid))) {
                 together.join(index, *other);
             }
         }
@@ -169,6 +169,17 @@ mod tests {
         let (found, _) = candidates(all);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].claims, BTreeSet::from([Pid(1), Pid(2)]));
+    }
+
+    #[test]
+    fn what_two_policies_want_of_the_same_thread_is_two_candidates() {
+        let company = Reason::Sam(SamReason::Company { of: Tid(1), node: 0 });
+        let all = Vec::from([
+            step("sam", mask(1, 1), other()),
+            step("sam", mask(1, 2), company),
+            step("sharing", mask(1, 1), other()),
+        ]);
+        assert_eq!(shapes(all), (Vec::from([2, 1]), 0));
     }
 
     #[test]

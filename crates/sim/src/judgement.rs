@@ -14,8 +14,8 @@ use crate::swarm::{self, Case, Ranges};
 use crate::workload::BUILT_IN;
 
 /// The policy that is judged, and the one that it is to replace.
-const JUDGED: &str = "auto:priced";
-const RIVAL: &str = "auto";
+const JUDGED: &str = "auto";
+const RIVAL: &str = "auto:steady";
 /// All that are compared, behind first touch.
 const CONTENDERS: [&str; 8] =
     ["interleave", "carrefour", "nmass", "sam", "asymsched", "home", RIVAL, JUDGED];
