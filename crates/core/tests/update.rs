@@ -138,7 +138,7 @@ fn a_counter_that_ran_too_little_is_not_believed_and_lowers_confidence() {
 }
 
 #[test]
-fn a_thread_or_process_that_is_new_or_another_one_has_no_rates() {
+fn a_thread_that_began_in_the_interval_counted_from_zero_and_one_from_elsewhere_is_unknown() {
     let counts = [(Event::LlcMisses, Counter::exact(100))];
     let mut before = observation(0, vec![process(1, vec![thread(1, 0, &counts)])]);
     let after = observation(
@@ -147,17 +147,15 @@ fn a_thread_or_process_that_is_new_or_another_one_has_no_rates() {
     );
     let model = update(&machine(), &before, &after);
     assert_eq!(model.threads[0].rates.memory_per_s, Some(0.0));
-    assert_eq!(model.threads[1].rates.memory_per_s, None);
-    assert_eq!(model.threads[1].cpu_share, 0.9, "it was born in this interval");
+    let born = &model.threads[1];
+    assert_eq!((born.cpu_share, born.rates.memory_per_s), (0.9, Some(100.0 / 0.9)));
     let older = observation(1_000, vec![process(1, vec![thread(2, 1_001, &counts)])]);
     let model = update(&machine(), &before, &older);
-    assert_eq!(model.threads[0].cpu_share, 0.0, "most of that was before this interval");
+    let older = &model.threads[0];
+    assert_eq!((older.cpu_share, older.rates.memory_per_s), (0.0, None), "it ran before");
     before.processes[0].started = Nanos(7);
-    assert_eq!(
-        update(&machine(), &before, &after).threads[0].rates.memory_per_s,
-        None,
-        "a reused pid"
-    );
+    let reused = update(&machine(), &before, &after).threads[0].rates.memory_per_s;
+    assert_eq!(reused, Some(100.0 / 0.9), "another process: its counts are not compared");
 }
 
 fn traffic(rows: &[[u64; 2]; 2]) -> Option<Matrix<Counter>> {

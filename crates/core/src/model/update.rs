@@ -184,9 +184,14 @@ fn traffic(
 fn cpu_time(before: Option<&ThreadObservation>, now: &ThreadObservation, elapsed: Nanos) -> Nanos {
     match before {
         Some(before) => now.cpu_time.since(before.cpu_time),
-        None if now.cpu_time <= elapsed => now.cpu_time,
+        None if began_within(now, elapsed) => now.cpu_time,
         None => Nanos(0),
     }
+}
+
+/// Whether a thread that was not seen before may have begun in the interval: it has run no longer.
+fn began_within(thread: &ThreadObservation, elapsed: Nanos) -> bool {
+    thread.cpu_time <= elapsed
 }
 
 fn add_process(
@@ -208,7 +213,7 @@ fn add_process(
         let cpu_time = cpu_time(before, later, elapsed);
         thread.cpu_share = (cpu_time.seconds() / elapsed.seconds()).min(1.0);
         cpu_share += thread.cpu_share;
-        if let Some(before) = before {
+        if before.is_some() || began_within(later, elapsed) {
             let mut counts =
                 Counts { before, later, cpu_time, clock_hz: topology.clock_hz(), quality };
             thread.rates = counts.rates(elapsed);

@@ -2,7 +2,7 @@
 
 use super::Quality;
 use crate::model::ThreadRates;
-use crate::observation::{Event, ThreadObservation};
+use crate::observation::{Counter, Event, ThreadObservation};
 use crate::units::Nanos;
 
 /// A share summed over threads; unknown until one thread knows both parts.
@@ -32,7 +32,8 @@ impl Ratio {
 
 /// The counters of one thread in one interval.
 pub(super) struct Counts<'a> {
-    pub(super) before: &'a ThreadObservation,
+    /// `None` for a thread that began in the interval: its counters began at zero.
+    pub(super) before: Option<&'a ThreadObservation>,
     pub(super) later: &'a ThreadObservation,
     pub(super) cpu_time: Nanos,
     pub(super) clock_hz: Option<f64>,
@@ -41,7 +42,9 @@ pub(super) struct Counts<'a> {
 
 impl Counts<'_> {
     pub(super) fn events(&mut self, event: Event) -> Option<f64> {
-        self.quality.events(self.before.counters.get(event), self.later.counters.get(event))
+        let earlier =
+            self.before.map_or(Some(Counter::default()), |before| before.counters.get(event));
+        self.quality.events(earlier, self.later.counters.get(event))
     }
 
     /// Seconds of CPU time: reference cycles over the nominal clock as SAM has it, else the

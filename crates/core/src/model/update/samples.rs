@@ -1,10 +1,10 @@
 //! What samples tell about applications that no counter tells apart: their traffic and latency.
 
 use super::rates::sum;
-use super::{find_process, find_thread};
+use super::{began_within, find_process, find_thread};
 use crate::matrix::Matrix;
 use crate::model::{App, Model, Traffic, TrafficSource};
-use crate::observation::{AddressSample, Event, Observation, Source};
+use crate::observation::{AddressSample, Counter, Event, Observation, Source};
 use crate::units::{Nanos, Pid};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -73,8 +73,8 @@ pub(super) fn finish_traffic(
             continue;
         }
         let sampled = total(&sums.memory[index]);
-        let counted =
-            counted_requests(current, previous, app.pid).map(|count| count / elapsed.micros());
+        let counted = counted_requests(current, previous, app.pid, elapsed)
+            .map(|count| count / elapsed.micros());
         let share = model
             .traffic
             .as_ref()
@@ -127,15 +127,26 @@ fn counted_latency(current: &Observation, previous: &Observation, pid: Pid) -> O
 }
 
 /// DRAM requests that the threads of a process counted, local and remote.
-fn counted_requests(current: &Observation, previous: &Observation, pid: Pid) -> Option<f64> {
+fn counted_requests(
+    current: &Observation,
+    previous: &Observation,
+    pid: Pid,
+    elapsed: Nanos,
+) -> Option<f64> {
     let place = current.processes.binary_search_by_key(&pid, |process| process.pid).ok()?;
     let process = &current.processes[place];
     let earlier = find_process(previous, process);
     let mut requests = None;
     for thread in &process.threads {
-        let Some(before) = find_thread(earlier, thread.tid) else { continue };
-        let events =
-            |event| thread.counters.since(&before.counters, event).map(|delta| delta.events);
+        let before = find_thread(earlier, thread.tid);
+        if before.is_none() && !began_within(thread, elapsed) {
+            continue;
+        }
+        let zero = Some(Counter::default());
+        let events = |event| {
+            let before = before.map_or(zero, |before| before.counters.get(event))?;
+            Some(thread.counters.get(event)?.since(before)?.events)
+        };
         requests = sum(requests, sum(events(Event::LocalDram), events(Event::RemoteDram)));
     }
     requests

@@ -146,9 +146,11 @@ impl Naming {
                 collected >= RIPE && sharing.names_all(model, topology, &needed)
             };
             *answered = exchanges && touched.contains(&index) && (is_over || names_all());
-            if *answered || collected >= PATIENCE || (is_over && !exchanges) {
+            if *answered || collected >= PATIENCE {
                 question.open_since = None;
                 question.rests_until = *now + NAMED_FOR;
+            } else if is_over && !exchanges {
+                question.open_since = None;
             }
         }
         if answered.contains(&true) {

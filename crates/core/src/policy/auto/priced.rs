@@ -52,7 +52,7 @@ pub(super) struct Priced {
     history: History,
     /// Made with the first machine that is seen.
     arbiter: Option<Arbiter>,
-    /// Looks of SAM's since one of its moves was taken.
+    /// Looks of SAM's since one of its moves was taken or a question was open.
     calm: u32,
     refused: Vec<Refused>,
 }
@@ -276,7 +276,8 @@ impl Policy for Priced {
         let chosen = self.choose(views, topology, open);
         steps.extend(self.leave_for_later(chosen, &later));
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
-        self.calm = if steps.iter().any(moves) { 0 } else { self.calm.saturating_add(1) };
+        let is_calm = !steps.iter().any(moves) && !self.naming.wants_touches();
+        self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         self.rates.merge(&mut steps);
         steps
     }
