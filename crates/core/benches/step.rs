@@ -119,7 +119,7 @@ fn samples(size: Size, random: &mut Random) -> Samples {
 }
 
 /// Carrefour, guard and ledger on a model that is there: as published, and our preset, which also
-/// fills in pages between the sampled ones. Beside it `auto`, with prices and with rules.
+/// fills in pages between the sampled ones. Beside it `auto`, which prices all.
 fn decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     group
@@ -137,12 +137,9 @@ fn decide(criterion: &mut Criterion) {
         ("nodes", Size { nodes: 64, threads: 2_000, pages: 100_000, ..LARGEST }),
     ];
     let steady = [500_000, 1_000_000].map(|pages| ("steady", Size { pages, ..LARGEST }));
-    let auto = ["auto:priced", "auto"].into_iter().flat_map(|what| {
-        [5_000, 20_000].map(|threads| (what, Size { threads, pages: 100_000, ..LARGEST }))
-    });
+    let auto = [5_000, 20_000].map(|threads| ("auto", Size { threads, pages: 100_000, ..LARGEST }));
     for (what, size) in sizes.into_iter().chain(steady).chain(auto) {
         let (policy, preset) = match what {
-            "auto:priced" => ("auto", Some("priced")),
             "auto" => ("auto", None),
             "steady" => ("carrefour", Some("steady")),
             _ => ("carrefour", None),

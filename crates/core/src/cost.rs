@@ -102,25 +102,6 @@ fn stalled_share(threads: &[Thread]) -> Option<f64> {
     (ran > 0.0).then(|| stalled / ran)
 }
 
-/// Share of one CPU's time that a thread wins on another node while its pages stay; negative where
-/// it loses. `None` where samples do not tell where its data is.
-#[must_use]
-pub fn won_by_moving(thread: &Thread, from: usize, to: usize) -> Option<Price> {
-    let accesses = thread.accesses_by_node.as_ref()?;
-    let all: u32 = accesses.iter().sum();
-    if all == 0 {
-        return None;
-    }
-    let share = |node: usize| f64::from(accesses[node]) / f64::from(all);
-    let nearer = share(to) - share(from);
-    let spread = (share(to) + share(from) - nearer * nearer).max(0.0);
-    let error = STANDARD_ERRORS * libm::sqrt(spread / f64::from(all));
-    let worth = thread.cpu_share
-        * thread.rates.stall_share.unwrap_or(1.0)
-        * (REMOTE_EXTRA / (1.0 + REMOTE_EXTRA));
-    Some(Price { likely: worth * nearer, least: worth * (nearer - error) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,19 +181,5 @@ mod tests {
         assert_eq!(least[..2], [0.0, 0.0]);
         assert!(least.windows(2).all(|pair| pair[0] <= pair[1]), "{least:?}");
         assert!(least[4] > 0.58 && least[4] < 0.6);
-    }
-
-    #[test]
-    fn a_thread_wins_what_is_nearer_less_what_is_farther() {
-        let mut thread = Thread::new(Tid(1), 0, 0, CpuSet::first(4));
-        (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(0.5));
-        assert_eq!(won_by_moving(&thread, 0, 1), None, "nobody knows");
-        thread.accesses_by_node = Some([10, 90].into());
-        let (there, back) = (won_by_moving(&thread, 0, 1), won_by_moving(&thread, 1, 0));
-        let (there, back) = (there.expect("known"), back.expect("known"));
-        assert!(there.least > 0.0 && there.likely > there.least);
-        assert!((there.likely + back.likely).abs() < 1e-12, "what one way wins the other loses");
-        thread.accesses_by_node = Some([50, 50].into());
-        assert!(won_by_moving(&thread, 0, 1).expect("known").least < 0.0);
     }
 }

@@ -46,7 +46,7 @@ pub use reason::{AsymSchedReason, PlacementReason};
 use self::away::with_images;
 use self::decision::Cost;
 use self::memory::{Measured, Phase, State, Wish};
-use self::reading::{Known, Reading};
+use self::reading::Reading;
 use self::search_cache::SearchCache;
 use super::{Policy, Registered, carrefour};
 use crate::model::{App, Model, Thread};
@@ -57,7 +57,7 @@ use crate::random::Random;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Its line in the table of policies.
@@ -84,7 +84,6 @@ pub struct AsymSched {
     preset: Preset,
     searches: SearchCache,
     states: BTreeMap<Pid, State>,
-    interleaved: BTreeSet<Pid>,
     measured: Measured,
     decided: Option<Nanos>,
     last: Option<Decision>,
@@ -98,18 +97,10 @@ impl AsymSched {
             preset,
             searches: SearchCache::new(),
             states: BTreeMap::new(),
-            interleaved: BTreeSet::new(),
             measured: Measured::default(),
             decided: None,
             last: None,
         }
-    }
-
-    /// Processes with more than 20 % of their pages interleaved on purpose. Their remote memory
-    /// traffic does not show which threads belong together, so only their cache traffic counts
-    /// (ALGORITHMS 5.4).
-    pub fn set_interleaved(&mut self, interleaved: BTreeSet<Pid>) {
-        self.interleaved = interleaved;
     }
 
     /// Whether a process is on its way: its threads are about to move or did, and its memory
@@ -127,15 +118,6 @@ impl AsymSched {
             Some(Phase::Moved(moves) | Phase::Following { moves, .. }) => moves,
             Some(Phase::Stable | Phase::Proposed(_) | Phase::Bulk) | None => &[],
         }
-    }
-
-    /// Whether this policy chooses the nodes of a process. It does where bandwidth differs and, at
-    /// the last decision, the process's threads on several nodes used each other's memory. Before
-    /// the first decision: whether it runs on several nodes.
-    #[must_use]
-    pub fn chooses_nodes_of(&self, app: &App, model: &Model, topology: &Topology) -> bool {
-        let decided = self.states.get(&app.pid).and_then(|state| state.is_joined);
-        decided.unwrap_or_else(|| reading::may_choose(model, topology, app, &self.preset))
     }
 
     /// Time spent on moving the memory of a process (`A_tm`).
@@ -215,19 +197,12 @@ impl AsymSched {
             return Vec::new();
         }
         self.decided = Some(model.at);
-        let known = Known {
-            migration_time: &|pid| self.states[&pid].migration_time,
-            is_interleaved: &|pid| self.interleaved.contains(&pid),
-        };
-        let Some(reading) = Reading::new(model, topology, &known, &self.preset) else {
+        let migration_time = |pid| self.states[&pid].migration_time;
+        let Some(reading) = Reading::new(model, topology, &migration_time, &self.preset) else {
             return Vec::new();
         };
         let seconds_per_gb = self.seconds_per_gb();
         let decision = decide(&reading.situation, &self.preset, seconds_per_gb, &mut self.searches);
-        for (index, app) in reading.situation.apps.iter().enumerate() {
-            let is_joined = decision.clusters.iter().any(|cluster| cluster.app == index);
-            self.states.entry(app.pid).or_default().is_joined = Some(is_joined);
-        }
         let mut proposals = Vec::new();
         match decision.verdict {
             Verdict::Move => {

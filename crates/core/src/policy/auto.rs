@@ -1,103 +1,68 @@
-//! `auto`: all four policies at once, each in a lane of its own, in one order and with rules for
-//! where they contradict each other. In `auto:priced` prices choose instead: see [`priced`].
+//! `auto`: all policies at once. Each proposes in a lane of its own; the cost model prices what each
+//! wants, and the arbiter takes what wins most.
 //!
-//! The order of a step (ALGORITHMS 5.3): SAM every 100 ms while it finds something to do, else with
-//! the others. Then, once a second: N-MASS for processes that exchange no data, AsymSched, and
-//! Carrefour for processes with threads that have come to rest. The rules (ALGORITHMS 5.4 and 5.6):
+//! A few things are no question of price:
 //!
-//! | rule | where |
+//! | what | where |
 //! |---|---|
-//! | a flag counts when it was set in more than 3 of the last 16 intervals | `flags` |
-//! | coherence first: N-MASS has no thread that exchanges data | `flags` |
-//! | what N-MASS left remote and Carrefour then made local settles for 5 epochs | `history` |
-//! | one policy per process per step; the pages of the process then wait two epochs | here, `history` |
-//! | data comes to a thread that has rested for two epochs if it is private and that costs at most 5 % of the run time, else the thread goes | `own_data` |
-//! | the same at once, for a thread that was nowhere else, where the controller of its data is busier than its own, and for N-MASS too | `own_data` |
-//! | where bandwidth differs, threads that use each other's memory from several nodes stay there but for coherence | here |
-//! | a thread goes to its data only if clearly more of what it or its node asks for is there than here | `nearer` |
-//! | where there are samples and more than two nodes, a thread goes to its data only if they say where that is | `flags` |
-//! | threads that would change places do so only if samples prove that both together win more than that costs | `exchange` |
-//! | a thread goes to its data only if there is room for all threads with their data there; else pages have to go | `flags` |
-//! | phase C leaves threads that were brought together and exchange as much as before, for longer each time | `sharing_feedback` |
-//! | where there are samples, pages that two threads touched name the partners before phase C; SAM leaves those together | `partners` |
-//! | N-MASS does not weigh caches in a step in which SAM moves threads between them | here |
-//! | phase R does not take back a thread that N-MASS sent away from its data | `history` |
-//! | where threads take turns on CPUs the policy `home` has them, and SAM, which reckons with one on each, none | here |
-//! | once the kernel has taken a thread from its data, the others of the process that are at home stay there | `sam`'s preset `WITH_HOMES` |
-//! | above 20 % interleaved pages, remote accesses move no thread and join no nodes | `history` |
-//! | after a change of nodes what was learnt of them is relabelled, and the samples of that epoch are dropped | here |
-//! | memory that follows its threads has the process for itself; copies of pages are taken back first | here |
-//! | memory that is on its way is not free for copies | here |
-//! | samples are as many as Carrefour wants, and while memory follows threads or threads are to be named as many as there may be | `rates` |
+//! | memory on its way to other nodes has its process for itself; copies of pages are taken back first | `memory` |
+//! | while samples are about to name who exchanges data with whom, these threads stay | `naming` |
+//! | threads stay where moving pages wins more and Carrefour's turn comes soon | here |
+//! | one policy changes a process in a step | the arbiter |
+//! | after a change of nodes, what was learnt of them is told the new names | `renaming` |
+//! | samples are as many as the policy wants that wants most | `rates` |
 //!
-//! N-MASS counts a process that it may not move as staying, with its core and its share of the
-//! cache. A vetoed proposal is told with its rule ([`Veto`]). Budgets, residence and undoing are
-//! the guard's, as for every policy. The asymmetry and the span that AsymSched needs are its own
-//! tests. Each policy leaves out in its own algorithm what it must leave. So it does not reckon
-//! with a move that will not be made.
-//! Not taken from the document: SAM may also move threads to nodes that a process does not occupy.
+//! Budgets, residence and undoing are the guard's, as for every policy.
 
-mod claims;
-mod exchange;
-mod flags;
-mod history;
 mod lane;
+mod memory;
 mod naming;
-mod nearer;
-mod own_data;
-mod partners;
-mod priced;
 mod rates;
-mod reserved_memory;
-mod sharing_feedback;
+mod renaming;
 mod veto;
 
 pub use veto::Veto;
 
-use self::claims::{claims, memory_moves, unreplicate};
-use self::exchange::take_worthless;
-use self::flags::Flags;
-use self::history::{EPOCH, History};
-use self::lane::Pace;
-use self::nearer::no_nearer;
-use self::own_data::{Data, OwnData};
-use self::partners::Partners;
-use self::priced::Priced;
+use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, HOME, LANES, NMASS, Pace, SAM, SHARING};
+use self::memory::{memory_moves, reserved, unreplicate};
+use self::naming::Naming;
 use self::rates::Rates;
-use self::reserved_memory::reserved;
-use self::sharing_feedback::{SharingFeedback, by_counters};
+use self::renaming::Renaming;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
-use super::carrefour::preset::{FINAL, Feedback, LP, Preset as CarrefourPreset, STEADY};
+use super::carrefour::preset::STEADY;
 use super::home::Home;
 use super::nmass::{self, NMass};
-use super::sam::{self, Flagged, Phase, STEADY_ABOVE, Sam};
+use super::sam::{self, STEADY_ABOVE, Sam};
 use super::views::Views;
 use super::{Policy, Registered};
-use crate::model::{App, Model};
-use crate::plan::{Action, Kind, Outcome, Plan, Proposal, Refusal, Refused};
+use crate::arbiter::Arbiter;
+use crate::cost::{Facts, Partners, Sampled, Seen};
+use crate::model::Model;
+use crate::plan::{Kind, Outcome, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::{Nanos, Pid, Tid};
+use crate::trial::Judged;
+use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Its line in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: "auto",
-    about: "all four: SAM, N-MASS, AsymSched and Carrefour, with rules for where they contradict each other",
-    presets: &["priced", "steady", "published"],
+    about: "all of them: each proposes, the cost model prices, and what wins most is done",
+    presets: &["priced"],
     make: |preset| {
-        let carrefour = match preset {
-            None | Some("priced") => return Some(Box::new(Priced::new())),
-            Some("steady") => &STEADY,
-            Some("published") => &FINAL,
-            Some(_) => return None,
-        };
-        Some(Box::new(Auto::new(carrefour)) as Box<dyn Policy>)
+        let is_known = preset.is_none_or(|preset| preset == "priced");
+        is_known.then(|| Box::new(Auto::new()) as Box<dyn Policy>)
     },
 };
+
+/// Intervals without a step of SAM after which it is asked with the others, once an epoch: as many
+/// as make one of its flags steady. Ten looks a second cost more than the budget for watching where
+/// there is nothing to do.
+const CALM: u32 = STEADY_ABOVE + 1;
 
 /// State of the policy.
 #[derive(Debug, Clone)]
@@ -107,271 +72,207 @@ pub struct Auto {
     asymsched: AsymSched,
     carrefour: Carrefour,
     home: Home,
-    flags: Flags,
-    feedback: SharingFeedback,
-    partners: Partners,
-    history: History,
-    owned: OwnData,
+    naming: Naming,
     rates: Rates,
-    /// Intervals since SAM last wanted a thread elsewhere for which that may be so in the next.
+    renaming: Renaming,
+    /// Made with the first machine that is seen.
+    arbiter: Option<Arbiter>,
+    /// Looks of SAM's since one of its moves was taken or a question was open.
     calm: u32,
-    vetoed: Vec<Refused>,
+    refused: Vec<Refused>,
 }
 
-/// Intervals without a wish of SAM after which it is asked with the others, once an epoch: as many
-/// as make a flag steady. Ten looks a second cost more than the budget for watching where there is
-/// nothing to do. A wish that is not steady yet brings them back.
-const CALM: u32 = STEADY_ABOVE + 1;
-/// The shortest interval after which pages may move (our choice: SAM's).
-const SOON: Nanos = Nanos::from_millis(100);
-/// Longest time until Carrefour tries again what was of no use (our choice: that of its tenure).
-const LONGEST_WAIT: Nanos = Nanos::from_secs(60);
-/// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
-const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
-
 impl Auto {
-    /// A policy that has seen nothing yet. Carrefour gets the feedback of Carrefour-LP. A mechanism
-    /// that found pages to move and did not help is off for the next round, after a longer period
-    /// [ALGORITHMS 5.6].
+    /// A policy that has seen nothing yet.
     #[must_use]
-    pub fn new(carrefour: &CarrefourPreset) -> Self {
-        let carrefour = CarrefourPreset {
-            feedback: LP.feedback.map(|lp| Feedback {
-                by_latency: true,
-                only_where_asked: true,
-                waits_only_where_idle: true,
-                longest_wait: Some(LONGEST_WAIT),
-                ..lp
-            }),
-            idle_period: LP.idle_period,
-            ..carrefour.clone()
-        };
+    pub fn new() -> Self {
         Self {
             sam: Sam::new(sam::Preset::WITH_HOMES),
             nmass: NMass::new(nmass::Preset::STEADY),
-            // A stock kernel moves memory with its own call: what that takes is measured.
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
-            carrefour: Carrefour::new(carrefour),
+            carrefour: Carrefour::new(STEADY.clone()),
             home: Home::default(),
-            flags: Flags::default(),
-            feedback: SharingFeedback::of(by_counters),
-            partners: Partners::default(),
-            history: History::default(),
-            owned: OwnData::default(),
+            naming: Naming::default(),
             rates: Rates::default(),
+            renaming: Renaming::default(),
+            arbiter: None,
             calm: 0,
-            vetoed: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
     /// After a change of nodes, what was learnt of the old ones holds for the new ones.
-    fn relabel(&mut self, topology: &Topology) {
-        for (pid, permuted) in self.history.take_permuted() {
-            let image = |node| permuted.image(node);
-            self.flags.relabel(&permuted.tids, image);
-            self.sam.relabel(topology, &permuted.tids, image);
+    fn relabel(&mut self, model: &Model, topology: &Topology) {
+        for (pid, renamed) in self.renaming.take(model) {
+            let image = |node| renamed.image(node);
+            self.sam.relabel(topology, &renamed.tids, image);
             self.nmass.relabel(topology, pid, image);
-            self.home.relabel(&permuted.tids, image);
-            self.owned.forget(pid);
+            self.home.relabel(&renamed.tids, image);
         }
     }
 
-    fn veto(&mut self, vetoed: impl IntoIterator<Item = (Proposal, Veto)>) {
-        let refused = vetoed
-            .into_iter()
-            .map(|(proposal, veto)| Refused { proposal, refusal: Refusal::Vetoed { veto } });
-        self.vetoed.extend(refused);
-    }
-
-    /// SAM's step.
-    fn share(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
-        let Self {
-            sam, flags, feedback, partners, history, owned, asymsched, carrefour, home, ..
-        } = self;
-        let data = Data { model, topology, flags, history, owned, asymsched, carrefour };
-        let homeward = |flagged: &Flagged| {
-            let app = model.app(flagged.pid?)?;
-            memory_moves(asymsched, app.pid)
-                .or_else(|| history.interleaved(app))
-                .or_else(|| history.left_remote(app))
-                .or_else(|| flags.home_unknown(flagged.home, topology))
-                .or_else(|| flags.no_room(flagged.home?, topology))
-                .or_else(|| no_nearer(model, topology, flagged))
-                .or_else(|| data.comes(app, flagged.tid, flagged.home?, flagged.node))
-        };
-        let stays = |flagged: &Flagged| {
-            let app = model.app(flagged.pid?)?;
-            asymsched.chooses_nodes_of(app, model, topology).then_some(Veto::NodesAreChosen)
-        };
-        let (mut proposals, mut vetoed) =
-            sam.propose_unless(model, topology, |flagged: &Flagged| {
-                let by_phase = || match flagged.phase {
-                    Phase::Coherence => feedback.in_vain(flagged.pid?),
-                    Phase::Remote => homeward(flagged).or_else(|| stays(flagged)),
-                    Phase::Bandwidth => stays(flagged),
-                };
-                let sampled = || {
-                    let pid = flagged.pid?;
-                    partners.samples_first(pid).or_else(|| partners.together(pid, flagged.tid))
-                };
-                let take_turns = || home.crowded(flagged.pid?).map(Veto::TakeTurns);
-                let steady = flags.not_steady(flagged.tid, flagged.phase);
-                steady.or_else(take_turns).or_else(sampled).or_else(by_phase)
-            });
-        vetoed.extend(take_worthless(model, &mut proposals));
-        let is_judging = feedback.is_judging() || partners.is_judging();
-        let is_calm =
-            !is_judging && proposals.is_empty() && vetoed.iter().all(|(_, veto)| veto.lasts());
-        self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
-        self.veto(vetoed);
-        proposals
-    }
-
-    /// What samples name, and the samples for it, of processes that no other policy claims.
-    fn pair(
+    /// The proposals of all policies with an interval that is over.
+    fn generate(
         &mut self,
         views: &Views<'_>,
         topology: &Topology,
-        claimed: &BTreeMap<Pid, Veto>,
-    ) -> Vec<Proposal> {
-        let Self { sam, feedback, partners, asymsched, .. } = self;
-        let is_left = |app: &App| {
-            claimed.contains_key(&app.pid)
-                || feedback.is_judged(app.pid)
-                || memory_moves(asymsched, app.pid).is_some()
-        };
-        let above = sam.thresholds(topology).coherence;
-        let over = views.due(lane::SHARING);
-        let is_ripe = partners.is_ripe();
-        let shown = over.or_else(|| views.so_far(lane::SHARING).filter(|_| is_ripe));
-        let propose = |shown| partners.propose(shown, over.is_some(), topology, above, is_left);
-        let mut proposals = shown.map(propose).unwrap_or_default();
-        proposals.extend(partners.sample());
-        proposals
-    }
-
-    /// Threads that take turns, to their data.
-    fn settle(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        claimed: &BTreeMap<Pid, Veto>,
-    ) -> Vec<Proposal> {
-        let Self { home, partners, history, asymsched, .. } = self;
-        let (proposals, vetoed) = home.propose_unless(model, topology, |app, thread| {
-            let chosen = || {
-                let chooses = asymsched.chooses_nodes_of(app, model, topology);
-                chooses.then_some(Veto::NodesAreChosen)
-            };
-            claimed
-                .get(&app.pid)
-                .copied()
-                .or_else(|| memory_moves(asymsched, app.pid))
-                .or_else(|| partners.together(app.pid, thread.tid))
-                .or_else(|| history.interleaved(app))
-                .or_else(chosen)
-        });
-        self.veto(vetoed);
-        proposals
-    }
-
-    /// N-MASS, once an epoch. `claimed` = what SAM does in this step.
-    fn balance(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        claimed: &BTreeMap<Pid, Veto>,
-    ) -> Vec<Proposal> {
-        let Self { nmass, flags, history, owned, asymsched, carrefour, .. } = self;
-        let data = Data { model, topology, flags, history, owned, asymsched, carrefour };
-        let is_single = |pid: &Pid| model.app(*pid).is_some_and(|app| app.threads.len() == 1);
-        let company = claimed.keys().any(is_single).then_some(Veto::CompanyChanges);
-        let (proposals, vetoed) = nmass.propose_unless(model, topology, |pid: Pid, tid: Tid| {
-            flags
-                .shares_data(tid)
-                .or_else(|| claimed.get(&pid).copied())
-                .or(company)
-                .or_else(|| memory_moves(asymsched, pid))
-                .or_else(|| history.settling(pid))
-                .or_else(|| data.comes_to_process(pid, tid))
-        });
-        self.veto(vetoed);
-        proposals
-    }
-
-    /// AsymSched, once an epoch. Copies of pages are taken back before all memory of a process
-    /// goes.
-    fn permute(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        self.asymsched.set_interleaved(self.history.all_interleaved(model));
         let mut proposals = Vec::new();
-        let found = self.asymsched.propose(model, topology, random);
-        for proposal in found {
-            let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
-            if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
-                proposals.extend(unreplicate(app, &proposal));
-            }
-            proposals.push(proposal);
+        if let Some(model) = views.due(SAM).filter(|_| views.due(CARREFOUR).is_none()) {
+            proposals.extend(self.carrefour.notice(model, topology));
         }
-        proposals
-    }
-
-    /// Carrefour, after the others. `claimed` = what the others do in this step.
-    fn place_pages(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        random: &mut Random,
-        claimed: &BTreeMap<Pid, Veto>,
-    ) -> Vec<Proposal> {
-        let reserved = reserved(model, &self.asymsched);
-        let mut proposals = Vec::new();
-        for proposal in self.carrefour.propose(&reserved, topology, random) {
-            match self.pages_wait(&proposal, claimed) {
-                None => proposals.push(proposal),
-                Some(veto) => {
-                    proposal.action.pid().iter().for_each(|pid| self.carrefour.withdraw(*pid));
-                    self.veto([(proposal, veto)]);
+        if let Some(model) = views.due(SAM) {
+            proposals.extend(self.sam.propose(model, topology, random));
+        }
+        proposals.extend(self.pairs(views, topology));
+        if let Some(model) = views.due(HOME) {
+            proposals.extend(self.home.propose(model, topology, random));
+        }
+        if let Some(model) = views.due(NMASS) {
+            proposals.extend(self.nmass.propose(model, topology, random));
+        }
+        if let Some(model) = views.due(ASYMSCHED) {
+            for proposal in self.asymsched.propose(model, topology, random) {
+                let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
+                if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
+                    proposals.extend(unreplicate(app, &proposal));
                 }
+                proposals.push(proposal);
             }
         }
-        let Self { owned, carrefour, .. } = self;
-        owned.observe(model, topology.node_count(), |pid| {
-            let colocates = |pid| carrefour.mechanisms(pid).is_some_and(|used| used.colocation);
-            colocates(pid) && !claimed.contains_key(&pid)
-        });
+        if let Some(model) = views.due(CARREFOUR) {
+            let free = reserved(model, &self.asymsched);
+            proposals.extend(self.carrefour.propose(&free, topology, random));
+        }
         proposals
     }
 
-    /// Why the pages of a proposal stay for now. Taking copies back is never wrong.
-    fn pages_wait(&self, proposal: &Proposal, claimed: &BTreeMap<Pid, Veto>) -> Option<Veto> {
-        let pid = match proposal.action {
-            Action::MovePages { pid, .. } | Action::Replicate { pid, .. } => pid,
-            _ => return None,
-        };
-        claimed
-            .get(&pid)
-            .copied()
-            .or_else(|| memory_moves(&self.asymsched, pid))
-            .or_else(|| self.history.settling(pid))
-            .or_else(|| self.history.threads_moved(pid))
+    /// What samples named, and the samples for it.
+    fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
+        let above = self.sam.thresholds(topology).coherence;
+        let over = views.due(SHARING);
+        let shown = over.or_else(|| views.so_far(SHARING).filter(|_| self.naming.is_ripe()));
+        let mut proposals = Vec::new();
+        if let Some(model) = shown {
+            self.naming.answer(model, over.is_some(), topology, above);
+            proposals.extend(self.naming.propose(model, topology, above));
+        }
+        proposals.extend(self.naming.sample());
+        proposals
     }
 
-    /// Takes in what the last interval showed.
+    /// Takes out what is not to be priced: memory on its way goes on, and nothing else is done to
+    /// its process.
+    fn on_the_way(&mut self, proposals: Vec<Proposal>) -> (Vec<Proposal>, Vec<Proposal>) {
+        let (mut free, mut open) = (Vec::new(), Vec::new());
+        for proposal in proposals {
+            let pid = proposal.action.pid();
+            let moves = pid.and_then(|pid| memory_moves(&self.asymsched, pid));
+            if pid.is_some_and(|pid| self.naming.is_open(pid)) && goes_alone(&proposal) {
+                self.veto(proposal, Veto::SamplesFirst);
+                continue;
+            }
+            match moves.filter(|_| proposal.action.kind() != Kind::Sampling) {
+                None => open.push(proposal),
+                Some(_)
+                    if proposal.policy == asymsched::REGISTERED.name
+                        && !proposal.reason.is_indivisible() =>
+                {
+                    free.push(proposal);
+                }
+                Some(veto) => self.veto(proposal, veto),
+            }
+        }
+        (free, open)
+    }
+
+    /// What Carrefour would do now, though its turn comes later. Where that wins more than moving
+    /// threads, these stay: each move makes known pages unknown.
+    fn later(
+        &self,
+        views: &Views<'_>,
+        topology: &Topology,
+        random: &Random,
+        open: &[Proposal],
+    ) -> Vec<Proposal> {
+        let moves_threads = open.iter().any(|one| one.action.kind() == Kind::Affinity);
+        let model = views.so_far(CARREFOUR).filter(|_| views.due(CARREFOUR).is_none());
+        let Some(model) = model.filter(|_| moves_threads) else { return Vec::new() };
+        let free = reserved(model, &self.asymsched);
+        let mut proposals = self.carrefour.clone().propose(&free, topology, &mut random.clone());
+        proposals.retain(|one| one.action.kind().moves_pages());
+        proposals
+    }
+
+    /// Takes out what is done `later`, and tells the proposals that wait for it why.
+    fn leave_for_later(&mut self, chosen: Vec<Proposal>, later: &[Proposal]) -> Vec<Proposal> {
+        if later.is_empty() {
+            return chosen;
+        }
+        let is_later = |one: &Proposal| later.contains(one);
+        let (waits, now): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_later);
+        let pids: BTreeSet<Pid> = waits.iter().filter_map(|step| step.action.pid()).collect();
+        self.refused.retain(|one| !is_later(&one.proposal));
+        for one in &mut self.refused {
+            let gives_way = one.proposal.action.pid().is_some_and(|pid| pids.contains(&pid));
+            if gives_way && matches!(one.refusal, Refusal::Conflict) {
+                one.refusal = Refusal::Vetoed { veto: Veto::PagesFirst };
+            }
+        }
+        now
+    }
+
+    fn veto(&mut self, proposal: Proposal, veto: Veto) {
+        self.refused.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
+    }
+
+    fn choose(
+        &mut self,
+        views: &Views<'_>,
+        topology: &Topology,
+        proposals: Vec<Proposal>,
+    ) -> Vec<Proposal> {
+        let Some(arbiter) = &self.arbiter else { return Vec::new() };
+        if proposals.iter().all(|one| one.action.kind() == Kind::Sampling) {
+            return proposals;
+        }
+        let shown = || (0..LANES).filter_map(|lane| views.due(lane));
+        let sampled = shown().chain(views.so_far(CARREFOUR)).max_by_key(|model| model.pages.len());
+        let model = Self::window(views, &proposals);
+        let Some((model, pages)) = model.zip(sampled) else { return Vec::new() };
+        let (facts, pages) = (
+            Facts::with_partners(model, topology, self.naming.partners()),
+            Sampled::of(pages, topology),
+        );
+        let seen = Seen { model, pages: &pages, topology, facts: &facts };
+        let chosen = arbiter.choose(seen, proposals);
+        self.refused.extend(chosen.refused);
+        chosen.steps
+    }
+
+    /// The interval by which proposals are auto. Pages are priced by the one that they were
+    /// sampled in: what a program did before, a serial phase for example, says nothing of them. A
+    /// tenth of a second says little of threads: what was measured since the last epoch says more.
+    fn window<'a>(views: &'a Views<'_>, proposals: &[Proposal]) -> Option<&'a Model> {
+        let moves_pages = proposals.iter().any(|one| one.action.kind().moves_pages());
+        if let Some(model) = views.due(CARREFOUR).filter(|_| moves_pages) {
+            return Some(model);
+        }
+        let longest =
+            (0..LANES).filter_map(|lane| views.due(lane)).max_by_key(|model| model.elapsed);
+        if longest.is_some_and(|model| model.elapsed >= EPOCH) {
+            return longest;
+        }
+        views.so_far(NMASS).filter(|model| model.elapsed > Nanos(0)).or(longest)
+    }
+
     fn look(&mut self, model: &Model, topology: &Topology) {
-        let thresholds = self.sam.thresholds(topology);
-        self.vetoed.clear();
-        self.history.advance(model);
-        self.relabel(topology);
-        self.flags.observe(model, topology, &thresholds);
-        self.feedback.observe(model);
-        self.partners.observe(model, thresholds.coherence);
-        self.home.look(model, topology);
+        self.refused.clear();
+        self.naming.observe(model, self.sam.thresholds(topology).coherence);
+        self.relabel(model, topology);
         self.rates.forget_gone(model);
+        self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model);
     }
 }
 
@@ -382,7 +283,7 @@ impl Policy for Auto {
         topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        self.propose_due(&Views::all_due(lane::COUNT, model), topology, random)
+        self.propose_due(&Views::all_due(LANES, model), topology, random)
     }
 
     fn propose_due(
@@ -391,51 +292,64 @@ impl Policy for Auto {
         topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        let Some(model) = views.due(lane::SAM) else { return Vec::new() };
+        let Some(model) = views.due(SAM) else { return Vec::new() };
         self.look(model, topology);
-        let mut proposals = self.share(model, topology);
-        let pairs = self.pair(views, topology, &claims(&proposals));
-        proposals.extend(pairs);
-        if let Some(model) = views.due(lane::HOME) {
-            proposals.extend(self.settle(model, topology, &claims(&proposals)));
+        let proposals = self.generate(views, topology, random);
+        let (mut steps, mut open) = self.on_the_way(proposals);
+        let later = self.later(views, topology, random, &open);
+        open.extend(later.iter().cloned());
+        let chosen = self.choose(views, topology, open);
+        steps.extend(self.leave_for_later(chosen, &later));
+        let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
+        let is_calm = !steps.iter().any(moves) && !self.naming.wants_touches();
+        self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
+        self.rates.merge(&mut steps);
+        steps
+    }
+
+    fn judge(&mut self, judged: &[Judged], now: Nanos) {
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.judge(judged, now);
         }
-        if let Some(model) = views.due(lane::NMASS) {
-            proposals.extend(self.balance(model, topology, &claims(&proposals)));
-        }
-        if let Some(model) = views.due(lane::ASYMSCHED) {
-            proposals.extend(self.permute(model, topology, random));
-        }
-        if let Some(model) = views.due(lane::CARREFOUR) {
-            let claimed = claims(&proposals);
-            proposals.extend(self.place_pages(model, topology, random, &claimed));
-        } else {
-            proposals.extend(self.carrefour.notice(model, topology));
-        }
-        self.rates.merge(&mut proposals);
-        proposals
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        self.history.learn(plan, outcomes);
-        self.feedback.learn(plan, outcomes);
-        self.partners.learn(plan, outcomes);
+        self.renaming.learn(plan, outcomes);
         self.sam.learn(plan, outcomes);
         self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
         self.home.learn(plan, outcomes);
         self.carrefour.learn(plan, outcomes);
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.learn(plan, outcomes);
+        }
     }
 
     fn take_vetoed(&mut self) -> Vec<Refused> {
-        core::mem::take(&mut self.vetoed)
+        core::mem::take(&mut self.refused)
     }
 
     fn is_under_way(&self, pid: Pid) -> bool {
         self.asymsched.is_under_way(pid)
     }
 
+    fn begins_anew(&mut self, lane: usize) -> bool {
+        lane == CARREFOUR && self.carrefour.take_noticed()
+    }
+
+    fn wake(&mut self) -> Vec<Proposal> {
+        self.calm = 0;
+        let mut proposals = self.carrefour.look_again();
+        self.rates.merge(&mut proposals);
+        proposals
+    }
+
     fn wants_touches(&self) -> bool {
-        self.partners.wants_touches()
+        self.naming.wants_touches()
+    }
+
+    fn partners(&self) -> Option<&Partners> {
+        Some(self.naming.partners())
     }
 
     fn full_sampling(&self) -> Option<u64> {
@@ -443,7 +357,7 @@ impl Policy for Auto {
     }
 
     fn lanes(&self) -> usize {
-        lane::COUNT
+        LANES
     }
 
     fn lane_period(&self, lane: usize) -> Nanos {
@@ -454,33 +368,22 @@ impl Policy for Auto {
             carrefour: &self.carrefour,
         };
         match lane {
-            lane::SAM => pace.of_sam(),
-            lane::CARREFOUR => pace.of_carrefour(),
+            SAM => pace.of_sam(),
+            CARREFOUR => pace.of_carrefour(),
             _ => pace.of_others(),
         }
     }
 
     fn lane_least(&self, lane: usize) -> Nanos {
         match lane {
-            lane::CARREFOUR => lane::LEAST_OF_CARREFOUR,
+            CARREFOUR => lane::LEAST_OF_CARREFOUR,
             _ => self.lane_period(lane),
         }
     }
 
-    fn begins_anew(&mut self, lane: usize) -> bool {
-        lane == lane::CARREFOUR && self.carrefour.take_noticed()
-    }
-
-    fn wake(&mut self) -> Vec<Proposal> {
-        self.calm = 0;
-        let mut proposals = self.carrefour.look_again();
-        self.rates.merge(&mut proposals);
-        proposals
-    }
-
     fn lane_memory(&self, lane: usize) -> Nanos {
         match lane {
-            lane::CARREFOUR => self.carrefour.sample_memory(),
+            CARREFOUR => self.carrefour.sample_memory(),
             _ => Nanos(0),
         }
     }
@@ -490,10 +393,53 @@ impl Policy for Auto {
     }
 
     fn period(&self) -> Nanos {
-        (0..lane::COUNT).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
+        (0..LANES).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
     }
 
     fn settles_within(&self) -> Nanos {
         lane::SETTLES_WITHIN
+    }
+}
+
+/// Whether a step moves a thread for itself, not as a part of a placement of all.
+fn goes_alone(step: &Proposal) -> bool {
+    step.action.kind() == Kind::Affinity && !step.reason.is_indivisible()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index_set::CpuSet;
+    use crate::plan::{Action, Mechanism, PageMove, Reason};
+    use crate::units::Tid;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    fn step(policy: &'static str, action: Action) -> Proposal {
+        Proposal { policy, action, reason: Reason::Other("a test".to_string()) }
+    }
+
+    fn pages(pid: u32) -> Proposal {
+        let pages = vec![PageMove { address: 4096, shift: 12, from: 0, to: 1 }];
+        let mechanism = Mechanism::CoLocation;
+        step("carrefour", Action::MovePages { pid: Pid(pid), mechanism, pages })
+    }
+
+    fn thread(pid: u32) -> Proposal {
+        let (pid, tid, cpus) = (Pid(pid), Tid(pid), CpuSet::first(1));
+        step("sam", Action::SetAffinity { pid, tid, cpus, via: None })
+    }
+
+    #[test]
+    fn what_is_done_later_is_not_done_now_and_its_threads_are_told_why() {
+        let mut auto = Auto::new();
+        let conflict = |proposal| Refused { proposal, refusal: Refusal::Conflict };
+        auto.refused = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
+        let later = [pages(1), pages(3)];
+        let now = auto.leave_for_later(vec![pages(1), thread(4)], &later);
+        assert_eq!(now, [thread(4)]);
+        let told: Vec<_> = auto.refused.iter().map(|one| (&one.proposal, one.refusal)).collect();
+        let waits = Refusal::Vetoed { veto: Veto::PagesFirst };
+        assert_eq!(told, [(&thread(1), waits), (&thread(2), Refusal::Conflict)]);
     }
 }

@@ -103,25 +103,6 @@ impl Carrefour {
         self
     }
 
-    pub(super) fn preset(&self) -> &Preset {
-        &self.preset
-    }
-
-    /// Mechanisms of a process's last round; `None` before the first and where the application was
-    /// left alone.
-    #[must_use]
-    pub fn mechanisms(&self, pid: Pid) -> Option<Mechanisms> {
-        Some(self.apps.get(&pid)?.last?.used).filter(|used| used.any())
-    }
-
-    /// Forgets the last round of a process because its proposals were not carried out: the next
-    /// window cannot judge them.
-    pub(super) fn withdraw(&mut self, pid: Pid) {
-        if let Some(state) = self.apps.get_mut(&pid) {
-            state.last = None;
-        }
-    }
-
     /// State kept for a process.
     #[must_use]
     pub fn app(&self, pid: Pid) -> Option<&AppState> {
@@ -170,14 +151,11 @@ impl Carrefour {
         gates.mechanisms.replication &=
             self.replication_offered && state.copies_hold(&self.preset, app, model.at);
         if let Some(feedback) = &self.preset.feedback {
-            let verdict = state.verdict(feedback, &gates, app.latency_cycles, model.at);
-            if verdict == Some(Verdict::Effective) {
-                state.found_use();
-            }
+            let verdict = state.verdict(feedback, &gates, model.at);
             if matches!(verdict, Some(Verdict::Ineffective | Verdict::Harmful)) {
                 let used = state.tried();
                 gates.mechanisms = gates.mechanisms.without(used);
-                state.wait_in_vain(model.at, self.preset.idle_period, feedback.longest_wait);
+                state.wait_in_vain(model.at, self.preset.idle_period);
             } else if state.wait(model.at).is_some()
                 && let Some(last) = state.last
             {
@@ -194,7 +172,6 @@ impl Carrefour {
             has_acted: false,
             local_percent,
             imbalance_percent,
-            latency_cycles: app.latency_cycles,
         });
         match in_vain {
             _ if gates.mechanisms.any() => Ok(gates),

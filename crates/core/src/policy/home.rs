@@ -21,7 +21,7 @@ use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, StepResult};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::{Nanos, Pid, Tid};
+use crate::units::{Nanos, Tid};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -53,7 +53,6 @@ pub struct Home {
     homes: BTreeMap<Tid, usize>,
     /// The node that a mask of ours pins a thread to.
     pinned: BTreeMap<Tid, usize>,
-    crowded: BTreeMap<Pid, Crowded>,
 }
 
 /// Threads that take turns.
@@ -135,44 +134,11 @@ impl Crowded {
 }
 
 impl Home {
-    /// Finds the processes in a crowd, for policies that ask before the epoch is over.
-    pub(super) fn look(&mut self, model: &Model, topology: &Topology) {
-        self.crowded.extend(crowds(&groups(model, topology)));
-    }
-
-    /// The crowd in which a process was in some interval since the last epoch began.
-    pub(super) fn crowded(&self, pid: Pid) -> Option<Crowded> {
-        self.crowded.get(&pid).copied()
-    }
-
     /// These threads went to other nodes and their data goes there with them.
     pub(super) fn relabel(&mut self, tids: &BTreeSet<Tid>, image: impl Fn(usize) -> usize) {
         for (_, home) in self.homes.iter_mut().filter(|(tid, _)| tids.contains(tid)) {
             *home = image(*home);
         }
-    }
-
-    /// Proposals, and those that `hold` withholds with its cause.
-    pub(super) fn propose_unless<H>(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        hold: impl Fn(&App, &Thread) -> Option<H>,
-    ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
-        self.observe(model);
-        let groups = groups(model, topology);
-        self.crowded = crowds(&groups).collect();
-        let thresholds = Basis::Published.for_topology(topology);
-        let (mut proposals, mut withheld) = (Vec::new(), Vec::new());
-        for group in &groups {
-            for (proposal, app, thread) in self.of_group(group, model, topology, &thresholds) {
-                match hold(app, thread) {
-                    None => proposals.push(proposal),
-                    Some(cause) => withheld.push((proposal, cause)),
-                }
-            }
-        }
-        (proposals, withheld)
     }
 
     fn observe(&mut self, model: &Model) {
@@ -194,7 +160,7 @@ impl Home {
         model: &'a Model,
         topology: &Topology,
         thresholds: &Thresholds,
-    ) -> Vec<(Proposal, &'a App, &'a Thread)> {
+    ) -> Vec<Proposal> {
         let movable = || {
             let apps = group.apps.iter().filter(|app| app.exempt.is_none());
             apps.flat_map(|app| model.threads_of(app).iter().map(move |thread| (*app, thread)))
@@ -228,7 +194,7 @@ impl Home {
                 }
                 _ => return None,
             };
-            Some((affinity(app, thread, cpus, reason), app, thread))
+            Some(affinity(app, thread, cpus, reason))
         };
         movable().filter_map(propose).collect()
     }
@@ -287,11 +253,6 @@ impl Home {
     }
 }
 
-fn crowds<'a>(groups: &'a [Group<'_>]) -> impl Iterator<Item = (Pid, Crowded)> + 'a {
-    let crowds = groups.iter().filter(|group| group.crowded().is_crowd());
-    crowds.flat_map(|group| group.apps.iter().map(|app| (app.pid, group.crowded())))
-}
-
 /// Where no counter tells, samples are enough.
 fn uses_memory(thread: &Thread, thresholds: &Thresholds) -> bool {
     thread.rates.memory_per_s.is_none_or(|rate| rate > thresholds.memory_thread)
@@ -344,7 +305,10 @@ fn affinity(app: &App, thread: &Thread, cpus: CpuSet, reason: HomeReason) -> Pro
 
 impl Policy for Home {
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        self.propose_unless(model, topology, |_, _| None::<()>).0
+        self.observe(model);
+        let thresholds = Basis::Published.for_topology(topology);
+        let groups = groups(model, topology);
+        groups.iter().flat_map(|group| self.of_group(group, model, topology, &thresholds)).collect()
     }
 
     /// A thread that another policy gives a mask belongs to that policy from then on.
@@ -396,6 +360,7 @@ mod tests {
     use super::*;
     use crate::model::Thread;
     use crate::topology::synthetic;
+    use crate::units::Pid;
 
     /// Two threads on each of four CPUs. Samples name their data only in the first second.
     fn model(topology: &Topology, nodes: Option<[usize; 8]>) -> Model {

@@ -35,7 +35,7 @@ use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::{PenaltyLine, Topology};
-use crate::units::{Nanos, Pid, Tid};
+use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -153,15 +153,13 @@ impl NMass {
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
     }
 
-    /// The mapping that these candidates ask for, each with its new cache domain. A process that
-    /// `stays` uses its core and its cache and asks for nothing.
+    /// The mapping that these candidates ask for, each with its new cache domain.
     fn run(
         &self,
         candidates: &[Candidate],
         model: &Model,
         topology: &Topology,
         due: Due,
-        stays: impl Fn(Pid) -> bool,
     ) -> Vec<Placed> {
         let preset = self.preset.clone().for_topology(topology);
         let (processors, domains) = candidates::processors(model, topology, candidates);
@@ -176,10 +174,7 @@ impl NMass {
         let processes: Vec<Process> = candidates
             .iter()
             .zip(&penalties)
-            .map(|(candidate, penalty)| match stays(candidate.pid) {
-                true => candidate.stayer(topology),
-                false => candidate.process(penalty, topology),
-            })
+            .map(|(candidate, penalty)| candidate.process(penalty, topology))
             .collect();
         let mapping = map(&processes, &processors, &preset);
         let placed = |place: &Place| {
@@ -209,42 +204,7 @@ impl NMass {
                 proposal: (domain != candidate.domain).then_some(proposal),
             }
         };
-        let is_free = |place: &&Place| !stays(candidates[place.process].pid);
-        mapping.places.iter().filter(is_free).map(placed).collect()
-    }
-
-    /// One epoch without some processes; their cores count as taken. Returns the proposals, and the
-    /// proposals for the left-out processes with the cause.
-    pub(super) fn propose_unless<H: Copy>(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        hold: impl Fn(Pid, Tid) -> Option<H>,
-    ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
-        if !self.trigger.epoch_is_over(model.at, self.preset.epoch) {
-            return (Vec::new(), Vec::new());
-        }
-        let all = candidates::candidates(model, topology);
-        self.observe(&all, model.elapsed);
-        let cause = |candidate: &Candidate| hold(candidate.pid, candidate.tid);
-        let waiting: BTreeMap<Pid, H> =
-            all.iter().filter_map(|one| Some((one.pid, cause(one)?))).collect();
-        let free: Vec<Candidate> =
-            all.iter().filter(|one| !waiting.contains_key(&one.pid)).cloned().collect();
-        // For reports: the result of a run for processes without known misses.
-        let withheld = waiting.keys().next().map_or_else(Vec::new, |&pid| {
-            self.run(&all, model, topology, Due::Started(pid), |_| false)
-        });
-        let withheld = withheld
-            .into_iter()
-            .filter_map(|placed| Some((placed.proposal?, *waiting.get(&placed.pid)?)))
-            .collect();
-        let placed = match self.due(&free, model.at) {
-            Some(due) => self.run(&all, model, topology, due, |pid| waiting.contains_key(&pid)),
-            None => Vec::new(),
-        };
-        placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));
-        (placed.into_iter().filter_map(|placed| placed.proposal).collect(), withheld)
+        mapping.places.iter().map(placed).collect()
     }
 
     /// A process went to other nodes and its memory goes there with it.
@@ -284,7 +244,15 @@ fn image_of_domain(topology: &Topology, domain: usize, from: usize, to: usize) -
 
 impl Policy for NMass {
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        self.propose_unless(model, topology, |_, _| None::<()>).0
+        if !self.trigger.epoch_is_over(model.at, self.preset.epoch) {
+            return Vec::new();
+        }
+        let all = candidates::candidates(model, topology);
+        self.observe(&all, model.elapsed);
+        let Some(due) = self.due(&all, model.at) else { return Vec::new() };
+        let placed = self.run(&all, model, topology, due);
+        placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));
+        placed.into_iter().filter_map(|placed| placed.proposal).collect()
     }
 
     fn period(&self) -> Nanos {

@@ -111,58 +111,7 @@ impl Sam {
     }
 }
 
-/// A running thread with a problem that a phase would repair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flagged {
-    /// Which problem.
-    pub(super) phase: Phase,
-    /// Its process.
-    pub(super) pid: Option<Pid>,
-    /// The thread.
-    pub(super) tid: Tid,
-    /// The node where it runs.
-    pub(super) node: usize,
-    /// The node of its data, where known.
-    pub(super) home: Option<usize>,
-}
-
 impl Sam {
-    /// One interval in which some threads must not move in a phase. Returns the proposals, and the
-    /// proposals for those threads with the cause. Not for SAM-MPH, which places applications.
-    pub(super) fn propose_unless<H: Copy>(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        hold: impl Fn(&Flagged) -> Option<H>,
-    ) -> (Vec<Proposal>, Vec<(Proposal, H)>) {
-        self.interval(model, topology, |view, _, _| {
-            let withheld: Vec<(Phase, usize, H)> = flagged(view)
-                .filter_map(|(cpu, flagged)| Some((flagged.phase, cpu, hold(&flagged)?)))
-                .collect();
-            let places: Vec<(Phase, usize)> =
-                withheld.iter().map(|&(phase, cpu, _)| (phase, cpu)).collect();
-            let cause = |chosen: &Move| {
-                // Two threads that go home by changing places are both movers.
-                let both =
-                    (chosen.phase, chosen.destination) == (Phase::Remote, Destination::Homeward);
-                let is_of = |cpu: usize| cpu == chosen.from || both && cpu == chosen.to;
-                withheld.iter().find(|(phase, cpu, _)| *phase == chosen.phase && is_of(*cpu))
-            };
-            let wanted = decide(view.situation);
-            let mut withheld = Vec::new();
-            for chosen in &wanted {
-                if let Some(&(_, _, cause)) = cause(chosen) {
-                    let steps = propose::steps(view, chosen).into_iter();
-                    withheld.extend(steps.map(|proposal| (proposal, cause)));
-                }
-            }
-            if withheld.is_empty() {
-                return (propose::moves(view, &wanted), withheld);
-            }
-            (propose::moves(view, &decide_unless(view.situation, &places)), withheld)
-        })
-    }
-
     /// Applies the knowledge about these threads to the images of the nodes, because their memory
     /// moves there with them.
     pub(super) fn relabel(
@@ -214,32 +163,6 @@ impl Sam {
             propose::View { model, topology, sockets: &sockets, threads: &threads, situation };
         then(&view, &mut self.apps, &mut self.assigned)
     }
-}
-
-/// Threads with a problem, by CPU; one with several problems comes several times.
-fn flagged<'a>(view: &'a propose::View<'a>) -> impl Iterator<Item = (usize, Flagged)> + 'a {
-    let situation = view.situation;
-    situation.uses.iter().enumerate().flat_map(move |(cpu, cpu_use)| {
-        let flags = situation.state.flags[cpu];
-        let phases = [
-            (flags.coherence, Phase::Coherence),
-            (flags.remote, Phase::Remote),
-            (flags.memory, Phase::Bandwidth),
-        ];
-        let one = move |phase| {
-            let (running, socket) = cpu_use.thread().zip(situation.layout.socket_of_cpu[cpu])?;
-            let marked = || situation.marks.get(running.tid).and_then(Away::home);
-            let home = match running.home {
-                DataHome::Socket(home) => Some(home),
-                DataHome::Unknown => marked(),
-                DataHome::Scattered => None,
-            };
-            let home = home.map(|socket| view.sockets.node(socket));
-            let node = view.sockets.node(socket);
-            Some((cpu, Flagged { phase, pid: running.pid, tid: running.tid, node, home }))
-        };
-        phases.into_iter().filter(|(set, _)| *set).filter_map(move |(_, phase)| one(phase))
-    })
 }
 
 impl Policy for Sam {

@@ -167,12 +167,9 @@ fn a_young_process_cannot_afford_its_memory() {
 }
 
 #[test]
-fn cache_traffic_alone_joins_nodes_and_counts_alone_for_interleaved_processes() {
+fn cache_traffic_alone_joins_nodes() {
     let mut model = model(1000, &machine(), &[FAR]);
     let mut policy = AsymSched::new(Preset::PUBLISHED);
-    policy.set_interleaved([Pid(7)].into());
-    assert_eq!(text(&propose(&mut policy, &model)), "");
-    model.at = Nanos::from_secs(1001);
     model.apps[0].cache_traffic = model.apps[0].traffic.take();
     assert!(!propose(&mut policy, &model).is_empty());
 }

@@ -1,13 +1,9 @@
-//! The policy `auto`: the order of the four, and which of them gives way. Each scene runs on the
-//! whole policy; the rules alone are tested beside their code.
+//! The policy `auto`: when each policy is asked, what waits for what, and what prices leave. Each
+//! scene runs on the whole policy.
 
 mod scene;
 
-mod crowd;
-mod data;
 mod nodes;
 mod order;
 mod pairs;
 mod properties;
-mod relief;
-mod threads;

@@ -88,12 +88,16 @@ fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
             _ => APART,
         },
         expect![[r#"
+            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
             0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
         "#]],
     );
 }
@@ -104,14 +108,16 @@ fn a_thread_that_is_not_named_yet_is_waited_for_until_the_epoch_ends() {
         1,
         |_| Pairs { touch: &[[0, 3], [1, 1], [2, 2]], ..APART },
         expect![[r#"
-        0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-        1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-          sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-          sharing: thread 100 of 1 to CPUs 0-1
-          held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-    "#]],
+            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
+            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
+              sharing: thread 100 of 1 to CPUs 0-1
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+        "#]],
     );
 }
 
@@ -124,16 +130,19 @@ fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
             _ => APART,
         },
         expect![[r#"
+            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
             0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            0.5 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            2.1 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples brought it to those it shares data with
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples brought it to those it shares data with
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+            0.5 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 103 of 1 to CPUs 0-1; it is not worth it
         "#]],
     );
 }
@@ -150,17 +159,19 @@ fn a_thread_with_the_number_of_one_that_ended_was_brought_to_no_partner() {
             _ => APART,
         },
         expect![[r#"
+            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
             0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.0 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            2.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-              sam: thread 102 of 1 to CPUs 0-1
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+            0.7 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
         "#]],
     );
 }
@@ -171,10 +182,10 @@ fn without_samples_of_addresses_sam_gathers_the_threads_it_sees() {
         1,
         |_| Pairs { rung: Rung::Counters, ..APART },
         expect![[r#"
-        0.4 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-          sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-          sam: thread 102 of 1 to CPUs 0-1
-    "#]],
+            0.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
+              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+              sam: thread 102 of 1 to CPUs 0-1
+        "#]],
     );
 }
 
@@ -190,14 +201,16 @@ fn samples_are_on_again_for_pairs_that_come_apart_when_carrefour_has_switched_th
             21.. => Pairs { fetched: 0.0, rung: Rung::Counters, ..TOGETHER },
         },
         expect![[r#"
-            1.8 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+            1.5 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
             2.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
+              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
         "#]],
     );
     expect![[r#"
@@ -222,28 +235,10 @@ fn a_thread_that_was_not_seen_is_named_too_before_others_push_it_away() {
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
               sharing: thread 101 of 1 to CPUs 2-3
-        "#]],
-    );
-}
-
-#[test]
-fn a_thread_that_made_room_before_it_was_named_is_held_with_its_partner_later() {
-    // Samples name 101 and 102 when the others have been together for a second. By then these two
-    // exchange nothing.
-    const LATE: Pairs = Pairs { touch: &[[0, 3]], begun: 1, ..APART };
-    check(
-        5,
-        |number| match number {
-            ..=7 => LATE,
-            8..=17 => Pairs { fetched: 0.0, cpus: TOGETHER.cpus, ..LATE },
-            _ => Pairs { fetched: 0.0, ..TOGETHER },
-        },
-        expect![[r#"
-            0.7 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
+            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
               sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
               sharing: thread 100 of 1 to CPUs 0-1
-            2.0 s: sharing: thread 101 of 1 to CPUs 2-3
-              sharing: thread 102 of 1 to CPUs 2-3
+              sharing: thread 101 of 1 to CPUs 2-3
         "#]],
     );
 }
@@ -255,48 +250,24 @@ fn where_samples_name_nobody_sam_acts() {
         2,
         with(&[[0, 0], [1, 1], [2, 2], [3, 3]]),
         expect![[r#"
-        0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-        1.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-          sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-          sam: thread 102 of 1 to CPUs 0-1
-    "#]],
+            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
+            1.0 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
+              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
+              sam: thread 102 of 1 to CPUs 0-1
+        "#]],
     );
     check(
         3,
         with(&[]),
         expect![[r#"
-        0.4 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-          held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-        2.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-          sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-          sam: thread 102 of 1 to CPUs 0-1
-    "#]],
-    );
-}
-
-#[test]
-fn pairs_that_exchange_as_much_together_are_sams_again() {
-    check(
-        4,
-        |number| match number {
-            5.. => TOGETHER,
-            _ => APART,
-        },
-        expect![[r#"
-            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
+            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
               held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            0.5 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-            1.4 s: sam: thread 102 of 1 to CPU 0, then CPUs 0-1
+              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
+            2.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
               sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-              sam: thread 103 of 1 to CPUs 0-1
-            2.4 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; its threads exchanged 1.00 M/s between nodes and, brought together, 1.00: left for 5000.0 ms
+              sam: thread 102 of 1 to CPUs 0-1
         "#]],
     );
 }

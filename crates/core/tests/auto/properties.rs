@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use rondpoint_core::model::{App, Model, Thread, Traffic};
 use rondpoint_core::plan::{Kind, Outcome, PageCounts, Plan, Proposal, Refused, StepResult};
 use rondpoint_core::policy::auto::Auto;
-use rondpoint_core::policy::carrefour::preset::FINAL;
 use rondpoint_core::topology::{Topology, synthetic};
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid};
 use std::collections::BTreeSet;
@@ -86,7 +85,7 @@ fn model(apps: &[Drawn], topology: &Topology) -> Model {
 /// Six seconds of the same on a host that obeys: what was proposed and held in each.
 fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
     let topology = topology(asymmetric);
-    let (mut auto, mut random) = (Auto::new(&FINAL), Random::new(1));
+    let (mut auto, mut random) = (Auto::new(), Random::new(1));
     let mut model = model(apps, &topology);
     let mut steps = Vec::new();
     for second in 1..=6 {

@@ -1,9 +1,8 @@
 //! A machine, the policy, and a host that does what it is told or nothing; plans as lines of text.
 
 use rondpoint_core::model::{App, Model, Thread, Touch, Traffic};
-use rondpoint_core::plan::{Mechanism, Outcome, PageCounts, PageMove, Plan, Proposal, StepResult};
+use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Refusal, StepResult};
 use rondpoint_core::policy::auto::Auto;
-use rondpoint_core::policy::carrefour::preset::{FINAL, Preset};
 use rondpoint_core::policy::views::{Interval, View, Views};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid, Topology};
@@ -15,8 +14,6 @@ use std::rc::Rc;
 pub(crate) enum Host {
     /// All of it.
     Obeys,
-    /// Threads move, pages do not.
-    KeepsPages,
     /// Nothing.
     Refuses,
 }
@@ -83,11 +80,7 @@ fn joined(before: &Model, now: &Model) -> Model {
 
 impl World {
     pub(crate) fn new(topology: Topology, host: Host) -> Self {
-        Self::with(&FINAL, topology, host)
-    }
-
-    pub(crate) fn with(carrefour: &Preset, topology: Topology, host: Host) -> Self {
-        let (auto, random) = (Auto::new(carrefour), Random::new(1));
+        let (auto, random) = (Auto::new(), Random::new(1));
         let lanes = (0..auto.lanes()).map(|_| Lane::default()).collect();
         Self { topology, auto, random, host, plans: 0, lanes, rates: Vec::new() }
     }
@@ -105,7 +98,11 @@ impl World {
         }
         for held in self.auto.take_vetoed() {
             let (policy, action) = (held.proposal.policy, &held.proposal.action);
-            writeln!(out, "held: {policy}: {action}; {}", held.refusal).expect("text");
+            let why = match held.refusal {
+                Refusal::Worth { .. } => "it is not worth it".to_string(),
+                other => other.to_string(),
+            };
+            writeln!(out, "held: {policy}: {action}; {why}").expect("text");
         }
         self.learn(proposals);
         if out.is_empty() { "nothing\n".to_string() } else { out }
@@ -166,23 +163,11 @@ impl World {
     }
 
     fn result(&self, action: &Action) -> StepResult {
-        let is_thread = matches!(action, Action::SetAffinity { .. });
         match (self.host, action) {
             (Host::Refuses, _) => StepResult::Refused { errno: 1 },
-            (Host::KeepsPages, _) if !is_thread => StepResult::Refused { errno: 1 },
             (_, Action::SetAffinity { .. } | Action::SetSampling { .. }) => StepResult::Done,
             _ => StepResult::Pages(PageCounts { moved: 1, ..PageCounts::default() }),
         }
-    }
-
-    /// Says that `pages` pages of a process were interleaved.
-    pub(crate) fn interleaved(&mut self, pid: u32, pages: u64) {
-        let page = |number| PageMove { address: number << 12, shift: 12, from: 0, to: 1 };
-        let pages: Vec<PageMove> = (1..=pages).map(page).collect();
-        let moved = pages.len() as u64;
-        let mechanism = Mechanism::Interleaving;
-        let action = Action::MovePages { pid: Pid(pid), mechanism, pages };
-        self.did(action, Reason::Other("a test".into()), moved);
     }
 
     /// Says that this was done.

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use rondpoint_core::observation::Replica;
 use rondpoint_core::plan::{PageCounts, Sampling, StepResult};
 use rondpoint_core::policy::carrefour::{Carrefour, preset};
-use rondpoint_core::{Action, Nanos, Outcome, Pid, Plan, Policy, Proposal, Random};
+use rondpoint_core::{Action, Nanos, Outcome, Plan, Policy, Proposal, Random};
 
 const SHARED: &str = "node:4 core:4\nload 100 0 0 0\napp 1\npages 40 home 0: 1x2 2x3 w1";
 
@@ -217,51 +217,6 @@ fn it_does_not_rest_while_another_program_is_looked_at_closely() {
     // use.
     let [one, five] = [1, 5].map(Nanos::from_secs);
     assert_eq!([jam, &two, &two].map(&mut period), [one, one, five]);
-}
-
-/// Interleaving was of no use in the first round. In the second round the threads use each other's
-/// nodes, which is a case for another mechanism.
-#[test]
-fn auto_does_not_rest_while_a_program_goes_on_with_another_mechanism() {
-    let period = |waits_only_where_idle: bool| {
-        let mut preset = preset::LP.clone();
-        if let Some(feedback) = &mut preset.feedback {
-            feedback.waits_only_where_idle = waits_only_where_idle;
-        }
-        let mut policy = Carrefour::new(preset);
-        let jam = "matrix 90 0 0 0 / 5 5 0 0 / 5 0 5 0 / 5 0 0 5\napp 1";
-        let remote = "matrix 80 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1";
-        for text in [jam, remote] {
-            drop(proposals(&mut policy, &format!("node:4 core:4\n{text}"), 1));
-        }
-        let goes_on = policy.mechanisms(Pid(1)).map(|used| (used.interleaving, used.colocation));
-        (goes_on, policy.period())
-    };
-    assert_eq!(period(false), (Some((false, true)), Nanos::from_secs(5)), "as published");
-    assert_eq!(period(true), (Some((false, true)), Nanos::from_secs(1)));
-}
-
-/// Spreading gives up local accesses for even controllers.
-#[test]
-fn where_latency_is_measured_it_tells_harm_in_place_of_the_local_ratio() {
-    let goes_on = |by_latency: bool, latency_cycles: [f64; 2]| {
-        let mut preset = preset::LP.clone();
-        if let Some(feedback) = &mut preset.feedback {
-            feedback.by_latency = by_latency;
-        }
-        let mut policy = Carrefour::new(preset);
-        let jam = "matrix 45 0 0 0 / 20 0 0 0 / 20 0 0 0 / 15 0 0 0\napp 1";
-        let spread = "matrix 25 10 0 0 / 20 0 5 0 / 20 0 0 5 / 15 0 0 0\napp 1";
-        for (text, latency_cycles) in [jam, spread].into_iter().zip(latency_cycles) {
-            let (topology, mut model) = model(&format!("node:4 core:4\n{text}"));
-            model.apps[0].latency_cycles = Some(latency_cycles);
-            drop(policy.propose(&model, &topology, &mut Random::new(1)));
-        }
-        policy.mechanisms(Pid(1)).is_some()
-    };
-    assert!(!goes_on(false, [900.0, 600.0]), "as published: fewer accesses are local");
-    assert!(goes_on(true, [900.0, 600.0]));
-    assert!(!goes_on(true, [900.0, 1_000.0]), "latency rose, though the imbalance fell");
 }
 
 #[test]

@@ -43,8 +43,6 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// `A_tm`: time spent on moving its memory, frozen time included.
     pub(super) migration_time: Nanos,
-    /// Whether the last decision found that its threads on several nodes use each other's memory.
-    pub(super) is_joined: Option<bool>,
     /// The last memory sent to threads that stayed, or swept after moved threads, and the time of
     /// it.
     pub(super) last_sent: Option<(Vec<NodeMove>, Nanos)>,

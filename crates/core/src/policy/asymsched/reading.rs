@@ -2,7 +2,7 @@
 //! targets, traffic of memory and caches.
 
 use super::away::{Away, memory_away, with_hosts};
-use super::decision::{AppView, Situation, is_symmetric};
+use super::decision::{AppView, Situation};
 use super::preset::Preset;
 use super::problem::MAX_SEARCH_NODES;
 use super::subset::Mask;
@@ -24,15 +24,6 @@ pub(super) struct Reading {
     pub(super) away: Vec<Vec<Away>>,
 }
 
-/// Facts about a process that a model does not hold.
-pub(super) struct Known<'a> {
-    /// Time spent on moving its memory.
-    pub(super) migration_time: &'a dyn Fn(Pid) -> Nanos,
-    /// Whether its pages are interleaved, so that only its cache traffic shows which threads belong
-    /// together.
-    pub(super) is_interleaved: &'a dyn Fn(Pid) -> bool,
-}
-
 /// Whether a thread may be moved together with its node.
 fn is_bound(app: &App, thread: &Thread) -> bool {
     app.exempt.is_some() || thread.exempt.is_some() || app.memory.is_none()
@@ -44,15 +35,16 @@ impl Reading {
     pub(super) fn new(
         model: &Model,
         topology: &Topology,
-        known: &Known<'_>,
+        migration_time: &dyn Fn(Pid) -> Nanos,
         preset: &Preset,
     ) -> Option<Self> {
         let (nodes, bandwidth) = nodes_to_choose(topology)?;
         let movable = |app: &App| app.exempt.is_none() && app.memory.is_some();
         let apps: Vec<usize> =
             (0..model.apps.len()).filter(|&index| movable(&model.apps[index])).collect();
-        let view =
-            |&index: &usize| view(model, topology, &model.apps[index], &nodes, known, preset);
+        let view = |&index: &usize| {
+            view(model, topology, &model.apps[index], &nodes, migration_time, preset)
+        };
         let mut views: Vec<AppView> = apps.iter().map(view).collect();
         let away = views.iter_mut().map(|view| take_home(view, preset)).collect();
         let situation = Situation { bandwidth, kinds: kinds(model, topology, &nodes), apps: views };
@@ -75,7 +67,7 @@ fn view(
     topology: &Topology,
     app: &App,
     nodes: &[usize],
-    known: &Known<'_>,
+    migration_time: &dyn Fn(Pid) -> Nanos,
     preset: &Preset,
 ) -> AppView {
     let occupied = occupied(model, topology, app, nodes, preset);
@@ -83,10 +75,10 @@ fn view(
     AppView {
         pid: app.pid,
         nodes: occupied,
-        traffic_per_s: traffic_per_s(app, nodes, (known.is_interleaved)(app.pid)),
+        traffic_per_s: traffic_per_s(app, nodes),
         memory: nodes.iter().map(|&node| memory.get(node).copied().unwrap_or(Bytes(0))).collect(),
         run_time: app.run_time(model),
-        migration_time: (known.migration_time)(app.pid),
+        migration_time: migration_time(app.pid),
     }
 }
 
@@ -103,15 +95,6 @@ fn occupied(
     threads.fold(0, |all, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes))
 }
 
-/// Whether there is something to choose for an application: bandwidth between nodes differs, and it
-/// runs on several.
-pub(super) fn may_choose(model: &Model, topology: &Topology, app: &App, preset: &Preset) -> bool {
-    nodes_to_choose(topology).is_some_and(|(nodes, bandwidth)| {
-        !is_symmetric(&bandwidth, preset)
-            && occupied(model, topology, app, &nodes, preset).count_ones() > 1
-    })
-}
-
 /// Nodes with CPUs and the bandwidth between them; `None` if that is not known or they are more
 /// than the search can place.
 fn nodes_to_choose(topology: &Topology) -> Option<(Vec<usize>, Matrix<f64>)> {
@@ -126,8 +109,8 @@ fn bit_of(node: usize, nodes: &[usize]) -> Mask {
 }
 
 /// Requests per second to memory and to caches, as far as known.
-fn traffic_per_s(app: &App, nodes: &[usize], is_interleaved: bool) -> Option<Matrix<f64>> {
-    let memory = app.traffic.as_ref().filter(|_| !is_interleaved);
+fn traffic_per_s(app: &App, nodes: &[usize]) -> Option<Matrix<f64>> {
+    let memory = app.traffic.as_ref();
     if memory.is_none() && app.cache_traffic.is_none() {
         return None;
     }

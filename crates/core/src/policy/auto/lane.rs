@@ -1,15 +1,13 @@
-//! Lanes of `auto`, in the order in which they are asked in a step, and the pace of lanes, which
-//! [`Priced`](super::Priced) shares.
+//! The lanes of `auto`, in the order in which they are asked in a step, and their pace.
 
-use super::history::EPOCH;
-use super::{LONGEST_PERIOD, SOON};
 use crate::policy::Policy;
 use crate::policy::asymsched::AsymSched;
 use crate::policy::carrefour::Carrefour;
+use crate::policy::carrefour::preset::STEADY;
 use crate::policy::sam::Sam;
 use crate::units::Nanos;
 
-/// SAM, and all that is remembered from interval to interval.
+/// SAM, and all that is taken in from interval to interval.
 pub(super) const SAM: usize = 0;
 /// Pairs that samples name.
 pub(super) const SHARING: usize = 1;
@@ -22,7 +20,14 @@ pub(super) const ASYMSCHED: usize = 4;
 /// Carrefour.
 pub(super) const CARREFOUR: usize = 5;
 /// How many there are.
-pub(super) const COUNT: usize = 6;
+pub(super) const LANES: usize = 6;
+
+/// An epoch: the period of all policies but SAM.
+pub(super) const EPOCH: Nanos = Nanos::from_secs(1);
+/// The shortest interval after which pages may move (our choice: SAM's).
+const SOON: Nanos = Nanos::from_millis(100);
+/// Longest time between two looks, however quiet Carrefour is (our choice: that of [`STEADY`]).
+const LONGEST_PERIOD: Nanos = STEADY.quiet_period;
 
 /// How often each lane decides.
 ///

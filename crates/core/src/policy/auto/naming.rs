@@ -9,7 +9,7 @@
 //! Names are kept beyond the samples. Prices rest on them, and the `sharing` policy proposes who
 //! joins whom while the process exchanges data.
 
-use super::history::EPOCH;
+use super::lane::EPOCH;
 use crate::cost::Partners;
 use crate::model::{App, Model, Rung, Touch};
 use crate::plan::{Action, Proposal, Reason, Sampling};

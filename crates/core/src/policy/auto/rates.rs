@@ -1,5 +1,5 @@
 //! One rate of samples for each process: the fastest that a policy wants. Carrefour's rate goes by
-//! what it finds. AsymSched wants each page to be seen while memory follows threads. `partners`
+//! what it finds. AsymSched wants each page to be seen while memory follows threads. `naming`
 //! wants each thread that touches a page while samples are to name threads that exchange data.
 //! Where data goes from cache to cache there is little traffic to memory, and Carrefour switches
 //! samples off.
@@ -19,7 +19,7 @@ pub(super) struct Rates {
     placing: BTreeMap<Pid, Sampling>,
     /// By AsymSched, while memory follows.
     following: BTreeMap<Pid, Sampling>,
-    /// By `partners`, while samples are to name threads.
+    /// By `naming`, while samples are to name threads.
     naming: BTreeMap<Pid, Sampling>,
 }
 

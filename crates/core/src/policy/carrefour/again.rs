@@ -51,11 +51,9 @@ impl Carrefour {
         model: &Model,
         verdicts: &[Result<Gates, E>],
     ) -> Option<Nanos> {
-        let only_where_idle = self.preset.feedback?.waits_only_where_idle;
         let wait = |app: &App| self.apps.get(&app.pid).and_then(|state| state.wait(model.at));
-        let is_watched = |(app, verdict): (&App, &Result<Gates, E>)| {
-            verdict.is_ok() && (only_where_idle || wait(app).is_none())
-        };
+        let is_watched =
+            |(app, verdict): (&App, &Result<Gates, E>)| verdict.is_ok() && wait(app).is_none();
         let is_idle = !model.apps.iter().zip(verdicts).any(is_watched);
         model.apps.iter().filter_map(wait).min().filter(|_| is_idle)
     }

@@ -201,20 +201,6 @@ pub struct Feedback {
     pub imbalance_gain: f64,
     /// It harmed if the local ratio fell by more.
     pub local_loss: f64,
-    /// Where the latency of memory is measured, a rise by as much tells harm in place of the local
-    /// ratio. A fall by as much as the gain tells help, beside the other two (our choice). Pages
-    /// that are spread make the local ratio fall: by the ratio alone all spreading harms.
-    pub by_latency: bool,
-    /// Only a round that found pages to move is judged (our choice): one that had no samples yet
-    /// has tried nothing. The author code judges each.
-    pub only_where_asked: bool,
-    /// The longer period begins only when no application is under close watch (our choice).
-    /// Otherwise an application that goes on with another mechanism would be sampled at the full
-    /// rate meanwhile. The author code waits in both cases.
-    pub waits_only_where_idle: bool,
-    /// The longer period doubles each time that a round is of no use again, up to this (our
-    /// choice): what never helps ends. The author code tries again after the same time for ever.
-    pub longest_wait: Option<Nanos>,
 }
 
 /// Optional stabilisers of the author code.
@@ -378,15 +364,7 @@ pub const LP: Preset = Preset {
         min_share: None,
         disabled: every(0xF_FFF0, 10_000),
     },
-    feedback: Some(Feedback {
-        local_gain: 10.0,
-        imbalance_gain: 10.0,
-        local_loss: 5.0,
-        by_latency: false,
-        only_where_asked: false,
-        waits_only_where_idle: false,
-        longest_wait: None,
-    }),
+    feedback: Some(Feedback { local_gain: 10.0, imbalance_gain: 10.0, local_loss: 5.0 }),
     ..CODE
 };
 

@@ -33,8 +33,6 @@ pub struct AppState {
     pub(super) last: Option<Round>,
     /// Until this time only other mechanisms go on: one was of no use.
     pub(super) waits_until: Nanos,
-    /// How often that was so since a round was of use.
-    in_vain: u32,
     /// CPU time that it lost to the latency of memory when it was judged, in seconds a second.
     pub(super) lost_cpus: Option<f64>,
     /// What becomes of its copies.
@@ -61,8 +59,6 @@ pub(super) struct Round {
     pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
     pub(super) imbalance_percent: Option<f64>,
-    /// Mean latency of the application's sampled accesses of memory.
-    pub(super) latency_cycles: Option<f64>,
 }
 
 /// The result of a round.
@@ -93,25 +89,15 @@ impl AppState {
         Self { started, ..Self::default() }
     }
 
-    /// The application does something else now: rounds of before say nothing of it. It is tried at
-    /// once, and waits longer than before if that is of no use. An application that changes often,
-    /// and for which nothing helps, is left alone in the end.
+    /// The application does something else now: rounds of before say nothing of it.
     pub(super) fn begin_anew(&mut self) {
         (self.last, self.actions, self.idle_rounds) = (None, None, 0);
         self.waits_until = Nanos(0);
     }
 
-    /// The last round was of no use: it waits, each time twice as long where there is a longest.
-    pub(super) fn wait_in_vain(&mut self, now: Nanos, shortest: Nanos, longest: Option<Nanos>) {
-        let doubled = Nanos(shortest.0.saturating_mul(1 << self.in_vain.min(20)));
-        let wait = longest.map_or(shortest, |longest| doubled.min(longest));
-        self.in_vain = self.in_vain.saturating_add(1);
-        self.waits_until = now + wait;
-    }
-
-    /// The last round was of use.
-    pub(super) fn found_use(&mut self) {
-        self.in_vain = 0;
+    /// The last round was of no use: it waits for a `period`.
+    pub(super) fn wait_in_vain(&mut self, now: Nanos, period: Nanos) {
+        self.waits_until = now + period;
     }
 
     /// For how long it waits until what was of no use is tried again. A round that comes a little
@@ -131,28 +117,17 @@ impl AppState {
     }
 
     /// What came of the last round. The local ratio that fell by too much is harm even if the
-    /// imbalance fell as well [author code of Carrefour-LP], unless the latency tells.
-    pub(super) fn verdict(
-        &self,
-        feedback: &Feedback,
-        now: &Gates,
-        latency_cycles: Option<f64>,
-        at: Nanos,
-    ) -> Option<Verdict> {
-        let is_judged = |last: &Round| last.has_acted || !feedback.only_where_asked;
-        let last = self.last.filter(|last| last.used.any() && is_judged(last))?;
+    /// imbalance fell as well [author code of Carrefour-LP].
+    pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
+        let last = self.last.filter(|last| last.used.any())?;
         if last.goes_on(at) {
             return None;
         }
         let rise = relative_percent(last.local_percent, now.local_percent).unwrap_or(0.0);
         let fall = -relative_percent(last.imbalance_percent, now.imbalance_percent).unwrap_or(0.0);
-        let faster = relative_percent(last.latency_cycles, latency_cycles).map(|rise| -rise);
-        let faster = faster.filter(|_| feedback.by_latency);
-        let helps = rise > feedback.local_gain
-            || fall > feedback.imbalance_gain
-            || faster.is_some_and(|faster| faster > feedback.local_gain);
+        let helps = rise > feedback.local_gain || fall > feedback.imbalance_gain;
         Some(match () {
-            () if faster.unwrap_or(rise) < -feedback.local_loss => Verdict::Harmful,
+            () if rise < -feedback.local_loss => Verdict::Harmful,
             () if helps => Verdict::Effective,
             () => Verdict::Ineffective,
         })
@@ -310,29 +285,15 @@ fn relative_percent(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Seconds of each wait, one after the other; `+` = a round of use, `~` = another phase.
-    fn waits(longest: Option<u64>, rounds: &str) -> Vec<u64> {
-        let mut state = AppState::default();
-        let (now, shortest) = (Nanos::from_secs(100), Nanos::from_secs(5));
-        let mut waits = Vec::new();
-        for round in rounds.chars() {
-            match round {
-                '+' => state.found_use(),
-                '~' => state.begin_anew(),
-                _ => {
-                    state.wait_in_vain(now, shortest, longest.map(Nanos::from_secs));
-                    waits.push(state.wait(now).expect("it waits").0 / 1_000_000_000);
-                }
-            }
-        }
-        waits
-    }
-
     #[test]
-    fn what_is_of_no_use_again_waits_longer_until_something_helps() {
-        assert_eq!(waits(Some(60), "------"), [5, 10, 20, 40, 60, 60]);
-        assert_eq!(waits(Some(60), "--+-"), [5, 10, 5]);
-        assert_eq!(waits(Some(60), "--~-"), [5, 10, 20], "tried at once, and of no use again");
-        assert_eq!(waits(None, "----"), [5; 4], "as the author code");
+    fn what_was_of_no_use_waits_for_a_period_unless_the_application_does_something_else() {
+        let mut state = AppState::default();
+        let (now, period) = (Nanos::from_secs(100), Nanos::from_secs(5));
+        state.wait_in_vain(now, period);
+        assert_eq!(state.wait(now), Some(period));
+        state.wait_in_vain(now, period);
+        assert_eq!(state.wait(now), Some(period), "as long again, as in the author code");
+        state.begin_anew();
+        assert_eq!(state.wait(now), None);
     }
 }

@@ -57,19 +57,6 @@ impl Candidate {
             allowed: Some(self.allowed.clone()),
         }
     }
-
-    /// The same where it stays: its core is taken before any other process gets one, and it is at
-    /// home there.
-    pub(super) fn stayer(&self, topology: &Topology) -> Process {
-        let cpu = first_of_core(self.cpu, topology);
-        Process {
-            mpki: self.mpki,
-            penalty: f64::INFINITY,
-            home: self.node,
-            cpu,
-            allowed: Some(cpu.into_iter().collect()),
-        }
-    }
 }
 
 /// The processes that N-MASS may place, ascending by pid.

@@ -1,10 +1,29 @@
-//! Free memory that is promised to memory on its way is not free for copies.
+//! Memory that follows its threads to other nodes: its process is changed by nothing else meanwhile,
+//! copies of its pages are taken back first, and what is promised to it is not free for copies.
 
-use crate::model::Model;
+use super::veto::Veto;
+use crate::model::{App, Model};
+use crate::plan::{Action, PageMove, Proposal};
 use crate::policy::asymsched::AsymSched;
-use crate::units::Bytes;
+use crate::units::{Bytes, PAGE_SHIFT, Pid};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+
+/// AsymSched's lock on a process while its memory follows its threads.
+pub(super) fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Veto> {
+    (!asymsched.on_the_way(pid).is_empty()).then_some(Veto::MemoryMoves)
+}
+
+/// All copies of a process's pages back to one, for the sake of a proposal of another policy.
+pub(super) fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {
+    let home = app.home().unwrap_or(0) as u16;
+    let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
+    let pages: Vec<PageMove> =
+        app.replicas.iter().flatten().map(|replica| page(replica.address)).collect();
+    let action = Action::Unreplicate { pid: app.pid, pages };
+    let proposal = Proposal { policy: cause.policy, action, reason: cause.reason.clone() };
+    app.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()).then_some(proposal)
+}
 
 /// The model without the free memory that is promised to memory on its way.
 pub(super) fn reserved<'a>(model: &'a Model, asymsched: &AsymSched) -> Cow<'a, Model> {
