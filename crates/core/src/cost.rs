@@ -18,6 +18,7 @@ mod charges;
 mod effect;
 mod facts;
 mod flows;
+mod group;
 mod joining;
 #[cfg(test)]
 mod laws;
@@ -29,6 +30,7 @@ mod predict;
 mod quote;
 mod seen;
 mod solve;
+mod step;
 mod waiting;
 
 pub use self::effect::Effect;

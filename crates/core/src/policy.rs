@@ -63,8 +63,8 @@ pub trait Policy {
         false
     }
 
-    /// With whom threads exchange data, where it has had that named: predictions of what a plan wins
-    /// rest on it.
+    /// With whom threads exchange data, where samples named it for this policy. Predictions of what
+    /// a plan wins rest on it.
     fn partners(&self) -> Option<&Partners> {
         None
     }

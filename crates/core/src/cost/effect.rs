@@ -1,9 +1,10 @@
 //! What steps change, worked out once: it is the same on top of any placement.
 
-use super::facts::Group;
-use super::joining::{move_thread, summed};
-use super::lines::Step;
+use super::group::Group;
+use super::group::summed;
+use super::joining::move_thread;
 use super::seen::{Sampled, Seen};
+use super::step::Step;
 use crate::model::App;
 use crate::plan::{Action, Mechanism, NodeMove, PageMove, Proposal};
 use alloc::collections::BTreeMap;

@@ -6,6 +6,7 @@
 
 use super::charges::Charges;
 use super::flows::{by_memory, flows};
+use super::group::{Group, node_of};
 use super::lines::{Named, count_far, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
@@ -69,34 +70,6 @@ pub struct Evidence {
     pub latency_accesses: f64,
     /// Which node asks which memory was counted or sampled; else the place of the memory tells.
     pub knows_traffic: bool,
-}
-
-/// Threads of one process behind one cache. Rates are of a µs of CPU time of one of them now.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Group {
-    pub(super) node: usize,
-    pub(super) domain: usize,
-    /// Threads that run.
-    pub(super) threads: f64,
-    /// CPUs that they have now.
-    pub(super) cpus: f64,
-    /// CPUs that they ask for.
-    pub(super) wanted: f64,
-    /// Cycles in which they wait for nothing.
-    pub(super) work: f64,
-    pub(super) misses: f64,
-    /// Misses under way at once.
-    pub(super) overlap: f64,
-    /// Share of the misses to each node's memory.
-    pub(super) shares: Vec<(usize, f64)>,
-    /// Lines that they exchange with threads of their process, near and far.
-    pub(super) lines: f64,
-    /// Share of these lines that comes from other cache domains, by their node.
-    pub(super) far: Vec<(usize, f64)>,
-    /// Misses in a µs of all threads behind the cache where these counts come from.
-    pub(super) pressure: f64,
-    /// The thread, by place in the model, where it is one that a step moved.
-    pub(super) thread: Option<usize>,
 }
 
 impl Facts {
@@ -217,7 +190,7 @@ impl Facts {
         let mut process = Process { pid: app.pid, groups: all, evidence };
         spread_lines(&mut process.groups, (model, topology), app, &self.named);
         for (group, sums) in process.groups.iter_mut().zip(groups.values()) {
-            count_far(group, sums);
+            count_far(group, (sums.lines, sums.far));
             self.fit(group, sums);
         }
         process
@@ -306,16 +279,16 @@ impl Facts {
 
 /// Sums over the threads of a group, weighted by CPU time where they are rates of it.
 #[derive(Debug)]
-pub(super) struct Sums {
+struct Sums {
     threads: f64,
     running: f64,
     cpus: f64,
     stalled: f64,
     stalls_known: bool,
     misses: f64,
-    pub(super) lines: f64,
+    lines: f64,
     /// Of the lines, those from other nodes, where both are counted.
-    pub(super) far: Option<f64>,
+    far: Option<f64>,
 }
 
 impl Default for Sums {
@@ -353,10 +326,6 @@ impl Sums {
         let lines: f64 = counted.into_iter().flatten().sum();
         self.lines += thread.cpu_share * lines / 1e6;
     }
-}
-
-pub(super) fn node_of(topology: &Topology, domain: usize) -> usize {
-    topology.cpus_of_domain(domain).iter().next().map_or(0, |cpu| topology.node_of_cpu(cpu))
 }
 
 /// Load on every server: of the whole machine where it is counted, else of the applications.

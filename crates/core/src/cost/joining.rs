@@ -1,8 +1,8 @@
 //! A thread that joins the threads behind another cache.
 
-use super::facts::Group;
-use super::lines::{Step, own_lines};
-use alloc::collections::BTreeMap;
+use super::group::{Group, summed};
+use super::lines::own_lines;
+use super::step::Step;
 use alloc::vec::Vec;
 
 /// A thread exchanges lines with the threads that it joins, and leaves those beside it. Where its
@@ -55,8 +55,8 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     groups.push(Group { node: step.nodes.1, domain: to, thread: Some(step.place), ..alone });
 }
 
-/// The rest of a group asks for the group's accesses without the thread's, and fetches the group's
-/// lines without those that the thread fetched from `far` caches, where that is known.
+/// The rest of a group asks for the group's accesses without the thread's. Where it is known what
+/// the thread fetched from `far` caches, the rest fetches the group's lines without those.
 fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize, f64)]>) {
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
@@ -90,11 +90,4 @@ fn above_zero(values: impl Iterator<Item = (usize, f64)>) -> (Vec<(usize, f64)>,
     sums.retain(|(_, sum)| *sum > 0.0);
     let all = sums.iter().map(|(_, sum)| sum).sum();
     (sums, all)
-}
-
-/// The shares of each node, summed up, in the order of the nodes.
-pub(super) fn summed(shares: impl Iterator<Item = (usize, f64)>) -> Vec<(usize, f64)> {
-    let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
-    shares.for_each(|(node, share)| *sums.entry(node).or_default() += share);
-    sums.into_iter().collect()
 }

@@ -1,7 +1,8 @@
 //! Time lost: of each process, by cause.
 
 use super::charges::Charges;
-use super::facts::{Facts, Group, Process};
+use super::facts::{Facts, Process};
+use super::group::Group;
 use super::placement::Placement;
 use super::solve::{Runner, Waits, add_exposure, add_flow, settle};
 use crate::units::Pid;

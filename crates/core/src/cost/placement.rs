@@ -2,7 +2,8 @@
 //! make of it.
 
 use super::effect::Effect;
-use super::facts::{Facts, Group};
+use super::facts::Facts;
+use super::group::Group;
 use super::seen::Seen;
 use crate::topology::Topology;
 use crate::units::Pid;

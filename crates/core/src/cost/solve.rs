@@ -2,7 +2,7 @@
 //! more is asked of the servers on its way. Waits and paces are brought to agree.
 
 use super::charges::{Charges, Server};
-use super::facts::Group;
+use super::group::Group;
 use alloc::vec::Vec;
 
 /// Round trips that a full server adds for load above its capacity, per unit of that excess. Beyond

@@ -1,5 +1,5 @@
-//! `auto`: all policies at once. Each proposes in a lane of its own; the cost model prices what each
-//! wants, and the arbiter takes what wins most.
+//! `auto`: all policies at once. Each proposes in a lane of its own. The cost model prices what
+//! each wants, and the arbiter takes what wins most.
 //!
 //! A few things are no question of price:
 //!
@@ -59,8 +59,8 @@ pub(super) const REGISTERED: Registered = Registered {
     },
 };
 
-/// Intervals without a step of SAM after which it is asked with the others, once an epoch: as many
-/// as make one of its flags steady. Ten looks a second cost more than the budget for watching where
+/// Intervals without a step of SAM after which it is asked with the others, once an epoch. As many
+/// make one of its flags steady. Ten looks a second cost more than the budget for watching where
 /// there is nothing to do.
 const CALM: u32 = STEADY_ABOVE + 1;
 

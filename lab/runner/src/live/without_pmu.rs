@@ -13,8 +13,8 @@ use crate::physics::Finding;
 /// The least gain in the last third that counts as one.
 const LEAST_GAIN: f64 = 1.2;
 
-/// Least speed against the kernel's balancing alone. Both run beside it, and it moves most pages
-/// before the first look: what is left to Rondpoint is small, and so may its gain be.
+/// Least speed against the kernel's balancing alone. That balancing moves most pages before the
+/// first look, so little is left to win.
 const LEAST_BESIDE: f64 = 0.95;
 
 /// k-means under first touch, the kernel's balancing alone, and Rondpoint beside that balancing.

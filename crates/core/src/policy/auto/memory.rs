@@ -1,5 +1,5 @@
-//! Memory that follows its threads to other nodes: its process is changed by nothing else meanwhile,
-//! copies of its pages are taken back first, and what is promised to it is not free for copies.
+//! Memory that follows its threads to other nodes. Nothing else changes its process meanwhile.
+//! Copies of its pages are taken back first. What is promised to it is not free for copies.
 
 use super::veto::Veto;
 use crate::model::{App, Model};

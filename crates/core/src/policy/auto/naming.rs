@@ -2,9 +2,9 @@
 //!
 //! Counters see one half of a pair. Of two threads that hand each other buffers only the reader
 //! fetches lines from another node: stores are not counted. Pages that both touched name the other.
-//! So where a process exchanges data between nodes, what its threads touch is collected until
-//! samples name a partner for each thread that is seen, or for two epochs. Until then its threads
-//! stay: what is being asked is not guessed.
+//! So what threads touch is collected where their process exchanges data between nodes. That ends
+//! when samples name a partner for each thread that is seen, or after two epochs. Until then these
+//! threads stay: what is being asked is not guessed.
 //!
 //! Names are kept beyond the samples. Prices rest on them, and the `sharing` policy proposes who
 //! joins whom while the process exchanges data.
@@ -28,7 +28,7 @@ const NAMED_FOR: Nanos = Nanos::from_secs(10);
 /// A question is open this long at most: the rest of an epoch, and a whole one.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
 /// Touches collected for this long are enough if they name a partner for every thread that fetches
-/// from other nodes (our choice): the time in which SAM's flags become steady.
+/// from other nodes. In that time SAM's flags become steady.
 const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
 /// Until then every running thread has to be named (our choice). A thread that is with its partner
 /// by chance fetches nothing from another node, and would make room for others.
@@ -126,8 +126,8 @@ impl Naming {
         proposals
     }
 
-    /// Answers questions by what was collected. That is a whole epoch if it `is_over`; a part is
-    /// enough for processes in which samples name a partner for every thread that is seen.
+    /// Answers questions by what was collected. That is a whole epoch if it `is_over`. A part is
+    /// enough where samples name a partner for every thread that is seen.
     pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
         let Self { now, sharing, questions, .. } = self;
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
