@@ -276,6 +276,12 @@ impl Auto {
     }
 }
 
+impl Default for Auto {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Policy for Auto {
     fn propose(
         &mut self,
