@@ -269,3 +269,51 @@ fn pairs_that_change_places_together_are_priced_as_where_they_are() {
     let apart = worth(vec![thread_to("sam", 0, 4)]);
     assert!(apart < -0.1 && together.abs() < 0.01, "{apart} and {together}");
 }
+
+/// Four threads for each node with a fourth of the memory each; the kernel runs them on all nodes in
+/// turn, as far as there are more threads than CPUs.
+fn taking_turns(threads: u32) -> Model {
+    let mut model = scene([0.25; 4], 10.0, 260.0);
+    let share = 8.0 / f64::from(threads.max(8));
+    model.threads = (0..threads)
+        .map(|tid| {
+            let home = tid as usize % 4;
+            let cpu = (tid as usize * 3) % 8;
+            let mut thread = Thread::new(Tid(tid), 0, cpu, CpuSet::first(8));
+            (thread.cpu_share, thread.rates.stall_share) = (share, Some(0.8));
+            thread.accesses_by_node =
+                Some((0..4).map(|node| 100 * u32::from(node == home)).collect());
+            thread.ran_on = Some(vec![25; 4]);
+            thread
+        })
+        .collect();
+    model.apps[0].threads = 0..threads as usize;
+    model
+}
+
+fn held_at_home(model: &Model) -> Vec<Proposal> {
+    let hold = |thread: &Thread| {
+        let node = thread.tid.0 as usize % 4;
+        let cpus = [2 * node, 2 * node + 1].into_iter().collect();
+        step("home", Action::SetAffinity { pid: Pid(1), tid: thread.tid, cpus, via: None })
+    };
+    model.threads.iter().map(hold).collect()
+}
+
+#[test]
+fn threads_that_take_turns_on_all_nodes_are_held_where_their_data_is() {
+    let crowd = taking_turns(16);
+    let chosen = choose(&arbiter(&crowd), &crowd, held_at_home(&crowd));
+    assert_eq!(chosen.steps.len(), 16, "{:?}", chosen.refused.first());
+    // Every thread is at home at this moment, by chance.
+    let mut home = taking_turns(16);
+    for (tid, thread) in home.threads.iter_mut().enumerate() {
+        thread.cpu = 2 * (tid % 4) + usize::from(tid >= 8);
+    }
+    assert_eq!(choose(&arbiter(&home), &home, held_at_home(&home)).steps.len(), 16);
+    // These were held before.
+    home.threads.iter_mut().enumerate().for_each(|(tid, thread)| {
+        thread.ran_on = Some((0..4).map(|node| 100 * u32::from(node == tid % 4)).collect());
+    });
+    assert!(choose(&arbiter(&home), &home, held_at_home(&home)).steps.is_empty());
+}

@@ -1,10 +1,10 @@
 //! What steps change, worked out once: it is the same on top of any placement.
 
-use super::group::Group;
-use super::group::summed;
+use super::group::{Group, node_of, summed};
 use super::joining::move_thread;
 use super::seen::{Sampled, Seen};
 use super::step::Step;
+use crate::index_set::CpuSet;
 use crate::model::App;
 use crate::plan::{Action, Mechanism, NodeMove, PageMove, Proposal};
 use alloc::collections::BTreeMap;
@@ -27,9 +27,9 @@ pub(super) enum Alteration {
     Copies(Moved),
     /// All memory of some nodes goes to others.
     Memory(Vec<NodeMove>),
-    /// A thread, by its place in the model, goes from one cache to another, with the nodes of
-    /// these.
-    Thread { place: usize, caches: (usize, usize), nodes: (usize, usize) },
+    /// A thread, by its place in the model, goes to a cache from those where it ran, with the share
+    /// of its time in each.
+    Thread { place: usize, from: Vec<(usize, f64)>, to: usize },
 }
 
 impl Effect {
@@ -58,19 +58,28 @@ impl Alteration {
             Action::SetAffinity { tid, cpus, via, .. } => {
                 let threads = seen.model.threads_of(app);
                 let index = threads.iter().position(|one| one.tid == *tid)?;
-                let thread = &threads[index];
-                let stays = via.is_none() && cpus.contains(thread.cpu);
-                let target = via.or_else(|| cpus.iter().next()).filter(|_| !stays);
-                let target = target.filter(|_| thread.cpu_share > 0.0)?;
-                let domain = |cpu| seen.topology.domain_of_cpu(cpu);
-                let node = |cpu| seen.topology.node_of_cpu(cpu);
-                let caches = (domain(thread.cpu), domain(target));
-                let nodes = (node(thread.cpu), node(target));
-                let place = app.threads.start + index;
-                (caches.0 != caches.1).then_some(Self::Thread { place, caches, nodes })?
+                Self::thread(seen, app.threads.start + index, cpus, *via)?
             }
             Action::Unreplicate { .. } | Action::SetSampling { .. } => return None,
         })
+    }
+
+    /// A thread gets a mask. It leaves the caches that the mask excludes, or its own for that of the
+    /// CPU on the way.
+    fn thread(seen: Seen<'_>, place: usize, cpus: &CpuSet, via: Option<usize>) -> Option<Self> {
+        let (thread, topology) = (&seen.model.threads[place], seen.topology);
+        let last = Some(thread.cpu).filter(|cpu| cpus.contains(*cpu));
+        let target = via.or(last).or_else(|| cpus.iter().next())?;
+        let to = topology.domain_of_cpu(target);
+        let from: Vec<(usize, f64)> = match seen.facts.wandering.get(&place) {
+            Some(parts) => {
+                let leaves = |domain| !topology.cpus_of_domain(domain).intersects(cpus);
+                parts.iter().copied().filter(|(domain, _)| leaves(*domain)).collect()
+            }
+            None => vec![(topology.domain_of_cpu(thread.cpu), 1.0)],
+        };
+        let from: Vec<_> = from.into_iter().filter(|(domain, _)| *domain != to).collect();
+        (thread.cpu_share > 0.0 && !from.is_empty()).then_some(Self::Thread { place, from, to })
     }
 
     /// Changes the groups of its process. `moved` = threads that went to other caches before, and
@@ -102,10 +111,14 @@ impl Alteration {
                         summed(group.shares.iter().map(|(held, share)| (image(*held), *share)));
                 }
             }
-            Self::Thread { place, caches, nodes } => {
-                let (place, caches, nodes) = (*place, *caches, *nodes);
-                move_thread(&Step { seen, moved, place, caches, nodes }, groups);
-                moved.insert(place, caches.1);
+            Self::Thread { place, from, to } => {
+                let node = |domain| node_of(seen.topology, domain);
+                for (from, share) in from {
+                    let (caches, nodes) = ((*from, *to), (node(*from), node(*to)));
+                    let step = Step { seen, moved, place: *place, share: *share, caches, nodes };
+                    move_thread(&step, groups);
+                }
+                moved.insert(*place, *to);
             }
         }
     }

@@ -27,6 +27,8 @@ const FITS: (f64, f64) = (0.5, 1.5);
 const FIT_STEPS: usize = 24;
 /// Samples of a thread below which its own say less than those of its group (our choice).
 const PRIOR_SAMPLES: f64 = 8.0;
+/// Samples of a thread below which they say nothing of where it ran (our choice).
+const MIN_WANDERING: u32 = 16;
 /// CPU use of a node from which on its threads may wait for CPUs (our choice).
 const CROWDED: f64 = 0.9;
 
@@ -49,6 +51,9 @@ pub struct Facts {
     pub(super) exposure: Vec<f64>,
     /// Threads that samples named partners of.
     pub(super) named: Named,
+    /// Threads that took turns on CPUs of several nodes, by place in the model. With each cache its
+    /// share of their time.
+    pub(super) wandering: BTreeMap<usize, Vec<(usize, f64)>>,
 }
 
 /// One process.
@@ -95,11 +100,13 @@ impl Facts {
             exposure: charges.no_load(),
             processes: Vec::with_capacity(model.apps.len()),
             named: partners.shares(model),
+            wandering: BTreeMap::new(),
             charges,
             load,
             waits,
         };
         let crowded = facts.crowded(model, topology);
+        facts.wandering = wandering(model, topology, &crowded);
         for app in &model.apps {
             let process = facts.process(model, topology, app, &crowded);
             for group in &process.groups {
@@ -165,8 +172,17 @@ impl Facts {
         let threads = model.threads_of(app);
         let traffic = flows(app, threads, topology, &self.charges);
         let mut groups: BTreeMap<usize, Sums> = BTreeMap::new();
-        for thread in threads.iter().filter(|thread| thread.cpu_share > 0.0) {
-            groups.entry(topology.domain_of_cpu(thread.cpu)).or_default().add(thread);
+        let running = app.threads.clone().filter(|place| model.threads[*place].cpu_share > 0.0);
+        for place in running {
+            let thread = &model.threads[place];
+            match self.wandering.get(&place) {
+                Some(parts) => parts.iter().for_each(|(domain, share)| {
+                    groups.entry(*domain).or_default().add(thread, *share);
+                }),
+                None => {
+                    groups.entry(topology.domain_of_cpu(thread.cpu)).or_default().add(thread, 1.0);
+                }
+            }
         }
         let mut evidence = Evidence {
             counts_stalls: !groups.is_empty(),
@@ -254,12 +270,12 @@ impl Facts {
         group.lines * each
     }
 
-    /// What one thread of a group asks for and where: by its own samples, as far as there are
-    /// enough, else as its group.
-    pub(super) fn thread_alone(&self, thread: &Thread, group: &Group) -> Group {
+    /// What one thread of a group asks for and where, in the `share` of its time that it spends in
+    /// the group. Its own samples tell, as far as there are enough, else its group.
+    pub(super) fn thread_alone(&self, thread: &Thread, group: &Group, share: f64) -> Group {
         let mut alone = group.clone();
-        alone.threads = 1.0;
-        alone.cpus = thread.cpu_share.min(group.cpus);
+        alone.threads = share;
+        alone.cpus = (share * thread.cpu_share).min(group.cpus);
         alone.wanted = (group.wanted / group.cpus * alone.cpus).min(1.0).max(alone.cpus);
         if let Some(accesses) = &thread.accesses_by_node {
             let samples: f64 = accesses.iter().map(|count| f64::from(*count)).sum();
@@ -307,25 +323,56 @@ impl Default for Sums {
 }
 
 impl Sums {
-    fn add(&mut self, thread: &Thread) {
+    /// Adds a `share` of a thread's time.
+    fn add(&mut self, thread: &Thread, share: f64) {
         let rates = &thread.rates;
-        let running = f64::from(u8::from(thread.is_running()));
+        let running = share * f64::from(u8::from(thread.is_running()));
+        let cpus = share * thread.cpu_share;
         self.threads += running;
         self.running += running;
-        self.cpus += thread.cpu_share;
+        self.cpus += cpus;
         match rates.stall_share {
-            Some(share) => self.stalled += thread.cpu_share * share,
+            Some(stalled) => self.stalled += cpus * stalled,
             None => self.stalls_known = false,
         }
-        self.misses += thread.cpu_share * rates.memory_per_s.unwrap_or(0.0) / 1e6;
+        self.misses += cpus * rates.memory_per_s.unwrap_or(0.0) / 1e6;
         let counted = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
         self.far = match (self.far, counted) {
-            (Some(far), [Some(remote), Some(_)]) => Some(far + thread.cpu_share * remote / 1e6),
+            (Some(far), [Some(remote), Some(_)]) => Some(far + cpus * remote / 1e6),
             _ => None,
         };
         let lines: f64 = counted.into_iter().flatten().sum();
-        self.lines += thread.cpu_share * lines / 1e6;
+        self.lines += cpus * lines / 1e6;
     }
+}
+
+/// Threads that ran on several nodes, one of which is crowded: there the kernel puts a thread on
+/// whichever CPU is free next. Elsewhere a thread that ran on two nodes has moved once.
+fn wandering(
+    model: &Model,
+    topology: &Topology,
+    crowded: &[bool],
+) -> BTreeMap<usize, Vec<(usize, f64)>> {
+    let mut wandering = BTreeMap::new();
+    for (place, thread) in model.threads.iter().enumerate() {
+        let Some(ran_on) = &thread.ran_on else { continue };
+        let nodes = ran_on.iter().enumerate().filter(|(_, samples)| **samples > 0);
+        let is_crowded = nodes.clone().any(|(node, _)| crowded[node]);
+        let all: u32 = ran_on.iter().sum();
+        if !is_crowded || nodes.clone().count() < 2 || all < MIN_WANDERING {
+            continue;
+        }
+        let cache = |node: usize| {
+            let last = Some(thread.cpu).filter(|cpu| topology.node_of_cpu(*cpu) == node);
+            let cpu = last.or_else(|| topology.cpus_of_node(node).iter().next());
+            cpu.map(|cpu| topology.domain_of_cpu(cpu))
+        };
+        let part = |(node, samples): (usize, &u32)| {
+            Some((cache(node)?, f64::from(*samples) / f64::from(all)))
+        };
+        wandering.insert(place, nodes.filter_map(part).collect());
+    }
+    wandering
 }
 
 /// Load on every server: of the whole machine where it is counted, else of the applications.

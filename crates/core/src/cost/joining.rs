@@ -41,7 +41,7 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     let is_from = |group: &Group| group.domain == from && group.thread.is_none();
     let Some(at) = groups.iter().position(is_from) else { return };
     let thread = &step.seen.model.threads[step.place];
-    let mut alone = step.seen.facts.thread_alone(thread, &groups[at]);
+    let mut alone = step.seen.facts.thread_alone(thread, &groups[at], step.share);
     if step.partners().is_empty() {
         let met = meet(&mut alone, groups, to);
         welcome(groups, &alone, met, to);
@@ -81,7 +81,7 @@ fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize
     }
     group.cpus = left;
     group.wanted = (group.wanted - alone.wanted).max(left);
-    group.threads = (group.threads - 1.0).max(1.0);
+    group.threads = (group.threads - alone.threads).max(1.0);
 }
 
 /// Sums by node, those above zero, and the sum of all.

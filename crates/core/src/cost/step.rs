@@ -13,6 +13,8 @@ pub(super) struct Step<'a> {
     pub(super) moved: &'a BTreeMap<usize, usize>,
     /// The thread, by place in the model.
     pub(super) place: usize,
+    /// The share of its time that it spent there.
+    pub(super) share: f64,
     pub(super) caches: (usize, usize),
     /// The nodes of these.
     pub(super) nodes: (usize, usize),
@@ -45,7 +47,7 @@ impl Step<'_> {
             let alone = groups.iter().position(|group| group.thread == Some(*partner));
             let among = || groups.iter().position(|g| g.thread.is_none() && g.domain == domain);
             let Some(group) = alone.or_else(among).map(|at| &mut groups[at]) else { continue };
-            let lines = self.fetched_by(*partner);
+            let lines = self.share * self.fetched_by(*partner);
             if lines <= 0.0 || group.lines <= 0.0 {
                 continue;
             }

@@ -48,6 +48,8 @@ pub struct Thread {
     pub rates: ThreadRates,
     /// Sampled DRAM accesses (or hint faults) by holding node; `None` without samples.
     pub accesses_by_node: Option<Vec<u32>>,
+    /// Samples by the node that it ran on, whatever they hit; `None` without samples.
+    pub ran_on: Option<Vec<u32>>,
 }
 
 /// What its counters say. "Per second" means per second of its own CPU time.
@@ -100,6 +102,7 @@ impl Thread {
             cpu_share: 1.0,
             rates: ThreadRates::default(),
             accesses_by_node: None,
+            ran_on: None,
         }
     }
 

@@ -110,6 +110,8 @@ pub(super) struct Ingest<'a> {
     finder: Finder,
     /// Accesses by thread and holding node, flat.
     accesses: Vec<u32>,
+    /// Samples by thread and the node that it ran on, flat.
+    ran_on: Vec<u32>,
     parts: Vec<Vec<Seen>>,
     touches: bool,
 }
@@ -127,13 +129,12 @@ impl<'a> Ingest<'a> {
         model.pages.expect(samples / 2);
         model.touches.reserve(if touches { samples.min(model.pages.capacity()) } else { 0 });
         let part = || Vec::with_capacity(samples / PARTS + samples / PARTS / 8);
+        let cells = if samples > 0 { model.threads.len() * topology.node_count() } else { 0 };
         Self {
             topology,
             finder: Finder::new(model),
-            accesses: vec![
-                0;
-                if samples > 0 { model.threads.len() * topology.node_count() } else { 0 }
-            ],
+            accesses: vec![0; cells],
+            ran_on: vec![0; cells],
             touches,
             parts: if dealt { (0..PARTS).map(|_| part()).collect() } else { Vec::new() },
         }
@@ -163,6 +164,7 @@ impl<'a> Ingest<'a> {
         }
         let (app, thread) = (place.app, place.thread);
         let node = self.topology.node_of_cpu(cpu);
+        self.ran_on[thread as usize * self.topology.node_count() + node] += 1;
         let holder = usize::from(sample.node);
         let known = sample.node != UNKNOWN_NODE && holder < self.topology.node_count();
         // Loads of a prefetched stream hardly ever wait for memory from the beginning: nearly all
@@ -217,10 +219,10 @@ impl<'a> Ingest<'a> {
             self.record(model, seen);
         }
         let nodes = self.topology.node_count();
-        for (thread, accesses) in model.threads.iter_mut().zip(self.accesses.chunks_exact(nodes)) {
-            if accesses.iter().any(|count| *count > 0) {
-                thread.accesses_by_node = Some(accesses.to_vec());
-            }
+        let some = |counts: &[u32]| counts.iter().any(|count| *count > 0).then(|| counts.to_vec());
+        let counts = self.accesses.chunks_exact(nodes).zip(self.ran_on.chunks_exact(nodes));
+        for (thread, (accesses, ran_on)) in model.threads.iter_mut().zip(counts) {
+            (thread.accesses_by_node, thread.ran_on) = (some(accesses), some(ran_on));
         }
         model.pages.shrink();
     }
