@@ -270,8 +270,8 @@ fn pairs_that_change_places_together_are_priced_as_where_they_are() {
     assert!(apart < -0.1 && together.abs() < 0.01, "{apart} and {together}");
 }
 
-/// Four threads for each node with a fourth of the memory each; the kernel runs them on all nodes in
-/// turn, as far as there are more threads than CPUs.
+/// As many threads as said, with their data on one node each. The kernel runs them on all nodes in
+/// turn.
 fn taking_turns(threads: u32) -> Model {
     let mut model = scene([0.25; 4], 10.0, 260.0);
     let share = 8.0 / f64::from(threads.max(8));

@@ -64,8 +64,8 @@ impl Alteration {
         })
     }
 
-    /// A thread gets a mask. It leaves the caches that the mask excludes, or its own for that of the
-    /// CPU on the way.
+    /// A thread gets a mask. It leaves the caches that the mask excludes, or its own for that of
+    /// the CPU on the way.
     fn thread(seen: Seen<'_>, place: usize, cpus: &CpuSet, via: Option<usize>) -> Option<Self> {
         let (thread, topology) = (&seen.model.threads[place], seen.topology);
         let last = Some(thread.cpu).filter(|cpu| cpus.contains(*cpu));
