@@ -9,7 +9,7 @@ mod slot;
 use self::pending_samples::PendingSamples;
 use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
-use crate::cost::{Partners, predicted_by};
+use crate::cost::{Partners, predicted};
 use crate::counting_pause::{CountingPause, IDLE_CPUS, Quiet, Usual, Watch, is_dear};
 use crate::guard::{Guard, GuardSettings, Scene};
 use crate::ledger::Ledger;
@@ -400,10 +400,14 @@ impl Controller {
     }
 
     fn predicted(&self, plan: &Plan, window: &Model, intervals: &[Model]) -> BTreeMap<Pid, f64> {
-        let unknown = Partners::default();
-        let partners = self.slots.iter().find_map(|slot| slot.policy.partners());
-        let partners = partners.unwrap_or(&unknown);
-        predicted_by(window, intervals, &self.topology, &plan.steps, partners)
+        predicted(window, intervals, &self.topology, &plan.steps, &self.partners())
+    }
+
+    /// With whom threads exchange data, as far as a policy had that named.
+    #[must_use]
+    pub fn partners(&self) -> Partners {
+        let known = self.slots.iter().find_map(|slot| slot.policy.partners());
+        known.cloned().unwrap_or_default()
     }
 
     fn note_sampling(&mut self, plan: &Plan) {

@@ -9,11 +9,13 @@ pub mod carrefour;
 pub mod home;
 pub mod nmass;
 pub mod observe;
+pub mod renamed;
 pub mod sam;
 pub mod sharing;
 pub mod shuffle;
 pub mod views;
 
+use self::renamed::Renamed;
 use self::views::Views;
 use crate::cost::Partners;
 use crate::model::Model;
@@ -41,6 +43,10 @@ pub trait Policy {
     /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps
     /// of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
+
+    /// Threads went to other nodes and their memory with them: what was learnt of the old nodes holds
+    /// for the new ones. Told to policies that `auto` asks.
+    fn rename(&mut self, _topology: &Topology, _renamed: &Renamed) {}
 
     /// Trials that ended, with what was predicted and measured. Those of other policies are among
     /// them.
@@ -144,6 +150,8 @@ pub struct Registered {
     /// Makes one with a preset of `presets` (`None` = the default); `None` if there is no such
     /// preset.
     pub make: fn(preset: Option<&str>) -> Option<Box<dyn Policy>>,
+    /// Makes the one that `auto` asks once an epoch, if it asks this policy so.
+    pub in_auto: Option<fn() -> Box<dyn Policy>>,
 }
 
 /// Every built-in policy.

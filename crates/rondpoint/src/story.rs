@@ -173,7 +173,9 @@ impl Teller {
         let first = (self.story.deeds.len(), self.story.verdicts.len());
         let place = self.story.moments.len();
         let same = step.as_ref().filter(|_| !differs);
-        let told = Told { decision: &decision, step: same, window: window.as_ref(), topology };
+        let partners = self.controller.as_ref().map(Controller::partners).unwrap_or_default();
+        let (window, partners) = (window.as_ref(), &partners);
+        let told = Told { decision: &decision, step: same, window, topology, partners };
         let (deeds, last_plan) = told.deeds();
         self.last_plan = last_plan.into_iter().map(|deed| first.0 + deed).collect();
         self.story.deeds.extend(deeds);

@@ -15,15 +15,11 @@ use alloc::vec::Vec;
 
 /// Relative change of speed that the steps of a plan bring to each process that they touch.
 /// Processes with an unpriced step, or of which too little is known, are left out.
+///
+/// Intervals that end with the window and began earlier may tell more: those on which the steps were
+/// decided. `partners` = what samples named before.
 #[must_use]
-pub fn predicted(window: &Model, topology: &Topology, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
-    predicted_by(window, &[], topology, steps, &Partners::default())
-}
-
-/// As [`predicted`], where intervals that end with the window and began earlier tell more: those on
-/// which the steps were decided. `partners` = what samples named before.
-#[must_use]
-pub fn predicted_by(
+pub fn predicted(
     window: &Model,
     intervals: &[Model],
     topology: &Topology,
@@ -106,8 +102,12 @@ mod tests {
         Proposal { policy: "test", action, reason: Reason::Other(String::from("a test")) }
     }
 
+    fn of(model: &Model, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
+        predicted(model, &[], &machine(), steps, &Partners::default())
+    }
+
     fn gain(model: &Model, step: Proposal) -> f64 {
-        predicted(model, &machine(), &[step])[&Pid(1)]
+        of(model, &[step])[&Pid(1)]
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         let action = Action::Unreplicate { pid: Pid(1), pages: Vec::new() };
         let reason = Reason::Other(String::from("a test"));
         let step = Proposal { policy: "test", action, reason };
-        assert_eq!(predicted(&scene([0.25; 4], 400.0), &machine(), &[step]), BTreeMap::new());
+        assert_eq!(of(&scene([0.25; 4], 400.0), &[step]), BTreeMap::new());
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub(super) const REGISTERED: Registered = Registered {
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
         Some(Box::new(AsymSched::new(preset)) as Box<dyn Policy>)
     },
+    in_auto: None,
 };
 
 /// Sampling while memory follows threads: Carrefour's accurate rate, for nothing is published of

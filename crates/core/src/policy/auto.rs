@@ -1,6 +1,9 @@
 //! `auto`: all policies at once. Each proposes in a lane of its own. The cost model prices what
 //! each wants, and the arbiter takes what wins most.
 //!
+//! A policy that only proposes is a member: it says so in its line of the table of policies
+//! ([`Registered::in_auto`]), and `auto` needs no change for it.
+//!
 //! A few things are no question of price:
 //!
 //! | what | where |
@@ -23,7 +26,7 @@ mod veto;
 
 pub use veto::Veto;
 
-use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, HOME, LANES, NMASS, Pace, SAM, SHARING};
+use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, FIRST_MEMBER, Pace, SAM, SHARING};
 use self::memory::{memory_moves, reserved, unreplicate};
 use self::naming::Naming;
 use self::rates::Rates;
@@ -31,11 +34,9 @@ use self::renaming::Renaming;
 use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
 use super::carrefour::preset::STEADY;
-use super::home::Home;
-use super::nmass::{self, NMass};
 use super::sam::{self, STEADY_ABOVE, Sam};
 use super::views::Views;
-use super::{Policy, Registered};
+use super::{POLICIES, Policy, Registered};
 use crate::arbiter::Arbiter;
 use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
@@ -57,6 +58,7 @@ pub(super) const REGISTERED: Registered = Registered {
         let is_known = preset.is_none_or(|preset| preset == "priced");
         is_known.then(|| Box::new(Auto::new()) as Box<dyn Policy>)
     },
+    in_auto: None,
 };
 
 /// Intervals without a step of SAM after which it is asked with the others, once an epoch. As many
@@ -65,13 +67,11 @@ pub(super) const REGISTERED: Registered = Registered {
 const CALM: u32 = STEADY_ABOVE + 1;
 
 /// State of the policy.
-#[derive(Debug, Clone)]
 pub struct Auto {
     sam: Sam,
-    nmass: NMass,
     asymsched: AsymSched,
     carrefour: Carrefour,
-    home: Home,
+    members: Vec<Box<dyn Policy>>,
     naming: Naming,
     rates: Rates,
     renaming: Renaming,
@@ -86,12 +86,18 @@ impl Auto {
     /// A policy that has seen nothing yet.
     #[must_use]
     pub fn new() -> Self {
+        let members = POLICIES.iter().filter_map(|policy| policy.in_auto);
+        Self::with_members(members.map(|make| make()).collect())
+    }
+
+    /// One that asks these beside SAM, AsymSched and Carrefour.
+    #[must_use]
+    pub fn with_members(members: Vec<Box<dyn Policy>>) -> Self {
         Self {
             sam: Sam::new(sam::Preset::WITH_HOMES),
-            nmass: NMass::new(nmass::Preset::STEADY),
             asymsched: AsymSched::new(asymsched::Preset::MEASURED),
             carrefour: Carrefour::new(STEADY.clone()),
-            home: Home::default(),
+            members,
             naming: Naming::default(),
             rates: Rates::default(),
             renaming: Renaming::default(),
@@ -102,12 +108,10 @@ impl Auto {
     }
 
     /// After a change of nodes, what was learnt of the old ones holds for the new ones.
-    fn relabel(&mut self, model: &Model, topology: &Topology) {
-        for (pid, renamed) in self.renaming.take(model) {
-            let image = |node| renamed.image(node);
-            self.sam.relabel(topology, &renamed.tids, image);
-            self.nmass.relabel(topology, pid, image);
-            self.home.relabel(&renamed.tids, image);
+    fn rename(&mut self, model: &Model, topology: &Topology) {
+        for renamed in self.renaming.take(model) {
+            self.sam.rename(topology, &renamed);
+            self.members.iter_mut().for_each(|member| member.rename(topology, &renamed));
         }
     }
 
@@ -126,11 +130,10 @@ impl Auto {
             proposals.extend(self.sam.propose(model, topology, random));
         }
         proposals.extend(self.pairs(views, topology));
-        if let Some(model) = views.due(HOME) {
-            proposals.extend(self.home.propose(model, topology, random));
-        }
-        if let Some(model) = views.due(NMASS) {
-            proposals.extend(self.nmass.propose(model, topology, random));
+        for (place, member) in self.members.iter_mut().enumerate() {
+            if let Some(model) = views.due(FIRST_MEMBER + place) {
+                proposals.extend(member.propose(model, topology, random));
+            }
         }
         if let Some(model) = views.due(ASYMSCHED) {
             for proposal in self.asymsched.propose(model, topology, random) {
@@ -237,9 +240,9 @@ impl Auto {
         if proposals.iter().all(|one| one.action.kind() == Kind::Sampling) {
             return proposals;
         }
-        let shown = || (0..LANES).filter_map(|lane| views.due(lane));
+        let shown = || (0..self.lanes()).filter_map(|lane| views.due(lane));
         let sampled = shown().chain(views.so_far(CARREFOUR)).max_by_key(|model| model.pages.len());
-        let model = Self::window(views, &proposals);
+        let model = self.window(views, &proposals);
         let Some((model, pages)) = model.zip(sampled) else { return Vec::new() };
         let (facts, pages) = (
             Facts::with_partners(model, topology, self.naming.partners()),
@@ -251,26 +254,26 @@ impl Auto {
         chosen.steps
     }
 
-    /// The interval by which proposals are auto. Pages are priced by the one that they were
+    /// The interval by which proposals are priced. Pages are priced by the one that they were
     /// sampled in: what a program did before, a serial phase for example, says nothing of them. A
     /// tenth of a second says little of threads: what was measured since the last epoch says more.
-    fn window<'a>(views: &'a Views<'_>, proposals: &[Proposal]) -> Option<&'a Model> {
+    fn window<'a>(&self, views: &'a Views<'_>, proposals: &[Proposal]) -> Option<&'a Model> {
         let moves_pages = proposals.iter().any(|one| one.action.kind().moves_pages());
         if let Some(model) = views.due(CARREFOUR).filter(|_| moves_pages) {
             return Some(model);
         }
         let longest =
-            (0..LANES).filter_map(|lane| views.due(lane)).max_by_key(|model| model.elapsed);
+            (0..self.lanes()).filter_map(|lane| views.due(lane)).max_by_key(|model| model.elapsed);
         if longest.is_some_and(|model| model.elapsed >= EPOCH) {
             return longest;
         }
-        views.so_far(NMASS).filter(|model| model.elapsed > Nanos(0)).or(longest)
+        views.so_far(SHARING).filter(|model| model.elapsed > Nanos(0)).or(longest)
     }
 
     fn look(&mut self, model: &Model, topology: &Topology) {
         self.refused.clear();
         self.naming.observe(model, self.sam.thresholds(topology).coherence);
-        self.relabel(model, topology);
+        self.rename(model, topology);
         self.rates.forget_gone(model);
         self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model);
     }
@@ -289,7 +292,7 @@ impl Policy for Auto {
         topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        self.propose_due(&Views::all_due(LANES, model), topology, random)
+        self.propose_due(&Views::all_due(self.lanes(), model), topology, random)
     }
 
     fn propose_due(
@@ -322,9 +325,8 @@ impl Policy for Auto {
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         self.renaming.learn(plan, outcomes);
         self.sam.learn(plan, outcomes);
-        self.nmass.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
-        self.home.learn(plan, outcomes);
+        self.members.iter_mut().for_each(|member| member.learn(plan, outcomes));
         self.carrefour.learn(plan, outcomes);
         if let Some(arbiter) = &mut self.arbiter {
             arbiter.learn(plan, outcomes);
@@ -363,7 +365,7 @@ impl Policy for Auto {
     }
 
     fn lanes(&self) -> usize {
-        LANES
+        FIRST_MEMBER + self.members.len()
     }
 
     fn lane_period(&self, lane: usize) -> Nanos {
@@ -399,7 +401,7 @@ impl Policy for Auto {
     }
 
     fn period(&self) -> Nanos {
-        (0..LANES).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
+        (0..self.lanes()).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
     }
 
     fn settles_within(&self) -> Nanos {

@@ -64,6 +64,7 @@ pub(super) const REGISTERED: Registered = Registered {
             Some(Box::new(Carrefour::new((*preset).clone())))
         }
     },
+    in_auto: None,
 };
 
 /// Carrefour's state.

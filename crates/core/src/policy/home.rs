@@ -14,6 +14,7 @@
 //! have to go, not threads. Threads without a valid place are released. Ours: none of the four
 //! systems looks at more threads than CPUs.
 
+use super::renamed::Renamed;
 use super::sam::{Basis, Thresholds};
 use super::{Policy, Registered};
 use crate::index_set::CpuSet;
@@ -36,6 +37,7 @@ pub(super) const REGISTERED: Registered = Registered {
     about: "more threads than CPUs: each stays on the node of its data",
     presets: &[],
     make: |preset| preset.is_none().then(|| Box::new(Home::default()) as Box<dyn Policy>),
+    in_auto: Some(|| Box::new(Home::default())),
 };
 
 /// This many running threads on four CPUs are a crowd (our choice). A helper beside a thread on
@@ -134,13 +136,6 @@ impl Crowded {
 }
 
 impl Home {
-    /// These threads went to other nodes and their data goes there with them.
-    pub(super) fn relabel(&mut self, tids: &BTreeSet<Tid>, image: impl Fn(usize) -> usize) {
-        for (_, home) in self.homes.iter_mut().filter(|(tid, _)| tids.contains(tid)) {
-            *home = image(*home);
-        }
-    }
-
     fn observe(&mut self, model: &Model) {
         let alive: BTreeSet<Tid> = model.threads.iter().map(|thread| thread.tid).collect();
         self.homes.retain(|tid, _| alive.contains(tid));
@@ -311,6 +306,11 @@ impl Policy for Home {
         groups.iter().flat_map(|group| self.of_group(group, model, topology, &thresholds)).collect()
     }
 
+    fn rename(&mut self, _: &Topology, renamed: &Renamed) {
+        let went = self.homes.iter_mut().filter(|(tid, _)| renamed.tids.contains(tid));
+        went.for_each(|(_, home)| *home = renamed.image(*home));
+    }
+
     /// A thread that another policy gives a mask belongs to that policy from then on.
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let done = outcomes
@@ -384,7 +384,10 @@ mod tests {
         let proposed = |changed: &[u32]| {
             let mut home = Home::default();
             home.observe(&model(&topology, Some([1, 1, 1, 1, 0, 0, 0, 0])));
-            home.relabel(&changed.iter().map(|tid| Tid(*tid)).collect(), |node| 1 - node);
+            let renamed = changed.iter().fold(Renamed::of(Pid(7)), |renamed, tid| {
+                renamed.with(Tid(*tid), 0, 1).with(Tid(*tid), 1, 0)
+            });
+            home.rename(&topology, &renamed);
             home.propose(&model(&topology, None), &topology, &mut Random::new(0)).len()
         };
         assert_eq!(proposed(&[]), 8, "all are away from it");

@@ -30,6 +30,7 @@ use self::appetite::{Appetite, Company};
 use self::candidates::Candidate;
 use self::penalty::SidesSeen;
 use self::trigger::{Remembered, Trigger};
+use super::renamed::Renamed;
 use super::{Policy, Registered};
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason};
@@ -51,6 +52,7 @@ pub(super) const REGISTERED: Registered = Registered {
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
         Some(Box::new(NMass::new(preset)) as Box<dyn Policy>)
     },
+    in_auto: Some(|| Box::new(NMass::new(Preset::STEADY))),
 };
 
 /// State of the policy.
@@ -206,21 +208,6 @@ impl NMass {
         };
         mapping.places.iter().map(placed).collect()
     }
-
-    /// A process went to other nodes and its memory goes there with it.
-    pub(super) fn relabel(
-        &mut self,
-        topology: &Topology,
-        pid: Pid,
-        image: impl Fn(usize) -> usize,
-    ) {
-        let of_domain = |domain: usize| {
-            let node = topology.cpus_of_domain(domain).min().map(|cpu| topology.node_of_cpu(cpu));
-            node.and_then(|node| image_of_domain(topology, domain, node, image(node)))
-                .unwrap_or(domain)
-        };
-        self.trigger.relabel(pid, &image, of_domain);
-    }
 }
 
 /// Where one process is to run.
@@ -253,6 +240,16 @@ impl Policy for NMass {
         let placed = self.run(&all, model, topology, due);
         placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));
         placed.into_iter().filter_map(|placed| placed.proposal).collect()
+    }
+
+    fn rename(&mut self, topology: &Topology, renamed: &Renamed) {
+        let image = |node| renamed.image(node);
+        let of_domain = |domain: usize| {
+            let node = topology.cpus_of_domain(domain).min().map(|cpu| topology.node_of_cpu(cpu));
+            node.and_then(|node| image_of_domain(topology, domain, node, image(node)))
+                .unwrap_or(domain)
+        };
+        self.trigger.relabel(renamed.pid, image, of_domain);
     }
 
     fn period(&self) -> Nanos {

@@ -14,6 +14,7 @@ pub(super) const REGISTERED: Registered = Registered {
     about: "watch only, never change anything",
     presets: &[],
     make: |preset| preset.is_none().then(|| Box::new(Observe) as Box<dyn Policy>),
+    in_auto: None,
 };
 
 /// Watches only.

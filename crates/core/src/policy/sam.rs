@@ -40,6 +40,7 @@ pub use view::{DataHome, Layout, Running, Socket, Use};
 use self::latest::Latest;
 use self::observe::Sockets;
 use self::propose::Assignments;
+use super::renamed::Renamed;
 use super::{Policy, Registered};
 use crate::model::Model;
 use crate::plan::Proposal;
@@ -60,6 +61,7 @@ pub(super) const REGISTERED: Registered = Registered {
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
         Some(Box::new(Sam::new(preset)) as Box<dyn Policy>)
     },
+    in_auto: None,
 };
 
 /// State of the policy.
@@ -112,19 +114,6 @@ impl Sam {
 }
 
 impl Sam {
-    /// Applies the knowledge about these threads to the images of the nodes, because their memory
-    /// moves there with them.
-    pub(super) fn relabel(
-        &mut self,
-        topology: &Topology,
-        tids: &BTreeSet<Tid>,
-        image: impl Fn(usize) -> usize,
-    ) {
-        let sockets = Sockets::new(topology);
-        let of_socket = |socket| sockets.socket(image(sockets.node(socket))).unwrap_or(socket);
-        tids.iter().for_each(|&tid| self.marks.relabel(tid, of_socket));
-    }
-
     /// Values for this machine.
     pub(super) fn thresholds(&self, topology: &Topology) -> Thresholds {
         self.preset.basis.for_topology(topology)
@@ -181,6 +170,13 @@ impl Policy for Sam {
             proposals.extend(propose::moves(view, &decide_for_others(situation, placed)));
             proposals
         })
+    }
+
+    fn rename(&mut self, topology: &Topology, renamed: &Renamed) {
+        let sockets = Sockets::new(topology);
+        let of_socket =
+            |socket| sockets.socket(renamed.image(sockets.node(socket))).unwrap_or(socket);
+        renamed.tids.iter().for_each(|&tid| self.marks.relabel(tid, of_socket));
     }
 
     /// Ten times a second [SAM-slides].

@@ -25,7 +25,6 @@ use crate::model::{App, Model, Thread};
 use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
-use crate::units::Tid;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -44,6 +43,7 @@ pub(super) const REGISTERED: Registered = Registered {
             Preset::ALL.into_iter().find(|preset| name.is_none_or(|name| name == preset.name))?;
         Some(Box::new(Sharing::new(preset)) as Box<dyn Policy>)
     },
+    in_auto: None,
 };
 
 /// State of the policy.
@@ -115,20 +115,18 @@ impl Sharing {
     }
 
     /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.
-    /// `is_held` = by an earlier round.
     pub fn propose_for(
         &mut self,
         model: &Model,
         topology: &Topology,
         is_asked: impl Fn(&App) -> bool,
-        is_held: impl Fn(Tid) -> bool,
     ) -> Vec<Proposal> {
         if core::mem::take(&mut self.is_page_round) {
             return Vec::new();
         }
         let asked: Vec<bool> = model.apps.iter().map(is_asked).collect();
         let groups = observe::groups(model, topology, &asked, &self.preset);
-        self.place(model, topology, (groups, &asked), is_held)
+        self.place(model, topology, groups, &asked)
     }
 
     /// Pairs of threads that share data, by samples, in the processes that are `asked` (by place in
@@ -147,17 +145,17 @@ impl Sharing {
         asked: &[bool],
     ) -> Vec<Proposal> {
         let groups = clusters(pairs, model.threads.len());
-        self.place(model, topology, (groups, asked), |_| false)
+        self.place(model, topology, groups, asked)
     }
 
     fn place(
         &mut self,
         model: &Model,
         topology: &Topology,
-        (groups, asked): (Vec<Cluster>, &[bool]),
-        is_held: impl Fn(Tid) -> bool,
+        groups: Vec<Cluster>,
+        asked: &[bool],
     ) -> Vec<Proposal> {
-        let threads = observe::sharers(model, topology, asked, is_held);
+        let threads = observe::sharers(model, topology, asked);
         let placed = place(&threads, &observe::cores(topology), groups, &self.preset);
         let mut exact = observe::ExactCpus::new(model, topology, &placed.shifts);
         let shift = |shift: Shift| Some(self.shift(shift, exact.take(shift)?, model, topology));
@@ -217,7 +215,7 @@ impl Policy for Sharing {
     }
 
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        self.propose_for(model, topology, |_| true, |_| false)
+        self.propose_for(model, topology, |_| true)
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) const REGISTERED: Registered = Registered {
     about: "give threads CPUs at random: to try the safety contract, of no use to a program",
     presets: &[],
     make: |preset| preset.is_none().then(|| Box::new(Shuffle) as Box<dyn Policy>),
+    in_auto: None,
 };
 
 /// Gives each thread one of its allowed CPUs.

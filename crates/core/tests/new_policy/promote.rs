@@ -15,6 +15,7 @@ pub(crate) const REGISTERED: Registered = Registered {
         Some("patient") => Some(Box::new(Promote { min_samples: 8 })),
         Some(_) => None,
     },
+    in_auto: Some(|| Box::new(Promote { min_samples: 2 })),
 };
 
 /// The policy; whatever it has to remember from round to round is a field.

@@ -88,8 +88,7 @@ fn threads_of_processes_that_are_not_asked_for_neither_join_nor_make_room() {
     model.threads[2..].iter_mut().for_each(|thread| thread.app = 1);
     let moved = |asked: &[u32]| {
         let is_asked = |app: &App| asked.contains(&app.pid.0);
-        let proposals =
-            Sharing::new(Preset::KAMALI).propose_for(&model, &topology, is_asked, |_| false);
+        let proposals = Sharing::new(Preset::KAMALI).propose_for(&model, &topology, is_asked);
         proposals.iter().map(|one| format!("{}\n", one.action)).collect::<String>()
     };
     expect![[""]].assert_eq(&moved(&[7]));

@@ -9,23 +9,16 @@ fn sharer(nodes: usize) -> impl Strategy<Value = Sharer> {
         prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec(any::<bool>(), nodes)];
     let accesses = prop_oneof![Just(vec![]), proptest::collection::vec(0_u32..50, nodes)];
     let demand = prop_oneof![3 => Just(1.0), 1 => 0.0..1.0];
-    (
-        0..nodes,
-        demand,
-        0.0..0.6,
-        accesses,
-        may_use,
-        (proptest::bool::weighted(0.1), proptest::bool::weighted(0.1)),
-    )
-        .prop_map(|(node, demand, pressure, accesses, may_use, (is_fixed, is_held))| Sharer {
+    (0..nodes, demand, 0.0..0.6, accesses, may_use, proptest::bool::weighted(0.1)).prop_map(
+        |(node, demand, pressure, accesses, may_use, is_fixed)| Sharer {
             node,
             demand,
             pressure,
             accesses,
             may_use,
             is_fixed,
-            is_held,
-        })
+        },
+    )
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -132,8 +125,7 @@ proptest! {
             let thread = &case.threads[stay.thread as usize];
             prop_assert!(thread.node == stay.node && !thread.is_fixed);
             prop_assert!(shift_of(stay.thread).is_none());
-            let is_held = case.threads.iter().any(|other| other.is_held && other.node == stay.node);
-            prop_assert!(is_held || !placed.shifts.is_empty());
+            prop_assert!(!placed.shifts.is_empty());
             let is_with_it = |pair: &Pair| {
                 let ends = [pair.lower, pair.upper];
                 ends.contains(&stay.thread) && ends.map(node) == [stay.node; 2]

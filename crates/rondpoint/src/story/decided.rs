@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rondpoint_core::controller::Step;
-use rondpoint_core::cost::predicted;
+use rondpoint_core::cost::{Partners, predicted};
 use rondpoint_core::plan::{Action, Mechanism, Proposal};
 use rondpoint_core::{Model, Pid, Topology, trial};
 use rondpoint_trace::{Decision, Trial};
@@ -230,6 +230,8 @@ pub(super) struct Told<'a> {
     /// What was known.
     pub(super) window: Option<&'a Model>,
     pub(super) topology: &'a Topology,
+    /// With whom threads exchange data, as far as samples named it by then.
+    pub(super) partners: &'a Partners,
 }
 
 impl Told<'_> {
@@ -267,9 +269,8 @@ impl Told<'_> {
             let own = proposals.iter().zip(of_all).filter(|(_, of)| **of == place);
             let own: Vec<Proposal> = own.map(|(proposal, _)| (*proposal).clone()).collect();
             let pid = deed.pid.map(Pid);
-            let change =
-                pid.and_then(|pid| predicted(window, self.topology, &own).get(&pid).copied());
-            deed.predicted = Predicted(change);
+            let all = predicted(window, &[], self.topology, &own, self.partners);
+            deed.predicted = Predicted(pid.and_then(|pid| all.get(&pid).copied()));
         }
     }
 }

@@ -11,16 +11,12 @@ use crate::units::Nanos;
 pub(super) const SAM: usize = 0;
 /// Pairs that samples name.
 pub(super) const SHARING: usize = 1;
-/// Threads that take turns.
-pub(super) const HOME: usize = 2;
-/// N-MASS.
-pub(super) const NMASS: usize = 3;
 /// AsymSched.
-pub(super) const ASYMSCHED: usize = 4;
+pub(super) const ASYMSCHED: usize = 2;
 /// Carrefour.
-pub(super) const CARREFOUR: usize = 5;
-/// How many there are.
-pub(super) const LANES: usize = 6;
+pub(super) const CARREFOUR: usize = 3;
+/// The first of the members, which have a lane each.
+pub(super) const FIRST_MEMBER: usize = 4;
 
 /// An epoch: the period of all policies but SAM.
 pub(super) const EPOCH: Nanos = Nanos::from_secs(1);

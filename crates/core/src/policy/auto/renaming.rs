@@ -4,22 +4,9 @@
 use crate::model::Model;
 use crate::plan::{Action, Outcome, Plan, Reason, StepResult};
 use crate::policy::asymsched::AsymSchedReason;
-use crate::units::{Pid, Tid};
-use alloc::collections::{BTreeMap, BTreeSet};
-
-/// Threads of a process that exchanged its nodes for others.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Renamed {
-    pub(super) tids: BTreeSet<Tid>,
-    images: BTreeMap<usize, usize>,
-}
-
-impl Renamed {
-    /// Where the occupants of a node went.
-    pub(super) fn image(&self, node: usize) -> usize {
-        self.images.get(&node).copied().unwrap_or(node)
-    }
-}
+use crate::policy::renamed::Renamed;
+use crate::units::Pid;
+use alloc::collections::BTreeMap;
 
 /// By process, as far as policies have not been told.
 #[derive(Debug, Clone, Default)]
@@ -36,17 +23,15 @@ impl Renaming {
                 (&step.action, &outcome.result)
                 && let Reason::AsymSched(AsymSchedReason::Placement(placement)) = &step.reason
             {
-                let renamed = self.untold.entry(*pid).or_default();
-                renamed.tids.insert(*tid);
-                renamed.images.insert(placement.from, placement.to);
+                let before = self.untold.remove(pid).unwrap_or_else(|| Renamed::of(*pid));
+                self.untold.insert(*pid, before.with(*tid, placement.from, placement.to));
             }
         }
     }
 
     /// The processes that changed nodes since the last call and still run.
-    pub(super) fn take(&mut self, model: &Model) -> BTreeMap<Pid, Renamed> {
-        let mut taken = core::mem::take(&mut self.untold);
-        taken.retain(|pid, _| model.app(*pid).is_some());
-        taken
+    pub(super) fn take<'a>(&mut self, model: &'a Model) -> impl Iterator<Item = Renamed> + use<'a> {
+        let taken = core::mem::take(&mut self.untold).into_values();
+        taken.filter(|renamed| model.app(renamed.pid).is_some())
     }
 }

@@ -10,7 +10,6 @@ use crate::index_set::CpuSet;
 use crate::model::{Model, Thread, Touch};
 use crate::policy::{nmass, sam};
 use crate::topology::Topology;
-use crate::units::Tid;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -18,13 +17,8 @@ use alloc::vec::Vec;
 const TAM_STALL_SHARE: f64 = 0.20;
 
 /// All threads of the model, in its order; those of processes that are not `asked` (by place in the
-/// model) stay. `is_held` = by an earlier round.
-pub(super) fn sharers(
-    model: &Model,
-    topology: &Topology,
-    asked: &[bool],
-    is_held: impl Fn(Tid) -> bool,
-) -> Vec<Sharer> {
+/// model) stay.
+pub(super) fn sharers(model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Sharer> {
     let limits = Limits::new(topology);
     let usable: Vec<CpuSet> = (0..topology.node_count())
         .map(|node| topology.usable(topology.cpus_of_node(node)))
@@ -46,7 +40,6 @@ pub(super) fn sharers(
             may_use,
             is_fixed: !asked[thread.app]
                 || model.apps[thread.app].exempt.or(thread.exempt).is_some(),
-            is_held: is_held(thread.tid),
         });
     }
     sharers

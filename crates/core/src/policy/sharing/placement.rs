@@ -35,8 +35,6 @@ pub struct Sharer {
     pub may_use: Vec<bool>,
     /// Its CPU and memory count, but it stays.
     pub is_fixed: bool,
-    /// An earlier round holds it on its node.
-    pub is_held: bool,
 }
 
 impl Sharer {
@@ -92,8 +90,8 @@ pub struct Stay {
 pub struct Placed {
     /// Threads that change their node.
     pub shifts: Vec<Shift>,
-    /// Threads to pin once there is a shift or a thread of their group is pinned. The kernel would
-    /// take them away from it, the sooner the more of the others are pinned.
+    /// Threads to pin once there is a shift. The kernel would take them away from their group, the
+    /// sooner the more of the others are pinned.
     pub stays: Vec<Stay>,
 }
 
@@ -360,8 +358,7 @@ impl<'a> Floor<'a> {
     }
 
     /// Once a thread changes nodes, the threads of all groups that are where they belong, also of
-    /// groups that are together by chance. Otherwise the threads of groups that are pinned only in
-    /// part.
+    /// groups that are together by chance.
     fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
         if self.preset.hold == Hold::Release {
             return Vec::new();
@@ -369,11 +366,7 @@ impl<'a> Floor<'a> {
         let sharer = |thread: u32| &self.threads[thread as usize];
         let is_there = |thread: u32| self.node[thread as usize] == sharer(thread).node;
         let somebody_moves = !(0..self.threads.len() as u32).all(is_there);
-        let is_loose = |threads: &&Vec<u32>| {
-            let held = threads.iter().filter(|&&thread| sharer(thread).is_held).count();
-            somebody_moves || held > 0 && held < threads.len()
-        };
-        let stays = placed.iter().filter(is_loose).flat_map(|threads| {
+        let stays = placed.iter().filter(|_| somebody_moves).flat_map(|threads| {
             let stay = |thread| Stay { thread, node: sharer(thread).node, group: threads.len() };
             let there = threads.iter().copied().filter(|&thread| is_there(thread));
             there.filter(|&thread| sharer(thread).may_go(sharer(thread).node)).map(stay)
