@@ -44,8 +44,8 @@ pub trait Policy {
     /// of other policies are in it too.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
 
-    /// Threads went to other nodes and their memory with them: what was learnt of the old nodes holds
-    /// for the new ones. Told to policies that `auto` asks.
+    /// Threads went to other nodes and their memory with them. What was learnt of the old nodes
+    /// holds for the new ones. Told to policies that `auto` asks.
     fn rename(&mut self, _topology: &Topology, _renamed: &Renamed) {}
 
     /// Trials that ended, with what was predicted and measured. Those of other policies are among

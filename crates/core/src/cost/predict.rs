@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 /// Relative change of speed that the steps of a plan bring to each process that they touch.
 /// Processes with an unpriced step, or of which too little is known, are left out.
 ///
-/// Intervals that end with the window and began earlier may tell more: those on which the steps were
-/// decided. `partners` = what samples named before.
+/// Intervals that end with the window and began earlier may tell more: those on which the steps
+/// were decided. `partners` = what samples named before.
 #[must_use]
 pub fn predicted(
     window: &Model,

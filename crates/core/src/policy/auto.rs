@@ -1,7 +1,7 @@
 //! `auto`: all policies at once. Each proposes in a lane of its own. The cost model prices what
 //! each wants, and the arbiter takes what wins most.
 //!
-//! A policy that only proposes is a member: it says so in its line of the table of policies
+//! A policy that only proposes is a member. Its line in the table of policies says so
 //! ([`Registered::in_auto`]), and `auto` needs no change for it.
 //!
 //! A few things are no question of price:
