@@ -96,14 +96,6 @@ impl Carrefour {
         }
     }
 
-    /// Whether the host can replicate; otherwise pages are interleaved instead. The policy also
-    /// learns it from outcomes.
-    #[must_use]
-    pub fn with_replication(mut self, offered: bool) -> Self {
-        self.replication_offered = offered;
-        self
-    }
-
     /// State kept for a process.
     #[must_use]
     pub fn app(&self, pid: Pid) -> Option<&AppState> {

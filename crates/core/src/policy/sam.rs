@@ -28,7 +28,7 @@ mod view;
 
 pub use away::{Away, Marks, Memory};
 pub use consolidate::{Consolidated, Flags, SocketSums, consolidate};
-pub use decide::{Destination, Move, Phase, Situation, decide, decide_for_others, decide_unless};
+pub use decide::{Destination, Move, Phase, Situation, decide, decide_for_others};
 pub use history::{History, STEADY_ABOVE};
 pub use mph::{AppHistory, AppView, Apps, Placement, Rule, place};
 pub use order::SocketOrder;

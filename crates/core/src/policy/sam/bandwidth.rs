@@ -46,8 +46,7 @@ fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) 
         let flags = board.flags(cpu);
         let is_home = spares_home
             && (running.home == DataHome::Socket(source) || running.half == Some(source));
-        let is_withheld = board.is_withheld(Phase::Bandwidth, cpu);
-        flags.memory && !flags.sharing && !flags.marked && !is_home && !is_withheld
+        flags.memory && !flags.sharing && !flags.marked && !is_home
     };
     let threads: Vec<(usize, &Running)> = board.movable(source).filter(may_leave).collect();
     let mut left = 0;

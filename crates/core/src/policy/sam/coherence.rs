@@ -64,7 +64,7 @@ fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
 
 /// A coherent thread that may move.
 fn is_candidate(board: &Board<'_>, cpu: usize) -> bool {
-    board.flags(cpu).coherence && !board.is_withheld(Phase::Coherence, cpu)
+    board.flags(cpu).coherence
 }
 
 /// Groups with coherent threads on both sockets.

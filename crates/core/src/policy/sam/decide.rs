@@ -81,15 +81,6 @@ pub fn decide(situation: Situation<'_>) -> Vec<Move> {
     board.moves
 }
 
-/// The same if some threads, by their CPU, do not move for the sake of one phase.
-#[must_use]
-pub fn decide_unless(situation: Situation<'_>, withheld: &[(Phase, usize)]) -> Vec<Move> {
-    let mut board = Board::new(situation);
-    board.withheld = withheld;
-    phases(&mut board);
-    board.moves
-}
-
 /// The same without the threads of processes that were placed as a whole (SAM-MPH).
 #[must_use]
 pub fn decide_for_others(situation: Situation<'_>, is_placed: impl Fn(Pid) -> bool) -> Vec<Move> {
@@ -123,9 +114,6 @@ pub(super) struct Board<'a> {
     pub(super) situation: Situation<'a>,
     /// All sockets in the order in which they are looked at.
     pub(super) order: Vec<usize>,
-    /// Threads, by their CPU, that do not move for the sake of a phase; their own problem then ends
-    /// no interval.
-    pub(super) withheld: &'a [(Phase, usize)],
     /// CPUs that take part in a move or may not.
     pub(super) taken: Vec<bool>,
     pub(super) moves: Vec<Move>,
@@ -134,7 +122,7 @@ pub(super) struct Board<'a> {
 impl<'a> Board<'a> {
     pub(super) fn new(situation: Situation<'a>) -> Self {
         let taken = situation.uses.iter().map(|cpu_use| matches!(cpu_use, Use::Reserved)).collect();
-        Self { situation, order: order(&situation), withheld: &[], taken, moves: vec![] }
+        Self { situation, order: order(&situation), taken, moves: vec![] }
     }
 
     pub(super) fn flags(&self, cpu: usize) -> Flags {
@@ -149,10 +137,6 @@ impl<'a> Board<'a> {
     pub(super) fn movable(&self, socket: usize) -> impl Iterator<Item = (usize, &'a Running)> + '_ {
         let cpus = self.situation.layout.sockets[socket].cpus.iter().copied();
         cpus.filter(|&cpu| !self.taken[cpu]).filter_map(|cpu| Some((cpu, self.thread(cpu)?)))
-    }
-
-    pub(super) fn is_withheld(&self, phase: Phase, cpu: usize) -> bool {
-        self.withheld.contains(&(phase, cpu))
     }
 
     /// An idle CPU of the socket that the thread may use; first threads of cores first.

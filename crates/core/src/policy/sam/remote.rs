@@ -41,7 +41,7 @@ impl Movable {
         let has_company =
             || running.pid.is_none_or(|pid| self.with_company.binary_search(&pid).is_ok());
         let is_spared = self.spares_sharers && (flags.coherence || flags.sharing && has_company());
-        flags.remote && !is_spared && !board.is_withheld(Phase::Remote, cpu)
+        flags.remote && !is_spared
     }
 }
 
