@@ -8,14 +8,14 @@
 
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
-use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen};
+use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
 use crate::model::{App, Model};
 use crate::plan::{Action, Kind, NodeMove, Outcome, Plan, Proposal, Refusal, Refused, StepResult};
 use crate::topology::Topology;
 use crate::trial::{Judged, Measure};
 use crate::units::{Bytes, Nanos, Pid};
 use crate::worth::Worth;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// A phase is expected to last as long as it has lasted, between these bounds (our choice). Pages
@@ -40,6 +40,8 @@ pub struct Arbiter {
     moving: MoveCosts,
     /// By process: when its present phase began, and what it did then.
     phases: BTreeMap<Pid, (Nanos, Measure)>,
+    /// Processes of which samples will soon tell more.
+    asked: BTreeSet<Pid>,
 }
 
 /// A candidate with its price.
@@ -61,7 +63,12 @@ impl Arbiter {
     /// One that has seen nothing.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
-        Self { belief: Belief::default(), moving: MoveCosts::of(topology), phases: BTreeMap::new() }
+        Self {
+            belief: Belief::default(),
+            moving: MoveCosts::of(topology),
+            phases: BTreeMap::new(),
+            asked: BTreeSet::new(),
+        }
     }
 
     /// Takes in an interval: which phase each process is in.
@@ -75,6 +82,12 @@ impl Arbiter {
                 *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
             }
         }
+    }
+
+    /// Samples are about to tell more of these processes. Until then a step has to win
+    /// [`WORTH_MOVING`] of their time: the trial of a small one keeps all else waiting.
+    pub fn ask(&mut self, asked: BTreeSet<Pid>) {
+        self.asked = asked;
     }
 
     /// Takes in trials that ended.
@@ -158,10 +171,13 @@ impl Arbiter {
             kinds.map(of).fold(f64::INFINITY, f64::min)
         };
         let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
+        let asked = candidate.claims.iter().filter(|pid| self.asked.contains(*pid));
+        let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
         Some(Worth {
             won: quote.won.likely,
             least: quote.won.least,
+            needed: WORTH_MOVING * cpus.sum::<f64>(),
             belief: if belief.is_finite() { belief } else { 1.0 },
             horizon_s: lasts.unwrap_or(HORIZON.0).seconds(),
             cost_s: quote.cost_s,

@@ -10,6 +10,8 @@ pub struct Worth {
     pub won: f64,
     /// Lower bound of that.
     pub least: f64,
+    /// CPU seconds in a second that it has to win before it is worth anything.
+    pub needed: f64,
     /// What part of it is believed.
     pub belief: f64,
     /// Seconds for which it is expected to last.
@@ -23,7 +25,8 @@ impl Worth {
     #[must_use]
     pub fn value(&self) -> f64 {
         // What harms is believed whole.
-        let believed = if self.least > 0.0 { self.belief * self.least } else { self.least };
+        let least = self.least - self.needed;
+        let believed = if least > 0.0 { self.belief * least } else { least };
         believed * self.horizon_s - self.cost_s
     }
 }
@@ -39,6 +42,14 @@ impl fmt::Display for Worth {
             100.0 * self.belief,
             self.horizon_s,
             self.cost_s
-        )
+        )?;
+        match self.needed > 0.0 {
+            true => write!(
+                f,
+                "; it has to win {:.1} % while samples name partners",
+                100.0 * self.needed
+            ),
+            false => Ok(()),
+        }
     }
 }

@@ -111,6 +111,22 @@ fn a_small_part_of_what_wins_is_taken_and_of_what_does_not_is_left() {
 }
 
 #[test]
+fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
+    let mut few = spread();
+    if let Action::MovePages { pages, .. } = &mut few.action {
+        pages.truncate(PAGES as usize / 256);
+    }
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let chosen = |asked: &[Pid], step: &Proposal| {
+        let mut arbiter = arbiter(&jam);
+        arbiter.ask(asked.iter().copied().collect());
+        choose(&arbiter, &jam, vec![step.clone()]).steps.len()
+    };
+    assert_eq!([chosen(&[], &few), chosen(&[Pid(1)], &few), chosen(&[Pid(2)], &few)], [1, 0, 1]);
+    assert_eq!(chosen(&[Pid(1)], &spread()), 1, "a jam does not wait");
+}
+
+#[test]
 fn where_nothing_is_lost_nothing_is_done() {
     let idle = scene([1.0, 0.0, 0.0, 0.0], 0.5, 245.0);
     let chosen = choose(&arbiter(&idle), &idle, vec![spread()]);

@@ -304,6 +304,9 @@ impl Policy for Auto {
         let Some(model) = views.due(SAM) else { return Vec::new() };
         self.look(model, topology);
         let proposals = self.generate(views, topology, random);
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.ask(self.naming.open());
+        }
         let (mut steps, mut open) = self.on_the_way(proposals);
         let later = self.later(views, topology, random, &open);
         open.extend(later.iter().cloned());
