@@ -116,7 +116,8 @@ fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
     if let Action::MovePages { pages, .. } = &mut few.action {
         pages.truncate(PAGES as usize / 256);
     }
-    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    jam.apps[0].cpu_percent = 400.0;
     let chosen = |asked: &[Pid], step: &Proposal| {
         let mut arbiter = arbiter(&jam);
         arbiter.ask(asked.iter().copied().collect());
