@@ -194,6 +194,11 @@ fn began_within(thread: &ThreadObservation, elapsed: Nanos) -> bool {
     thread.cpu_time <= elapsed
 }
 
+/// A counter of a thread at the beginning of the interval: zero for one that began in it.
+fn at_beginning(before: Option<&ThreadObservation>, event: Event) -> Option<Counter> {
+    before.map_or(Some(Counter::default()), |before| before.counters.get(event))
+}
+
 fn add_process(
     model: &mut Model,
     topology: &Topology,

@@ -27,7 +27,7 @@ mod veto;
 pub use veto::Veto;
 
 use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, FIRST_MEMBER, Pace, SAM, SHARING};
-use self::memory::{memory_moves, reserved, unreplicate};
+use self::memory::{reserved, unreplicate};
 use self::naming::Naming;
 use self::rates::Rates;
 use self::renaming::Renaming;
@@ -165,26 +165,22 @@ impl Auto {
         proposals
     }
 
-    /// Takes out what is not to be priced: memory on its way goes on, and nothing else is done to
-    /// its process.
-    fn on_the_way(&mut self, proposals: Vec<Proposal>) -> (Vec<Proposal>, Vec<Proposal>) {
+    /// Takes out what is no question of price: memory on its way goes on, threads wait for names.
+    /// Gives what is done in any case, and what is to be priced.
+    fn without_price(&mut self, proposals: Vec<Proposal>) -> (Vec<Proposal>, Vec<Proposal>) {
         let (mut free, mut open) = (Vec::new(), Vec::new());
         for proposal in proposals {
             let pid = proposal.action.pid();
-            let moves = pid.and_then(|pid| memory_moves(&self.asymsched, pid));
-            if pid.is_some_and(|pid| self.naming.is_open(pid)) && goes_alone(&proposal) {
+            let is_asked = pid.is_some_and(|pid| self.naming.is_open(pid));
+            let memory_moves = pid.is_some_and(|pid| !self.asymsched.on_the_way(pid).is_empty());
+            if is_asked && goes_alone(&proposal) {
                 self.veto(proposal, Veto::SamplesFirst);
-                continue;
-            }
-            match moves.filter(|_| proposal.action.kind() != Kind::Sampling) {
-                None => open.push(proposal),
-                Some(_)
-                    if proposal.policy == asymsched::REGISTERED.name
-                        && !proposal.reason.is_indivisible() =>
-                {
-                    free.push(proposal);
-                }
-                Some(veto) => self.veto(proposal, veto),
+            } else if !memory_moves || proposal.action.kind() == Kind::Sampling {
+                open.push(proposal);
+            } else if is_part_of_the_way(&proposal) {
+                free.push(proposal);
+            } else {
+                self.veto(proposal, Veto::MemoryMoves);
             }
         }
         (free, open)
@@ -307,7 +303,7 @@ impl Policy for Auto {
         if let Some(arbiter) = &mut self.arbiter {
             arbiter.ask(self.naming.open());
         }
-        let (mut steps, mut open) = self.on_the_way(proposals);
+        let (mut steps, mut open) = self.without_price(proposals);
         let later = self.later(views, topology, random, &open);
         open.extend(later.iter().cloned());
         let chosen = self.choose(views, topology, open);
@@ -415,6 +411,11 @@ impl Policy for Auto {
 /// Whether a step moves a thread for itself, not as a part of a placement of all.
 fn goes_alone(step: &Proposal) -> bool {
     step.action.kind() == Kind::Affinity && !step.reason.is_indivisible()
+}
+
+/// Whether a step goes on with what a placement of all threads of a node began.
+fn is_part_of_the_way(step: &Proposal) -> bool {
+    step.policy == asymsched::REGISTERED.name && !step.reason.is_indivisible()
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ use crate::plan::{Action, Proposal, Reason};
 use crate::random::Random;
 use crate::topology::Topology;
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -101,19 +100,6 @@ impl Sharing {
         Self { preset, is_page_round: false }
     }
 
-    /// Whether all of these threads (by place in the model) share data with another of their
-    /// process, by samples.
-    #[must_use]
-    pub fn names_all(&self, model: &Model, topology: &Topology, threads: &[usize]) -> bool {
-        let mut asked = vec![false; model.apps.len()];
-        threads.iter().for_each(|&thread| asked[model.threads[thread].app] = true);
-        let groups = observe::groups(model, topology, &asked, &self.preset);
-        let is_named = |thread: &usize| {
-            groups.iter().any(|group| group.threads.binary_search(&(*thread as u32)).is_ok())
-        };
-        threads.iter().all(is_named)
-    }
-
     /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.
     pub fn propose_for(
         &mut self,
@@ -125,15 +111,15 @@ impl Sharing {
             return Vec::new();
         }
         let asked: Vec<bool> = model.apps.iter().map(is_asked).collect();
-        let groups = observe::groups(model, topology, &asked, &self.preset);
-        self.place(model, topology, groups, &asked)
+        let pairs = self.pairs(model, topology, &asked);
+        self.propose_pairs(model, topology, &pairs, &asked)
     }
 
     /// Pairs of threads that share data, by samples, in the processes that are `asked` (by place in
     /// the model).
     #[must_use]
     pub fn pairs(&self, model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Pair> {
-        observe::pairs_of(model, topology, asked, &self.preset)
+        observe::pairs(model, topology, asked, &self.preset)
     }
 
     /// As [`Sharing::propose_for`], of pairs that are known: most samples first.
@@ -145,16 +131,6 @@ impl Sharing {
         asked: &[bool],
     ) -> Vec<Proposal> {
         let groups = clusters(pairs, model.threads.len());
-        self.place(model, topology, groups, asked)
-    }
-
-    fn place(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        groups: Vec<Cluster>,
-        asked: &[bool],
-    ) -> Vec<Proposal> {
         let threads = observe::sharers(model, topology, asked);
         let placed = place(&threads, &observe::cores(topology), groups, &self.preset);
         let mut exact = observe::ExactCpus::new(model, topology, &placed.shifts);

@@ -1,8 +1,8 @@
 //! From a thread's counters to SAM's and N-MASS's rates.
 
-use super::Quality;
+use super::{Quality, at_beginning};
 use crate::model::ThreadRates;
-use crate::observation::{Counter, Event, ThreadObservation};
+use crate::observation::{Event, ThreadObservation};
 use crate::units::Nanos;
 
 /// A share summed over threads; unknown until one thread knows both parts.
@@ -32,7 +32,7 @@ impl Ratio {
 
 /// The counters of one thread in one interval.
 pub(super) struct Counts<'a> {
-    /// `None` for a thread that began in the interval: its counters began at zero.
+    /// `None` for a thread that began in the interval.
     pub(super) before: Option<&'a ThreadObservation>,
     pub(super) later: &'a ThreadObservation,
     pub(super) cpu_time: Nanos,
@@ -42,8 +42,7 @@ pub(super) struct Counts<'a> {
 
 impl Counts<'_> {
     pub(super) fn events(&mut self, event: Event) -> Option<f64> {
-        let earlier =
-            self.before.map_or(Some(Counter::default()), |before| before.counters.get(event));
+        let earlier = at_beginning(self.before, event);
         self.quality.events(earlier, self.later.counters.get(event))
     }
 

@@ -1,10 +1,10 @@
 //! What samples tell about applications that no counter tells apart: their traffic and latency.
 
 use super::rates::sum;
-use super::{began_within, find_process, find_thread};
+use super::{at_beginning, began_within, find_process, find_thread};
 use crate::matrix::Matrix;
 use crate::model::{App, Model, Traffic, TrafficSource};
-use crate::observation::{AddressSample, Counter, Event, Observation, Source};
+use crate::observation::{AddressSample, Event, Observation, Source};
 use crate::units::{Nanos, Pid};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -142,11 +142,8 @@ fn counted_requests(
         if before.is_none() && !began_within(thread, elapsed) {
             continue;
         }
-        let zero = Some(Counter::default());
-        let events = |event| {
-            let before = before.map_or(zero, |before| before.counters.get(event))?;
-            Some(thread.counters.get(event)?.since(before)?.events)
-        };
+        let events =
+            |event| Some(thread.counters.get(event)?.since(at_beginning(before, event)?)?.events);
         requests = sum(requests, sum(events(Event::LocalDram), events(Event::RemoteDram)));
     }
     requests

@@ -1,4 +1,4 @@
-//! The lanes of `auto`, in the order in which they are asked in a step, and their pace.
+//! The lanes of `auto`, and their pace.
 
 use crate::policy::Policy;
 use crate::policy::asymsched::AsymSched;

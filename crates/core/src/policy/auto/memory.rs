@@ -1,18 +1,12 @@
 //! Memory that follows its threads to other nodes. Nothing else changes its process meanwhile.
 //! Copies of its pages are taken back first. What is promised to it is not free for copies.
 
-use super::veto::Veto;
 use crate::model::{App, Model};
 use crate::plan::{Action, PageMove, Proposal};
 use crate::policy::asymsched::AsymSched;
-use crate::units::{Bytes, PAGE_SHIFT, Pid};
+use crate::units::{Bytes, PAGE_SHIFT};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
-
-/// AsymSched's lock on a process while its memory follows its threads.
-pub(super) fn memory_moves(asymsched: &AsymSched, pid: Pid) -> Option<Veto> {
-    (!asymsched.on_the_way(pid).is_empty()).then_some(Veto::MemoryMoves)
-}
 
 /// All copies of a process's pages back to one, for the sake of a proposal of another policy.
 pub(super) fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {

@@ -19,7 +19,6 @@ use crate::policy::sharing::{self, Pair, Preset, Sharing, SharingReason};
 use crate::topology::Topology;
 use crate::units::{Nanos, Pid};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Names are asked for again after this long, while the process goes on to exchange data (our
@@ -135,40 +134,31 @@ impl Naming {
     /// Answers questions by what was collected. That is a whole epoch if it `is_over`. A part is
     /// enough where samples name a partner for every thread that is seen.
     pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
-        let Self { now, sharing, questions, .. } = self;
+        let Self { now, sharing, partners, questions, .. } = self;
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
         let touched: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
-        let mut answered = vec![false; model.apps.len()];
-        for ((index, app), answered) in model.apps.iter().enumerate().zip(&mut answered) {
+        for (index, app) in model.apps.iter().enumerate() {
             let Some(question) = questions.get_mut(&app.pid) else { continue };
             let Some(since) = question.open_since else { continue };
             let collected = now.since(since);
             let exchanges = exchanges(model, app, above);
-            let names_all = || {
-                let needed: Vec<usize> = match collected < RIPE_WITHOUT_UNSEEN {
-                    true => running(model, app).collect(),
-                    false => exchanging(model, app, above).collect(),
-                };
-                collected >= RIPE && sharing.names_all(model, topology, &needed)
-            };
-            *answered = exchanges && touched.contains(&index) && (is_over || names_all());
-            if *answered || collected >= PATIENCE {
+            let is_enough = is_over || collected >= RIPE;
+            let pairs = (exchanges && is_enough && touched.contains(&index)).then(|| {
+                let asked: Vec<bool> = (0..model.apps.len()).map(|one| one == index).collect();
+                sharing.pairs(model, topology, &asked)
+            });
+            let needs = || needed(model, app, above, collected);
+            let answer = pairs.filter(|pairs| is_over || names_all(pairs, needs()));
+            if answer.is_some() || collected >= PATIENCE {
                 question.open_since = None;
                 question.rests_until = *now + NAMED_FOR;
             } else if is_over && !exchanges {
                 question.open_since = None;
             }
+            let tid = |place: u32| model.threads[place as usize].tid;
+            let named = answer.iter().flatten();
+            partners.learn(named.map(|one| (tid(one.lower), tid(one.upper), one.samples)));
         }
-        if answered.contains(&true) {
-            self.learn(model, topology, &answered);
-        }
-    }
-
-    fn learn(&mut self, model: &Model, topology: &Topology, answered: &[bool]) {
-        let tid = |place: u32| model.threads[place as usize].tid;
-        let pairs = self.sharing.pairs(model, topology, answered);
-        let named = pairs.iter().map(|pair| (tid(pair.lower), tid(pair.upper), pair.samples));
-        self.partners.learn(named);
     }
 
     /// Who joins whom, in processes that exchange data.
@@ -194,6 +184,19 @@ impl Naming {
             false => self.sharing.propose_pairs(model, topology, &pairs, &asked),
         }
     }
+}
+
+/// Threads for which samples are to name a partner before the epoch is over.
+fn needed(model: &Model, app: &App, above: f64, collected: Nanos) -> Vec<usize> {
+    match collected < RIPE_WITHOUT_UNSEEN {
+        true => running(model, app).collect(),
+        false => exchanging(model, app, above).collect(),
+    }
+}
+
+fn names_all(pairs: &[Pair], needed: Vec<usize>) -> bool {
+    let named: BTreeSet<u32> = pairs.iter().flat_map(|pair| [pair.lower, pair.upper]).collect();
+    needed.into_iter().all(|place| named.contains(&(place as u32)))
 }
 
 /// Whether several threads of a process run and one of them fetches many lines from caches of other

@@ -1,8 +1,7 @@
 //! From the model to the input of clustering: threads with their node, load and data, and the
 //! threads that touched each page.
 
-use super::clusters::{Cluster, clusters};
-use super::pairs::{Pair, pairs};
+use super::pairs::{self, Pair};
 use super::placement::{Sharer, Shift};
 use super::preset::{Detection, Preset};
 use super::signature::{Signature, founders};
@@ -84,19 +83,9 @@ pub(super) fn cores(topology: &Topology) -> Vec<usize> {
     (0..topology.node_count()).map(of_node).collect()
 }
 
-/// The groups that the preset's detection finds among the threads of the processes that are `asked`
-/// (by place in the model).
-pub(super) fn groups(
-    model: &Model,
-    topology: &Topology,
-    asked: &[bool],
-    preset: &Preset,
-) -> Vec<Cluster> {
-    clusters(&pairs_of(model, topology, asked, preset), model.threads.len())
-}
-
-/// The pairs that the preset's detection finds, as [`groups`].
-pub(super) fn pairs_of(
+/// The pairs that the preset's detection finds among the threads of the processes that are `asked`
+/// (by place in the model), most samples first.
+pub(super) fn pairs(
     model: &Model,
     topology: &Topology,
     asked: &[bool],
@@ -108,7 +97,7 @@ pub(super) fn pairs_of(
         Detection::CommonSamples { minimum } => {
             let touches: Vec<(u32, u32)> =
                 touches.map(|touch| (touch.page.0, touch.thread)).collect();
-            pairs(&touches, model.pages.len(), minimum)
+            pairs::pairs(&touches, model.pages.len(), minimum)
         }
         Detection::Signatures { similarity, one_of } if stalls_enough(model, topology) => {
             similar(model, touches, similarity, one_of)
