@@ -15,7 +15,7 @@ use crate::topology::Topology;
 use crate::trial::{Judged, Measure};
 use crate::units::{Bytes, Nanos, Pid};
 use crate::worth::Worth;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// A phase is expected to last as long as it has lasted, between these bounds (our choice). Pages
@@ -40,8 +40,6 @@ pub struct Arbiter {
     moving: MoveCosts,
     /// By process: when its present phase began, and what it did then.
     phases: BTreeMap<Pid, (Nanos, Measure)>,
-    /// Processes of which samples will soon tell more.
-    asked: BTreeSet<Pid>,
 }
 
 /// A candidate with its price.
@@ -63,12 +61,7 @@ impl Arbiter {
     /// One that has seen nothing.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
-        Self {
-            belief: Belief::default(),
-            moving: MoveCosts::of(topology),
-            phases: BTreeMap::new(),
-            asked: BTreeSet::new(),
-        }
+        Self { belief: Belief::default(), moving: MoveCosts::of(topology), phases: BTreeMap::new() }
     }
 
     /// Takes in an interval: which phase each process is in.
@@ -82,12 +75,6 @@ impl Arbiter {
                 *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
             }
         }
-    }
-
-    /// Samples are about to tell more of these processes. Until then a step has to win
-    /// [`WORTH_MOVING`] of their time: the trial of a small one keeps all else waiting.
-    pub fn ask(&mut self, asked: BTreeSet<Pid>) {
-        self.asked = asked;
     }
 
     /// Takes in trials that ended.
@@ -107,15 +94,22 @@ impl Arbiter {
         }
     }
 
-    /// Chooses among proposals.
+    /// Chooses among proposals. Samples are about to tell more of processes that are `asked` about.
+    /// Until then a step has to win [`WORTH_MOVING`] of their time: the trial of a small one keeps
+    /// all else waiting.
     #[must_use]
-    pub fn choose(&self, seen: Seen<'_>, proposals: Vec<Proposal>) -> Chosen {
+    pub fn choose(
+        &self,
+        seen: Seen<'_>,
+        proposals: Vec<Proposal>,
+        asked: &dyn Fn(Pid) -> bool,
+    ) -> Chosen {
         let (found, free) = candidates(proposals);
         let mut placement = Placement::unchanged();
         let offer = |candidate: Candidate| {
             let follows = memory_that_follows(seen, &candidate);
             let bill = Bill::of(seen, &priced(&candidate, &follows), &self.moving);
-            let worth = self.worth(seen, &placement, &candidate, &bill);
+            let worth = self.worth(seen, &placement, &candidate, &bill, asked);
             Offer { candidate, bill, worth, round: 0 }
         };
         let mut offers: Vec<Offer> = found.into_iter().map(offer).collect();
@@ -136,7 +130,7 @@ impl Arbiter {
             }
             if offers[best].round < round {
                 let Offer { candidate, bill, .. } = &offers[best];
-                let worth = self.worth(seen, &placement, candidate, bill);
+                let worth = self.worth(seen, &placement, candidate, bill, asked);
                 (offers[best].worth, offers[best].round) = (worth, round);
                 continue;
             }
@@ -159,6 +153,7 @@ impl Arbiter {
         placement: &Placement,
         candidate: &Candidate,
         bill: &Bill,
+        asked: &dyn Fn(Pid) -> bool,
     ) -> Option<Worth> {
         let quote = Quote::of(seen, placement, bill);
         if quote.changes.is_empty() {
@@ -171,7 +166,7 @@ impl Arbiter {
             kinds.map(of).fold(f64::INFINITY, f64::min)
         };
         let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
-        let asked = candidate.claims.iter().filter(|pid| self.asked.contains(*pid));
+        let asked = candidate.claims.iter().filter(|pid| asked(**pid));
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
         Some(Worth {

@@ -30,7 +30,6 @@ mod predict;
 mod quote;
 mod seen;
 mod solve;
-mod step;
 mod waiting;
 
 pub use self::effect::Effect;

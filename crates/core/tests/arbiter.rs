@@ -67,11 +67,21 @@ fn choose_knowing(
     model: &Model,
     proposals: Vec<Proposal>,
 ) -> Chosen {
+    choose_asking(&[], partners, arbiter, model, proposals)
+}
+
+fn choose_asking(
+    asked: &[Pid],
+    partners: &Partners,
+    arbiter: &Arbiter,
+    model: &Model,
+    proposals: Vec<Proposal>,
+) -> Chosen {
     let topology = machine();
     let facts = Facts::with_partners(model, &topology, partners);
     let pages = Sampled::of(model, &topology);
     let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
-    arbiter.choose(seen, proposals)
+    arbiter.choose(seen, proposals, &|pid| asked.contains(&pid))
 }
 
 fn arbiter(model: &Model) -> Arbiter {
@@ -119,9 +129,8 @@ fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
     let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     jam.apps[0].cpu_percent = 400.0;
     let chosen = |asked: &[Pid], step: &Proposal| {
-        let mut arbiter = arbiter(&jam);
-        arbiter.ask(asked.iter().copied().collect());
-        choose(&arbiter, &jam, vec![step.clone()]).steps.len()
+        let (arbiter, unknown) = (arbiter(&jam), Partners::default());
+        choose_asking(asked, &unknown, &arbiter, &jam, vec![step.clone()]).steps.len()
     };
     assert_eq!([chosen(&[], &few), chosen(&[Pid(1)], &few), chosen(&[Pid(2)], &few)], [1, 0, 1]);
     assert_eq!(chosen(&[Pid(1)], &spread()), 1, "a jam does not wait");

@@ -1,9 +1,8 @@
 //! What steps change, worked out once: it is the same on top of any placement.
 
-use super::group::{Group, node_of, summed};
-use super::joining::move_thread;
+use super::group::{Group, summed};
+use super::joining::{Step, move_thread};
 use super::seen::{Sampled, Seen};
-use super::step::Step;
 use crate::index_set::CpuSet;
 use crate::model::App;
 use crate::plan::{Action, Mechanism, NodeMove, PageMove, Proposal};
@@ -112,11 +111,9 @@ impl Alteration {
                 }
             }
             Self::Thread { place, from, to } => {
-                let node = |domain| node_of(seen.topology, domain);
                 for (from, share) in from {
-                    let (caches, nodes) = ((*from, *to), (node(*from), node(*to)));
-                    let step = Step { seen, moved, place: *place, share: *share, caches, nodes };
-                    move_thread(&step, groups);
+                    let (place, share, caches) = (*place, *share, (*from, *to));
+                    move_thread(&Step { seen, moved, place, share, caches }, groups);
                 }
                 moved.insert(*place, *to);
             }

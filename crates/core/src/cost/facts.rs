@@ -354,6 +354,9 @@ fn wandering(
     crowded: &[bool],
 ) -> BTreeMap<usize, Vec<(usize, f64)>> {
     let mut wandering = BTreeMap::new();
+    if !crowded.contains(&true) {
+        return wandering;
+    }
     for (place, thread) in model.threads.iter().enumerate() {
         let Some(ran_on) = &thread.ran_on else { continue };
         let nodes = ran_on.iter().enumerate().filter(|(_, samples)| **samples > 0);

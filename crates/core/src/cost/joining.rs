@@ -1,9 +1,76 @@
-//! A thread that joins the threads behind another cache.
+//! A thread that goes from one cache to another: the threads that it joins and leaves, and what it
+//! exchanges with its partners then.
 
-use super::group::{Group, summed};
+use super::group::{Group, node_of, summed};
 use super::lines::own_lines;
-use super::step::Step;
+use super::seen::Seen;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+
+/// A thread that goes from one cache to another, beside threads that went before it.
+pub(super) struct Step<'a> {
+    pub(super) seen: Seen<'a>,
+    /// Threads that went before, by place in the model, with the cache that they are behind now.
+    pub(super) moved: &'a BTreeMap<usize, usize>,
+    /// The thread, by place in the model.
+    pub(super) place: usize,
+    /// The share of its time that it spent there.
+    pub(super) share: f64,
+    /// Where from, and where to.
+    pub(super) caches: (usize, usize),
+}
+
+impl Step<'_> {
+    /// Partners of the thread; none where samples named none.
+    fn partners(&self) -> &[(usize, f64)] {
+        self.seen.facts.named.get(&self.place).map_or(&[], Vec::as_slice)
+    }
+
+    fn node_of(&self, domain: usize) -> usize {
+        node_of(self.seen.topology, domain)
+    }
+
+    fn domain_of(&self, place: usize) -> usize {
+        let at_first = || self.seen.topology.domain_of_cpu(self.seen.model.threads[place].cpu);
+        self.moved.get(&place).copied().unwrap_or_else(at_first)
+    }
+
+    /// Share of the thread's lines that come from other caches, by node, while it is behind this
+    /// one.
+    fn far_from(&self, domain: usize) -> Vec<(usize, f64)> {
+        let node = |partner: usize| self.node_of(self.domain_of(partner));
+        let apart = self.partners().iter().filter(|(one, _)| self.domain_of(*one) != domain);
+        summed(apart.map(|(partner, share)| (node(*partner), *share)))
+    }
+
+    /// What the thread's partners fetch from it comes from its new place.
+    fn tell_partners(&self, groups: &mut [Group]) {
+        let (from, to) = self.caches;
+        for (partner, _) in self.partners() {
+            let domain = self.domain_of(*partner);
+            let alone = groups.iter().position(|group| group.thread == Some(*partner));
+            let among = || groups.iter().position(|g| g.thread.is_none() && g.domain == domain);
+            let Some(group) = alone.or_else(among).map(|at| &mut groups[at]) else { continue };
+            let lines = self.share * self.fetched_by(*partner);
+            if lines <= 0.0 || group.lines <= 0.0 {
+                continue;
+            }
+            let share = lines / (group.lines * group.cpus);
+            let less = (domain != from).then_some((self.node_of(from), -share));
+            let more = (domain != to).then_some((self.node_of(to), share));
+            let all = summed(group.far.iter().copied().chain(less).chain(more));
+            group.far = all.into_iter().filter(|(_, share)| *share > 1e-12).collect();
+        }
+    }
+
+    /// Lines that a partner fetches from the thread in a µs.
+    fn fetched_by(&self, partner: usize) -> f64 {
+        let with = self.seen.facts.named.get(&partner).into_iter().flatten();
+        let share: f64 = with.filter(|(one, _)| *one == self.place).map(|(_, share)| share).sum();
+        let thread = &self.seen.model.threads[partner];
+        share * thread.cpu_share * own_lines(thread).unwrap_or(0.0)
+    }
+}
 
 /// A thread exchanges lines with the threads that it joins, and leaves those beside it. Where its
 /// partners are not known, assumed are threads elsewhere, in proportion to what these exchange with
@@ -52,7 +119,7 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
         leave(groups, at, &alone, Some(&step.far_from(from)));
         step.tell_partners(groups);
     }
-    groups.push(Group { node: step.nodes.1, domain: to, thread: Some(step.place), ..alone });
+    groups.push(Group { node: step.node_of(to), domain: to, thread: Some(step.place), ..alone });
 }
 
 /// The rest of a group asks for the group's accesses without the thread's. Where it is known what

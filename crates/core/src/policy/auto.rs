@@ -245,7 +245,7 @@ impl Auto {
             Sampled::of(pages, topology),
         );
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
-        let chosen = arbiter.choose(seen, proposals);
+        let chosen = arbiter.choose(seen, proposals, &|pid| self.naming.is_open(pid));
         self.refused.extend(chosen.refused);
         chosen.steps
     }
@@ -300,9 +300,6 @@ impl Policy for Auto {
         let Some(model) = views.due(SAM) else { return Vec::new() };
         self.look(model, topology);
         let proposals = self.generate(views, topology, random);
-        if let Some(arbiter) = &mut self.arbiter {
-            arbiter.ask(self.naming.open());
-        }
         let (mut steps, mut open) = self.without_price(proposals);
         let later = self.later(views, topology, random, &open);
         open.extend(later.iter().cloned());

@@ -108,12 +108,6 @@ impl Naming {
         self.questions.get(&pid).is_some_and(|question| question.open_since.is_some())
     }
 
-    /// Processes with an open question.
-    pub(super) fn open(&self) -> BTreeSet<Pid> {
-        let open = self.questions.iter().filter(|(_, question)| question.open_since.is_some());
-        open.map(|(pid, _)| *pid).collect()
-    }
-
     /// Accurate samples for processes with an open question; back to the rate that others want when
     /// it is answered.
     pub(super) fn sample(&mut self) -> Vec<Proposal> {
