@@ -400,14 +400,14 @@ impl Controller {
     }
 
     fn predicted(&self, plan: &Plan, window: &Model, intervals: &[Model]) -> BTreeMap<Pid, f64> {
-        predicted(window, intervals, &self.topology, &plan.steps, &self.partners())
+        predicted(window, intervals, &self.topology, &plan.steps, self.partners())
     }
 
     /// With whom threads exchange data, as far as a policy had that named.
     #[must_use]
-    pub fn partners(&self) -> Partners {
+    pub fn partners(&self) -> &Partners {
         let known = self.slots.iter().find_map(|slot| slot.policy.partners());
-        known.cloned().unwrap_or_default()
+        known.unwrap_or(Partners::none())
     }
 
     fn note_sampling(&mut self, plan: &Plan) {

@@ -58,7 +58,7 @@ fn gather() -> Proposal {
 }
 
 fn choose(arbiter: &Arbiter, model: &Model, proposals: Vec<Proposal>) -> Chosen {
-    choose_knowing(&Partners::default(), arbiter, model, proposals)
+    choose_knowing(Partners::none(), arbiter, model, proposals)
 }
 
 fn choose_knowing(
@@ -129,8 +129,7 @@ fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
     let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     jam.apps[0].cpu_percent = 400.0;
     let chosen = |asked: &[Pid], step: &Proposal| {
-        let (arbiter, unknown) = (arbiter(&jam), Partners::default());
-        choose_asking(asked, &unknown, &arbiter, &jam, vec![step.clone()]).steps.len()
+        choose_asking(asked, Partners::none(), &arbiter(&jam), &jam, vec![step.clone()]).steps.len()
     };
     assert_eq!([chosen(&[], &few), chosen(&[Pid(1)], &few), chosen(&[Pid(2)], &few)], [1, 0, 1]);
     assert_eq!(chosen(&[Pid(1)], &spread()), 1, "a jam does not wait");

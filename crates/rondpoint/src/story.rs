@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rondpoint_core::controller::{Controller, Input, Step};
+use rondpoint_core::cost::Partners;
 use rondpoint_core::model::UpdateSettings;
 use rondpoint_core::{Model, Nanos, Observation};
 use rondpoint_trace::{Decision, Header, Record, Truncated};
@@ -173,8 +174,8 @@ impl Teller {
         let first = (self.story.deeds.len(), self.story.verdicts.len());
         let place = self.story.moments.len();
         let same = step.as_ref().filter(|_| !differs);
-        let partners = self.controller.as_ref().map(Controller::partners).unwrap_or_default();
-        let (window, partners) = (window.as_ref(), &partners);
+        let partners = self.controller.as_ref().map_or(Partners::none(), Controller::partners);
+        let window = window.as_ref();
         let told = Told { decision: &decision, step: same, window, topology, partners };
         let (deeds, last_plan) = told.deeds();
         self.last_plan = last_plan.into_iter().map(|deed| first.0 + deed).collect();

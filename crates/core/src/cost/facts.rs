@@ -7,7 +7,7 @@
 use super::charges::Charges;
 use super::flows::{by_memory, flows};
 use super::group::{Group, node_of};
-use super::lines::{Named, count_far, spread_lines};
+use super::lines::{Named, count_far, own_lines, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
 use crate::model::{App, Model, Thread, Traffic, TrafficSource};
@@ -81,7 +81,7 @@ impl Facts {
     /// Fits the model to a window.
     #[must_use]
     pub fn of(model: &Model, topology: &Topology) -> Self {
-        Self::with_partners(model, topology, &Partners::default())
+        Self::with_partners(model, topology, Partners::none())
     }
 
     /// As [`Facts::of`], where samples named partners of threads.
@@ -341,8 +341,7 @@ impl Sums {
             (Some(far), [Some(remote), Some(_)]) => Some(far + cpus * remote / 1e6),
             _ => None,
         };
-        let lines: f64 = counted.into_iter().flatten().sum();
-        self.lines += cpus * lines / 1e6;
+        self.lines += cpus * own_lines(thread).unwrap_or(0.0);
     }
 }
 

@@ -27,14 +27,10 @@ pub(super) fn flows(
     let (nodes, per_us) = (topology.node_count(), &traffic.requests_per_us);
     let counts = threads.iter().any(|thread| thread.rates.memory_per_s.is_some());
     let each = |thread: &Thread, node: usize| match counts {
-        true => thread.rates.memory_per_s.unwrap_or(0.0) / 1e6,
+        true => counted(thread),
         false => ASSUMED_WAIT * charges.outstanding * charges.cycles_per_us / charges.nearest[node],
     };
-    let mut asked = vec![0.0; nodes];
-    for thread in threads {
-        let node = topology.node_of_cpu(thread.cpu);
-        asked[node] += thread.cpu_share * each(thread, node);
-    }
+    let asked = by_node(threads, topology, each);
     let scale = |(row, asked): (&[f64], f64)| {
         let all: f64 = row.iter().sum();
         if all > 0.0 { asked / all } else { 0.0 }
@@ -46,12 +42,27 @@ pub(super) fn flows(
 /// Without counts or samples of the memory asked, each thread asks all memory of its process alike.
 pub(super) fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> {
     let nodes = topology.node_count();
-    let mut misses = vec![0.0; nodes];
-    for thread in threads {
-        let rate = thread.cpu_share * thread.rates.memory_per_s.unwrap_or(0.0) / 1e6;
-        misses[topology.node_of_cpu(thread.cpu)] += rate;
-    }
+    let misses = by_node(threads, topology, |thread, _| counted(thread));
     let resident = |node: usize| app.memory.as_ref().map_or(0.0, |bytes| bytes[node].0 as f64);
     let all: f64 = (0..nodes).map(resident).sum();
     Matrix::from_fn(nodes, |a, h| if all > 0.0 { misses[a] * resident(h) / all } else { 0.0 })
+}
+
+/// Misses of a thread that were counted, in a µs of its CPU time.
+fn counted(thread: &Thread) -> f64 {
+    thread.rates.memory_per_s.unwrap_or(0.0) / 1e6
+}
+
+/// What threads ask for in a µs, each as said on its node, by that node.
+fn by_node(
+    threads: &[Thread],
+    topology: &Topology,
+    each: impl Fn(&Thread, usize) -> f64,
+) -> Vec<f64> {
+    let mut sums = vec![0.0; topology.node_count()];
+    for thread in threads {
+        let node = topology.node_of_cpu(thread.cpu);
+        sums[node] += thread.cpu_share * each(thread, node);
+    }
+    sums
 }

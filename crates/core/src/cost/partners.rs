@@ -16,7 +16,16 @@ pub struct Partners {
     of: BTreeMap<Tid, BTreeMap<Tid, u32>>,
 }
 
+/// Nobody's.
+static NONE: Partners = Partners { of: BTreeMap::new() };
+
 impl Partners {
+    /// No partner of any thread is known.
+    #[must_use]
+    pub fn none() -> &'static Self {
+        &NONE
+    }
+
     /// Takes in pairs of threads with their common samples. What was known of these threads is
     /// replaced.
     pub fn learn(&mut self, pairs: impl Iterator<Item = (Tid, Tid, u32)>) {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn of(model: &Model, steps: &[Proposal]) -> BTreeMap<Pid, f64> {
-        predicted(model, &[], &machine(), steps, &Partners::default())
+        predicted(model, &[], &machine(), steps, Partners::none())
     }
 
     fn gain(model: &Model, step: Proposal) -> f64 {

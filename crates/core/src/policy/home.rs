@@ -384,9 +384,11 @@ mod tests {
         let proposed = |changed: &[u32]| {
             let mut home = Home::default();
             home.observe(&model(&topology, Some([1, 1, 1, 1, 0, 0, 0, 0])));
-            let renamed = changed.iter().fold(Renamed::of(Pid(7)), |renamed, tid| {
-                renamed.with(Tid(*tid), 0, 1).with(Tid(*tid), 1, 0)
-            });
+            let mut renamed = Renamed::of(Pid(7));
+            for tid in changed {
+                renamed.add(Tid(*tid), 0, 1);
+                renamed.add(Tid(*tid), 1, 0);
+            }
             home.rename(&topology, &renamed);
             home.propose(&model(&topology, None), &topology, &mut Random::new(0)).len()
         };

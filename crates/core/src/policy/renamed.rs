@@ -21,11 +21,9 @@ impl Renamed {
     }
 
     /// A thread went from one node to another, as all of that node.
-    #[must_use]
-    pub fn with(mut self, tid: Tid, from: usize, to: usize) -> Self {
+    pub fn add(&mut self, tid: Tid, from: usize, to: usize) {
         self.tids.insert(tid);
         self.images.insert(from, to);
-        self
     }
 
     /// Where the occupants of a node went.

@@ -23,8 +23,8 @@ impl Renaming {
                 (&step.action, &outcome.result)
                 && let Reason::AsymSched(AsymSchedReason::Placement(placement)) = &step.reason
             {
-                let before = self.untold.remove(pid).unwrap_or_else(|| Renamed::of(*pid));
-                self.untold.insert(*pid, before.with(*tid, placement.from, placement.to));
+                let renamed = self.untold.entry(*pid).or_insert_with(|| Renamed::of(*pid));
+                renamed.add(*tid, placement.from, placement.to);
             }
         }
     }
