@@ -311,7 +311,7 @@ fn price(criterion: &mut Criterion) {
                     let pages = Sampled::of(&model, &topology);
                     let seen =
                         Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
-                    arbiter.choose(seen, proposals)
+                    arbiter.choose(seen, proposals, &|_| false)
                 },
                 BatchSize::PerIteration,
             );
