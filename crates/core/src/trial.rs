@@ -58,7 +58,7 @@ impl Judged {
     /// it tells none.
     #[must_use]
     pub fn speed(&self) -> Option<Change> {
-        self.comparison.progress.or(self.comparison.instructions)
+        self.comparison.speed()
     }
 }
 

@@ -10,6 +10,7 @@
 mod advise;
 mod calibrate;
 mod cli;
+mod compared;
 mod control;
 mod daemon;
 mod decide;

@@ -55,7 +55,13 @@ fn each_action_veto_and_verdict_is_a_sentence() {
     assert!(veto.contains("not watched for long enough yet; predicted to bring "), "{veto}");
     assert!(veto.ends_with("(2 times until 2.000 s)"), "{veto}");
     assert!(known.contains("by the cost model: queue at a memory controller"), "{known}");
-    line(&text, &["7.000 s", "plan 3 of carrefour: better; measured +71 % ± 1.4 %"]);
+    line(
+        &text,
+        &[
+            "7.000 s",
+            "plan 3 of carrefour: better; measured instructions of all threads +71 % ± 1.4 %",
+        ],
+    );
     let times: Vec<f64> = text
         .lines()
         .filter_map(|line| line.trim_start().split_once(" s  ")?.0.parse().ok())
@@ -109,7 +115,7 @@ fn a_recording_of_a_policy_that_is_gone_is_told_without_prices() {
     let told = shown(&text, &[]);
     line(&told, &["no price is known", "forgotten", "no such policy"]);
     line(&told, &["3.000 s", "known: loses 16 % of its time"]);
-    line(&told, &["7.000 s", "better; measured +71 %"]);
+    line(&told, &["7.000 s", "better; measured instructions of all threads +71 %"]);
 }
 
 #[test]

@@ -190,6 +190,12 @@ impl Comparison {
         }
     }
 
+    /// Change of the program's own count of work, or of instructions where it tells none.
+    #[must_use]
+    pub fn speed(&self) -> Option<Change> {
+        self.progress.or(self.instructions)
+    }
+
     /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory
     /// alone was moved.
     ///

@@ -12,6 +12,7 @@ use rondpoint_core::plan::{Action, Kind, Outcome, Refusal, StepResult};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{Model, Nanos, Pid, Topology};
 
+use crate::compared;
 use crate::control::protocol::{Decision, Event, Totals, Verdicts};
 use crate::run::{cause, told};
 
@@ -167,13 +168,13 @@ impl Board {
             } += 1;
         }
         let kinds: Vec<&str> = judged.kinds.iter().map(|kind| name(*kind)).collect();
-        let measured = judged.comparison.combined.map_or("not measurable".to_string(), |change| {
-            let (change, noise) = (100.0 * change.change, 100.0 * change.noise);
-            format!("{change:+.1} % with a noise of {noise:.1} %")
-        });
+        let measured = match compared::of(&judged.comparison).as_slice() {
+            [] => "nothing to compare".to_string(),
+            compared => format!("measured {}", compared::told(compared)),
+        };
         let predicted = judged
             .predicted
-            .map_or(String::new(), |predicted| format!(", predicted {:+.1} %", 100.0 * predicted));
+            .map_or(String::new(), |predicted| format!("; predicted {:+.1} %", 100.0 * predicted));
         Decision {
             pid: Some(judged.pid.0),
             plan: judged.plans.last().copied().unwrap_or(0),

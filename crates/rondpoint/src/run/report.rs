@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rondpoint_core::Topology;
 use rondpoint_core::accounts::Account;
 use rondpoint_core::model::{Deviation, Rung};
-use rondpoint_core::trial::{Comparison, Judged, Verdict};
+use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_linux::syscall::process::End;
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ use self::answers::{Answers, Evidence};
 use super::account::{Diary, StepLine, touched};
 use super::moves::ThreadMoves;
 use super::period::Period;
+use crate::compared::{self, Compared};
 
 /// Version of the report's format; fields are only ever added to one.
 pub(super) const SCHEMA: u32 = 1;
@@ -102,8 +103,8 @@ struct TrialLine {
     /// Relative change of the measure, positive is better; `None` where nothing could be compared.
     change: Option<f64>,
     noise: Option<f64>,
-    /// What was compared.
-    measures: Vec<&'static str>,
+    /// What was compared. The change is the mean of these, with a fall of latency as a gain.
+    compared: Vec<Compared>,
     plans: Vec<u64>,
     /// Relative change of speed that the cost model predicted; `None` where it prices nothing of
     /// what was done.
@@ -245,29 +246,9 @@ fn trial(at_s: f64, judged: &Judged) -> TrialLine {
         verdict: judged.verdict,
         change: judged.comparison.combined.map(|combined| combined.change),
         noise: judged.comparison.combined.map(|combined| combined.noise),
-        measures: measures(&judged.comparison),
+        compared: compared::of(&judged.comparison),
         plans: judged.plans.clone(),
         predicted: judged.predicted,
         measured: judged.speed().map(|speed| speed.change),
-    }
-}
-
-/// What the verdict's change is the mean of.
-fn measures(comparison: &Comparison) -> Vec<&'static str> {
-    let Comparison { progress, instructions, slowest, latency, unstalled, local, .. } = comparison;
-    if progress.is_some() {
-        return vec!["the program's own count of work"];
-    }
-    let parts = [
-        (instructions, "instructions"),
-        (slowest, "slowest thread"),
-        (latency, "latency"),
-        (unstalled, "stalls"),
-    ];
-    let known: Vec<&str> =
-        parts.iter().filter(|(part, _)| part.is_some()).map(|(_, name)| *name).collect();
-    match known.is_empty() && local.is_some() {
-        true => vec!["share of local memory use"],
-        false => known,
     }
 }

@@ -11,6 +11,7 @@ use rondpoint_trace::{Decision, Trial};
 use serde::Serialize;
 
 use super::measured::{Done, Predicted};
+use crate::compared::{self, Compared};
 
 /// What a policy wanted with one process at one moment: done, or not.
 #[derive(Debug, Clone, Serialize)]
@@ -102,13 +103,15 @@ pub(crate) struct Verdict {
     pub(crate) measured: Option<f64>,
     /// Half width of its 95 % interval.
     pub(crate) noise: Option<f64>,
+    /// What the verdict was made from.
+    pub(crate) compared: Vec<Compared>,
     /// Relative change of speed that was predicted when it was done.
     pub(crate) predicted: Option<f64>,
 }
 
 impl Verdict {
     pub(super) fn of(moment: usize, trial: &Trial<'_>) -> Self {
-        let change = trial.speed.or(trial.change);
+        let change = trial.comparison.speed().or(trial.comparison.combined);
         Self {
             moment,
             pid: trial.pid.0,
@@ -117,6 +120,7 @@ impl Verdict {
             verdict: trial.verdict,
             measured: change.map(|change| change.change),
             noise: change.map(|change| change.noise),
+            compared: compared::of(&trial.comparison),
             predicted: trial.predicted,
         }
     }

@@ -5,6 +5,7 @@ use rondpoint_core::trial;
 use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES};
 
 use super::{Deed, Done, Kind, Process, Verdict};
+use crate::compared;
 
 /// Percent below which a cause of lost time is not named.
 const LEAST_LOSS: f64 = 0.5;
@@ -177,14 +178,12 @@ impl Verdict {
 
     /// The same without plan and policy.
     pub(crate) fn judgement(&self) -> String {
-        let measured = match (self.measured, self.noise) {
-            (Some(change), Some(noise)) => {
-                format!("measured {} ± {:.1} %", percent(change), 100.0 * noise)
-            }
-            _ => "nothing to compare".to_string(),
+        let measured = match self.compared.as_slice() {
+            [] => "nothing to compare".to_string(),
+            compared => format!("measured {}", compared::told(compared)),
         };
         let predicted =
-            self.predicted.map_or(String::new(), |won| format!(", predicted {}", percent(won)));
+            self.predicted.map_or(String::new(), |won| format!("; predicted {}", percent(won)));
         format!("{}; {measured}{predicted}", self.word())
     }
 

@@ -1,7 +1,7 @@
 //! What a decision says, in the core's types: for what shows recordings.
 
 use rondpoint_core::plan::Action;
-use rondpoint_core::trial::{Change, Verdict};
+use rondpoint_core::trial::{Comparison, Verdict};
 use rondpoint_core::{Pid, plan};
 use serde_json::Value;
 
@@ -41,10 +41,8 @@ pub struct Trial<'a> {
     pub plans: &'a [u64],
     /// What came of it.
     pub verdict: Verdict,
-    /// What the verdict was made from: relative, 0.1 = 10 % better.
-    pub change: Option<Change>,
-    /// Change of the program's own count of work, or of instructions where it tells none.
-    pub speed: Option<Change>,
+    /// What the verdict was made from, before and after.
+    pub comparison: Comparison,
     /// Relative change of speed that was predicted.
     pub predicted: Option<f64>,
 }

@@ -98,17 +98,12 @@ impl From<&trial::Judged> for Judged {
 impl Judged {
     /// The same in the core's types.
     pub(crate) fn told(&self) -> Trial<'_> {
-        let change = |change: Option<Change>| {
-            change.map(|one| trial::Change { change: one.change.0, noise: one.noise.0 })
-        };
-        let Comparison { progress, instructions, combined, .. } = &self.comparison;
         Trial {
             pid: Pid(self.pid),
             policy: &self.policy,
             plans: &self.plans,
             verdict: self.verdict.into(),
-            change: change(*combined),
-            speed: change(progress.or(*instructions)),
+            comparison: (&self.comparison).into(),
             predicted: self.predicted.map(|predicted| predicted.0),
         }
     }
@@ -122,6 +117,25 @@ impl From<CoreKind> for Kind {
             CoreKind::Affinity => Self::Affinity,
             CoreKind::Bulk => Self::Bulk,
             CoreKind::Sampling => Self::Sampling,
+        }
+    }
+}
+
+impl From<&Comparison> for trial::Comparison {
+    fn from(comparison: &Comparison) -> Self {
+        let change = |change: Option<Change>| {
+            change.map(|one| trial::Change { change: one.change.0, noise: one.noise.0 })
+        };
+        Self {
+            progress: change(comparison.progress),
+            instructions: change(comparison.instructions),
+            slowest: change(comparison.slowest),
+            latency: change(comparison.latency),
+            unstalled: change(comparison.unstalled),
+            local: change(comparison.local),
+            combined: change(comparison.combined),
+            phase: comparison.phase.0,
+            misses: comparison.misses.0,
         }
     }
 }

@@ -152,7 +152,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// `+12.3 % (noise 2.0 %) by latency and instructions`, of several checks their range.
+    /// `+12.3 % by memory latency (noise 2.0 %)`, of several checks their range.
     fn found(&self, trials: &[&TrialLine]) -> String {
         let changes: Vec<f64> = trials.iter().filter_map(|trial| trial.change).collect();
         let least = changes.iter().copied().min_by(f64::total_cmp);
@@ -169,11 +169,17 @@ impl Evidence<'_> {
             1 => signed(most),
             _ => format!("{} to {}", signed(least), signed(most)),
         };
-        let measures = trials.iter().flat_map(|trial| trial.measures.iter().copied());
-        let mut by: Vec<&str> = measures.collect();
-        by.sort_unstable();
-        by.dedup();
-        let by = if by.is_empty() { String::new() } else { format!(" by {}", by.join(", ")) };
+        let mut by: Vec<&str> = Vec::new();
+        for one in trials.iter().flat_map(|trial| &trial.compared) {
+            if !by.contains(&one.what) {
+                by.push(one.what);
+            }
+        }
+        let by = match by.as_slice() {
+            [] => String::new(),
+            [one] => format!(" by {one}"),
+            several => format!(" in the mean of {}", several.join(", ")),
+        };
         format!("{checks} {range}{by} (noise {:.1} %)", 100.0 * noise)
     }
 
@@ -317,6 +323,7 @@ impl Evidence<'_> {
 mod tests {
     use super::super::super::account::StepLine;
     use super::*;
+    use crate::compared::Compared;
 
     const SEEN: PeriodLine = PeriodLine {
         seconds: 3.0,
@@ -371,7 +378,7 @@ mod tests {
                 verdict: *verdict,
                 change: Some(*change),
                 noise: Some(0.02),
-                measures: vec!["latency"],
+                compared: vec![Compared { what: "memory latency", change: -change, noise: 0.02 }],
                 plans: vec![1],
                 predicted: None,
                 measured: None,
@@ -387,12 +394,12 @@ mod tests {
             |verdicts: &[(Verdict, f64)]| Case::new(Rung::Samples).moved(verdicts).answers().helped;
         assert_eq!(
             helped(&[(Verdict::Better, 0.231)]),
-            "Helped: the check found +23.1 % by latency (noise 2.0 %)."
+            "Helped: the check found +23.1 % by memory latency (noise 2.0 %)."
         );
         assert_eq!(
             helped(&[(Verdict::Better, 0.1), (Verdict::Worse, -0.2), (Verdict::Better, 0.3)]),
-            "Helped: 2 of 3 checks found +10.0 % to +30.0 % by latency (noise 2.0 %). Did not \
-             help: 1 of 3 checks found -20.0 % by latency (noise 2.0 %), and was taken back."
+            "Helped: 2 of 3 checks found +10.0 % to +30.0 % by memory latency (noise 2.0 %). Did not \
+             help: 1 of 3 checks found -20.0 % by memory latency (noise 2.0 %), and was taken back."
         );
         assert!(helped(&[(Verdict::NoWayBack, -0.1)]).starts_with("Harmed: the check found -10.0"));
         assert!(helped(&[(Verdict::Unclear, 0.01)]).starts_with("No clear change: the check"));

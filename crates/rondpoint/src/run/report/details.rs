@@ -8,6 +8,7 @@ use rondpoint_core::trial::Verdict;
 use super::super::account::{StepLine, pages_told};
 use super::answers::many;
 use super::{PeriodLine, ProcessLine, Report, TrialLine};
+use crate::compared;
 
 /// Decisions shown; all are in the JSON.
 const SHOWN_STEPS: usize = 12;
@@ -142,11 +143,9 @@ fn grouped(steps: &[StepLine]) -> Vec<(&StepLine, usize)> {
 
 impl TrialLine {
     fn text(&self) -> String {
-        let change = match (self.change, self.noise) {
-            (Some(change), Some(noise)) => {
-                format!(" ({:+.1} %, noise {:.1} %)", 100.0 * change, 100.0 * noise)
-            }
-            _ => String::new(),
+        let found = match self.compared.as_slice() {
+            [] => String::new(),
+            compared => format!("; measured {}", compared::told(compared)),
         };
         let verdict = match self.verdict {
             Verdict::Better => "better: kept",
@@ -157,15 +156,10 @@ impl TrialLine {
             Verdict::Traded => "worse, but those moved with it gained more: kept",
             Verdict::Returned => "one that it changed places with goes back: undone with it",
         };
-        let predicted = match self.predicted.zip(self.measured) {
-            Some((predicted, measured)) => format!(
-                "; speed predicted {:+.0} %, measured {:+.0} %",
-                100.0 * predicted,
-                100.0 * measured
-            ),
-            None => String::new(),
-        };
-        format!("check window: {verdict}{change}{predicted}")
+        let predicted = self.predicted.map_or(String::new(), |predicted| {
+            format!("; speed predicted {:+.0} %", 100.0 * predicted)
+        });
+        format!("check window: {verdict}{found}{predicted}")
     }
 }
 
