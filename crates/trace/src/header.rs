@@ -63,6 +63,7 @@ impl PolicyChoice {
         };
         (registered.make)(self.preset.as_deref()).ok_or_else(|| match registered.presets {
             [] => refuse("has no presets".to_string()),
+            [one] => refuse(format!("no such preset, the only one is {one}")),
             presets => refuse(format!("no such preset, expected one of {}", presets.join(", "))),
         })
     }

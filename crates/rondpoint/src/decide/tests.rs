@@ -262,6 +262,10 @@ fn policies_and_presets_that_are_not_there_are_refused_with_what_there_is() {
         refused("carrefour", Some("ddraft"))
             .starts_with("--policy carrefour:ddraft: no such preset, expected one of final, draft")
     );
+    assert!(
+        refused("auto", Some("x"))
+            .starts_with("--policy auto:x: no such preset, the only one is priced")
+    );
     assert!(refused("observe", Some("x")).starts_with("--policy observe:x: has no presets"));
     assert!(refused("observe,carrefour", Some("final")).starts_with("--preset is for one policy"));
 }
