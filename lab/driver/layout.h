@@ -177,7 +177,7 @@
 #define RP_ENTRY_SLOT 0 /* slot | generation << 8 */
 #define RP_ENTRY_VADDR 1
 #define RP_ENTRY_PADDR 2 /* 0 = unknown */
-#define RP_ENTRY_SOURCE 3 /* RP_SOURCE_* | node << 8, node = who held the data */
+#define RP_ENTRY_SOURCE 3 /* RP_SOURCE_* | node << 8, node that held the data */
 #define RP_ENTRY_LATENCY_CYCLES 4 /* of this access, issue to use */
 #define RP_ENTRY_FLAGS 5 /* RP_FLAG_* */
 #define RP_ENTRY_TIME_PS 6 /* the CPU's guest time */

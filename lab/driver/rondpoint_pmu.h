@@ -37,7 +37,7 @@ extern u64 *rp_memory;
 /* An event that is more than one of the model's; it can be counted, not sampled. */
 #define RP_EVENT_SUM 0xff
 
-/* Whose numbers a configuration speaks. */
+/* Which processor's encoding a configuration has. */
 enum rp_language {
 	RP_OF_KERNEL, /* generic events */
 	RP_OF_PROCESSOR,

@@ -1,5 +1,5 @@
-//! A fleet: many independent machines drawn from a distribution, and what share of them would gain
-//! how much.
+//! A fleet: many independent machines drawn from a distribution. The report says which share of
+//! them would gain how much.
 //!
 //! Each host is a pair of runs, first touch and a policy. Results go to a file line by line; a
 //! fleet that was interrupted goes on from there.

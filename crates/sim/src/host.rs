@@ -15,8 +15,8 @@ use crate::plant::{EPOCH, Moved};
 use crate::sensors::Pmu;
 use crate::world::World;
 
-/// How much faster a page moves in a bulk of a whole process than one by one: what
-/// docs/BENCHMARKS.md has for pages of 4 KiB.
+/// How much faster a page moves in a bulk of a whole process than one by one, for pages of 4 KiB
+/// (docs/results/move-memory.md).
 const BULK_SPEED: f64 = 1.25;
 /// Time for one change of a mask, ns: a system call and a wake-up.
 const MASK_NS: f64 = 5_000.0;

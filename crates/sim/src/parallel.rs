@@ -1,5 +1,4 @@
-//! Independent worlds on all cores. The order of results is that of the jobs, whatever core did
-//! which.
+//! Independent worlds on all cores. Results come in the order of the jobs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

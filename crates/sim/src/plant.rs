@@ -84,7 +84,7 @@ pub(crate) struct Process {
     pub(crate) faults: u64,
     /// Nodes of its cpuset; `None` = all.
     pub(crate) allowed_nodes: Option<NodeSet>,
-    /// Why it is not to be touched.
+    /// Why managers must leave it alone; `None` = they may manage it.
     pub(crate) exempt: Option<Exemption>,
     pub(crate) counts: counts::ProcessCounts,
 }

@@ -232,7 +232,7 @@ impl Sensors {
     }
 }
 
-/// Events until the next one that is sampled, after so many of which the sampled ones came
+/// Events until the next sampled one, after so many of which the sampled ones came
 /// `period` apart, from number `left` on.
 fn left_after(events: usize, left: usize, period: usize) -> usize {
     match events.checked_sub(left) {

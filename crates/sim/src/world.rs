@@ -1,5 +1,5 @@
-//! A plant with its sensors and with what acts on it besides a manager: the kernel's balancing,
-//! numad, a late interleave.
+//! A plant with its sensors and its rivals: the kernel's balancing, numad, a late interleave. They
+//! act on it besides a manager.
 
 use rondpoint_machine::Machine;
 

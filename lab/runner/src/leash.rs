@@ -1,9 +1,9 @@
-//! `rondpoint-lab leashed`: a program that does not outlive the one that started it, however that
+//! `rondpoint-lab leashed`: a program that the kernel ends with the lab's process, however that
 //! ends.
 //!
-//! Only a process itself can ask the kernel for that, between fork and exec, where safe Rust cannot
-//! be. So the lab starts itself, which asks and then becomes the program, with the same process
-//! number.
+//! A process asks the kernel for that itself, between fork and exec, where safe Rust cannot run. So
+//! the lab starts itself once more. That process asks, and then becomes the program with the same
+//! process number.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;

@@ -1,5 +1,5 @@
-//! A folder for each machine, gone with it. A lab that was killed could not remove its own: the
-//! next one does.
+//! A temporary folder for each emulated machine, removed at its end. A lab also removes the folders
+//! of labs that were killed.
 
 use std::fs::{self, File};
 use std::path::Path;

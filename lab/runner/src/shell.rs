@@ -1,6 +1,6 @@
 //! `rondpoint-lab shell`: an interactive guest with the hardware model on, so its PMU counts and
 //! its clock knows what memory costs. While nothing is typed and nothing runs, the guest's clock
-//! flies: it jumps from timer to timer without waiting in host time.
+//! jumps from timer to timer without waiting in host time.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What it costs two threads to share. That is the time in which a line goes from one CPU to
-//! another. Also the rate from which on two threads are better off on one cache domain than on two.
+//! The cost of sharing for two threads: the time in which a line goes from one CPU to another.
+//! Also the rate from which on two threads are better off on one cache domain than on two.
 //!
 //! The second is SAM's own experiment (ALGORITHMS 4.3): two tasks force data from one to the other.
 //! The rate is varied by the ratio of private to shared accesses. What the private accesses

@@ -1,6 +1,6 @@
 //! How often addresses may be sampled: Carrefour tries rates and keeps the highest whose slowdown
-//! is acceptable (ALGORITHMS 1.10). Here a memory-bound loop is slowed, which has more samples
-//! taken of it than any program.
+//! is acceptable (ALGORITHMS 1.10). Here a memory-bound loop is slowed. It causes
+//! more samples than any program.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;

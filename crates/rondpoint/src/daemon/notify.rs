@@ -1,4 +1,4 @@
-//! Telling systemd how we are: sd_notify(3), a datagram to `$NOTIFY_SOCKET`.
+//! Tells systemd the daemon's state: sd_notify(3), a datagram to `$NOTIFY_SOCKET`.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt;

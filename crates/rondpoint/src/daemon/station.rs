@@ -1,5 +1,5 @@
-//! Where the daemon waits: it finds processes, answers requests, and gives and takes trees
-//! meanwhile.
+//! The daemon's wait between two looks. Meanwhile it finds processes, answers requests, and begins
+//! and ends to manage trees of processes.
 
 mod answers;
 mod selection;

@@ -1,5 +1,5 @@
-//! Do the counters tell what a known load did? Nothing is measured here: readings go in, lies come
-//! out.
+//! Compares what counters say with what a known load did. It measures nothing: it takes readings
+//! and returns the lies among them.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! The managed trees of processes, each with what acts on it and the ledger of what was done.
 //!
 //! `run` and `attach` have one tree; the daemon's come and go. Masks are told apart by tree: a
-//! program that has by chance the mask that another was given is no heir of it.
+//! program may have by chance the mask that another tree was given, without inheriting it.
 
 use std::collections::BTreeMap;
 

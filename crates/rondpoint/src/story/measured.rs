@@ -1,4 +1,4 @@
-//! What a deed was to bring, and what the host did of it.
+//! The predicted gain of an action, and its outcome on the host.
 
 use rondpoint_core::plan::{Outcome, PageCounts, StepResult};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What happened, exactly: the sensors make readings of it, reports show it.
+//! Exact counts of a run. Sensors make readings of them, and reports show them.
 
 use rondpoint_core::Matrix;
 

@@ -110,7 +110,7 @@ struct Bursts {
 impl Bursts {
     /// A burst at a link has `at_links` of the bytes that it has at a controller. The machine
     /// file's latency is measured with links in use. So of even traffic, the mean over all accesses
-    /// is that latency. Even traffic is of nodes that read each controller alike.
+    /// is that latency. Traffic is even where every node reads each controller alike.
     fn of(machine: &Machine, at_links: f64) -> Self {
         let nodes = machine.nodes.len();
         let mut bursts = Self {

@@ -13,7 +13,7 @@ impl Plant {
     }
 
     /// Puts new threads on the idlest CPU of the idlest node of their masks, as fork balancing
-    /// does. The first node is drawn, as it is whatever node the shell ran on.
+    /// does. The first node is drawn: on Linux it is the node on which the shell ran.
     pub(super) fn fork(&mut self, threads: std::ops::Range<usize>) {
         let mut loads = self.loads();
         let nodes = self.topology.node_count();

@@ -1,5 +1,5 @@
-//! Interleave applied late: what a manager could have had by doing nothing clever at its first
-//! decision.
+//! Interleave applied late: a bound for managers. One that only interleaves at its first decision
+//! reaches it.
 
 use rondpoint_core::Nanos;
 

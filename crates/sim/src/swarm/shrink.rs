@@ -3,7 +3,7 @@
 use super::{Case, run};
 use crate::faults::Rates;
 
-/// Runs at most: shrinking is for people who wait.
+/// Most runs of one shrinking: somebody waits for it.
 const MOST_RUNS: usize = 60;
 
 /// The smallest case found that breaks the same rule.

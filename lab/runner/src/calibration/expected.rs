@@ -1,5 +1,4 @@
-//! What the calibration's loops should take on a machine, from its file alone, as pencil and paper
-//! have it.
+//! What the calibration's loops should take on a machine, computed from its file alone.
 
 use rondpoint_machine::{LINE_BYTES, Machine};
 

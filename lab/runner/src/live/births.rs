@@ -1,5 +1,5 @@
-//! A program that starts many that are soon gone: its births are told, and it stops paying for what
-//! they inherit.
+//! A program that starts many short-lived processes. Rondpoint counts them, and stops the counters
+//! that each of them would inherit.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;

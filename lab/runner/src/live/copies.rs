@@ -1,9 +1,9 @@
 //! Copies of pages on the kernel that replicates. None is left when they are taken back, whichever
 //! process is killed, and none when the program ends.
 //!
-//! A leak is told from caches. The guest drops its caches before it counts free memory, and pages
-//! that CPUs keep for themselves count as free. The same program also runs without copies: what is
-//! missing after it is not of copies.
+//! The kernel's caches must not look like a leak. The guest drops its caches before it counts free
+//! memory, and pages that CPUs keep for themselves count as free. The same program also runs
+//! without copies: what is missing after that run is no leak of copies.
 
 use std::fmt;
 

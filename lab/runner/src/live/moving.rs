@@ -1,5 +1,5 @@
-//! `rondpoint move` where there is more than one node: what it says is where the pages are. A
-//! target that it keeps still goes on, whichever process is killed in the middle of its work.
+//! `rondpoint move` on several nodes: its report agrees with where the pages are. A target that it
+//! has stopped goes on, whichever process is killed in the middle of a move.
 
 use anyhow::{Context as _, Result};
 

@@ -84,13 +84,13 @@ fn drawn(name: &str, class: Class) -> Workload {
         reuse: 0.0,
         lives_s: 0.0,
     };
-    // Of a program that first touch serves, as much is local as of MG or somewhat less.
+    // Where first touch is the faster placement, MG's share of local accesses or less is drawn.
     let (mpki, local) = match class {
         Class::FirstTouch => (between(MPKI), between([0.9, 0.97])),
         Class::Interleaving => (between(MPKI), between([0.0, 0.2])),
         Class::Neither => (between([0.1, 2.0]), between([0.2, 0.8])),
     };
-    // What is not local is everybody's or one thread's.
+    // Other accesses are to memory of all threads or of one.
     let shared = (1.0 - local) * between([0.0, 1.0]);
     let regions = vec![
         region(LOCAL_MIB, Touched::Own, Used::Own, local),
