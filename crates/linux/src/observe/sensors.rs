@@ -17,6 +17,7 @@ use crate::perf::attr::flag;
 use crate::perf::event::advice;
 use crate::perf::generation::{Available, Generation, Metric};
 use crate::perf::pmu::{Event, Pmus};
+use crate::privileges::holds_perfmon;
 use crate::root::Root;
 use crate::topology::Discovered;
 use crate::{LinuxError, probe};
@@ -270,7 +271,7 @@ fn thread_plan(
         let names: Vec<String> = missing.iter().map(|(metric, _)| metric.name()).collect();
         let refused = missing.iter().find_map(|(_, errno)| *errno);
         let why = match refused {
-            Some(errno) => advice(Some(errno), paranoid),
+            Some(errno) => advice(Some(errno), paranoid, holds_perfmon()),
             None => "this machine has no such events".to_string(),
         };
         notes.push(format!("not counted for single threads: {} ({why})", names.join(", ")));
@@ -340,7 +341,7 @@ impl Opening<'_> {
     }
 
     fn sentence(&self, errno: Option<i32>) -> String {
-        advice(errno, paranoid_level(self.root))
+        advice(errno, paranoid_level(self.root), holds_perfmon())
     }
 
     fn counters(&self, Opened { subject, notes, .. }: &mut Opened) -> Option<TreeCounters> {

@@ -175,13 +175,22 @@ fn take(word: &mut u64, bit: u64) -> bool {
     had
 }
 
+/// Kernels of Debian and Ubuntu have levels above this one. At those only CAP_SYS_ADMIN may count,
+/// and CAP_PERFMON does not do.
+const STRICTEST_FOR_PERFMON: i64 = 2;
+
 /// One sentence on why an event could not be opened and, where a command helps, that command.
+/// `holds_perfmon` says whether the caller has CAP_PERFMON, which allows all at the kernel's own
+/// default level.
 #[must_use]
-pub fn advice(errno: Option<i32>, paranoid: Option<i64>) -> String {
+pub fn advice(errno: Option<i32>, paranoid: Option<i64>, holds_perfmon: bool) -> String {
     let cause = cause(errno, paranoid);
+    let is_above = paranoid.is_some_and(|level| level > STRICTEST_FOR_PERFMON);
+    let level = if holds_perfmon && is_above { STRICTEST_FOR_PERFMON } else { -1 };
     match errno {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "{cause}; `sudo sysctl kernel.perf_event_paranoid=-1` allows them until the next boot"
+            "{cause}; `sudo sysctl kernel.perf_event_paranoid={level}` allows them until the next \
+             boot"
         ),
         _ => cause,
     }
@@ -262,9 +271,13 @@ mod tests {
 
     #[test]
     fn advice_names_the_command() {
-        let text = advice(Some(libc::EACCES), Some(3));
-        assert!(text.contains("paranoid is 3") && text.contains("sudo sysctl"), "{text}");
+        let refused = |level, holds| advice(Some(libc::EACCES), Some(level), holds);
+        let text = refused(3, false);
+        assert!(text.contains("paranoid is 3") && text.contains("paranoid=-1"), "{text}");
+        // What Debian refuses to CAP_PERFMON, the kernel's own default allows.
+        assert!(refused(3, true).contains("`sudo sysctl kernel.perf_event_paranoid=2`"));
+        assert!(refused(2, true).contains("paranoid=-1"));
         assert!(!cause(Some(libc::EACCES), Some(3)).contains("sysctl kernel"));
-        assert!(advice(Some(libc::ENOENT), None).contains("virtual machines"));
+        assert!(advice(Some(libc::ENOENT), None, false).contains("virtual machines"));
     }
 }
