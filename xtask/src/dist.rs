@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use object::Architecture;
 
 use crate::cargo;
+use crate::commit::commit;
 use crate::lab::target_folder;
 use crate::test::Tally;
 use crate::tidy::root;
@@ -153,14 +154,6 @@ fn commit_time() -> String {
     text.ok().filter(is_number).unwrap_or_else(|| "0".to_owned())
 }
 
-/// What git calls the commit, with a mark where files differ from it. Empty without git.
-pub(crate) fn commit() -> String {
-    let describe = ["describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"];
-    let output = Command::new("git").current_dir(root()).args(describe).output();
-    let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
-    String::from_utf8_lossy(&text.unwrap_or_default()).trim().to_owned()
-}
-
 /// A release build, linked by the compiler's own linker. Returns the program.
 fn build(target: &Target) -> Result<PathBuf> {
     provide_target(target)?;
@@ -168,7 +161,7 @@ fn build(target: &Target) -> Result<PathBuf> {
     let mut command = cargo::command();
     command.args(["build", "--release", "--package", "rondpoint"]);
     command.args(["--target", target.name, "--target-dir"]).arg(&folder);
-    command.env("RONDPOINT_COMMIT", commit());
+    command.env("RONDPOINT_COMMIT", commit().unwrap_or_default());
     command.env("RUSTFLAGS", "-Clinker=rust-lld -Clink-self-contained=yes -Cstrip=symbols");
     if !cargo::build(&format!("building rondpoint for {}", target.name), &mut command)? {
         bail!("cannot build rondpoint for {}", target.name);

@@ -5,6 +5,7 @@
 
 mod bench;
 mod cargo;
+mod commit;
 mod demo;
 mod dist;
 mod fresh_clone;

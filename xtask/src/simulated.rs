@@ -16,6 +16,8 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::commit::commit;
+use crate::lab::target_folder;
 use crate::tidy::root;
 use crate::{cargo, results};
 
@@ -55,7 +57,7 @@ const TICKS_PER_S: f64 = 100.0;
 /// Runs the comparisons and writes the pages.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     build()?;
-    let (cases, commit) = (arguments.cases, commit()?);
+    let (cases, commit) = (arguments.cases, head()?);
     let number = cases.to_string();
     let wanted = |page| arguments.only.is_empty() || arguments.only.contains(&page);
     if wanted(Page::Predictions) {
@@ -98,7 +100,7 @@ struct Ran<T> {
 
 /// Runs the simulator for its JSON. A swarm that broke a rule ends with 1 and has said so.
 fn simulate<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Ran<T>> {
-    let program = root().join("target/release/rondpoint-sim");
+    let program = target_folder().join("release/rondpoint-sim");
     let before = cpu_s_of_children()?;
     let output = Command::new(&program)
         .current_dir(root())
@@ -125,17 +127,33 @@ fn cpu_s_of_children() -> Result<f64> {
 
 fn write(name: &str, experiment: &Value) -> Result<()> {
     let path: PathBuf = root().join(format!("docs/results/{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(experiment)? + "\n")
+    let before = fs::read_to_string(&path).ok();
+    let mut experiment = experiment.clone();
+    let kept = keep_findings(&mut experiment, before.as_deref());
+    if kept > 0 {
+        eprintln!("note: {name}: {kept} findings by hand are kept; read whether they still hold");
+    }
+    fs::write(&path, serde_json::to_string_pretty(&experiment)? + "\n")
         .with_context(|| path.display().to_string())
 }
 
-fn commit() -> Result<String> {
-    let output = Command::new("git")
-        .args(["rev-parse", "--short", "HEAD"])
-        .current_dir(root())
-        .output()
-        .context("git: cannot run")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+/// Takes over the findings of the page before where the experiment makes none: people wrote them.
+/// Gives how many.
+fn keep_findings(experiment: &mut Value, before: Option<&str>) -> usize {
+    let before: Option<Value> = before.and_then(|text| serde_json::from_str(text).ok());
+    let written = before.as_ref().and_then(|page| page["findings"].as_array());
+    match written {
+        Some(findings) if experiment.get("findings").is_none() => {
+            experiment["findings"] = json!(findings);
+            findings.len()
+        }
+        _ => 0,
+    }
+}
+
+/// What the pages are of.
+fn head() -> Result<String> {
+    commit().context("no commit of git here, which a page of results has to name")
 }
 
 /// The first words of what is told of a goal.
@@ -279,4 +297,21 @@ fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {
         "rows": rows,
         "findings": findings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_by_hand_stay_and_findings_of_the_run_replace_those_before() {
+        let before = r#"{"title": "old", "findings": ["By hand."]}"#;
+        let mut silent = json!({"title": "new"});
+        assert_eq!(keep_findings(&mut silent, Some(before)), 1);
+        assert_eq!(silent, json!({"title": "new", "findings": ["By hand."]}));
+        let mut telling = json!({"title": "new", "findings": ["Of the run."]});
+        assert_eq!(keep_findings(&mut telling, Some(before)), 0);
+        assert_eq!(telling["findings"], json!(["Of the run."]));
+        assert_eq!(keep_findings(&mut json!({"title": "new"}), None), 0);
+    }
 }

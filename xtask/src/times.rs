@@ -20,9 +20,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use self::line::Line;
+use crate::commit::commit;
+use crate::results;
 use crate::setup::installed::cache_folder;
 use crate::tidy::root;
-use crate::{dist, results};
 
 /// What `./x times` takes.
 #[derive(clap::Args)]
@@ -115,7 +116,7 @@ fn begin(command: &str, fresh: bool) -> Line {
     Line::Begin {
         format: FORMAT,
         command: command.to_owned(),
-        commit: dist::commit(),
+        commit: commit().unwrap_or_default(),
         date: today(),
         user: if is_root { "root" } else { "ordinary user" }.to_owned(),
         processor: processor.unwrap_or_else(|| "unknown processor".to_owned()),

@@ -183,7 +183,7 @@ fn broken(report: &Report) -> Vec<String> {
 /// # Errors
 /// It cannot be written, or is not beside results that there are.
 pub(crate) fn built_from(results: &Path) -> Result<String> {
-    began(results, &super::commit()?)
+    began(results, &super::head()?)
 }
 
 fn began(results: &Path, head: &str) -> Result<String> {
@@ -207,7 +207,7 @@ pub(crate) fn publish(
     notes: &[String],
 ) -> Result<usize> {
     super::build()?;
-    let head = super::commit()?;
+    let head = super::head()?;
     let built = kept.map_or(Ok(head.clone()), |results| began(results, &head))?;
     let (seeds, from) = (seeds.to_string(), from.to_string());
     let kept = kept.map(|path| path.display().to_string());
