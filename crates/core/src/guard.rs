@@ -363,6 +363,9 @@ impl Guard {
         if self.calls.left() < 1.0 {
             return Err(Refusal::CallBudget);
         }
+        if app.policy_read.is_some() {
+            return Err(Refusal::PolicyUnread);
+        }
         let resident = |node: usize| app.memory.as_ref().map_or(Bytes(0), |memory| memory[node]);
         let mut charges = Vec::new();
         for node in nodes {

@@ -21,7 +21,7 @@ pub use traffic::{Deviation, Traffic, imbalance_percent};
 pub use update::UpdateSettings;
 
 use crate::index_set::NodeSet;
-use crate::observation::{Exemption, Mapping, Replica};
+use crate::observation::{AddressRange, Exemption, Mapping, Replica};
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -146,6 +146,8 @@ pub struct App {
     pub mappings: Option<Vec<Mapping>>,
     /// Pages with copies on several nodes, ascending by address.
     pub replicas: Option<Vec<Replica>>,
+    /// Parts whose memory policy was read, ascending by address; `None` = all of its memory.
+    pub policy_read: Option<Vec<AddressRange>>,
     /// Why it is not to be touched, if so.
     pub exempt: Option<Exemption>,
     /// Its own count of work done, per second.
@@ -241,6 +243,7 @@ impl App {
             allowed_nodes: None,
             mappings: None,
             replicas: None,
+            policy_read: None,
             exempt: None,
             progress_per_s: None,
             pages_moved_by_others: None,

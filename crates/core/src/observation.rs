@@ -67,6 +67,9 @@ pub struct ProcessObservation {
     pub shared: Vec<SharedMapping>,
     /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
     pub replicas: Option<Vec<Replica>>,
+    /// Parts whose memory policy was read, ascending by address; `None` = all of its memory. Pages
+    /// elsewhere may have a policy of their own.
+    pub policy_read: Option<Vec<AddressRange>>,
     /// The application's own count of work done, where it tells one.
     pub progress: Option<f64>,
     /// Nodes from which it may have memory (its cpuset); `None` = all.
@@ -94,6 +97,15 @@ pub struct ThreadObservation {
     pub exempt: Option<Exemption>,
     /// Its counters.
     pub counters: Counters,
+}
+
+/// Addresses from `start` up to `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressRange {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
 }
 
 /// Why a process or thread is only watched, never touched. Reasons: isolated CPUs, kernel threads,

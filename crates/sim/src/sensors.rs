@@ -203,6 +203,7 @@ impl Sensors {
             mappings: Some(mappings(groups().collect())),
             shared: Vec::new(),
             replicas: self.replication.then(|| replicas.collect()),
+            policy_read: None,
             progress: None,
             allowed_nodes: process.allowed_nodes.clone(),
             exempt: process.exempt,

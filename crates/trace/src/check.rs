@@ -86,6 +86,12 @@ fn process(read: &ProcessObservation, topology: &Topology) -> Result<(), String>
     {
         return Err("shared: expected ascending ranges that do not overlap".to_string());
     }
+    if let Some(ranges) = &read.policy_read {
+        let disjoint = ranges.is_sorted_by(|one, next| one.end <= next.start);
+        if !disjoint || ranges.iter().any(|range| range.end <= range.start) {
+            return Err("policy_read: expected ascending ranges that do not overlap".to_string());
+        }
+    }
     if let Some(replicas) = &read.replicas
         && !replicas.is_sorted_by(|one, next| one.address < next.address)
     {

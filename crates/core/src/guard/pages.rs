@@ -83,6 +83,10 @@ impl Guard {
         if !app.may_use_node(to) {
             return Err(Refusal::NodeNotAllowed { node: to });
         }
+        // Giving copies back undoes a change.
+        if kind != PagesKind::Unreplicate && !app.has_read_policy_of(page) {
+            return Err(Refusal::PolicyUnread);
+        }
         self.check_sharers(app, page, scene.model)?;
         let room_on = |node: usize| {
             let planned = verdicts.planned_bytes.get(&node).copied().unwrap_or(0);
@@ -142,6 +146,10 @@ impl Guard {
         for &sharer in model.shared.sharers(index, page.address) {
             let sharer = &model.apps[sharer];
             self.check_exempt(sharer)?;
+            // The address of the page there is not known.
+            if sharer.policy_read.is_some() {
+                return Err(Refusal::PolicyUnread);
+            }
             if !sharer.may_use_node(usize::from(page.to)) {
                 return Err(Refusal::NodeNotAllowed { node: usize::from(page.to) });
             }
@@ -170,6 +178,16 @@ impl Guard {
             }
             PagesKind::Unreplicate => {}
         }
+    }
+}
+
+impl App {
+    /// Whether the memory policy of all of a page was read.
+    fn has_read_policy_of(&self, page: &PageMove) -> bool {
+        let Some(read) = &self.policy_read else { return true };
+        let after = read.partition_point(|range| range.start <= page.address);
+        let end = page.address.saturating_add(page.bytes().0);
+        read[..after].last().is_some_and(|range| end <= range.end)
     }
 }
 

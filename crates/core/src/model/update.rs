@@ -264,6 +264,7 @@ fn add_process(
     app.allowed_nodes = process.allowed_nodes.clone();
     app.mappings = process.mappings.clone();
     app.replicas = process.replicas.clone();
+    app.policy_read = process.policy_read.clone();
     app.exempt = process.exempt;
     app.progress_per_s = per_second(process.progress, earlier.and_then(|e| e.progress));
     app.pages_moved_by_others = process

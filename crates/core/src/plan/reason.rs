@@ -80,6 +80,8 @@ pub enum Refusal {
         /// Target.
         node: usize,
     },
+    /// Its memory policy was not read there yet: it may be one of its own.
+    PolicyUnread,
     /// A node has no memory, or not enough free.
     NoMemory {
         /// Target.
@@ -226,6 +228,7 @@ impl fmt::Display for Refusal {
             Self::Unknown => write!(f, "no such process or thread"),
             Self::NoAllowedCpu => write!(f, "no CPU of the mask is allowed to the thread"),
             Self::NodeNotAllowed { node } => write!(f, "node {node} is not allowed to the process"),
+            Self::PolicyUnread => write!(f, "its memory policy there is not read yet"),
             Self::NoMemory { node, free } => write!(f, "node {node} has {free} free"),
             Self::ByteBudget { node, left } => write!(f, "budget of node {node}: {left} left"),
             Self::CallBudget => write!(f, "calls per second used up"),

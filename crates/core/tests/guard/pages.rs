@@ -1,12 +1,12 @@
 //! Pages: budgets, residence, room, and other processes that have mapped them.
 
 use super::check;
-use super::scene::{Stage, move_pages, replicate};
+use super::scene::{Stage, bulk, move_pages, replicate};
 use expect_test::expect;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::model::SharedMemory;
 use rondpoint_core::observation::{
-    Exemption, ProcessObservation, Replica, SharedMapping, SharedObject,
+    AddressRange, Exemption, ProcessObservation, Replica, SharedMapping, SharedObject,
 };
 use rondpoint_core::{Nanos, NodeSet};
 
@@ -181,5 +181,50 @@ fn replication_charges_every_node() {
             refuse replicate 1 page of 1: budget of node 0: 0 B left
             refuse move 1 page of 1 (co-location): 1 × 1→2: budget of node 1: 0 B left
         "#]],
+    );
+}
+
+#[test]
+fn no_page_moves_where_a_memory_policy_may_be_that_was_not_read() {
+    let mut stage = Stage::new();
+    let range = |start, end| AddressRange { start, end };
+    stage.model.apps[0].policy_read = Some(vec![range(0x1000, 0x3000), range(0x8000, 0x9000)]);
+    let pages = [0x0000, 0x1000, 0x2000, 0x3000, 0x8000, 0x9000].map(|address| (address, 0, 1));
+    check(
+        &mut stage,
+        vec![move_pages(1, &pages), move_pages(2, &[(0x3000, 0, 1)])],
+        expect![[r#"
+            admit move 3 pages of 1 (co-location): 3 × 0→1
+            admit move 1 page of 2 (co-location): 1 × 0→1
+            refuse move 3 pages of 1 (co-location): 3 × 0→1: its memory policy there is not read yet
+        "#]],
+    );
+    check(
+        &mut stage,
+        vec![replicate(1, &[(0x9000, 0)]), bulk(3, &[(0, 1)], false)],
+        expect![[r#"
+            admit move 5120.0 MiB of 3: 0→1
+            refuse replicate 1 page of 1: its memory policy there is not read yet
+        "#]],
+    );
+    let mut stage = Stage::new();
+    stage.model.apps[0].policy_read = Some(vec![range(0, u64::MAX)]);
+    let told = stage.admit(vec![bulk(1, &[(0, 1)], false)]);
+    assert!(told.ends_with("0→1: its memory policy there is not read yet\n"), "{told}");
+}
+
+#[test]
+fn a_shared_page_stays_while_a_sharer_may_have_a_policy_for_it() {
+    let mut stage = Stage::new();
+    let object = SharedObject { device: 1, inode: 7 };
+    let shared = vec![SharedMapping { start: 0x1000, end: 0x9000, object, offset: 0 }];
+    let map = |_| ProcessObservation { shared: shared.clone(), ..Default::default() };
+    stage.model.shared = SharedMemory::of(&stage.model.apps, &[1, 2, 3].map(map));
+    stage.model.apps[1].policy_read = Some(Vec::new());
+    let told = stage.admit(vec![move_pages(1, &[(0x1000, 0, 1), (0x9000, 0, 1)])]);
+    assert_eq!(
+        told,
+        "admit move 1 page of 1 (co-location): 1 × 0→1\n\
+         refuse move 1 page of 1 (co-location): 1 × 0→1: its memory policy there is not read yet\n"
     );
 }

@@ -5,7 +5,9 @@ use rondpoint_core::limits::MAX_TRACKED_PAGES;
 use rondpoint_core::model::{
     App, ModelError, PageId, ReadSource, Rung, Thread, ThreadRates, Touch, Traffic, TrafficSource,
 };
-use rondpoint_core::observation::{Exemption, Mapping, MappingKind, Replica, UNKNOWN_NODE};
+use rondpoint_core::observation::{
+    AddressRange, Exemption, Mapping, MappingKind, Replica, UNKNOWN_NODE,
+};
 use rondpoint_core::{Bytes, CpuSet, Matrix, Model, Nanos, Pid, Tid, Topology};
 use rondpoint_input::Budget;
 
@@ -129,6 +131,7 @@ impl Builder<'_> {
         app.exempt = read.exempt.map(exemption);
         app.progress_per_s = read.progress_per_s;
         app.mappings = mappings(&format!("{path}.mappings"), read.mappings.as_deref())?;
+        app.policy_read = ranges(&format!("{path}.policy_read"), read.policy_read.as_deref())?;
         app.replicas = Some(replicas(&format!("{path}.replicas"), &read.replicas)?);
         self.model.apps.push(app);
         Ok(())
@@ -349,11 +352,7 @@ fn mappings(path: &str, list: Option<&[wire::Mapping]>) -> anyhow::Result<Option
     for (place, read) in list.iter().enumerate() {
         let start = address(&format!("{path}[{place}].start"), &read.start)?;
         let end = address(&format!("{path}[{place}].end"), &read.end)?;
-        if end <= start || mappings.last().is_some_and(|before| before.end > start) {
-            bail!(
-                "{path}[{place}]: {start:#x} to {end:#x}, expected ascending ranges that do not overlap"
-            );
-        }
+        check_range(&format!("{path}[{place}]"), (start, end), mappings.last().map(|one| one.end))?;
         let kind = match read.kind {
             wire::MappingKind::PrivateAnonymous => MappingKind::PrivateAnonymous,
             wire::MappingKind::PrivateHuge => MappingKind::PrivateHuge,
@@ -364,6 +363,26 @@ fn mappings(path: &str, list: Option<&[wire::Mapping]>) -> anyhow::Result<Option
         mappings.push(Mapping { start, end, kind });
     }
     Ok(Some(mappings))
+}
+
+fn ranges(path: &str, list: Option<&[wire::Range]>) -> anyhow::Result<Option<Vec<AddressRange>>> {
+    let Some(list) = list else { return Ok(None) };
+    let mut ranges: Vec<AddressRange> = Vec::new();
+    for (place, read) in list.iter().enumerate() {
+        let start = address(&format!("{path}[{place}].start"), &read.start)?;
+        let end = address(&format!("{path}[{place}].end"), &read.end)?;
+        check_range(&format!("{path}[{place}]"), (start, end), ranges.last().map(|one| one.end))?;
+        ranges.push(AddressRange { start, end });
+    }
+    Ok(Some(ranges))
+}
+
+/// A range behind the one that ends at `before`.
+fn check_range(path: &str, (start, end): (u64, u64), before: Option<u64>) -> anyhow::Result<()> {
+    if end <= start || before.is_some_and(|before| before > start) {
+        bail!("{path}: {start:#x} to {end:#x}, expected ascending ranges that do not overlap");
+    }
+    Ok(())
 }
 
 fn replicas(path: &str, list: &[wire::Replica]) -> anyhow::Result<Vec<Replica>> {

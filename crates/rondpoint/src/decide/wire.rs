@@ -86,6 +86,7 @@ pub(super) struct App {
     pub(super) mappings: Option<Vec<Mapping>>,
     #[serde(default)]
     pub(super) replicas: Vec<Replica>,
+    pub(super) policy_read: Option<Vec<Range>>,
     pub(super) threads: Vec<Thread>,
     #[serde(default)]
     pub(super) pages: Vec<Pages>,
@@ -131,6 +132,14 @@ pub(super) struct Mapping {
     pub(super) start: Address,
     pub(super) end: Address,
     pub(super) kind: MappingKind,
+}
+
+/// Addresses from `start` up to `end`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Range {
+    pub(super) start: Address,
+    pub(super) end: Address,
 }
 
 /// What a mapping is.

@@ -84,6 +84,10 @@ fn app_json(model: &Model, app: &App, pages: &[Page<'_>]) -> Value {
         let one = |mapping: &rondpoint_core::observation::Mapping| json!({ "start": hex(mapping.start), "end": hex(mapping.end), "kind": mapping_kind(mapping.kind) });
         fields.put("mappings", mappings.iter().map(one).collect::<Vec<Value>>());
     }
+    if let Some(ranges) = &app.policy_read {
+        let one = |range: &rondpoint_core::observation::AddressRange| json!({ "start": hex(range.start), "end": hex(range.end) });
+        fields.put("policy_read", ranges.iter().map(one).collect::<Vec<Value>>());
+    }
     if let Some(replicas) = app.replicas.as_ref().filter(|replicas| !replicas.is_empty()) {
         let one = |replica: &rondpoint_core::observation::Replica| json!({ "address": hex(replica.address), "collapses": replica.collapses });
         fields.put("replicas", replicas.iter().map(one).collect::<Vec<Value>>());

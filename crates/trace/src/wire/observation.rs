@@ -59,6 +59,9 @@ struct Process {
     /// `[address, collapses]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<Vec<(u64, u32)>>,
+    /// `[start, end]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy_read: Option<Vec<(u64, u64)>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<Float>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,6 +183,7 @@ impl From<&observation::ProcessObservation> for Process {
         let mapping =
             |one: &observation::Mapping| (one.start, one.end, MappingKind::from(one.kind));
         let replica = |one: &observation::Replica| (one.address, one.collapses);
+        let range = |one: &observation::AddressRange| (one.start, one.end);
         let shared = |mapping: &observation::SharedMapping| {
             let observation::SharedMapping { start, end, object, offset } = *mapping;
             (start, end, object.device, object.inode, offset)
@@ -196,6 +200,7 @@ impl From<&observation::ProcessObservation> for Process {
             mappings: read.mappings.as_ref().map(|all| all.iter().map(mapping).collect()),
             shared: read.shared.iter().map(shared).collect(),
             replicas: read.replicas.as_ref().map(|all| all.iter().map(replica).collect()),
+            policy_read: read.policy_read.as_ref().map(|all| all.iter().map(range).collect()),
             progress: read.progress.map(Float),
             allowed_nodes: read.allowed_nodes.as_ref().map(Set::from),
             exempt: read.exempt.map(Into::into),
@@ -212,6 +217,7 @@ impl From<Process> for observation::ProcessObservation {
             kind: kind.into(),
         };
         let replica = |(address, collapses)| observation::Replica { address, collapses };
+        let range = |(start, end)| observation::AddressRange { start, end };
         let shared = |(start, end, device, inode, offset)| observation::SharedMapping {
             start,
             end,
@@ -230,6 +236,7 @@ impl From<Process> for observation::ProcessObservation {
             mappings: read.mappings.map(|all| all.into_iter().map(mapping).collect()),
             shared: read.shared.into_iter().map(shared).collect(),
             replicas: read.replicas.map(|all| all.into_iter().map(replica).collect()),
+            policy_read: read.policy_read.map(|all| all.into_iter().map(range).collect()),
             progress: read.progress.map(|progress| progress.0),
             allowed_nodes: read.allowed_nodes.map(|nodes| nodes.expand()),
             exempt: read.exempt.map(Into::into),

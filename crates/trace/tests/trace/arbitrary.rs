@@ -12,8 +12,9 @@ use proptest::sample::select;
 use rondpoint_core::controller::Input;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::{
-    AddressSample, Counter, Counters, Exemption, Mapping, MappingKind, ProcessObservation, Replica,
-    Samples, SharedMapping, SharedObject, Source, ThreadObservation, UNKNOWN_NODE,
+    AddressRange, AddressSample, Counter, Counters, Exemption, Mapping, MappingKind,
+    ProcessObservation, Replica, Samples, SharedMapping, SharedObject, Source, ThreadObservation,
+    UNKNOWN_NODE,
 };
 use rondpoint_core::plan::{PageCounts, StepResult};
 use rondpoint_core::topology::{
@@ -329,7 +330,7 @@ fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservatio
     let rest = (
         option::of(any::<u64>()),
         (option::of(mappings()), shared()),
-        option::of(replicas),
+        (option::of(replicas), option::of(mappings())),
         option::of(float()),
         option::of(set(nodes)),
         option::of(select(&EXEMPTIONS[..])),
@@ -337,8 +338,10 @@ fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservatio
     );
     (nanos(), threads, traffic(), counters(), traffic(), memory, rest).prop_map(
         |(started, threads, node_traffic, counters, cache_traffic, memory, rest)| {
-            let (faults, (mappings, shared), replicas, progress, allowed_nodes, exempt, others) =
+            let (faults, (mappings, shared), copies, progress, allowed_nodes, exempt, others) =
                 rest;
+            let (replicas, read) = copies;
+            let range = |Mapping { start, end, .. }: Mapping| AddressRange { start, end };
             let threads = threads.into_iter();
             let replica = |(address, collapses)| Replica { address, collapses };
             ProcessObservation {
@@ -355,6 +358,7 @@ fn process(nodes: usize, cpus: usize) -> impl Strategy<Value = ProcessObservatio
                 mappings,
                 shared,
                 replicas: replicas.map(|all| all.into_iter().map(replica).collect()),
+                policy_read: read.map(|all| all.into_iter().map(range).collect()),
                 progress,
                 allowed_nodes,
                 exempt,

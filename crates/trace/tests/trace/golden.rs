@@ -222,6 +222,7 @@ fn process(traffic: Matrix<Counter>) -> ProcessObservation {
         mappings: Some(kinds.iter().enumerate().map(mapping).collect()),
         shared: Vec::new(),
         replicas: Some(vec![Replica { address: 0x7f00_0000_0000, collapses: 2 }]),
+        policy_read: None, // came later than this version of the format
         progress: Some(1.0 / 3.0),
         allowed_nodes: Some([0, 2].into_iter().collect()),
         exempt: Some(Exemption::GivenUp),
