@@ -1,7 +1,8 @@
 //! Does watching a large process hold its map lock?
 //!
-//! `cargo run --release -p rondpoint-linux --example large_process -- [GIB]…` fills a process with
-//! so many GiB of small pages. It maps and unmaps a page all the time, for which it needs its lock.
+//! `cargo run --release -p rondpoint-linux --example large_process -- [GIB[/MAPPINGS]]…` fills a
+//! process with so many GiB of small pages, in one mapping or several of the same size. It maps and
+//! unmaps a page all the time, for which it needs its lock.
 //! Its longest wait is taken while nobody looks, while it is watched, and while its `numa_maps` is
 //! read whole.
 
@@ -30,16 +31,15 @@ fn main() -> Result<()> {
     if let [first, size] = &words[..]
         && first == TARGET
     {
-        return be_large(size.parse()?);
+        return be_large(size);
     }
-    let sizes: Vec<u64> =
-        words.iter().map(|word| word.parse()).collect::<std::result::Result<_, _>>()?;
     println!("   GiB  longest wait, ms:  alone  watched  read whole   a look, ms: longest   whole");
-    for size in if sizes.is_empty() { vec![1, 2, 4] } else { sizes } {
-        let row = measure(size)?;
+    let sizes = if words.is_empty() { ["1", "2", "4"].map(String::from).to_vec() } else { words };
+    for size in sizes {
+        let row = measure(&size)?;
         println!(
-            "{size:>6}  {:>24.2}  {:>7.2}  {:>10.2}  {:>20.2}  {:>6.0}",
-            row.alone, row.watched, row.read_whole, row.look, row.whole
+            "{size:>6}  {:>24.2}  {:>7.2}  {:>10.2}  {:>20.2}  {:>6.0}  {}",
+            row.alone, row.watched, row.read_whole, row.look, row.whole, row.policy_read
         );
     }
     Ok(())
@@ -52,10 +52,12 @@ struct Row {
     read_whole: f64,
     look: f64,
     whole: f64,
+    /// Of how much memory the policies were read.
+    policy_read: String,
 }
 
-fn measure(gib: u64) -> Result<Row> {
-    let mut target = Target::start(gib)?;
+fn measure(size: &str) -> Result<Row> {
+    let mut target = Target::start(size)?;
     std::thread::sleep(PART);
     let alone = target.longest_wait()?;
 
@@ -63,10 +65,16 @@ fn measure(gib: u64) -> Result<Row> {
     let machine = synthetic::parse("node:2 core:1").map_err(|error| format!("{error:?}"))?;
     let mut tasks = Tasks::new(Root::live(), Pid(target.child.id()), None);
     let (begin, mut look) = (Instant::now(), Duration::ZERO);
+    let mut policy_read = String::new();
     while begin.elapsed() < PART {
         let before = Instant::now();
-        tasks.observe(&machine, Births::default())?;
+        let found = tasks.observe(&machine, Births::default())?;
         look = look.max(before.elapsed());
+        let read = found.first().and_then(|process| process.policy_read.clone());
+        policy_read = read.map_or("policies read: all".to_string(), |ranges| {
+            let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            format!("policies read: {} MiB", bytes >> 20)
+        });
         std::thread::sleep(BETWEEN);
     }
     let watched = target.longest_wait()?;
@@ -77,7 +85,7 @@ fn measure(gib: u64) -> Result<Row> {
     std::thread::sleep(BETWEEN); // The one that waited says so.
     let read_whole = target.longest_wait()?;
     let ms = |time: Duration| 1e3 * time.as_secs_f64();
-    Ok(Row { alone, watched, read_whole, look: ms(look), whole: ms(whole) })
+    Ok(Row { alone, watched, read_whole, look: ms(look), whole: ms(whole), policy_read })
 }
 
 /// The process that is watched; it ends with its input.
@@ -88,9 +96,9 @@ struct Target {
 }
 
 impl Target {
-    fn start(gib: u64) -> Result<Self> {
+    fn start(size: &str) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args([TARGET, &gib.to_string()])
+            .args([TARGET, size])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -117,9 +125,18 @@ impl Drop for Target {
 }
 
 /// Fills memory, maps and unmaps a page, and tells the longest wait for each line of input.
-fn be_large(gib: usize) -> Result<()> {
-    let memory = Anonymous::new(gib << 30)?;
-    memory.touch_every(page_bytes());
+fn be_large(size: &str) -> Result<()> {
+    let (gib, mappings) = size.split_once('/').unwrap_or((size, "1"));
+    let (gib, mappings): (usize, usize) = (gib.parse()?, mappings.parse()?);
+    let mut parts = Vec::new();
+    for _ in 0..mappings {
+        let memory = Anonymous::new((gib << 30) / mappings)?;
+        memory.touch_every(page_bytes());
+        // A gap below, else the kernel makes one mapping of two. The page that comes and goes does
+        // not fill it.
+        parts.push((memory, Anonymous::new(2 * page_bytes())?));
+    }
+    let parts: Vec<Anonymous> = parts.into_iter().map(|(memory, _gap)| memory).collect();
     let longest_ns = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -134,6 +151,7 @@ fn be_large(gib: usize) -> Result<()> {
         for _ in std::io::stdin().lines() {
             println!("{}", longest_ns.swap(0, Ordering::Relaxed));
         }
+        drop(parts);
         std::process::exit(0)
     })
 }

@@ -5,23 +5,27 @@
 
 mod policy;
 mod spread;
+mod walk;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rondpoint_core::observation::AddressRange;
 use rondpoint_core::{Bytes, Pid, Topology};
 
+use self::policy::Policies;
 use self::spread::by_pages;
+use self::walk::Walk;
 use super::tasks::read;
 use crate::LinuxError;
 use crate::lines::Lines;
-use crate::parse::maps::{self, Mode};
+use crate::parse::maps::{self, Mapping, Mode};
 use crate::parse::numa_maps::{self, Totals};
 use crate::parse::sched;
 
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). Above
-/// this size `numa_maps` is read once, for the policy, and up to this size. `sched` of the threads
-/// is still read, and pages are asked for.
+/// this size `numa_maps` is read in parts, and only for the policies. `sched` of the threads tells
+/// where memory is, or some of its pages do.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
 /// The next reading waits this many times as long as the last one took: two thousandths of the
 /// time.
@@ -45,13 +49,22 @@ pub(super) struct Maps {
     interval: Option<Duration>,
     /// What was resident at the last reading.
     resident: Bytes,
-    own_policy: bool,
+    policies: Policies,
+    /// Before this no other part of `numa_maps` is read for the policies.
+    policies_rest_until: Option<Instant>,
+    /// Parts whose policy was read; `None` = all.
+    policy_read: Option<Vec<AddressRange>>,
 }
 
 impl Maps {
     /// Whether some of its memory has a policy of its own.
     pub(super) fn has_own_policy(&self) -> bool {
-        self.own_policy
+        self.policies.has_own()
+    }
+
+    /// Parts of its memory whose policy was read; `None` = all of it.
+    pub(super) fn policy_read(&self) -> Option<&Vec<AddressRange>> {
+        self.policy_read.as_ref()
     }
 
     /// Memory by node; `None` where the last answer still has to do, and where the file may not be
@@ -73,13 +86,7 @@ impl Maps {
         }
         self.resident = resident;
         if resident > NUMA_MAPS_LIMIT {
-            if self.next.is_none() {
-                self.own_policy = policy::is_own(path, NUMA_MAPS_LIMIT)?.unwrap_or(false);
-            }
-            let memory = match by_faults(threads, topology, resident)? {
-                None => by_pages(&path.with_file_name("maps"), pid, topology, resident)?,
-                memory => memory,
-            };
+            let memory = self.read_large(path, pid, topology, threads)?;
             self.rest(begin);
             return Ok(memory);
         }
@@ -87,8 +94,13 @@ impl Maps {
         // same.
         let totals = allowed(totals(path))?;
         self.rest(begin);
-        let Some(totals) = totals.flatten() else { return Ok(None) };
-        self.own_policy = totals.has_own_policy;
+        let Some(totals) = totals else {
+            self.policy_read = Some(Vec::new());
+            return Ok(None);
+        };
+        self.policy_read = None;
+        let Some((totals, usual)) = totals else { return Ok(None) };
+        self.policies.set(totals.own_policy, usual);
         let mut by_node = vec![Bytes(0); topology.node_count()];
         for (kernel_id, bytes) in totals.bytes_by_node {
             if let Some(node) = topology.node_of_kernel_id(kernel_id) {
@@ -96,6 +108,34 @@ impl Maps {
             }
         }
         Ok(Some(by_node))
+    }
+
+    /// Memory by node of a large process, and a part of its policies.
+    fn read_large(
+        &mut self,
+        path: &Path,
+        pid: Pid,
+        topology: &Topology,
+        threads: impl Iterator<Item = PathBuf>,
+    ) -> Result<Option<Vec<Bytes>>, LinuxError> {
+        let mappings = mappings(&path.with_file_name("maps"))?;
+        let known = mappings.as_deref().unwrap_or_default();
+        self.policies.keep(known);
+        let begin = Instant::now();
+        if self.policies_rest_until.is_none_or(|until| begin >= until) {
+            let walk = Walk::of(&path.with_file_name("pagemap"), policy::ENTRIES);
+            let entries = |mapping: &Mapping| walk.entries(mapping);
+            allowed(self.policies.read_on(path, known, policy::ENTRIES, entries))?;
+            self.policies_rest_until = Some(begin + begin.elapsed() * REST);
+        }
+        self.policy_read = match &mappings {
+            Some(mappings) => self.policies.ranges(mappings),
+            None => Some(Vec::new()),
+        };
+        match by_faults(threads, topology, self.resident)? {
+            None => Ok(by_pages(known, pid, topology, self.resident)),
+            memory => Ok(memory),
+        }
     }
 
     /// Whether it is time to read: regularly, and at once where the process has changed.
@@ -124,49 +164,59 @@ fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
     }
 }
 
-/// What the lines of a `numa_maps` come to; `None` where there are none. The `maps` beside it is
-/// read along, for it tells a container's shared memory from a program.
-fn totals(path: &Path) -> Result<Option<Totals>, LinuxError> {
+/// The mappings of a process, but those that the kernel makes in each; `None` where they may not be
+/// read.
+fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
+    let Some(mut lines) = allowed(Lines::open(path))?.flatten() else { return Ok(None) };
+    let mut mappings = Vec::new();
+    while let Some((number, line)) = lines.next_line()? {
+        let parsed = maps::mapping_of(number, line);
+        mappings.extend(parsed.map_err(|source| lines.format(source))?);
+    }
+    Ok(Some(mappings))
+}
+
+/// What the lines of a `numa_maps` come to, and which mappings have a usual policy; `None` where
+/// there are no lines. The `maps` beside it is read along. It tells where a mapping ends, and a
+/// container's shared memory from a program.
+fn totals(path: &Path) -> Result<Option<(Totals, Vec<AddressRange>)>, LinuxError> {
     let Some(mut lines) = Lines::open(path)? else { return Ok(None) };
     let mut totals = None::<Totals>;
-    let mut modes = Modes::Closed(path.with_file_name("maps"));
+    let mut usual = Vec::new();
+    let mut modes = Modes::open(&path.with_file_name("maps"))?;
     while let Some((number, line)) = lines.next_line()? {
         let parsed = numa_maps::mapping_of(number, line);
         let mapping = parsed.map_err(|source| lines.format(source))?;
-        let mode = if mapping.is_candidate() { modes.of(mapping.start)? } else { None };
-        totals.get_or_insert_default().add(&mapping, mode);
+        let found = modes.of(mapping.start)?;
+        if let Some((range, _)) = found.filter(|_| !mapping.has_own_policy()) {
+            usual.push(range);
+        }
+        totals.get_or_insert_default().add(&mapping, found.map(|(_, mode)| mode));
     }
-    Ok(totals)
+    Ok(totals.map(|totals| (totals, usual)))
 }
 
 /// How a process's mappings are mapped, asked for in ascending order. The two files are read one
 /// line after the other, so no list of mappings is kept.
-enum Modes {
-    /// Not asked for yet.
-    Closed(PathBuf),
-    Open {
-        lines: Lines,
-        last: Option<(u64, Mode)>,
-    },
-    /// It is not there, or may not be read.
-    Unknown,
+struct Modes {
+    /// `None` where it is not there, or may not be read.
+    lines: Option<Lines>,
+    last: Option<(AddressRange, Mode)>,
 }
 
 impl Modes {
-    /// The mode of the mapping that begins at an address; `None` where `maps` has none there.
-    fn of(&mut self, start: u64) -> Result<Option<Mode>, LinuxError> {
-        if let Self::Closed(path) = self {
-            *self = match allowed(Lines::open(path))?.flatten() {
-                Some(lines) => Self::Open { lines, last: None },
-                None => Self::Unknown,
-            };
-        }
-        let Self::Open { lines, last } = self else { return Ok(None) };
-        while last.is_none_or(|(address, _)| address < start) {
+    fn open(maps: &Path) -> Result<Self, LinuxError> {
+        Ok(Self { lines: allowed(Lines::open(maps))?.flatten(), last: None })
+    }
+
+    /// Range and mode of the mapping that begins at an address; `None` where `maps` has none there.
+    fn of(&mut self, start: u64) -> Result<Option<(AddressRange, Mode)>, LinuxError> {
+        let Some(lines) = &mut self.lines else { return Ok(None) };
+        while self.last.is_none_or(|(range, _)| range.start < start) {
             let Some((_, line)) = lines.next_line()? else { break };
-            *last = maps::mode_of(line).or(*last);
+            self.last = maps::mode_of(line).or(self.last);
         }
-        Ok(last.filter(|(address, _)| *address == start).map(|(_, mode)| mode))
+        Ok(self.last.filter(|(range, _)| range.start == start))
     }
 }
 
@@ -276,6 +326,66 @@ mod tests {
     /// Lets the time pass until a reading is due.
     fn wait(maps: &mut Maps) {
         (maps.next, maps.rests_until) = (Some(Instant::now()), None);
+        maps.policies_rest_until = None;
+    }
+
+    /// The parts of memory are 600 MiB, and a look reads lines for 1 GiB of them.
+    #[test]
+    fn of_a_large_process_memory_without_a_read_policy_is_told_until_all_was_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("numa_maps");
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let put = |sizes_mib: &[u64], policy: &str| {
+            let (mut maps, mut numa_maps) = (String::new(), String::new());
+            for (place, mib) in (1_u64..).zip(sizes_mib) {
+                let start = place << 40;
+                maps += &format!("{start:x}-{:x} rw-p 00000000 00:00 0 \n", start + (mib << 20));
+                let own = if place as usize == sizes_mib.len() { policy } else { "default" };
+                numa_maps += &format!("{start:x} {own} anon=9 N0=9\n");
+            }
+            std::fs::write(directory.path().join("maps"), maps).unwrap();
+            std::fs::write(&path, numa_maps).unwrap();
+        };
+        let look = |maps: &mut Maps| {
+            wait(maps);
+            maps.read(&path, PID, &machine, Bytes(4 << 30), none()).unwrap();
+            (maps.policy_read().map(Vec::len), maps.has_own_policy())
+        };
+        let mut maps = Maps::default();
+        put(&[600, 600, 600], "bind:0");
+        assert_eq!(look(&mut maps), (Some(1), false));
+        assert_eq!(look(&mut maps), (Some(2), false));
+        assert_eq!(look(&mut maps), (Some(2), true));
+        put(&[600, 600, 600], "default");
+        let mut maps = Maps::default();
+        assert_eq!([1, 2, 3].map(|_| look(&mut maps).0), [Some(1), Some(2), None]);
+        put(&[600, 600, 1100, 1], "bind:0");
+        let mut maps = Maps::default();
+        let looks = [1, 2, 3, 4].map(|_| look(&mut maps));
+        assert_eq!(looks[3], (Some(2), false), "one mapping is too large, none above is read");
+    }
+
+    #[test]
+    fn what_was_read_of_a_process_when_it_was_small_is_known_when_it_is_large() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("numa_maps");
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let put = |extent: &str| {
+            let maps = format!("{extent} rw-p 00000000 00:00 0 \n");
+            std::fs::write(directory.path().join("maps"), maps).unwrap();
+        };
+        std::fs::write(&path, "7f0000000000 default\n").unwrap();
+        put("7f0000000000-7f4000000000");
+        let mut maps = Maps::default();
+        let mut look = |size| {
+            wait(&mut maps);
+            maps.read(&path, PID, &machine, Bytes(size), none()).unwrap();
+            maps.policy_read().cloned()
+        };
+        assert_eq!(look(1), None);
+        assert_eq!(look(8 << 30), None, "a quarter of a TiB, read while it was empty");
+        put("7f0000000000-7f3000000000");
+        assert_eq!(look(8 << 30), Some(Vec::new()), "mbind(2) cuts a mapping");
     }
 
     #[test]

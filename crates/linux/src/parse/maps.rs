@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rondpoint_core::observation::{MappingKind, SharedMapping, SharedObject};
+use rondpoint_core::observation::{AddressRange, MappingKind, SharedMapping, SharedObject};
 
 use super::ParseError;
 use super::fields::{decimal, hexadecimal, lines, words};
@@ -98,16 +98,16 @@ pub enum Mode {
     SharedReadOnly,
 }
 
-/// First address and mode of a line; `None` where it has neither.
+/// Range and mode of a line; `None` where it has neither.
 #[must_use]
-pub fn mode_of(line: &[u8]) -> Option<(u64, Mode)> {
-    let start = mapping(line)?.start;
+pub fn mode_of(line: &[u8]) -> Option<(AddressRange, Mode)> {
+    let Mapping { start, end, .. } = mapping(line)?;
     let mode = match words(line).nth(1)? {
         [_, b'w', _, b's', ..] => Mode::SharedWritable,
         [_, _, _, b's', ..] => Mode::SharedReadOnly,
         _ => Mode::Private,
     };
-    Some((start, mode))
+    Some((AddressRange { start, end }, mode))
 }
 
 /// What a line maps, as far as moving and copying its pages is concerned. Whether some of it is in
@@ -303,9 +303,10 @@ mod tests {
     #[test]
     fn permissions_tell_what_processes_share_on_purpose() {
         let mode = |text: &str| mode_of(format!("7f00-7f01 {text} 0 0:0 0").as_bytes());
-        assert_eq!(mode("rw-p"), Some((0x7f00, Mode::Private)));
-        assert_eq!(mode("rw-s"), Some((0x7f00, Mode::SharedWritable)));
-        assert_eq!(mode("r--s"), Some((0x7f00, Mode::SharedReadOnly)));
+        let range = AddressRange { start: 0x7f00, end: 0x7f01 };
+        assert_eq!(mode("rw-p"), Some((range, Mode::Private)));
+        assert_eq!(mode("rw-s"), Some((range, Mode::SharedWritable)));
+        assert_eq!(mode("r--s"), Some((range, Mode::SharedReadOnly)));
         assert_eq!(mode_of(b"7f00 rw-s"), None);
     }
 

@@ -155,14 +155,15 @@ pub fn mapping_of(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
 pub struct Totals {
     /// Bytes by node that are the process's own. A sum stays at the largest number.
     pub bytes_by_node: BTreeMap<u32, u64>,
-    /// Some of its memory has a policy of its own.
-    pub has_own_policy: bool,
+    /// First address of the lowest mapping with a policy of its own.
+    pub own_policy: Option<u64>,
 }
 
 impl Totals {
     /// Adds a mapping; `mode` is how it is mapped, where that is known.
     pub fn add(&mut self, mapping: &Mapping, mode: Option<Mode>) {
-        self.has_own_policy |= mapping.has_own_policy();
+        let own = mapping.has_own_policy().then_some(mapping.start);
+        self.own_policy = self.own_policy.or(own);
         if mapping.is_shared_file_in(mode) {
             return;
         }

@@ -1,164 +1,298 @@
-//! Whether memory of a large process has a policy of its own, in bounded time.
+//! Which memory of a large process has the usual memory policy, in bounded time.
 //!
 //! For each line of `numa_maps` the kernel walks the page tables of a mapping, under the process's
-//! map lock. No part of a mapping can be asked for. So lines are read one by one, up to the mapping
-//! with which they would tell of too much memory. A policy of the whole program (`numactl`) shows
-//! in the small mappings below, such as the program's own data. The kernel writes it for every
-//! mapping without a policy of its own.
+//! map lock. It lets go of the lock behind each read(2), and the next one goes on at the following
+//! mapping (`seq_read_iter`, fs/seq_file.c, and `m_start`, fs/proc/task_mmu.c, Linux 6.12). So the
+//! file stays open, and each look reads on within a budget of entries of page tables.
+//!
+//! A mapping is walked as a whole, and none is passed over. One beyond the budget ends the reading:
+//! it and the mappings above stay unread. A policy of the whole program (`numactl`) shows in the
+//! first line, for the kernel writes it for every mapping without one of its own.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
-use rondpoint_core::Bytes;
+use rondpoint_core::observation::AddressRange;
 
-use super::allowed;
 use crate::LinuxError;
-use crate::lines::Lines;
-use crate::parse::maps;
+use crate::parse::maps::Mapping;
 use crate::root::{is_absent, open};
 
-/// Lines at most: reading them letter by letter takes some ten microseconds each.
-const MOST_LINES: usize = 1_000;
+/// Entries of page tables that the kernel walks in one look: those of 1 GiB of base pages.
+pub(super) const ENTRIES: u64 = 1 << 18;
+/// Entries for one read(2) of several lines, during which the kernel holds the map lock.
+const ENTRIES_AT_ONCE: u64 = 1 << 12;
+/// Calls of read(2) in one look: some tens of milliseconds of our own time.
+const READS: usize = 10_000;
+/// The shortest line has an address of eight letters, a space, `local` and its end
+/// (`show_numa_map`, fs/proc/task_mmu.c, Linux 6.12).
+const SHORTEST_LINE: usize = 15;
+/// The kernel fills one page of lines at a time.
+const MOST_LETTERS: usize = 4096;
+/// Mappings of which the policy is kept: more than the kernel allows unless it is told to.
+const MOST_MAPPINGS: usize = 1 << 16;
+/// Ranges that are told: the largest.
+const MOST_RANGES: usize = 1 << 10;
 
 /// How the policies begin that are no choice of the program's: `default` and `local`.
 const USUAL: [[u8; 4]; 2] = [*b"defa", *b"loca"];
 
-/// Whether one of the lowest mappings, which together have at most `most` bytes of address space,
-/// has a policy of its own. `None` where nothing may be read.
-///
-/// # Errors
-/// A refusal other than for want of rights, or a malformed line.
-pub(super) fn is_own(numa_maps: &Path, most: Bytes) -> Result<Option<bool>, LinuxError> {
-    let Some(count) = mappings_within(&numa_maps.with_file_name("maps"), most)? else {
-        return Ok(None);
-    };
-    let file = match open(numa_maps) {
-        Ok(file) => file,
-        Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) => return allowed(Err(LinuxError::io(numa_maps, "open", error))),
-    };
-    match any_is_own(file, count.min(MOST_LINES)) {
-        Err(error) if !is_absent(&error) => allowed(Err(LinuxError::io(numa_maps, "read", error))),
-        found => Ok(Some(found.unwrap_or(false))),
+/// What is known of the policies of a process.
+#[derive(Debug, Default)]
+pub(super) struct Policies {
+    /// Mappings whose policy is a usual one as far as was read: first address, and the first one
+    /// behind.
+    usual: BTreeMap<u64, u64>,
+    /// The first address of a mapping with a policy of its own.
+    own: Option<u64>,
+    reading: Option<Reading>,
+}
+
+impl Policies {
+    /// Whether some of its memory has a policy of its own.
+    pub(super) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Of a file that was read to its end: the first mapping with a policy of its own, and the
+    /// mappings with a usual one.
+    pub(super) fn set(&mut self, own: Option<u64>, usual: Vec<AddressRange>) {
+        self.own = own;
+        self.usual = usual.iter().map(|range| (range.start, range.end)).collect();
+        self.reading = None;
+    }
+
+    /// Reads on in `numa_maps`, within a budget. `mappings` are all of the process, ascending, and
+    /// `entries` counts what the kernel walks for one of them, as far as the budget.
+    ///
+    /// # Errors
+    /// A refusal other than the end of the process.
+    pub(super) fn read_on(
+        &mut self,
+        numa_maps: &Path,
+        mappings: &[Mapping],
+        budget: u64,
+        entries: impl Fn(&Mapping) -> u64,
+    ) -> Result<(), LinuxError> {
+        let reading = match self.reading.take() {
+            Some(reading) => reading,
+            None => match open(numa_maps) {
+                Ok(file) => Reading::of(file),
+                Err(error) if is_absent(&error) => return Ok(()),
+                Err(error) => return Err(LinuxError::io(numa_maps, "open", error)),
+            },
+        };
+        let costs = Costs::of(mappings, entries, budget);
+        match self.read_part(reading, costs) {
+            Ok(reading) => self.reading = reading,
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(LinuxError::io(numa_maps, "read", error)),
+        }
+        Ok(())
+    }
+
+    /// Keeps what is known of mappings that are there: each that contains one of then. The kernel
+    /// makes one of two only where their policies are equal, and cuts one where they differ.
+    pub(super) fn keep(&mut self, mappings: &[Mapping]) {
+        let containing = |start: u64, end: u64| {
+            let mapping = mappings[..behind(mappings, start)].last();
+            mapping.is_some_and(|mapping| end <= mapping.end)
+        };
+        self.usual.retain(|start, end| containing(*start, *end));
+        self.own = self.own.filter(|start| containing(*start, start.saturating_add(1)));
+    }
+
+    /// The mappings that are known to have a usual policy, those side by side as one; `None` where
+    /// these are all that may be accessed.
+    pub(super) fn ranges(&self, mappings: &[Mapping]) -> Option<Vec<AddressRange>> {
+        let mut ranges: Vec<AddressRange> = Vec::new();
+        let mut is_all = true;
+        for mapping in mappings.iter().filter(|mapping| mapping.is_accessible) {
+            let mut inside = self.usual.range(mapping.start..mapping.end);
+            if inside.next().is_none_or(|(_, end)| *end > mapping.end) {
+                is_all = false;
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == mapping.start => last.end = mapping.end,
+                _ => ranges.push(AddressRange { start: mapping.start, end: mapping.end }),
+            }
+        }
+        if ranges.len() > MOST_RANGES {
+            ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
+            ranges.truncate(MOST_RANGES);
+            ranges.sort_unstable();
+        }
+        (!is_all).then_some(ranges)
+    }
+
+    /// Returns the reading where it goes on at the next look.
+    fn read_part<R: Read>(
+        &mut self,
+        mut reading: Reading<R>,
+        mut costs: Costs<'_, impl Fn(&Mapping) -> u64>,
+    ) -> io::Result<Option<Reading<R>>> {
+        let mut letters = [0; MOST_LETTERS];
+        for _ in 0..READS {
+            let asked = match costs.lines_behind(reading.last) {
+                // A line that has begun is there: the kernel walks nothing for the rest of it.
+                _ if reading.is_in_head() => 1,
+                0 if costs.may_go_on(reading.last) => return Ok(Some(reading)),
+                0 => return Ok(None),
+                // With the end of a line the kernel goes on to the next mapping.
+                lines => (SHORTEST_LINE * lines - 1).min(MOST_LETTERS),
+            };
+            let got = reading.file.read(&mut letters[..asked])?;
+            if got == 0 {
+                // There are mappings above, so this is the address space before an execve(2).
+                *self = Self::default();
+                return Ok(None);
+            }
+            for &letter in &letters[..got] {
+                let Some((start, is_usual)) = reading.take(letter) else { continue };
+                let mapping = costs.pay(start);
+                self.forget(
+                    mapping.map_or(start..start.saturating_add(1), |found| found.start..found.end),
+                );
+                if !is_usual {
+                    self.own = Some(start);
+                    return Ok(None);
+                }
+                self.own = self.own.filter(|own| start < *own);
+                if let Some(found) = mapping.filter(|_| self.usual.len() < MOST_MAPPINGS) {
+                    self.usual.insert(found.start, found.end);
+                }
+            }
+        }
+        Ok(Some(reading))
+    }
+
+    /// Forgets mappings that begin in a range.
+    fn forget(&mut self, range: Range<u64>) {
+        while let Some((&start, _)) = self.usual.range(range.clone()).next() {
+            self.usual.remove(&start);
+        }
     }
 }
 
-/// Whether one of the first `count` lines has a policy of its own.
-///
-/// The file is asked for letter by letter, and never for the end of the last of these lines. Where
-/// a line is read to its end, the kernel goes on to the mapping behind it (`seq_read_iter`,
-/// fs/seq_file.c, Linux 6.12).
-fn any_is_own(mut file: impl Read, count: usize) -> io::Result<bool> {
-    for number in 1..=count {
-        let Some(begin) = policy_of(&mut file)? else { return Ok(false) };
-        if !USUAL.contains(&begin) {
-            return Ok(true);
-        }
-        if number < count {
-            while letter_of(&mut file)?.is_some_and(|letter| letter != b'\n') {}
-        }
-    }
-    Ok(false)
+/// What the lines of mappings cost in a look.
+struct Costs<'a, F> {
+    mappings: &'a [Mapping],
+    entries: F,
+    /// By the mapping's place, as far as they were asked for.
+    counted: Vec<Option<u64>>,
+    left: u64,
+    budget: u64,
 }
 
-/// The first letters of the next line's policy, behind the address.
-fn policy_of(file: &mut impl Read) -> io::Result<Option<[u8; 4]>> {
-    while letter_of(file)?.is_some_and(|letter| letter != b' ') {}
-    let mut begin = [0; 4];
-    for place in &mut begin {
-        let Some(letter) = letter_of(file)? else { return Ok(None) };
-        *place = letter;
+impl<'a, F: Fn(&Mapping) -> u64> Costs<'a, F> {
+    fn of(mappings: &'a [Mapping], entries: F, budget: u64) -> Self {
+        Self { mappings, entries, counted: vec![None; mappings.len()], left: budget, budget }
     }
-    Ok(Some(begin))
+
+    fn at(&mut self, place: usize) -> u64 {
+        let entries = || (self.entries)(&self.mappings[place]);
+        *self.counted[place].get_or_insert_with(entries)
+    }
+
+    /// How many lines behind that of the mapping at `last` one read(2) may ask for.
+    fn lines_behind(&mut self, last: Option<u64>) -> usize {
+        let first = last.map_or(0, |last| behind(self.mappings, last));
+        let mut sum = 0_u64;
+        for (lines, place) in (first..self.mappings.len()).enumerate() {
+            sum = sum.saturating_add(self.at(place));
+            let most = if lines == 0 { self.left } else { self.left.min(ENTRIES_AT_ONCE) };
+            if sum > most || lines * SHORTEST_LINE > MOST_LETTERS {
+                return lines;
+            }
+        }
+        self.mappings.len() - first
+    }
+
+    /// Whether there is a next mapping, and a whole budget is enough for it.
+    fn may_go_on(&mut self, last: Option<u64>) -> bool {
+        let next = last.map_or(0, |last| behind(self.mappings, last));
+        next < self.mappings.len() && self.at(next) <= self.budget
+    }
+
+    /// The mapping that begins here, whose line has come.
+    fn pay(&mut self, start: u64) -> Option<Mapping> {
+        let place = behind(self.mappings, start).checked_sub(1)?;
+        let mapping = self.mappings[place];
+        if mapping.start != start {
+            return None;
+        }
+        self.left = self.left.saturating_sub(self.at(place));
+        Some(mapping)
+    }
 }
 
-fn letter_of(file: &mut impl Read) -> io::Result<Option<u8>> {
-    let mut letter = [0];
-    Ok((file.read(&mut letter)? == 1).then_some(letter[0]))
+/// How many mappings begin at this address or below.
+fn behind(mappings: &[Mapping], address: u64) -> usize {
+    mappings.partition_point(|mapping| mapping.start <= address)
 }
 
-/// How many of the lowest mappings have at most `most` bytes of address space together. What may
-/// not be accessed is not counted: a reserve without pages.
-fn mappings_within(path: &Path, most: Bytes) -> Result<Option<usize>, LinuxError> {
-    let Some(mut lines) = allowed(Lines::open(path))?.flatten() else { return Ok(None) };
-    let (mut count, mut bytes) = (0, 0_u64);
-    while let Some((number, line)) = lines.next_line()? {
-        let parsed = maps::mapping_of(number, line).map_err(|source| lines.format(source))?;
-        if let Some(mapping) = parsed.filter(|mapping| mapping.is_accessible) {
-            bytes = bytes.saturating_add(mapping.end.saturating_sub(mapping.start));
-        }
-        if bytes > most.0 {
-            break;
-        }
-        count += 1;
+/// A `numa_maps` that is read in parts.
+#[derive(Debug)]
+struct Reading<R = File> {
+    file: R,
+    /// First address of the mapping whose line has come.
+    last: Option<u64>,
+    place: Place,
+}
+
+/// Where in a line.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// In the address, as far as it was read.
+    Address(Option<u64>),
+    /// In the first letters of the policy.
+    Policy { start: u64, letters: [u8; 4], count: usize },
+    /// Behind these.
+    Rest,
+}
+
+impl<R: Read> Reading<R> {
+    fn of(file: R) -> Self {
+        Self { file, last: None, place: Place::Address(None) }
     }
-    Ok(Some(count))
+
+    /// Whether a line has begun whose policy has not come.
+    fn is_in_head(&self) -> bool {
+        matches!(self.place, Place::Address(Some(_)) | Place::Policy { .. })
+    }
+
+    /// Takes a letter. With the last one of a policy's beginning, tells the mapping's address and
+    /// whether its policy is a usual one.
+    fn take(&mut self, letter: u8) -> Option<(u64, bool)> {
+        let mut told = None;
+        self.place = match (self.place, letter) {
+            (_, b'\n') => Place::Address(None),
+            (Place::Address(Some(start)), b' ') => {
+                Place::Policy { start, letters: [0; 4], count: 0 }
+            }
+            (Place::Address(read), letter) => {
+                let digit = char::from(letter).to_digit(16).unwrap_or(0);
+                Place::Address(Some(read.unwrap_or(0) << 4 | u64::from(digit)))
+            }
+            (Place::Policy { start, mut letters, count }, letter) => {
+                letters[count] = letter;
+                if count < 3 {
+                    Place::Policy { start, letters, count: count + 1 }
+                } else {
+                    self.last = Some(start);
+                    told = Some((start, USUAL.contains(&letters)));
+                    Place::Rest
+                }
+            }
+            (Place::Rest, _) => Place::Rest,
+        };
+        told
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Maps of 1, 2 and 4 MiB, one after the other, the second a reserve.
-    const MAPS: &str = "100000-200000 rw-p 00000000 00:00 0 \n\
-         200000-400000 ---p 00000000 00:00 0 \n\
-         400000-800000 rw-p 00000000 00:00 0 \n";
-
-    fn asked(policies: [&str; 3], most: u64) -> Option<bool> {
-        let folder = tempfile::tempdir().unwrap();
-        let [low, reserve, high] = policies;
-        let text = format!("100000 {low} anon=1 N0=1\n200000 {reserve}\n400000 {high} anon=9\n");
-        std::fs::write(folder.path().join("numa_maps"), text).unwrap();
-        std::fs::write(folder.path().join("maps"), MAPS).unwrap();
-        is_own(&folder.path().join("numa_maps"), Bytes(most)).unwrap()
-    }
-
-    #[test]
-    fn a_policy_shows_up_to_the_mapping_that_would_be_too_much() {
-        const MIB: u64 = 1 << 20;
-        assert_eq!(asked(["default", "default", "default"], 9 * MIB), Some(false));
-        assert_eq!(asked(["bind:0", "bind:0", "bind:0"], 2 * MIB), Some(true));
-        assert_eq!(asked(["default", "default", "bind:0"], 5 * MIB), Some(true));
-        assert_eq!(asked(["default", "default", "bind:0"], 4 * MIB), Some(false), "not read");
-        assert_eq!(asked(["default", "bind:0", "default"], MIB), Some(true), "a reserve is free");
-        assert_eq!(is_own(Path::new("/nonexistent/numa_maps"), Bytes(1)).unwrap(), None);
-    }
-
-    /// Gives one letter at a time and tells how far it was read.
-    struct Told<'a> {
-        text: &'a [u8],
-        read: usize,
-    }
-
-    impl Read for &mut Told<'_> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            assert_eq!(into.len(), 1);
-            let Some(letter) = self.text.get(self.read) else { return Ok(0) };
-            into[0] = *letter;
-            self.read += 1;
-            Ok(1)
-        }
-    }
-
-    #[test]
-    fn the_last_line_is_never_read_to_its_end() {
-        let text = b"100000 default anon=1\n200000 local\n300000 bind:0\n";
-        let read = |count| {
-            let mut told = Told { text, read: 0 };
-            let found = any_is_own(&mut told, count).unwrap();
-            (found, text[..told.read].rsplit(|letter| *letter == b'\n').next().unwrap())
-        };
-        assert_eq!(read(0), (false, &b""[..]));
-        assert_eq!(read(1), (false, &b"100000 defa"[..]));
-        assert_eq!(read(2), (false, &b"200000 loca"[..]), "the kernel has not gone on");
-        assert_eq!(read(3), (true, &b"300000 bind"[..]));
-        let (mut empty, mut cut) = (Told { text: b"", read: 0 }, Told { text: b"1 de", read: 0 });
-        assert!(!any_is_own(&mut empty, 1).unwrap() && !any_is_own(&mut cut, 1).unwrap());
-    }
-
-    /// This program's own file, whatever kernel runs.
-    #[test]
-    fn a_real_file_is_read() {
-        assert_eq!(is_own(Path::new("/proc/self/numa_maps"), Bytes(1 << 30)).unwrap(), Some(false));
-    }
-}
+mod tests;

@@ -2,14 +2,10 @@
 //! grows with its mappings, not with its memory. The kernel takes the process's map lock for
 //! sixteen pages at a time (`do_pages_stat`, mm/migrate.c, Linux 6.12).
 
-use std::path::Path;
-
 use rondpoint_core::{Bytes, Pid, Topology};
 
-use super::{allowed, in_proportion};
-use crate::LinuxError;
-use crate::lines::Lines;
-use crate::parse::maps::{self, Mapping};
+use super::in_proportion;
+use crate::parse::maps::Mapping;
 use crate::syscall::memory::page_bytes;
 use crate::syscall::pages::{PageStatus, locate};
 
@@ -19,28 +15,17 @@ const PAGES: u64 = 1024;
 /// The `resident` memory by node, split as the pages are that were asked for. `None` where nothing
 /// may be asked, and where none of them is there.
 pub(super) fn by_pages(
-    maps: &Path,
+    mappings: &[Mapping],
     pid: Pid,
     topology: &Topology,
     resident: Bytes,
-) -> Result<Option<Vec<Bytes>>, LinuxError> {
-    let Some(mappings) = mappings(maps)? else { return Ok(None) };
-    let Ok(process) = i32::try_from(pid.0) else { return Ok(None) };
+) -> Option<Vec<Bytes>> {
+    let process = i32::try_from(pid.0).ok()?;
+    let accessible: Vec<Mapping> =
+        mappings.iter().copied().filter(|mapping| mapping.is_accessible).collect();
     // A process that has just ended, or of another user, tells nothing.
-    let Ok(found) = locate(process, &evenly(&mappings)) else { return Ok(None) };
-    Ok(split(&found, topology, resident))
-}
-
-/// What a process may access of its address space; `None` where that may not be read.
-fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
-    let Some(mut lines) = allowed(Lines::open(path))?.flatten() else { return Ok(None) };
-    let mut mappings = Vec::new();
-    while let Some((number, line)) = lines.next_line()? {
-        let parsed = maps::mapping_of(number, line);
-        let mapping = parsed.map_err(|source| lines.format(source))?;
-        mappings.extend(mapping.filter(|mapping| mapping.is_accessible));
-    }
-    Ok(Some(mappings))
+    let found = locate(process, &evenly(&accessible)).ok()?;
+    split(&found, topology, resident)
 }
 
 /// Addresses of pages at equal distances in all mappings, as if these were one behind the other.
@@ -74,9 +59,12 @@ fn split(found: &[PageStatus], topology: &Topology, resident: Bytes) -> Option<V
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use rondpoint_core::topology::synthetic;
 
     use super::*;
+    use crate::observe::maps::mappings;
     use crate::syscall::memory::Anonymous;
 
     fn mapping(start: u64, pages: u64) -> Mapping {
@@ -110,8 +98,9 @@ mod tests {
         let memory = Anonymous::new(64 * page_bytes()).unwrap();
         memory.touch_every(page_bytes());
         let machine = synthetic::parse("node:1 core:1").unwrap();
-        let (own, maps) = (Pid(std::process::id()), Path::new("/proc/self/maps"));
-        let found = by_pages(maps, own, &machine, Bytes(1 << 20)).unwrap();
+        let own = Pid(std::process::id());
+        let mappings = mappings(Path::new("/proc/self/maps")).unwrap().unwrap();
+        let found = by_pages(&mappings, own, &machine, Bytes(1 << 20));
         assert_eq!(found, Some(vec![Bytes(1 << 20)]));
     }
 }

@@ -21,6 +21,7 @@ impl Tasks {
         let scheds = process.threads.keys().map(sched);
         let memory = process.maps.read(&maps, pid, topology, process.resident, scheds)?;
         process.last.memory = memory.or(process.last.memory.take());
+        process.last.policy_read = process.maps.policy_read().cloned();
         process.last.exempt = match (process.is_kernel_thread, process.maps.has_own_policy()) {
             (true, _) => Some(Exemption::KernelThread),
             (_, true) => Some(Exemption::OwnMemoryPolicy),
