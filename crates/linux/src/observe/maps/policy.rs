@@ -1,9 +1,9 @@
 //! Which memory of a large process has the usual memory policy, in bounded time.
 //!
 //! For each line of `numa_maps` the kernel walks the page tables of a mapping, under the process's
-//! map lock. It lets go of the lock behind each read(2), and the next one goes on at the following
-//! mapping (`seq_read_iter`, fs/seq_file.c, and `m_start`, fs/proc/task_mmu.c, Linux 6.12). So the
-//! file stays open, and each look reads on within a budget of entries of page tables.
+//! map lock. It lets go of the lock behind each read(2). The next one goes on at the following
+//! mapping (`seq_read_iter`, fs/seq_file.c; `m_start`, fs/proc/task_mmu.c; Linux 6.12). So the file
+//! stays open, and each look reads on within a budget of entries of page tables.
 //!
 //! A mapping is walked as a whole, and none is passed over. One beyond the budget ends the reading:
 //! it and the mappings above stay unread. A policy of the whole program (`numactl`) shows in the

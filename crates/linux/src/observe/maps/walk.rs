@@ -1,6 +1,6 @@
 //! How many entries of page tables the kernel walks for one line of `numa_maps`. It walks a mapping
-//! as a whole, under the process's map lock: some 100 ns for a page (measured on a 2-CPU virtual
-//! machine), and as much for a huge page.
+//! as a whole, under the process's map lock. A page takes some 100 ns (measured on a 2-CPU virtual
+//! machine). So does a huge page.
 
 use std::fs::File;
 use std::io;

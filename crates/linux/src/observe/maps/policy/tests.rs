@@ -1,3 +1,5 @@
+//! Parts of `numa_maps` are read in bounds, whatever the kernel writes, and no policy is missed.
+
 use proptest::prelude::*;
 
 use super::super::walk::Walk;
@@ -31,7 +33,7 @@ fn entries_in(made: &[Made]) -> impl Fn(&Mapping) -> u64 {
     |mapping| made[((mapping.start - 0x40_0000) / 0x10_0000) as usize].entries
 }
 
-/// A `numa_maps` as the kernel makes it (`seq_read_iter`, fs/seq_file.c, Linux 6.12): a line is
+/// A `numa_maps` as the kernel makes it (`seq_read_iter`, fs/seq_file.c, Linux 6.12). A line is
 /// made, and its mapping walked, when the one before has been taken to its end.
 struct Kernel<'a> {
     made: &'a [Made],
