@@ -98,7 +98,10 @@ impl Account {
     fn pages_of(&mut self, action: &Action) -> &mut PageCounts {
         match action {
             Action::MovePages { mechanism: Mechanism::CoLocation, .. } => &mut self.colocated,
-            Action::MovePages { mechanism: Mechanism::Interleaving, .. } => &mut self.interleaved,
+            Action::MovePages {
+                mechanism: Mechanism::Interleaving | Mechanism::Offloading,
+                ..
+            } => &mut self.interleaved,
             Action::MovePages { mechanism: Mechanism::Following, .. } => &mut self.followed,
             Action::Replicate { .. } | Action::Unreplicate { .. } => &mut self.replicated,
             _ => &mut self.bulk,

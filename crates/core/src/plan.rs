@@ -105,6 +105,8 @@ pub enum Mechanism {
     CoLocation,
     /// To a node drawn at random, away from busy controllers.
     Interleaving,
+    /// The same for pages that only the node which holds them accesses.
+    Offloading,
     /// After threads moved to other nodes: the pages follow as they are accessed.
     Following,
 }
@@ -364,6 +366,7 @@ impl fmt::Display for Mechanism {
         f.write_str(match self {
             Self::CoLocation => "co-location",
             Self::Interleaving => "interleaving",
+            Self::Offloading => "offloading",
             Self::Following => "following",
         })
     }

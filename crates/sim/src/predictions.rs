@@ -118,6 +118,7 @@ fn mechanism(judged: &Judged) -> String {
     let names = judged.kinds.iter().map(|kind| match kind {
         Kind::Pages(Mechanism::CoLocation) => "pages to their node",
         Kind::Pages(Mechanism::Interleaving) => "pages interleaved",
+        Kind::Pages(Mechanism::Offloading) => "pages away from their node",
         Kind::Pages(Mechanism::Following) => "pages after threads",
         Kind::Replication => "pages copied",
         Kind::Affinity => "threads moved",

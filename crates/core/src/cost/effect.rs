@@ -203,6 +203,7 @@ impl Moved {
             let users = match (samples > 0.0, mechanism) {
                 (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
                 (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),
+                (false, Mechanism::Offloading) => f64::from(u8::from(group.node == *from)),
                 (false, _) => f64::from(u8::from(group.node == *to)),
             };
             let moved = way.bytes.max(way.sampled.min(1.0)) * asked[*from] * users;

@@ -33,7 +33,7 @@ pub use tenure::{InVain, Tenure};
 use self::again::lost_cpus;
 use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms};
-use self::interleave::Interleaving;
+use self::interleave::Draws;
 use self::pages::{Marker, Marks};
 use self::preset::{FINAL, PRESETS, Preset};
 use self::state::Round;
@@ -280,10 +280,16 @@ impl Carrefour {
             reads_known: app.read_percent.is_some(),
             between: marks.interleave_between,
         };
+        let unload = CarrefourReason::Offloading {
+            imbalance_percent: gates.imbalance_percent.unwrap_or(0.0),
+            above: gates.imbalance_limit,
+            load_share: share.to_vec(),
+        };
         let batches = [
             moves(Mechanism::CoLocation, marks.colocate, of_one_node),
             moves(Mechanism::CoLocation, marks.most_used, most_used),
             moves(Mechanism::Interleaving, marks.interleave, spread),
+            moves(Mechanism::Offloading, marks.offload, unload),
         ];
         let mut proposals: Vec<Proposal> = batches.into_iter().flatten().collect();
         if let Some(rule) = &self.preset.replication {
@@ -320,13 +326,13 @@ impl Carrefour {
         model: &'a Model,
         topology: &'a Topology,
         enabled: &[Option<Mechanisms>],
-        interleaving: &'a Interleaving,
+        draws: &'a Draws,
         random: &mut Random,
     ) -> Vec<Marks> {
         let preset = &self.preset;
         let marker = |(app, mechanisms): (&'a App, &Option<Mechanisms>)| {
             let (state, mechanisms) = (self.apps.get(&app.pid)?, (*mechanisms)?);
-            Some(Marker::new(preset, topology, app, state, mechanisms, interleaving))
+            Some(Marker::new(preset, topology, app, state, mechanisms, draws))
         };
         let mut markers: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
         if let Some(between) = &preset.pages.between {
@@ -377,12 +383,11 @@ impl Policy for Carrefour {
             .traffic
             .as_ref()
             .or_else(|| model.apps.iter().find_map(|app| app.traffic.as_ref()));
-        let interleaving =
-            machine.map(|traffic| Interleaving::new(traffic, topology, self.preset.pages.draw));
+        let draws = machine.map(|traffic| Draws::new(traffic, topology, self.preset.pages.draw));
         let enabled: Vec<Option<Mechanisms>> =
             acting.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
-        let marks = match &interleaving {
-            Some(interleaving) => self.mark(model, topology, &enabled, interleaving, random),
+        let marks = match &draws {
+            Some(draws) => self.mark(model, topology, &enabled, draws, random),
             None => vec![Marks::default(); model.apps.len()],
         };
         let mut proposals = Vec::new();
@@ -392,7 +397,7 @@ impl Policy for Carrefour {
             proposals.extend(self.propose_sampling(app, verdict, marks));
             proposals.extend(unreplicate);
         }
-        let share = interleaving.map(|interleaving| interleaving.share).unwrap_or_default();
+        let share = draws.map(|draws| draws.now.share).unwrap_or_default();
         for ((app, gates), marks) in model.apps.iter().zip(&acting).zip(marks) {
             if let Some(gates) = gates {
                 proposals.extend(self.propose_pages(app, gates, topology, &share, marks));

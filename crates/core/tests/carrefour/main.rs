@@ -6,6 +6,7 @@ mod gates;
 mod interleave;
 mod most_used;
 mod notation;
+mod offload;
 mod pages;
 mod properties;
 mod rounds;

@@ -169,6 +169,7 @@ pub(crate) fn mechanisms(preset: &str, text: &str) -> String {
                 (gates.mechanisms.replication, "replication"),
                 (gates.mechanisms.interleaving, "interleaving"),
                 (gates.mechanisms.colocation, "co-location"),
+                (gates.mechanisms.offloading, "offloading"),
             ];
             let on: Vec<&str> = names.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
             if on.is_empty() { "nothing".to_string() } else { on.join(" ") }

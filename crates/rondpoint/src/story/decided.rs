@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     CoLocation,
     /// Pages spread over nodes.
     Interleaving,
+    /// Pages away from the only node that uses them, which holds them.
+    Offloading,
     /// Pages after their threads.
     Following,
     Replication,
@@ -215,6 +217,7 @@ impl Kind {
         match action {
             Action::MovePages { mechanism: Mechanism::CoLocation, .. } => Self::CoLocation,
             Action::MovePages { mechanism: Mechanism::Interleaving, .. } => Self::Interleaving,
+            Action::MovePages { mechanism: Mechanism::Offloading, .. } => Self::Offloading,
             Action::MovePages { mechanism: Mechanism::Following, .. } => Self::Following,
             Action::Replicate { .. } => Self::Replication,
             Action::Unreplicate { .. } => Self::EndOfReplication,

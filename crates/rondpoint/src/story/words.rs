@@ -78,6 +78,7 @@ impl Deed {
         match self.kind {
             Kind::CoLocation => format!("{} to the node that uses them{}", pages(), self.ways()),
             Kind::Interleaving => format!("{} spread over nodes{}", pages(), self.ways()),
+            Kind::Offloading => format!("{} away from their own node{}", pages(), self.ways()),
             Kind::Following => format!("{} after their threads{}", pages(), self.ways()),
             Kind::Replication => format!("{} copied to each node", pages()),
             Kind::EndOfReplication => format!("copies of {} taken back", pages()),

@@ -106,6 +106,7 @@ names! {
     Mechanism for CoreMechanism {
         CoLocation = "co-location",
         Interleaving = "interleaving",
+        Offloading = "offloading",
         Following = "following",
     }
 }

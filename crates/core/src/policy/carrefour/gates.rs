@@ -21,13 +21,15 @@ pub struct Mechanisms {
     pub interleaving: bool,
     /// Pages to their only accessing node.
     pub colocation: bool,
+    /// Pages that their only accessing node holds away from a busy controller.
+    pub offloading: bool,
 }
 
 impl Mechanisms {
     /// Whether any is on.
     #[must_use]
     pub fn any(self) -> bool {
-        self.replication || self.interleaving || self.colocation
+        self.replication || self.interleaving || self.colocation || self.offloading
     }
 
     /// Those of either.
@@ -37,6 +39,7 @@ impl Mechanisms {
             replication: self.replication || other.replication,
             interleaving: self.interleaving || other.interleaving,
             colocation: self.colocation || other.colocation,
+            offloading: self.offloading || other.offloading,
         }
     }
 
@@ -53,6 +56,7 @@ impl Mechanisms {
             replication: self.replication && !other.replication,
             interleaving: self.interleaving && !other.interleaving,
             colocation: self.colocation && !other.colocation,
+            offloading: self.offloading && !other.offloading,
         }
     }
 }
@@ -135,16 +139,16 @@ impl Gates {
         let remote_enough = preset
             .interleave_below_local
             .is_none_or(|limit| local_percent.is_some_and(|lar| lar < limit));
+        // The imbalance is the machine's. An application with even traffic did not cause it and is
+        // left alone.
+        let is_uneven = too_uneven(imbalance_percent) && too_uneven(own_imbalance);
         let read_percent = app.read_percent;
         let mechanisms = Mechanisms {
             replication: preset
                 .replication
                 .is_some_and(|rule| may_replicate(&rule, model, topology, app, free_percent)),
-            // The imbalance is the machine's. An application with even traffic did not cause it and
-            // is left alone.
-            interleaving: too_uneven(imbalance_percent)
-                && too_uneven(own_imbalance)
-                && remote_enough,
+            interleaving: is_uneven && remote_enough,
+            offloading: is_uneven && preset.pages.offloads,
             colocation: local_percent.is_some_and(|lar| lar < preset.colocate_below_local),
         };
         let per_us_limit = above;

@@ -10,6 +10,29 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
+/// How pages that leave busy controllers are drawn in one round.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Draws {
+    /// By what each controller serves.
+    pub(super) now: Interleaving,
+    /// By what each would serve if every page were with its users. Pages that only their own node
+    /// uses leave a controller that is busy even then: its other pages leave it first.
+    pub(super) settled: Interleaving,
+}
+
+impl Draws {
+    pub(super) fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
+        let mut settled = vec![0.0; topology.node_count()];
+        for (accessing, row) in traffic.requests_per_us.rows().enumerate() {
+            settled[topology.nearest_memory(accessing)] += row.iter().sum::<f64>();
+        }
+        Self {
+            now: Interleaving::new(traffic, topology, draw),
+            settled: Interleaving::of_load(&settled, topology, draw),
+        }
+    }
+}
+
 /// The probabilities of one round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interleaving {
@@ -30,7 +53,12 @@ impl Interleaving {
     /// equal controllers that is the paper's rule.
     #[must_use]
     pub fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
-        let load = traffic.load_per_us();
+        Self::of_load(&traffic.load_per_us(), topology, draw)
+    }
+
+    /// The same from requests per microsecond by controller.
+    #[must_use]
+    pub fn of_load(load: &[f64], topology: &Topology, draw: Draw) -> Self {
         let controllers = topology.controllers();
         let capacity = relative_capacity(topology, &controllers);
         let mut use_of: Vec<f64> =

@@ -2,7 +2,7 @@
 
 use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
-use super::interleave::Interleaving;
+use super::interleave::{Draws, Interleaving};
 use super::preset::{PageRules, Preset, Targets};
 use super::state::AppState;
 use crate::limits::MAX_NODES;
@@ -29,6 +29,8 @@ pub struct Marks {
     pub most_used: Vec<PageMove>,
     /// Away from busy controllers.
     pub interleave: Vec<PageMove>,
+    /// The same, of pages that only the node which holds them accesses.
+    pub offload: Vec<PageMove>,
     /// One copy per node.
     pub replicate: Vec<PageMove>,
     /// Where the pages of `replicate` go while they are too few for copies.
@@ -67,9 +69,13 @@ impl Marks {
         if (self.interleave.len() as f64) < least {
             (self.interleave, self.interleave_between) = (Vec::new(), 0);
         }
+        if (self.offload.len() as f64) < least {
+            self.offload.clear();
+        }
     }
 
-    /// Number of pages to move or copy.
+    /// Number of pages to move or copy. Pages that leave a full controller are not counted: any
+    /// sample of them tells as much as many.
     #[must_use]
     pub fn moves(&self) -> usize {
         self.colocate.len() + self.most_used.len() + self.interleave.len() + self.replicate.len()
@@ -83,7 +89,7 @@ pub(super) struct Marker<'a> {
     pub(super) app: &'a App,
     pub(super) state: &'a AppState,
     pub(super) mechanisms: Mechanisms,
-    pub(super) interleaving: &'a Interleaving,
+    pub(super) draws: &'a Draws,
     /// Accesses that decide about a page …
     needed: u32,
     /// … and accesses of one node that make it the page's only accessor.
@@ -98,22 +104,13 @@ impl<'a> Marker<'a> {
         app: &'a App,
         state: &'a AppState,
         mechanisms: Mechanisms,
-        interleaving: &'a Interleaving,
+        draws: &'a Draws,
     ) -> Self {
         let needed = match mechanisms.interleaving {
             true => preset.pages.min_samples_interleaving,
             false => preset.pages.min_samples,
         };
-        Self {
-            preset,
-            topology,
-            app,
-            state,
-            mechanisms,
-            interleaving,
-            needed,
-            needed_private: needed,
-        }
+        Self { preset, topology, app, state, mechanisms, draws, needed, needed_private: needed }
     }
 }
 
@@ -127,13 +124,33 @@ impl Marker<'_> {
         let Some(source) = page.home else { return };
         if accessors.is_shared {
             self.mark_shared(page, source, random, marks);
-        } else if self.colocates() && accessors.total >= self.needed_private {
+        } else if accessors.total >= self.needed_private {
             let target = self.topology.nearest_memory(accessors.first);
-            let may_go = target != source && self.app.may_use_node(target);
-            if may_go && self.may_move(page.address, page.shift) {
+            if target == source {
+                marks.offload.extend(self.offload(page, source, random));
+            } else if self.colocates()
+                && self.app.may_use_node(target)
+                && self.may_move(page.address, page.shift)
+            {
                 marks.colocate.push(page_move(page, source, target));
             }
         }
+    }
+
+    /// The move of a page away from the only node that accesses it, if its controller is busy.
+    fn offload(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<PageMove> {
+        let may_leave = self.mechanisms.offloading && self.may_move(page.address, page.shift);
+        let draw = || self.draw(&self.draws.settled, source, random);
+        let target = may_leave.then(draw).flatten()?;
+        Some(page_move(page, source, target))
+    }
+
+    /// A node for a page that leaves a busy controller, whatever node uses the page.
+    fn draw(&self, by: &Interleaving, source: usize, random: &mut Random) -> Option<usize> {
+        let allowed = |node: usize| f64::from(self.app.may_use_node(node));
+        let restricted = self.app.allowed_nodes.is_some();
+        let preference = restricted.then_some(&allowed as &dyn Fn(usize) -> f64);
+        by.target(source, preference, random)
     }
 
     /// Decides about the pages of the gaps between those that were sampled, given the witnesses of
@@ -145,14 +162,17 @@ impl Marker<'_> {
         marks: &mut Marks,
     ) {
         let Some(rule) = &self.preset.pages.between else { return };
-        let mut left = rule.most;
+        let (mut left, mut left_to_offload) = (rule.most, rule.most);
         for gap in rule.gaps(witnesses, self.needed) {
             let marked = match gap.owner {
-                Owner::Node(node) if self.colocates() => {
-                    let moves = self.colocate_gap(&gap, node, left);
-                    marks.colocate_between += moves.len();
-                    marks.colocate.extend(&moves);
-                    moves.len()
+                Owner::Node(node) => {
+                    let comes = self.colocate_gap(&gap, node, left);
+                    let leaves = self.offload_gap(&gap, node, left_to_offload, random);
+                    left_to_offload -= leaves.len();
+                    marks.colocate_between += comes.len();
+                    marks.colocate.extend(&comes);
+                    marks.offload.extend(leaves);
+                    comes.len()
                 }
                 Owner::Readers if self.mechanisms.replication => {
                     let pages = self.replicate_gap(&gap, left);
@@ -169,7 +189,7 @@ impl Marker<'_> {
                     marks.interleave.extend(&moves);
                     moves.len()
                 }
-                Owner::Node(_) | Owner::Several | Owner::Readers => 0,
+                Owner::Several | Owner::Readers => 0,
             };
             left -= marked;
         }
@@ -179,26 +199,40 @@ impl Marker<'_> {
         let to = self.topology.nearest_memory(node);
         let elsewhere = gap.homes.iter().filter(|(home, _)| *home != to);
         let guess = first_max(elsewhere, |(_, count)| *count as f64);
-        let Some((guess, _)) = guess.filter(|_| self.app.may_use_node(to)) else {
-            return Vec::new();
-        };
+        let may_come = self.colocates() && self.app.may_use_node(to);
+        let Some((guess, _)) = guess.filter(|_| may_come) else { return Vec::new() };
         let moves = self.fresh(gap).map(|address| (address, gap.home_of(address, *guess)));
         let moves = moves.filter(|(_, from)| *from != to);
         moves.map(|(address, from)| base_page_move(address, from, to)).take(most).collect()
     }
 
     fn interleave_gap(&self, gap: &Gap, most: usize, random: &mut Random) -> Vec<PageMove> {
-        let busiest = first_max(gap.homes.iter(), |(home, _)| self.interleaving.share[*home]);
+        let busiest = first_max(gap.homes.iter(), |(home, _)| self.draws.now.share[*home]);
         let Some(&(guess, _)) = busiest else { return Vec::new() };
-        let allowed = |node: usize| f64::from(self.app.may_use_node(node));
-        let restricted = self.app.allowed_nodes.is_some();
-        let preference = restricted.then_some(&allowed as &dyn Fn(usize) -> f64);
         let draw = |address| {
             let from = gap.home_of(address, guess);
-            let to = self.interleaving.target(from, preference, random)?;
-            Some(base_page_move(address, from, to))
+            Some(base_page_move(address, from, self.draw(&self.draws.now, from, random)?))
         };
         self.fresh(gap).filter_map(draw).take(most).collect()
+    }
+
+    /// Pages of a gap that lie with the only node which accesses them.
+    fn offload_gap(
+        &self,
+        gap: &Gap,
+        node: usize,
+        most: usize,
+        random: &mut Random,
+    ) -> Vec<PageMove> {
+        let own = self.topology.nearest_memory(node);
+        if !self.mechanisms.offloading || gap.homes.iter().all(|(home, _)| *home != own) {
+            return Vec::new();
+        }
+        let pages = self.fresh(gap).filter(|&address| gap.home_of(address, own) == own);
+        let draw = |address| {
+            Some(base_page_move(address, own, self.draw(&self.draws.settled, own, random)?))
+        };
+        pages.filter_map(draw).take(most).collect()
     }
 
     /// Pages of a gap that may have copies. That a page was moved before does not matter: a copy
@@ -244,7 +278,7 @@ impl Marker<'_> {
         let most_used_from = self.most_used_from(page).filter(|_| self.colocates() && !gets_copies);
         if let Some(target) = most_used_from.map(|node| self.topology.nearest_memory(node))
             && target != source
-            && (self.interleaving.has_room(target) || !self.mechanisms.interleaving)
+            && (self.draws.now.has_room(target) || !self.mechanisms.interleaving)
             && self.app.may_use_node(target)
         {
             if self.may_move(page.address, page.shift) {
@@ -266,7 +300,7 @@ impl Marker<'_> {
             };
             let differs = targets != Targets::AllNodes || self.app.allowed_nodes.is_some();
             let preference = differs.then_some(&preference as &dyn Fn(usize) -> f64);
-            let target = self.interleaving.target(source, preference, random);
+            let target = self.draws.now.target(source, preference, random);
             if let Some(target) = target.filter(|_| self.may_move(page.address, page.shift)) {
                 let list = if gets_copies { &mut marks.instead } else { &mut marks.interleave };
                 list.push(page_move(page, source, target));

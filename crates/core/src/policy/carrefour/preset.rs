@@ -150,6 +150,8 @@ pub struct PageRules {
     /// that node has room. The value is the least lead, in standard deviations of evenly split
     /// accesses.
     pub most_used_from: Option<f64>,
+    /// Whether pages leave a busy controller too that only its own node accesses.
+    pub offloads: bool,
 }
 
 /// Where interleaved pages go.
@@ -258,6 +260,7 @@ pub const FINAL: Preset = Preset {
         between: None,
         tenure: None,
         most_used_from: None,
+        offloads: false,
     },
     sampling: SamplingRates {
         accurate: every(65_000, 30_000),
@@ -406,6 +409,8 @@ const BROUGHT: Tenure =
 /// - A page of several nodes goes where most of its accesses surely come from, and else rather to a
 ///   node that uses it. The published draw takes any node. A huge page at the border of two
 ///   threads' parts then often lies where neither runs, and fills the links.
+/// - A page that only its own node accesses leaves a busy controller too. The published draw leaves
+///   it: one thread alone fills no controller of their machines.
 /// - A page or two found late in each round stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
 ///   watching.
@@ -428,6 +433,7 @@ pub const STEADY: Preset = Preset {
         tenure: Some(BROUGHT),
         targets: Targets::MoreWhereUsed,
         most_used_from: Some(2.0),
+        offloads: true,
         ..FINAL.pages
     },
     sampling: SamplingRates {

@@ -54,6 +54,15 @@ pub enum CarrefourReason {
         /// Pages to be moved that lie between shared ones and were hardly sampled themselves.
         between: usize,
     },
+    /// A controller is busy with pages that only its own node accesses.
+    Offloading {
+        /// Imbalance of the controllers.
+        imbalance_percent: f64,
+        /// Limit of the preset.
+        above: f64,
+        /// Share of the traffic at each controller, 0..=1.
+        load_share: Vec<f64>,
+    },
     /// Several nodes read these pages and none writes.
     Replication {
         /// Reads among DRAM accesses.
@@ -237,6 +246,11 @@ impl fmt::Display for CarrefourReason {
                     })?;
                 }
                 write!(f, "{}", AmongThem(*between))
+            }
+            Self::Offloading { imbalance_percent, above, load_share } => {
+                write!(f, "controller imbalance {imbalance_percent:.1} % above {above} %, shares")?;
+                load_share.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
+                write!(f, " %; these pages are used by the node that holds them, and by no other")
             }
             Self::Replication {
                 read_percent,
