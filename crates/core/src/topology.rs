@@ -179,10 +179,10 @@ impl Topology {
     /// The node itself, or the nearest with memory (the lowest on a tie) if it has none.
     #[must_use]
     pub fn nearest_memory(&self, node: usize) -> usize {
-        let memory = self.memory_nodes();
+        let holders = || (0..self.node_count()).filter(|&held| self.has_memory(held));
         match self.has_memory(node) {
             true => node,
-            false => memory.iter().min_by_key(|&held| self.distance(node, held)).unwrap_or(node),
+            false => holders().min_by_key(|&held| self.distance(node, held)).unwrap_or(node),
         }
     }
 

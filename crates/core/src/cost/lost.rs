@@ -4,7 +4,7 @@ use super::charges::Charges;
 use super::facts::{Facts, Process};
 use super::group::Group;
 use super::placement::Placement;
-use super::solve::{Runner, Waits, add_exposure, add_flow, settle};
+use super::solve::{Runner, Touched, Waits, add_exposure, add_flow, settle};
 use crate::units::Pid;
 use alloc::vec::Vec;
 use core::fmt;
@@ -161,12 +161,14 @@ impl<'a> Priced<'a> {
         let charges = &facts.charges;
         let mut others = facts.load.clone();
         let mut exposure = facts.exposure.clone();
+        let mut touched = Touched::none(charges);
         for now in self.placed.iter().flat_map(|(process, _)| &process.groups) {
             for (holding, share) in &now.shares {
                 let per_us = now.misses * now.cpus * share;
                 add_flow(charges, &mut others, (now.node, *holding), -per_us);
             }
             add_exposure(charges, &mut exposure, now, -1.0);
+            touched.add(charges, now);
         }
         exposure.iter_mut().for_each(|exposed| *exposed = exposed.max(0.0));
         others.iter_mut().for_each(|load| *load = load.max(0.0));
@@ -176,9 +178,10 @@ impl<'a> Priced<'a> {
             .map(|(_, groups)| groups.iter().map(|group| self.runner(group)).collect())
             .collect();
         let all: Vec<Runner<'_>> = runners.iter().flatten().copied().collect();
-        let waits = settle(charges, &others, &facts.waits, &all);
-        let longer = waits.0.iter().zip(&facts.waits.0).map(|(then, now)| then - now);
-        let others_us: f64 = longer.zip(&exposure).map(|(longer, exposed)| longer * exposed).sum();
+        all.iter().for_each(|runner| touched.add(charges, runner.group));
+        let waits = settle(charges, &others, &facts.waits, &touched, &all);
+        let longer = |server: usize| waits.0[server] - facts.waits.0[server];
+        let others_us: f64 = touched.iter().map(|server| longer(server) * exposure[server]).sum();
         let of = |((process, _), runners): (&(&Process, &[Group]), &Vec<Runner<'_>>)| {
             self.process(process, runners, &waits)
         };

@@ -3,6 +3,7 @@
 
 use super::charges::{Charges, Server};
 use super::group::Group;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Round trips that a full server adds for load above its capacity, per unit of that excess. Beyond
@@ -102,7 +103,39 @@ impl Runner<'_> {
     }
 }
 
+/// Servers whose load may change, each once. All others keep their waits: on a large machine these
+/// are most.
+#[derive(Debug, Clone)]
+pub(super) struct Touched {
+    servers: Vec<usize>,
+    is_in: Vec<bool>,
+}
+
+impl Touched {
+    /// None of them.
+    pub(super) fn none(charges: &Charges) -> Self {
+        Self { servers: Vec::new(), is_in: vec![false; charges.servers.len()] }
+    }
+
+    /// Adds all on the ways of a group.
+    pub(super) fn add(&mut self, charges: &Charges, group: &Group) {
+        for (holding, _) in &group.shares {
+            let way = charges.way(group.node, *holding).iter().map(|server| *server as usize);
+            for server in way.chain([*holding]) {
+                if !core::mem::replace(&mut self.is_in[server], true) {
+                    self.servers.push(server);
+                }
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.servers.iter().copied()
+    }
+}
+
 /// Waits at which all runners ask for what these waits let them ask for, beside what others ask.
+/// `touched` = the servers of the runners, and those whose load is another than at the start.
 ///
 /// Each round is a step of Newton's method for each server by itself, as if all servers on the way
 /// of a flow changed alike. They do so where a jam ends; elsewhere the step is only smaller.
@@ -110,14 +143,16 @@ pub(super) fn settle(
     charges: &Charges,
     others: &[f64],
     start: &Waits,
+    touched: &Touched,
     runners: &[Runner<'_>],
 ) -> Waits {
     let mut waits = start.clone();
     let mut load = charges.no_load();
     let mut response = charges.no_load();
     for _ in 0..ROUNDS {
-        load.copy_from_slice(others);
-        response.iter_mut().for_each(|sum| *sum = 0.0);
+        for place in touched.iter() {
+            (load[place], response[place]) = (others[place], 0.0);
+        }
         for of in runners {
             let cycles = of.cycles(charges, &waits);
             let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
@@ -133,7 +168,8 @@ pub(super) fn settle(
             }
         }
         let mut change: f64 = 0.0;
-        for (place, server) in charges.servers.iter().enumerate() {
+        for place in touched.iter() {
+            let server = &charges.servers[place];
             let off = server.wait(load[place]) - waits.0[place];
             let steep = server.steepness(load[place]).max(server.steepness(0.0));
             let step = off / (1.0 + steep * response[place]);

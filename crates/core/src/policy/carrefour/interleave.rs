@@ -95,12 +95,7 @@ impl Interleaving {
         preference: Option<&dyn Fn(usize) -> f64>,
         random: &mut Random,
     ) -> Option<usize> {
-        let leaves = match self.draw {
-            Draw::Exact => random.unit() < self.share[source],
-            Draw::IntegerPercent => random.below(101) as f64 <= percent(self.share[source]),
-            Draw::Excess => random.unit() * self.share[source] < self.share[source] - self.fair,
-        };
-        if !leaves {
+        if !self.leaves(source, random) {
             return None;
         }
         let target = match preference {
@@ -113,6 +108,45 @@ impl Interleaving {
         };
         target.filter(|target| *target != source)
     }
+
+    /// The same where a node is drawn the more often the more it `used` the page: its weight counts
+    /// once, and once more for each access.
+    pub(super) fn target_where_used<A: Iterator<Item = (usize, u32)>>(
+        &self,
+        source: usize,
+        used: impl Fn() -> A,
+        random: &mut Random,
+    ) -> Option<usize> {
+        if !self.leaves(source, random) {
+            return None;
+        }
+        let once = self.sums.last().copied().unwrap_or(0.0);
+        let more = |(node, count): (usize, u32)| self.weight[node] * f64::from(count);
+        let drawn = random.unit() * (once + used().map(more).sum::<f64>());
+        if drawn < once {
+            return draw_at(&self.sums, drawn).filter(|target| *target != source);
+        }
+        let mut left = drawn - once;
+        let passes = |one: &(usize, u32)| {
+            left -= more(*one);
+            left < 0.0
+        };
+        used().find(passes).map(|(node, _)| node).filter(|target| *target != source)
+    }
+
+    fn leaves(&self, source: usize, random: &mut Random) -> bool {
+        match self.draw {
+            Draw::Exact => random.unit() < self.share[source],
+            Draw::IntegerPercent => random.below(101) as f64 <= percent(self.share[source]),
+            Draw::Excess => random.unit() * self.share[source] < self.share[source] - self.fair,
+        }
+    }
+}
+
+/// The node at which the running sum passes a number.
+fn draw_at(sums: &[f64], drawn: f64) -> Option<usize> {
+    let place = sums.partition_point(|sum| *sum <= drawn);
+    (!sums.is_empty()).then(|| place.min(sums.len() - 1))
 }
 
 fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -128,17 +162,14 @@ fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
 /// a whole number up to the total inclusive. A node without weight is never drawn.
 fn draw(sums: &[f64], draw: Draw, random: &mut Random) -> Option<usize> {
     let total = *sums.last().filter(|total| **total > 0.0)?;
-    let place = match draw {
-        Draw::Exact | Draw::Excess => {
-            let drawn = random.unit() * total;
-            sums.partition_point(|sum| *sum <= drawn)
-        }
+    match draw {
+        Draw::Exact | Draw::Excess => draw_at(sums, random.unit() * total),
         Draw::IntegerPercent => {
             let drawn = random.below(total as usize + 1) as f64;
-            sums.partition_point(|sum| *sum < drawn || *sum <= 0.0)
+            let place = sums.partition_point(|sum| *sum < drawn || *sum <= 0.0);
+            Some(place.min(sums.len() - 1))
         }
-    };
-    Some(place.min(sums.len() - 1))
+    }
 }
 
 /// A whole percentage, cut off as integer division does.

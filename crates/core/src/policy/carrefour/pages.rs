@@ -287,25 +287,36 @@ impl Marker<'_> {
         } else if self.mechanisms.interleaving {
             marks.considered += 1;
             marks.read_shared += usize::from(read_only);
-            let targets = self.preset.pages.targets;
-            let preference = |node: usize| {
-                let accesses = page.accesses().find(|(accessing, _)| *accessing == node);
-                let preferred = match targets {
-                    Targets::AllNodes => 1.0,
-                    Targets::AccessingNodes => f64::from(accesses.is_some()),
-                    // A node that was not seen may use the page all the same.
-                    Targets::MoreWhereUsed => 1.0 + accesses.map_or(0.0, |(_, count)| count.into()),
-                };
-                preferred * f64::from(self.app.may_use_node(node))
-            };
-            let differs = targets != Targets::AllNodes || self.app.allowed_nodes.is_some();
-            let preference = differs.then_some(&preference as &dyn Fn(usize) -> f64);
-            let target = self.draws.now.target(source, preference, random);
+            let target = self.draw_shared(page, source, random);
             if let Some(target) = target.filter(|_| self.may_move(page.address, page.shift)) {
                 let list = if gets_copies { &mut marks.instead } else { &mut marks.interleave };
                 list.push(page_move(page, source, target));
             }
         }
+    }
+
+    /// A node for a page of several nodes that leaves a busy controller.
+    fn draw_shared(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<usize> {
+        let (now, targets) = (&self.draws.now, self.preset.pages.targets);
+        let is_restricted = self.app.allowed_nodes.is_some();
+        match targets {
+            Targets::AllNodes if !is_restricted => return now.target(source, None, random),
+            Targets::MoreWhereUsed if !is_restricted => {
+                return now.target_where_used(source, || page.accesses(), random);
+            }
+            _ => {}
+        }
+        let preference = |node: usize| {
+            let accesses = page.accesses().find(|(accessing, _)| *accessing == node);
+            let preferred = match targets {
+                Targets::AllNodes => 1.0,
+                Targets::AccessingNodes => f64::from(accesses.is_some()),
+                // A node that was not seen may use the page all the same.
+                Targets::MoreWhereUsed => 1.0 + accesses.map_or(0.0, |(_, count)| count.into()),
+            };
+            preferred * f64::from(self.app.may_use_node(node))
+        };
+        now.target(source, Some(&preference), random)
     }
 
     /// The node that surely makes more than half of the accesses of a page.
