@@ -30,6 +30,7 @@ mod predict;
 mod quote;
 mod seen;
 mod solve;
+mod spread_from_start;
 mod waiting;
 
 pub use self::effect::Effect;
@@ -40,6 +41,7 @@ pub use self::placement::Placement;
 pub use self::predict::{changes, predicted};
 pub use self::quote::{Bill, Change, Interval, MoveCosts, Quote};
 pub use self::seen::{Sampled, Seen};
+pub use self::spread_from_start::SpreadFromStart;
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 

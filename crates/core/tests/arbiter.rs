@@ -1,9 +1,9 @@
 //! The arbiter takes what wins, leaves what does not, and remembers broken promises.
 
 use rondpoint_core::arbiter::{Arbiter, Chosen};
-use rondpoint_core::cost::{Facts, Partners, Sampled, Seen};
+use rondpoint_core::cost::{Facts, Partners, Sampled, Seen, SpreadFromStart};
 use rondpoint_core::matrix::Matrix;
-use rondpoint_core::model::{App, Thread, Traffic, TrafficSource};
+use rondpoint_core::model::{App, Rung, Thread, Traffic, TrafficSource};
 use rondpoint_core::plan::{Kind, Mechanism, NodeMove, PageMove, Refusal, Sampling};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};
@@ -341,4 +341,31 @@ fn threads_that_take_turns_on_all_nodes_are_held_where_their_data_is() {
         thread.ran_on = Some((0..4).map(|node| 100 * u32::from(node == tid % 4)).collect());
     });
     assert!(choose(&arbiter(&home), &home, held_at_home(&home)).steps.is_empty());
+}
+
+/// What spread memory would have won over windows of a second.
+fn spread_from_start(windows: &[Model]) -> Option<f64> {
+    let mut spread = SpreadFromStart::default();
+    for (second, window) in windows.iter().enumerate() {
+        let mut window = window.clone();
+        (window.at, window.elapsed) = (Nanos::from_secs(second as u64 + 1), Nanos::from_secs(1));
+        window.sensing.rung = Rung::Samples;
+        window.apps[0].cpu_percent = 400.0;
+        spread.observe(&window, &machine());
+    }
+    spread.gain().map(|gain| gain.least)
+}
+
+#[test]
+fn a_run_that_was_jammed_to_its_end_would_have_won_with_memory_spread_from_its_start() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let even = scene([0.25; 4], 15.0, 400.0);
+    let gain = |windows: &[&Model]| {
+        spread_from_start(&windows.iter().map(|one| (*one).clone()).collect::<Vec<_>>())
+    };
+    let (all, half, none) = (gain(&[&jam; 4]), gain(&[&jam, &even]), gain(&[&even; 4]));
+    assert!(all > Some(0.2), "{all:?}");
+    assert!(half > Some(0.1) && half < all, "{half:?} of {all:?}");
+    assert!(none < Some(0.01), "{none:?}");
+    assert_eq!(gain(&[]), None);
 }

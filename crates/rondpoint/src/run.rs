@@ -222,7 +222,7 @@ fn manage(
     let own_instructions = probe::own_instructions();
     let balanced_before = balanced(&session);
     let mut witness = Witnesses {
-        diary: Diary::default(),
+        diary: Diary::on(machine.topology.clone()),
         moves: ThreadMoves::on(machine.topology.clone()),
         recorder: recorder.map(Recorder::new),
     };

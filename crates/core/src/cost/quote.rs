@@ -48,11 +48,11 @@ impl Interval {
         Self { least: likely - error, likely, most: likely + error }
     }
 
-    fn times(self, factor: f64) -> Self {
+    pub(super) fn times(self, factor: f64) -> Self {
         Self { least: factor * self.least, likely: factor * self.likely, most: factor * self.most }
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             least: self.least + other.least,
             likely: self.likely + other.likely,

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::accounts::{Account, Accounts};
 use rondpoint_core::controller::{Input, Step};
+use rondpoint_core::cost::{Interval, SpreadFromStart};
 use rondpoint_core::host::Witness;
 use rondpoint_core::model::Rung;
 use rondpoint_core::plan::{Action, Outcome, PageCounts, Reason, Refusal, StepResult};
 use rondpoint_core::trial::{Judged, Verdict};
-use rondpoint_core::{Model, Nanos, Pid};
+use rondpoint_core::{Model, Nanos, Pid, Topology};
 use serde::Serialize;
 
 use super::period::{Counting, Period};
@@ -50,6 +51,9 @@ pub(super) struct Diary {
     counting: Counting,
     /// The last window was an action's own.
     acted: bool,
+    /// The machine, where it is known, and what spread memory would have won on it.
+    topology: Option<Topology>,
+    spread: SpreadFromStart,
 }
 
 /// Pages and threads that a step would have moved.
@@ -77,6 +81,17 @@ pub(super) struct StepLine {
 }
 
 impl Diary {
+    /// An empty one, for a run on this machine.
+    pub(super) fn on(topology: Topology) -> Self {
+        Self { topology: Some(topology), ..Self::default() }
+    }
+
+    /// What memory spread over all nodes from the program's start would have won, in relative
+    /// speed; 0.1 = 10 % faster.
+    pub(super) fn spread_from_start(&self) -> Option<Interval> {
+        self.spread.gain()
+    }
+
     /// Accounts of all processes together.
     pub(super) fn total(&self) -> Account {
         let mut sum = Account::default();
@@ -130,6 +145,9 @@ impl Diary {
         self.rungs.insert(window.sensing.rung);
         self.confidence = (self.confidence.0 + window.sensing.confidence, self.confidence.1 + 1);
         let is_counted = self.counting.is_whole(window);
+        if let Some(topology) = &self.topology {
+            self.spread.observe(window, topology);
+        }
         if self.first_action_s.is_none() {
             self.before.add(window, is_counted);
         } else if self.acted {

@@ -34,6 +34,9 @@ impl Report {
         if let Some(not_seen) = &answers.not_seen {
             let _ = writeln!(text, "Not seen: {not_seen}");
         }
+        if let Some(next_time) = &answers.next_time {
+            let _ = writeln!(text, "Next time: {next_time}");
+        }
         if verbose {
             self.put_details(&mut text);
         }
