@@ -109,8 +109,8 @@ impl Interleaving {
         target.filter(|target| *target != source)
     }
 
-    /// The same where a node is drawn the more often the more it `used` the page: its weight counts
-    /// once, and once more for each access.
+    /// The same where a node is drawn more often that `used` the page: its weight counts once, and
+    /// once more for each access.
     pub(super) fn target_where_used<A: Iterator<Item = (usize, u32)>>(
         &self,
         source: usize,
