@@ -7,6 +7,7 @@
 mod closing;
 mod programs;
 mod render;
+mod results;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,6 +51,9 @@ pub(crate) struct Arguments {
     /// Add how long each run took to FILE, one JSON object a line
     #[arg(long, value_name = "FILE")]
     times: Option<PathBuf>,
+    /// Also write the JSON of docs/results; `./x results` makes the page
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
+    results: Option<PathBuf>,
     #[command(flatten)]
     series: Series,
 }
@@ -121,6 +125,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let tasks = tasks(&selection, &guest, &commands, arguments.series.seeds);
     let results = batch.all(&tasks, arguments.series.jobs)?;
     let report = report(&selection, &machine, arguments.series.seeds, &tasks, results);
+    if let Some(file) = &arguments.results {
+        results::write(&report, file)?;
+    }
     if arguments.series.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

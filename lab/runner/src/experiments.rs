@@ -18,7 +18,6 @@ use rondpoint_machine::Machine;
 use self::case::Case;
 use self::catalogue::{EXPERIMENTS, Experiment};
 use self::measure::{CaseReport, ExperimentReport, Report, Run, best_fixed, failure};
-pub(crate) use self::results::commit;
 use crate::batch::{Batch, Series, Task};
 use crate::built::WORKLOADS;
 use crate::configuration;

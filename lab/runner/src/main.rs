@@ -32,6 +32,7 @@ mod progress;
 mod relief;
 mod render;
 mod result;
+mod results;
 mod run;
 mod scratch;
 mod shell;

@@ -1,17 +1,13 @@
 //! An experiment as the JSON of docs/results, from which `./x results` makes a page and a chart.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::measure::{CaseReport, ExperimentReport, Report};
 use super::render;
-use crate::comparison::Speed;
-
-/// Version of the format: `xtask/src/results/data.rs` reads it.
-const FORMAT: u32 = 1;
+use crate::results::{FORMAT, cell, commit};
 
 /// Writes one file for each experiment of the reports into `folder`. The title and the findings of
 /// a file that is there already stay.
@@ -33,13 +29,6 @@ pub(super) fn write(reports: &[Report], folder: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The commit that is checked out; with changes that are not committed, said so.
-pub(crate) fn commit() -> String {
-    let git = Command::new("git").args(["describe", "--always", "--dirty"]).output();
-    let name = git.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
-    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_string())
 }
 
 fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value {
@@ -94,26 +83,14 @@ fn columns(experiment: &ExperimentReport) -> Vec<&'static str> {
 }
 
 fn cells(experiment: &ExperimentReport, case: &CaseReport) -> Vec<Value> {
-    let mut cells: Vec<Value> = [case.speed, case.whole, case.least, case.spread]
-        .map(|speed| speed.map_or(Value::Null, cell))
-        .into();
+    let mut cells: Vec<Value> = [case.speed, case.whole, case.least, case.spread].map(cell).into();
     let actions = render::actions(case);
     cells.push(if actions.is_empty() { Value::Null } else { json!(actions) });
     if experiment.copies {
         let speeds = render::of_copies(case);
-        cells.extend(speeds.map(|speed| speed.map_or(Value::Null, cell)));
+        cells.extend(speeds.map(cell));
     }
     cells
-}
-
-/// To the hundredth: no seed repeats more.
-fn cell(speed: Speed) -> Value {
-    let round = |value: f64| (100.0 * value).round() / 100.0;
-    let [median, least, most] = [speed.median, speed.least, speed.most].map(round);
-    match least < most {
-        true => json!({"median": median, "least": least, "most": most}),
-        false => json!(median),
-    }
 }
 
 /// As a shell takes it.
@@ -127,6 +104,7 @@ fn quoted(command: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::Speed;
 
     fn report(failures: &[&str]) -> Report {
         let speed = |median, least, most| Some(Speed { median, least, most });

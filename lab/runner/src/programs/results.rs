@@ -8,11 +8,8 @@ use serde_json::{Value, json};
 use super::definition::Half;
 use super::render::first_action;
 use super::report::{ProgramReport, RONDPOINT, Report};
-use crate::comparison::Speed;
-use crate::experiments::commit;
+use crate::results::{FORMAT, cell, commit, rounded};
 
-/// Version of the format: `xtask/src/results/data.rs` reads it.
-const FORMAT: u32 = 1;
 /// The columns behind Rondpoint's: configuration and title.
 const RIVALS: [(&str, &str); 3] =
     [("interleave", "interleave"), ("autonuma", "NUMA balancing"), ("numad", "numad")];
@@ -87,20 +84,6 @@ fn mean_row(report: &Report, half: Option<Half>, name: &str) -> Value {
     cells.extend(RIVALS.iter().map(|(configuration, _)| mean(configuration)));
     cells.extend([Value::Null, Value::Null]);
     json!({"name": name, "cells": cells})
-}
-
-fn rounded(value: f64) -> f64 {
-    (100.0 * value).round() / 100.0
-}
-
-/// To the hundredth: no seed repeats more.
-fn cell(speed: Option<Speed>) -> Value {
-    let Some(Speed { median, least, most }) = speed else { return Value::Null };
-    let [median, least, most] = [median, least, most].map(rounded);
-    match least < most {
-        true => json!({"median": median, "least": least, "most": most}),
-        false => json!(median),
-    }
 }
 
 #[cfg(test)]
