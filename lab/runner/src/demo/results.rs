@@ -1,4 +1,4 @@
-//! The demonstration as the JSON of docs/results, from which `./x results` makes a page and a chart.
+//! The demonstration as the JSON of docs/results. `./x results` makes a page and a chart of it.
 
 use std::path::Path;
 
