@@ -28,6 +28,10 @@ pub(crate) enum Layout {
     Fedora,
 }
 
+/// What an operator copies to use it: a drop-in for a port of metrics, the setting that Debian's
+/// kernels need, a dashboard.
+const EXAMPLES: [&str; 3] = ["rondpoint-metrics.conf", "rondpoint-perf.conf", "grafana.json"];
+
 /// Shell, the file that `./x dist` wrote, and where it goes.
 fn completions(layout: Layout) -> [(&'static str, &'static str); 3] {
     let zsh = match layout {
@@ -71,6 +75,9 @@ impl Sources {
             payload.add(&format!("usr/lib/rondpoint/{name}"), read(&folder.join(name))?);
         }
         self.add_documents(&mut payload, "rondpoint")?;
+        for name in EXAMPLES {
+            payload.add(&format!("usr/share/doc/rondpoint/{name}"), read(&packaging.join(name))?);
+        }
         Ok(payload)
     }
 

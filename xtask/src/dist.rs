@@ -87,6 +87,20 @@ pub(crate) fn test() -> Result<Tally> {
     run(&Arguments { machine: Some(TARGETS[0].machine.to_owned()) }).map(|()| Tally::one(true))
 }
 
+/// The Debian package for this architecture, built without trying the program.
+pub(crate) fn debian_package() -> Result<PathBuf> {
+    let (folder, target) = (target_folder().join("dist"), &TARGETS[0]);
+    fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    manual(&folder)?;
+    let file = folder.join(format!("rondpoint-{}", target.machine));
+    fs::copy(build(target)?, &file).with_context(|| format!("{}: cannot write", file.display()))?;
+    let made = packages(&folder, &file, target)?;
+    let names = made.iter().filter_map(|line| line.split_once(": ").map(|(name, _)| name));
+    let mut packages = names.filter(|name| name.starts_with("rondpoint_"));
+    let name = packages.next().with_context(|| format!("no Debian package among {made:?}"))?;
+    Ok(folder.join(name))
+}
+
 /// Man pages into `man`, completions into `completions`; returns how many files. A program that
 /// runs here writes them: the feature `manual` gives it the command for that.
 fn manual(folder: &Path) -> Result<usize> {

@@ -23,7 +23,7 @@ use crate::test::Tally;
 use crate::tidy::root;
 use crate::times::Times;
 use crate::watched::watched;
-use crate::{cargo, kernel, setup};
+use crate::{cargo, dist, kernel, setup};
 
 /// The target that guest programs are built for. Naming it keeps static linking away from build
 /// scripts.
@@ -46,6 +46,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some((&"programs", rest)) if !asks_for_help(&words) => {
             let folder = setup::programs::provide_named(rest)?.display().to_string();
             become_runner(&[&["programs", "--folder", &folder], rest].concat())
+        }
+        Some((&"lifecycle", rest)) if !asks_for_help(&words) => {
+            let inputs = Lifecycle::provide()?;
+            become_runner(&[&inputs.words(), rest].concat())
         }
         Some((&"kernels", rest)) if !asks_for_help(&words) => {
             let images = kernel_images(rest)?;
@@ -130,6 +134,37 @@ pub(crate) fn real_program() -> Result<Tally> {
     const NAME: &str = "sort";
     let folder = setup::programs::provide_named(&[NAME])?.display().to_string();
     runner(&["programs", NAME, "--folder", &folder, "--config", "first-touch,rondpoint"])
+}
+
+/// The Debian package, and a guest with systemd in which it is tried.
+struct Lifecycle {
+    package: String,
+    script: String,
+    system: String,
+}
+
+impl Lifecycle {
+    /// Builds the package and fetches the guest's packages.
+    fn provide() -> Result<Self> {
+        let cache = cache_folder(|name| env::var(name).ok())?;
+        let system = root().join("lab/debian.toml");
+        setup::programs::provide(&cache, std::slice::from_ref(&system), false)?;
+        let shown = |path: &Path| path.display().to_string();
+        Ok(Self {
+            package: shown(&dist::debian_package()?),
+            script: shown(&root().join("packaging/lifecycle.sh")),
+            system: shown(&system),
+        })
+    }
+
+    fn words(&self) -> [&str; 6] {
+        ["lifecycle", &self.package, "--script", &self.script, "--system", &self.system]
+    }
+}
+
+/// The Debian package under systemd, from its installation to its purge.
+pub(crate) fn lifecycle() -> Result<Tally> {
+    runner(&Lifecycle::provide()?.words())
 }
 
 fn runner(arguments: &[&str]) -> Result<Tally> {

@@ -12,8 +12,12 @@ use cpio::newc;
 enum Entry {
     File { bytes: Vec<u8>, executable: bool },
     Link { target: String },
+    Folder,
     Console,
 }
+
+/// Folders of the root that are links into `/usr` in Debian.
+const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 
 /// Files by path, without the leading slash. Folders are made as they are needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +59,26 @@ impl Initramfs {
     /// Adds a symbolic link.
     pub(crate) fn add_link(&mut self, target: &str, link: &str) {
         self.insert(link, Entry::Link { target: target.to_owned() });
+    }
+
+    /// Adds a folder that nothing has to be in.
+    pub(crate) fn add_folder(&mut self, path: &str) {
+        self.insert(path, Entry::Folder);
+    }
+
+    /// Puts what is in `/bin`, `/lib` and the like into `/usr`, and links there in their place, as
+    /// Debian's installer does.
+    pub(crate) fn merge_usr(&mut self) {
+        let is_merged =
+            |path: &str| path.split_once('/').is_some_and(|(first, _)| MERGED.contains(&first));
+        let merged = |(path, entry): (String, Entry)| match is_merged(&path) {
+            true => (format!("usr/{path}"), entry),
+            false => (path, entry),
+        };
+        self.entries = std::mem::take(&mut self.entries).into_iter().map(merged).collect();
+        for name in MERGED {
+            self.add_link(&format!("usr/{name}"), name);
+        }
     }
 
     /// Adds what another archive holds; it takes the place of what is there under the same path.
@@ -100,6 +124,7 @@ impl Initramfs {
                     let mode = if *executable { 0o100_755 } else { 0o100_644 };
                     put(out, name, mode, bytes)?
                 }
+                Entry::Folder => put(out, name, 0o040_755, &[])?,
                 Entry::Link { target } => put(out, name, 0o120_777, target.as_bytes())?,
                 Entry::Console => put(out, name, 0o020_600, &[])?,
             };
@@ -114,6 +139,7 @@ impl Initramfs {
             let parents = name.match_indices('/').map(|(end, _)| name[..end].to_owned());
             folders.extend(parents);
         }
+        folders.retain(|folder| !matches!(self.entries.get(folder), Some(Entry::Folder)));
         folders.into_iter().collect()
     }
 }
@@ -134,5 +160,27 @@ mod tests {
         assert!(at("hello") > at("a/b/c\0"));
         assert_eq!(archive.size(), 5);
         assert_eq!(bytes, archive.archive().expect("the same again"));
+    }
+
+    #[test]
+    fn what_debian_has_in_usr_is_there_and_linked() {
+        let mut archive = Initramfs::new();
+        archive.add_bytes(b"1".to_vec(), "/bin/a");
+        archive.add_bytes(b"2".to_vec(), "/usr/bin/b");
+        archive.add_bytes(b"3".to_vec(), "/lib/c/d");
+        archive.add_folder("/usr/bin");
+        archive.merge_usr();
+        let mut expected = Initramfs::new();
+        expected.add_bytes(b"1".to_vec(), "/usr/bin/a");
+        expected.add_bytes(b"2".to_vec(), "/usr/bin/b");
+        expected.add_bytes(b"3".to_vec(), "/usr/lib/c/d");
+        expected.add_folder("/usr/bin");
+        for name in ["bin", "lib", "lib64", "sbin"] {
+            expected.add_link(&format!("usr/{name}"), &format!("/{name}"));
+        }
+        assert_eq!(archive, expected);
+        let bytes = archive.archive().expect("small");
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(text.matches("usr/bin\0").count(), 1 + 1, "a folder once, and the link to it");
     }
 }

@@ -20,6 +20,7 @@ mod kernels;
 mod lab;
 mod last_third;
 mod leash;
+mod lifecycle;
 mod live;
 mod machine_arguments;
 mod movers;
@@ -81,6 +82,8 @@ enum Command {
     Movers(movers::Arguments),
     /// Try Rondpoint's first minute on other kernels, without the hardware model
     Kernels(kernels::Arguments),
+    /// Try a package in a guest with Debian's systemd: installed, run, upgraded, removed
+    Lifecycle(lifecycle::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
     Shell(shell::Arguments),
     /// A program that ends when the lab does
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Calibration(arguments) => calibration::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
+        Command::Lifecycle(arguments) => lifecycle::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
         Command::Leashed(arguments) => leash::run(&arguments),
     };

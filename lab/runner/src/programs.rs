@@ -5,7 +5,7 @@
 //! is not developed on them.
 
 mod definition;
-mod guest;
+pub(crate) mod guest;
 mod input;
 mod render;
 mod report;

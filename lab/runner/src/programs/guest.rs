@@ -51,7 +51,7 @@ pub(crate) fn build(
     })?;
     let mut guest = Initramfs::new();
     for folder in &folders {
-        add_tree(&mut guest, folder, folder, &definition.leave_out)?;
+        add_package(&mut guest, folder, &definition.leave_out)?;
     }
     guest.add_bytes(ACCOUNTS.into(), "/etc/passwd");
     guest.add_bytes(GROUPS.into(), "/etc/group");
@@ -78,6 +78,11 @@ fn script(lines: &str) -> String {
     let mut text = String::new();
     let _ = write!(text, "#!/bin/sh\nset -e\nexport PATH={PROGRAMS}\n{lines}\n");
     text
+}
+
+/// Adds an unpacked package, without documents and what is left out.
+pub(crate) fn add_package(guest: &mut Initramfs, folder: &Path, left_out: &[String]) -> Result<()> {
+    add_tree(guest, folder, folder, left_out)
 }
 
 /// Adds what is beneath `folder`, a part of the package's folder `root`.
