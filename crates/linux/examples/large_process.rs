@@ -132,9 +132,9 @@ fn be_large(size: &str) -> Result<()> {
     for _ in 0..mappings {
         let memory = Anonymous::new((gib << 30) / mappings)?;
         memory.touch_every(page_bytes());
-        // A gap below, else the kernel makes one mapping of two. The page that comes and goes does
-        // not fill it.
-        parts.push((memory, Anonymous::new(2 * page_bytes())?));
+        // A gap below, else the kernel makes one mapping of two. It is large, for the kernel lays
+        // large mappings at borders of huge pages.
+        parts.push((memory, Anonymous::new(8 << 20)?));
     }
     let parts: Vec<Anonymous> = parts.into_iter().map(|(memory, _gap)| memory).collect();
     let longest_ns = AtomicU64::new(0);
