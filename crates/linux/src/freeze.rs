@@ -255,3 +255,74 @@ impl Drop for Frozen {
         let _ = self.let_go();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Child, Command};
+
+    use rondpoint_core::Pid;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(1000);
+
+    fn sleeping() -> (Child, Identity, OwnedFd) {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let identity = Identity::of(&Root::live(), Pid(child.id())).unwrap();
+        let handle = watch_end(child.id() as i32).unwrap();
+        (child, identity, handle)
+    }
+
+    fn lines(ledger: &LedgerFile) -> Vec<String> {
+        let text = fs::read_to_string(ledger.path()).unwrap();
+        text.lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn a_cgroup_that_does_not_freeze_goes_on_and_the_ledger_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut child, identity, handle) = sleeping();
+        let switch = directory.path().join("cgroup.freeze");
+        let events = directory.path().join("cgroup.events");
+        let mut ledger =
+            LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
+        let mut attempt = |said: &str| {
+            fs::write(&switch, "0").unwrap();
+            fs::write(&events, said).unwrap();
+            let farewell = ledger.freeze(identity, Means::Cgroup).unwrap();
+            let freezer = Freezer::open(directory.path()).unwrap();
+            let frozen = by_cgroup(&handle, freezer, farewell, LONG).unwrap();
+            (frozen, lines(&ledger).len())
+        };
+        let begin = Instant::now();
+        let (frozen, count) = attempt("populated 1\nfrozen 0\n");
+        assert!(frozen.is_none() && begin.elapsed() >= PATIENCE);
+        assert_eq!(fs::read_to_string(&switch).unwrap(), "0");
+        assert_eq!(count, 3, "the manager, the freeze, the thaw");
+        let begin = Instant::now();
+        let (frozen, count) = attempt("populated 1\nfrozen 1\n");
+        assert!(begin.elapsed() < PATIENCE, "it froze at once");
+        assert_eq!((fs::read_to_string(&switch).unwrap().as_str(), count), ("1", 4));
+        let frozen = frozen.unwrap();
+        assert_eq!(frozen.means(), Means::Cgroup);
+        drop(frozen);
+        assert_eq!((fs::read_to_string(&switch).unwrap().as_str(), lines(&ledger).len()), ("0", 5));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_ends_before_it_is_stopped_is_gone_and_the_ledger_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut child, identity, handle) = sleeping();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut ledger =
+            LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
+        let farewell = ledger.freeze(identity, Means::Signal).unwrap();
+        let found = by_signal(&Root::live(), identity, handle, farewell, LONG).unwrap();
+        assert!(matches!(found, Freeze::Gone), "{found:?}");
+        assert_eq!(lines(&ledger).len(), 3, "the manager, the freeze, the thaw");
+    }
+}

@@ -36,7 +36,7 @@ impl Freezer {
         folder(root, pid)?.map(|folder| Self::open(&folder)).transpose()
     }
 
-    fn open(folder: &Path) -> io::Result<Self> {
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let switch = File::options().write(true).open(folder.join("cgroup.freeze"))?;
         Ok(Self { events: folder.join("cgroup.events"), switch })
     }
@@ -107,5 +107,34 @@ mod tests {
             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
         assert_eq!(mount(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(mount(""), None);
+    }
+
+    /// The freezer of process 7, with these processes in its cgroup.
+    fn freezer(processes: &str, has_child: bool) -> (tempfile::TempDir, Option<Freezer>) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        let mounted = directory.path().join("cgroups");
+        let own = mounted.join("own");
+        fs::create_dir_all(&own).unwrap();
+        fs::create_dir_all(root.in_proc("self")).unwrap();
+        fs::create_dir_all(root.in_proc("7")).unwrap();
+        let mount = format!("41 31 0:38 / {} rw - cgroup2 cgroup2 rw\n", mounted.display());
+        fs::write(root.in_proc("self/mountinfo"), mount).unwrap();
+        fs::write(root.in_proc("7/cgroup"), "0::/own\n").unwrap();
+        fs::write(own.join("cgroup.procs"), processes).unwrap();
+        fs::write(own.join("cgroup.freeze"), "0").unwrap();
+        if has_child {
+            fs::create_dir(own.join("child")).unwrap();
+        }
+        let found = Freezer::of(&root, Pid(7));
+        (directory, found)
+    }
+
+    #[test]
+    fn a_cgroup_freezes_only_for_a_process_that_is_alone_in_it() {
+        assert!(freezer("7\n", false).1.is_some());
+        assert!(freezer("7\n8\n", false).1.is_none(), "another process would stand still");
+        assert!(freezer("8\n", false).1.is_none(), "it has just left");
+        assert!(freezer("7\n", true).1.is_none(), "so would those beneath");
     }
 }

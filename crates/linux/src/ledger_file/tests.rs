@@ -175,3 +175,67 @@ fn ledgers_lie_where_nobody_else_writes() {
     assert_eq!(of(&Places { state: path("/s"), ..bare }).unwrap(), "/s/rondpoint");
     assert_eq!(of(&Places { home: path("relative"), ..Places::default() }), None);
 }
+
+#[test]
+fn what_others_own_or_may_write_and_what_is_no_folder_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledgers");
+    fs::create_dir(&path).unwrap();
+    let is_refused = |mode| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        check_private(&path).is_err()
+    };
+    assert_eq!([0o700, 0o755, 0o720, 0o702].map(is_refused), [false, false, true, true]);
+    is_refused(0o700);
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(check_private(&file).is_err());
+    if effective_user() == 0 {
+        std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+        assert!(check_private(&path).is_err(), "of another user");
+    }
+}
+
+#[test]
+fn a_ledger_of_another_user_is_named_unread_and_other_files_are_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    make_private(directory.path()).unwrap();
+    fs::write(directory.path().join("notes.txt"), "no ledger").unwrap();
+    fs::create_dir(directory.path().join("folder")).unwrap();
+    let legacy = left_behind(directory.path()).unwrap();
+    assert!(legacy.left.is_empty() && legacy.unusable.is_empty(), "{legacy:?}");
+    let ledger = directory.path().join("7-5-1.ledger");
+    fs::write(&ledger, line(&mask(1))).unwrap();
+    if effective_user() == 0 {
+        std::os::unix::fs::chown(&ledger, Some(1), None).unwrap();
+        let legacy = left_behind(directory.path()).unwrap();
+        assert_eq!((legacy.left.len(), legacy.unusable.len()), (0, 1));
+        assert!(ledger.exists());
+    }
+}
+
+#[test]
+fn a_manager_gives_up_where_all_names_are_taken_and_not_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    // As managers of this number and start leave them in other namespaces.
+    for attempt in 1..=ATTEMPTS {
+        let ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
+        let name = ledger.path().file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(name.ends_with(&format!("-{attempt}")), "{name}");
+    }
+    let error = LedgerFile::create(&folder, &Root::live()).unwrap_err();
+    assert!(
+        matches!(&error, LinuxError::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists),
+        "{error}"
+    );
+    assert_eq!(left_behind(&folder).unwrap().left.len(), ATTEMPTS as usize);
+    LedgerFile::create_for(&folder, &Root::live(), Pid(9)).expect("another tree's name");
+}
+
+#[test]
+fn roots_ledgers_are_in_run_and_those_of_others_are_not() {
+    let Ok(run) = fs::symlink_metadata("/run") else { return };
+    let in_run = own_folder().is_some_and(|folder| folder == Path::new("/run/rondpoint"));
+    assert_eq!(in_run, effective_user() == 0 && run.uid() == 0);
+}

@@ -235,3 +235,47 @@ fn beyond_the_bound_those_are_forgotten_that_ended_first() {
     assert_eq!(kept, [false, false, false, true, true, true]);
     assert_eq!(masks.held.len(), MAX_HELD - 2);
 }
+
+fn change_at(at: u64, via: Option<usize>, given: &str) -> Change {
+    Change { at: Nanos(at), ..change(task(1, 1, 1), 0, via, "0-7", given) }
+}
+
+#[test]
+fn heirs_may_seem_to_be_born_a_tick_early_or_late_and_no_more() {
+    let mut masks = Masks::default();
+    let (given, taken) = (10 * SECOND, 20 * SECOND);
+    masks.enter(&change_at(given, Some(2), "0-3"));
+    masks.enter(&change_at(taken, None, "0-7"));
+    let at = |born, mask| told(&masks, Task { started: Nanos(born), ..task(1, 9, 0) }, mask);
+    assert_eq!(at(given - tick(), "0-3"), "untouched");
+    assert_eq!(at(given - tick() + 1, "0-3"), "heir of 0-7");
+    assert_eq!(at(taken + tick() - 1, "0-3"), "heir of 0-7");
+    assert_eq!(at(taken + tick(), "0-3"), "untouched");
+    assert_eq!(at(given + tick() - 1, "2"), "heir of 0-7");
+    assert_eq!(at(given + tick(), "2"), "untouched", "the one CPU is there for a moment");
+}
+
+#[test]
+fn a_process_may_seem_to_start_a_tick_before_the_first_change_and_no_more() {
+    let mut masks = Masks::default();
+    let first = 10 * SECOND;
+    masks.enter(&change_at(first, None, "0-3"));
+    let mut is_late = |started| masks.see(Identity { pid: Pid(9), started: Nanos(started) });
+    assert!(!is_late(first - tick()));
+    assert!(is_late(first - tick() + 1));
+}
+
+#[test]
+fn as_many_masks_of_a_thread_are_remembered_as_the_bound_says() {
+    let mut masks = Masks::default();
+    let at = |place: usize| (10 + 10 * place as u64) * SECOND;
+    let give = |masks: &mut Masks, place| {
+        let original = Original { cpus: cpus("0-127"), whole: false };
+        masks.enter(&Change { original, ..change_at(at(place), None, &place.to_string()) });
+    };
+    (0..MAX_GIVEN).for_each(|place| give(&mut masks, place));
+    assert_eq!(told(&masks, task(1, 9, 15), "0"), "heir of 0-127");
+    give(&mut masks, MAX_GIVEN);
+    assert_eq!(told(&masks, task(1, 9, 15), "0"), "untouched", "forgotten");
+    assert_eq!(told(&masks, task(1, 9, 25), "1"), "heir of 0-127");
+}
