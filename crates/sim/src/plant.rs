@@ -14,6 +14,7 @@ mod memory;
 mod need;
 mod queues;
 mod scheduler;
+mod shortage;
 mod solve;
 #[cfg(test)]
 mod tests;
@@ -79,6 +80,8 @@ pub(crate) struct Process {
     pub(crate) work: f64,
     pub(crate) started: Option<Nanos>,
     pub(crate) ended: Option<Nanos>,
+    /// The kernel ended it because memory was short.
+    pub(crate) killed: bool,
     pub(crate) moved_by_kernel: u64,
     /// Page faults after the first touch: hint faults and collapses of copies.
     pub(crate) faults: u64,
@@ -166,11 +169,11 @@ impl Plant {
         self.processes.iter().all(|process| process.ended.is_some())
     }
 
-    /// Name and running time in seconds of each process; `None` while it runs.
-    pub(crate) fn times(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
+    /// Running time of each process in seconds; `None` while it runs, and where it was killed.
+    pub(crate) fn times(&self) -> impl Iterator<Item = (&Process, Option<f64>)> {
         self.processes.iter().map(|process| {
             let time = process.ended.zip(process.started).map(|(e, s)| e.since(s).seconds());
-            (process.program.name.as_str(), time)
+            (process, time.filter(|_| !process.killed))
         })
     }
 
@@ -226,12 +229,18 @@ impl Plant {
         let running = self.processes.iter().enumerate().filter(|(_, process)| process.runs());
         let victim = running.max_by_key(|(_, process)| process.threads.len()).map(|(one, _)| one);
         if let Some(victim) = victim {
-            for thread in self.processes[victim].threads.clone() {
-                self.threads[thread].finished = true;
-                self.threads[thread].active = false;
-            }
-            self.end_programs();
+            self.kill(victim);
         }
+    }
+
+    /// Ends a running process before its work is done.
+    fn kill(&mut self, process: usize) {
+        for thread in self.processes[process].threads.clone() {
+            self.threads[thread].finished = true;
+            self.threads[thread].active = false;
+        }
+        self.free_memory_of(process);
+        self.processes[process].ended = Some(self.now);
     }
 
     /// Puts the threads of a process onto CPUs and its pages onto nodes, before it runs and at no

@@ -86,14 +86,16 @@ impl Comparison {
         if self.rows.iter().any(|row| row.runs[0].processes.len() > 1) {
             text += &self.programs();
         }
-        text
+        text + &self.killed()
     }
 
     fn add_row(&self, text: &mut String, row: &Row) {
         let seconds: Option<Vec<f64>> = row.runs.iter().map(Outcome::seconds).collect();
         let seconds = seconds.and_then(median);
+        let killed = row.runs.iter().any(|run| run.processes.iter().any(|one| one.killed));
+        let without = if killed { "killed" } else { "given up" };
         let shown = |value: Option<f64>, digits: usize| {
-            value.map_or("given up".to_string(), |value| format!("{value:.digits$}"))
+            value.map_or(without.to_string(), |value| format!("{value:.digits$}"))
         };
         let speeds = row.speeds();
         let least = speeds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -136,11 +138,29 @@ impl Comparison {
                         speeds.extend(speed.filter(|_| own.program == *name));
                     }
                 }
-                let shown = median(speeds).map_or("given up".into(), |speed| format!("{speed:.2}"));
+                let shown = median(speeds).map_or("–".into(), |speed| format!("{speed:.2}"));
                 let _ = write!(text, " {shown:>16}");
             }
             text.push('\n');
         }
         text
+    }
+
+    /// A line for each contender and program that the kernel killed.
+    fn killed(&self) -> String {
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            let killed = row.runs.iter().flat_map(|run| &run.processes).filter(|one| one.killed);
+            for process in killed {
+                let line = format!(
+                    "{}: the kernel killed {}: out of memory\n",
+                    row.policy, process.program
+                );
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+        if lines.is_empty() { String::new() } else { format!("\n{}", lines.concat()) }
     }
 }

@@ -36,21 +36,27 @@ pub struct Outcome {
 pub struct ProcessTime {
     /// Its program.
     pub program: String,
-    /// Seconds from its start to its end; `None` = it was given up.
+    /// Seconds from its start to its end; `None` = it was given up or killed.
     pub seconds: Option<f64>,
+    /// The kernel killed it: its memory did not fit the machine.
+    pub killed: bool,
 }
 
 impl Outcome {
     pub(crate) fn of(plant: &Plant) -> Self {
         let processes = plant
             .times()
-            .map(|(program, seconds)| ProcessTime { program: program.to_string(), seconds })
+            .map(|(process, seconds)| ProcessTime {
+                program: process.program.name.clone(),
+                seconds,
+                killed: process.killed,
+            })
             .collect();
         Self { processes, tally: plant.tally() }
     }
 
     /// Speed against another run of the same workload: the geometric mean over the processes, above
-    /// 1 where this one is faster. `None` if a process was given up.
+    /// 1 where this one is faster. `None` if a process was given up or killed.
     #[must_use]
     pub fn speed_against(&self, other: &Self) -> Option<f64> {
         let pairs = self.processes.iter().zip(&other.processes);

@@ -92,6 +92,7 @@ impl Plant {
             groups,
             started: None,
             ended: None,
+            killed: false,
             moved_by_kernel: 0,
             faults: 0,
             allowed_nodes: None,
@@ -161,13 +162,6 @@ impl Plant {
             self.fork(threads);
             self.touch(index);
         }
-    }
-
-    /// Nodes from which a process may have memory.
-    pub(super) fn nodes_for(&self, process: usize) -> Vec<usize> {
-        let all = self.topology.memory_nodes();
-        let own = self.processes[process].allowed_nodes.as_ref();
-        own.map_or(all.clone(), |own| own.intersection(&all)).iter().collect()
     }
 
     /// The node with memory nearest to a thread of a process.

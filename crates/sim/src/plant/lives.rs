@@ -13,7 +13,9 @@ impl Plant {
             let lives_s = self.processes[process].program.regions[region].lives_s;
             let count = parts.len();
             for (part, group) in parts.into_iter().enumerate() {
-                self.touch_part(process, (region, part), group);
+                if !self.touch_part(process, (region, part), group) {
+                    return;
+                }
                 let first_s = lives_s * (part + 1) as f64 / count as f64;
                 self.groups[group].dies = (lives_s > 0.0).then(|| after(self.now, first_s));
             }
@@ -23,12 +25,9 @@ impl Plant {
     /// Buffers with a time that is over make room for others.
     pub(super) fn renew(&mut self) {
         for process in 0..self.processes.len() {
-            if !self.processes[process].runs() {
-                continue;
-            }
             for region in 0..self.processes[process].groups.len() {
                 let lives_s = self.processes[process].program.regions[region].lives_s;
-                if lives_s > 0.0 {
+                if lives_s > 0.0 && self.processes[process].runs() {
                     self.renew_region(process, region, lives_s);
                 }
             }
@@ -43,19 +42,21 @@ impl Plant {
             };
             self.free_memory_of_group(group);
             self.readdress(group);
-            self.touch_part(process, (region, part), group);
+            if !self.touch_part(process, (region, part), group) {
+                return;
+            }
             self.processes[process].faults += self.groups[group].homes.len() as u64;
             self.groups[group].dies = Some(after(dies, lives_s));
         }
     }
 
     /// Touches the pages of one part: page by page in turn, or in contiguous parts, as loops over
-    /// an array are.
-    fn touch_part(&mut self, process: usize, (region, part): (usize, usize), group: usize) {
+    /// an array are. `false` = memory was short, and the process was killed.
+    fn touch_part(&mut self, process: usize, (region, part): (usize, usize), group: usize) -> bool {
         let of = &self.processes[process];
         let count = of.threads.len();
         let nodes = match (self.first_place, &of.program.regions[region]) {
-            (FirstPlace::Interleave, _) => self.nodes_for(process),
+            (FirstPlace::Interleave, _) => self.memory_of(process).iter().collect(),
             (_, region) if region.touched == Touched::First => vec![self.near(process, 0)],
             (_, region) if region.used == Used::All => {
                 (0..count).map(|number| self.near(process, number)).collect()
@@ -63,13 +64,13 @@ impl Plant {
             _ => vec![self.near(process, part)],
         };
         let pages = self.groups[group].homes.len();
-        for page in 0..pages {
+        (0..pages).all(|page| {
             let place = match self.first_place {
                 FirstPlace::Interleave => page % nodes.len(),
                 FirstPlace::Touch => page * nodes.len() / pages,
             };
-            self.put(group, page, nodes[place]);
-        }
+            self.put(group, page, nodes[place])
+        })
     }
 }
 

@@ -98,18 +98,14 @@ impl Group {
 }
 
 impl Plant {
-    /// Puts a new page on a node, or on the nearest with free memory.
-    pub(crate) fn put(&mut self, group: usize, page: usize, node: usize) {
-        let home = match self.free_pages[node] {
-            0 => {
-                let free = (0..self.free_pages.len()).filter(|&n| self.free_pages[n] > 0);
-                free.min_by_key(|&other| self.topology.distance(node, other)).unwrap_or(node)
-            }
-            _ => node,
-        };
-        self.free_pages[home] = self.free_pages[home].saturating_sub(1);
+    /// Puts a new page on a node, or on the nearest with free memory that its process may use.
+    /// Whether it has a place: without one its process was killed.
+    pub(super) fn put(&mut self, group: usize, page: usize, node: usize) -> bool {
+        let Some(home) = self.room(self.groups[group].process, node) else { return false };
+        self.free_pages[home] -= 1;
         self.groups[group].homes[page] = home as u16;
         self.groups[group].counts[home] += 1;
+        true
     }
 
     /// The group and place in it of an address; `None` where the process has nothing there.

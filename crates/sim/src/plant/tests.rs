@@ -165,3 +165,91 @@ fn buffers_that_come_later_are_shown_in_order_of_address() {
     let mappings = observation.processes[0].mappings.as_deref().expect("known");
     assert!(mappings.is_sorted_by(|one, next| one.end <= next.start), "{mappings:?}");
 }
+
+/// Two programs that touch 600 MiB each. The second starts a second later.
+const LARGE: &str = r#"
+    name = "large"
+    title = "more than the machine has"
+    [[programs]]
+    name = "first"
+    threads = 1
+    seconds = 4
+    cycles_per_instruction = 1
+    accesses_per_kilo = 10
+    outstanding = 2
+    [[programs.regions]]
+    mib = 640
+    touched = "own"
+    used = "own"
+    share = 1
+    [[programs]]
+    name = "second"
+    threads = 1
+    start_s = 1
+    seconds = 4
+    cycles_per_instruction = 1
+    accesses_per_kilo = 10
+    outstanding = 2
+    [[programs.regions]]
+    mib = 600
+    touched = "own"
+    used = "own"
+    share = 1
+"#;
+
+fn killed(world: &World) -> Vec<&str> {
+    let killed = world.plant.processes.iter().filter(|process| process.killed);
+    killed.map(|process| process.program.name.as_str()).collect()
+}
+
+#[test]
+fn the_largest_program_is_killed_where_memory_is_short() {
+    let mut fits = world("nodes=2 cpus=2 memory=1G", LARGE, FirstPlace::Touch);
+    finish(&mut fits);
+    assert_eq!(killed(&fits), Vec::<&str>::new());
+    let mut short = world("nodes=2 cpus=2 memory=512M", LARGE, FirstPlace::Touch);
+    let memory: u64 = short.plant.free_pages.iter().sum();
+    (0..10).for_each(|_| short.pass());
+    assert_eq!(killed(&short), Vec::<&str>::new());
+    assert_eq!(memory - short.plant.free_pages.iter().sum::<u64>(), 640 * 256);
+    finish(&mut short);
+    assert_eq!(killed(&short), ["first"]);
+    let times: Vec<Option<f64>> = short.plant.times().map(|(_, time)| time).collect();
+    assert!(times[0].is_none() && times[1].is_some(), "{times:?}");
+    assert_eq!(short.plant.free_pages.iter().sum::<u64>(), memory);
+}
+
+#[test]
+fn a_program_larger_than_the_machine_is_killed_and_leaves_no_page() {
+    let mut none = world("nodes=2 cpus=2 memory=128M", LARGE, FirstPlace::Interleave);
+    let memory: u64 = none.plant.free_pages.iter().sum();
+    (0..25).for_each(|_| none.pass());
+    assert_eq!(killed(&none), ["first", "second"]);
+    assert!(none.plant.is_over());
+    assert_eq!(none.plant.free_pages.iter().sum::<u64>(), memory);
+}
+
+#[test]
+fn a_page_stays_within_the_cpuset_though_another_node_is_free() {
+    let mut world = world("nodes=2 cpus=2 memory=1G", LARGE, FirstPlace::Touch);
+    let node: rondpoint_core::NodeSet = [1].into_iter().collect();
+    (0..2).for_each(|process| world.plant.confine(process, &node));
+    (0..25).for_each(|_| world.pass());
+    assert_eq!(killed(&world), ["first"]);
+    assert_eq!(world.plant.free_pages[0], 256 * 1024);
+}
+
+#[test]
+fn copies_make_room_before_a_program_is_killed() {
+    let mut world = world("nodes=2 cpus=2 memory=700M", LARGE, FirstPlace::Touch);
+    world.pass();
+    let group = world.plant.processes[0].groups[0][0];
+    for page in 0..160 * 1024 {
+        let _ = world.plant.copy_page(group, page);
+    }
+    let copied = world.plant.groups[group].copied;
+    assert!(copied > 600 * 256, "{copied}");
+    (0..25).for_each(|_| world.pass());
+    assert_eq!(killed(&world), Vec::<&str>::new());
+    assert_eq!(world.plant.groups[group].copied, 0);
+}
