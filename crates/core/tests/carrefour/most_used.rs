@@ -61,8 +61,7 @@ fn a_page_that_is_spread_goes_rather_to_a_node_that_uses_it() {
     assert!(unused > all / 4, "{unused} of {all}");
 }
 
-/// Pages on node 0 with four accesses each, of which so many come from node 1 and the others from
-/// node 2; one more page has no owner.
+/// Pages on node 0 with four accesses each, as nodes 1 and 2 make them by chance.
 fn drawn_evenly(most: usize) -> String {
     let mut pages = String::new();
     for (of_one, count) in [(0, 1), (1, 4), (2, 6), (3, 4), (4, 1)] {

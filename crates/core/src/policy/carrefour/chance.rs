@@ -96,8 +96,8 @@ impl Seen {
         nodes.filter(|_| self.has_shared).filter(by_chance).collect()
     }
 
-    /// Mean and variance of the pages that lie elsewhere and look like those of `node` if each
-    /// access comes from it with a probability of `share`.
+    /// Mean and variance of the pages that lie elsewhere and look like those of `node`. Each access
+    /// comes from it with a probability of `share`.
     fn expected(&self, marker: &Marker<'_>, node: usize, share: f64) -> (f64, f64) {
         let (mut mean, mut variance) = (0.0, 0.0);
         for accesses in 1..=MOST_ACCESSES {
