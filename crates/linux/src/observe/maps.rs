@@ -386,6 +386,8 @@ mod tests {
         assert_eq!(look(8 << 30), None, "a quarter of a TiB, read while it was empty");
         put("7f0000000000-7f3000000000");
         assert_eq!(look(8 << 30), Some(Vec::new()), "mbind(2) cuts a mapping");
+        put("7f0000000000-7f4000000000");
+        assert_eq!(look(8 << 30), Some(Vec::new()), "the same addresses, mapped anew");
     }
 
     #[test]

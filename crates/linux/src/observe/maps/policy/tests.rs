@@ -129,6 +129,25 @@ fn what_lies_above_a_mapping_beyond_the_budget_stays_unread() {
     assert_eq!(policies.ranges(&mappings), Some(vec![lowest]));
 }
 
+/// With the end of a line the kernel would walk the next mapping.
+#[test]
+fn the_shortest_line_is_not_read_to_its_end_before_a_mapping_beyond_the_budget() {
+    let shortest = Made { rest: String::new(), ..made(60, "local") };
+    let all = [shortest, made(101, "default")];
+    let mut kernel = Kernel::of(&all);
+    look_until_the_end(&mut Policies::default(), &mut kernel, 100);
+    assert_eq!((kernel.next, kernel.walked), (1, 60));
+}
+
+#[test]
+fn one_call_asks_for_many_small_mappings_and_not_for_several_large_ones() {
+    let all: Vec<Made> = [vec![made(10, "default"); 50], vec![made(3000, "default"); 5]].concat();
+    let mut kernel = Kernel::of(&all);
+    look_until_the_end(&mut Policies::default(), &mut kernel, 100_000);
+    assert_eq!(kernel.next, all.len());
+    assert!((20..=ENTRIES_AT_ONCE).contains(&kernel.most_at_once), "{}", kernel.most_at_once);
+}
+
 proptest! {
     /// Whatever the lines and budgets are.
     #[test]

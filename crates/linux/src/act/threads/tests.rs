@@ -1,0 +1,187 @@
+//! Masks are prepared for the right thread, put back, and counted where the kernel does not tell.
+
+use super::*;
+
+#[test]
+fn each_thread_that_cannot_be_looked_at_counts_as_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::captured(directory.path());
+    for unreadable in ["7/task/7/stat", "7/task/8/stat"] {
+        std::fs::create_dir_all(root.in_proc(unreadable)).unwrap();
+    }
+    let refused = |pid| {
+        let process = Identity { pid: Pid(pid), started: Nanos(10) };
+        restore_process(&root, &Masks::default(), process).refused
+    };
+    assert_eq!(refused(7), 2);
+    assert_eq!(refused(9), 0, "it has ended");
+}
+
+/// No process has this number: the kernel's are below 2^22.
+const NOBODY: u32 = 5_000_000;
+
+fn held(process: Identity, tid: u32) -> Masks {
+    let task = Task { process, tid: Tid(tid), started: process.started };
+    let original = Original { cpus: CpuSet::first(2), whole: false };
+    let mut masks = Masks::default();
+    let (via, cpus) = (None, CpuSet::first(1));
+    masks.enter(&Change { plan: 1, task, session: 1, at: Nanos(1), original, via, cpus });
+    masks
+}
+
+#[test]
+fn what_is_not_told_of_a_tree_counts_as_refused_and_what_has_ended_as_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::captured(directory.path());
+    let process = Identity { pid: Pid(NOBODY), started: Nanos(1_000_000_000) };
+    let masks = held(process, NOBODY);
+    std::fs::create_dir_all(root.in_proc("sys")).unwrap();
+    let gone = Restored { gone: 1, ..Restored::default() };
+    assert_eq!(restore(&root, &masks), gone);
+    // A directory cannot be read as a file.
+    let unreadable = |pid: u32| {
+        std::fs::create_dir_all(root.in_proc(format!("{pid}/stat"))).unwrap();
+    };
+    unreadable(NOBODY + 1);
+    assert_eq!(restore(&root, &masks), Restored { refused: 1, ..gone });
+    unreadable(NOBODY);
+    let expected = Restored { refused: 3, ..gone };
+    assert_eq!(restore(&root, &masks), expected, "of the tree, and of two of all processes");
+}
+
+#[test]
+fn threads_that_cannot_be_looked_at_hide_no_others_of_their_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::captured(directory.path());
+    let stat = format!(
+        "{NOBODY} (x) S 1 1 1 0 -1 0 7 0 1 0 2 1 0 0 20 0 1 0 100 0 10 \
+         0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0\n"
+    );
+    let task = root.in_proc(format!("{NOBODY}/task/{NOBODY}"));
+    std::fs::create_dir_all(&task).unwrap();
+    std::fs::write(task.join("stat"), &stat).unwrap();
+    std::fs::write(root.in_proc(format!("{NOBODY}/stat")), &stat).unwrap();
+    let process = Identity::of(&root, Pid(NOBODY)).unwrap();
+    let masks = held(process, NOBODY);
+    // It is there as far as `/proc` tells, and the kernel has no such thread.
+    assert_eq!(restore(&root, &masks), Restored::default());
+    let other = root.in_proc(format!("{NOBODY}/task/{}/stat", NOBODY + 1));
+    std::fs::create_dir_all(other).unwrap();
+    assert_eq!(restore(&root, &masks), Restored { refused: 1, ..Restored::default() });
+    let found = tree(&root, &masks);
+    assert_eq!((found.tasks.len(), found.unseen), (1, 1));
+}
+
+#[test]
+fn a_hidden_process_is_no_failure_to_look() {
+    let error = |errno| {
+        let source = io::Error::from_raw_os_error(errno);
+        LinuxError::io(std::path::Path::new("/proc/1/stat"), "open", source)
+    };
+    assert!(is_closed(&error(libc::EACCES)) && is_closed(&error(libc::EPERM)));
+    assert!(!is_closed(&error(libc::EIO)) && !is_closed(&error(libc::EMFILE)));
+}
+
+/// A process of one thread that ends with its owner.
+struct Sleeping(std::process::Child);
+
+impl Sleeping {
+    fn start() -> Self {
+        Self(std::process::Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    fn thread(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    fn task(&self) -> Task {
+        let process = Identity::of(&Root::live(), Pid(self.0.id())).unwrap();
+        find(&Root::live(), process, Tid(self.0.id())).unwrap().unwrap()
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn each_thread_has_its_mask_again_or_is_counted_for_what_it_is() {
+    let own = affinity::get(std::process::id() as i32).unwrap();
+    let alone: Vec<CpuSet> = own.iter().map(|cpu| [cpu].into_iter().collect()).collect();
+    let [one, other, ..] = &alone[..] else { return }; // a machine of one CPU
+    let none = Restored::default();
+    for (given, now, expected, after) in [
+        (one, one, Restored { put_back: 1, ..none }, &own),
+        (one, &own, Restored { in_place: 1, ..none }, &own),
+        (&own, &own, Restored { in_place: 1, ..none }, &own),
+        (one, other, Restored { left_alone: 1, ..none }, other),
+    ] {
+        let target = Sleeping::start();
+        let task = target.task();
+        let original = Original { cpus: own.clone(), whole: false };
+        let change = Change {
+            plan: 1,
+            task,
+            session: 0,
+            at: task.started,
+            original,
+            via: None,
+            cpus: given.clone(),
+        };
+        let mut masks = Masks::default();
+        masks.enter(&change);
+        affinity::set(target.thread(), now).unwrap();
+        assert_eq!(restore(&Root::live(), &masks), expected, "given {given}, now {now}");
+        assert_eq!(&affinity::get(target.thread()).unwrap(), after);
+        affinity::set(target.thread(), now).unwrap();
+        let again = restore_process(&Root::live(), &masks, task.process);
+        assert_eq!(again, expected, "given {given}, now {now}");
+        assert_eq!(&affinity::get(target.thread()).unwrap(), after);
+        // A child of the target, as far as the ledger knows.
+        let child = Sleeping::start();
+        affinity::set(child.thread(), given).unwrap();
+        assert!(masks.see(child.task().process));
+        let heirs = u64::from(given != &own);
+        assert_eq!(restore(&Root::live(), &masks).heirs, heirs);
+        assert_eq!(affinity::get(child.thread()).unwrap(), own);
+    }
+}
+
+#[test]
+fn a_change_is_prepared_for_the_thread_that_was_seen_and_for_no_later_one() {
+    let own = affinity::get(std::process::id() as i32).unwrap();
+    let target = Sleeping::start();
+    let Task { process, tid, started } = target.task();
+    let one: CpuSet = own.iter().take(1).collect();
+    let wanted = Wanted { plan: 1, process, tid, cpus: one.clone(), via: None, seen: started };
+    let prepared = |wanted: &Wanted| prepare(&Root::live(), &Masks::default(), wanted);
+    let change = prepared(&wanted).unwrap();
+    assert_eq!((change.cpus, &change.original.cpus), (one, &own));
+    let cpuset = cpuset::cpus_of(&Root::live(), process.pid);
+    assert_eq!(change.original.whole, cpuset == Some(own));
+    let before = Wanted { seen: Nanos(started.0 - 1), ..wanted.clone() };
+    assert_eq!(prepared(&before), Err(StepResult::Gone), "it started later");
+    let other = Identity { started: Nanos(process.started.0 + 1), ..process };
+    let other = Wanted { process: other, ..wanted };
+    assert_eq!(prepared(&other), Err(StepResult::Gone), "another process had the number");
+}
+
+#[test]
+fn counts_of_several_processes_add_up() {
+    let one = |number| Restored {
+        put_back: number,
+        in_place: number + 1,
+        heirs: number + 2,
+        left_alone: number + 3,
+        gone: number + 4,
+        refused: number + 5,
+    };
+    let mut sum = one(10);
+    sum.add(&one(2));
+    let expected =
+        Restored { put_back: 12, in_place: 14, heirs: 16, left_alone: 18, gone: 20, refused: 22 };
+    assert_eq!(sum, expected);
+}
