@@ -79,9 +79,10 @@ fn place(plant: &mut Plant, process: usize, threads: Threads, pages: Pages) {
     }
     let regions = plant.processes[process].groups.clone();
     let nodes: Vec<usize> = plant.topology.controllers().iter().collect();
-    for (region, parts) in regions.into_iter().enumerate() {
+    for region in 0..regions.len() {
         let shared = plant.processes[process].program.regions[region].used == Used::All;
-        for number in 0..parts.len() {
+        let users = if shared { 1 } else { all.len() };
+        for number in 0..users {
             let group = plant.processes[process].group_of(region, number, 0);
             let target = plant.near(process, number);
             for page in 0..plant.groups[group].homes.len() {

@@ -120,8 +120,12 @@ impl Process {
     /// The group that a thread uses of a region.
     pub(crate) fn group_of(&self, region: usize, number: usize, rotate: usize) -> usize {
         let parts = &self.groups[region];
-        let next = usize::from(self.program.regions[region].used == Used::Next);
-        parts[(number + rotate + next) % parts.len()]
+        let part = match self.program.regions[region].used {
+            Used::All | Used::Own => number + rotate,
+            Used::Next => number + rotate + 1,
+            Used::Circle => self.circle_of(number + rotate),
+        };
+        parts[part % parts.len()]
     }
 
     /// The circle of threads with which a thread exchanges lines.
@@ -137,6 +141,8 @@ pub(crate) struct Plant {
     node_of_domain: Vec<usize>,
     pub(crate) truth: Truth,
     first_place: FirstPlace,
+    /// When all programs are stopped.
+    stops: Option<Nanos>,
     pub(crate) random: Random,
     chances: chance::Chances,
     pub(crate) now: Nanos,
@@ -169,11 +175,16 @@ impl Plant {
         self.processes.iter().all(|process| process.ended.is_some())
     }
 
-    /// Running time of each process in seconds; `None` while it runs, and where it was killed.
+    /// Running time of each process in seconds, or what its whole work would have taken where it was
+    /// stopped; `None` while it runs, and where it was killed or did nothing.
     pub(crate) fn times(&self) -> impl Iterator<Item = (&Process, Option<f64>)> {
         self.processes.iter().map(|process| {
             let time = process.ended.zip(process.started).map(|(e, s)| e.since(s).seconds());
-            (process, time.filter(|_| !process.killed))
+            let whole = process.work * process.threads.len() as f64;
+            let did = |thread: &Thread| thread.done.min(process.work);
+            let done: f64 = self.threads[process.threads.clone()].iter().map(did).sum();
+            let counts = !process.killed && done > 0.0;
+            (process, time.filter(|_| counts).map(|time| time * whole / done))
         })
     }
 
@@ -183,6 +194,7 @@ impl Plant {
         self.renew();
         self.set_active();
         self.balance();
+        self.wake();
         let running = self.needs();
         let rates = self.solve(&running);
         self.count(&running, &rates);
@@ -280,9 +292,11 @@ impl Plant {
     }
 
     fn end_programs(&mut self) {
+        let stops = self.stops.is_some_and(|stops| self.now >= stops);
         for index in 0..self.processes.len() {
             let process = &self.processes[index];
-            let all = self.threads[process.threads.clone()].iter().all(|thread| thread.finished);
+            let all =
+                stops || self.threads[process.threads.clone()].iter().all(|thread| thread.finished);
             if process.runs() && all {
                 self.free_memory_of(index);
                 self.processes[index].ended = Some(self.now);

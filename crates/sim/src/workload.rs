@@ -72,6 +72,10 @@ pub struct Workload {
     pub name: String,
     /// One line for people.
     pub title: String,
+    /// When all programs are stopped, in seconds; 0 = each ends with its work. A program that was
+    /// stopped counts with the time that its whole work takes at its mean pace.
+    #[serde(default)]
+    pub stops_s: f64,
     /// The programs.
     pub programs: Vec<Program>,
 }
@@ -93,6 +97,9 @@ pub struct Program {
     pub start_s: f64,
     /// Seconds that it runs alone on idle memory with every access local.
     pub seconds: f64,
+    /// Whether each thread is pinned to the CPU on which it begins.
+    #[serde(default)]
+    pub pinned: bool,
     /// Whether its threads wait for each other.
     #[serde(default)]
     pub waits: Waits,
@@ -105,7 +112,8 @@ pub struct Program {
     /// Lines fetched from caches of other threads in 1,000 instructions.
     #[serde(default)]
     pub transfers_per_kilo: f64,
-    /// Threads that exchange those lines, in order of their numbers; 0 = all of the process.
+    /// Threads that exchange those lines and use a part of a region `used = "circle"` together, in
+    /// order of their numbers; 0 = all of the process.
     #[serde(default)]
     pub sharers: u32,
     /// Swing of its demand from epoch to epoch, 0 to 0.9 of the mean.
@@ -135,7 +143,8 @@ pub enum Waits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
-    /// MiB of each thread for `used = "own"` and `"next"`, else of the process.
+    /// MiB of each thread for `used = "own"` and `"next"`, of each circle of sharers for `"circle"`,
+    /// else of the process.
     pub mib: f64,
     /// Which thread touches its pages first.
     pub touched: Touched,
@@ -161,7 +170,7 @@ pub struct Region {
 pub enum Touched {
     /// The first thread of the process.
     First,
-    /// The thread that uses it; for shared regions every thread in turn.
+    /// The thread that uses it; the first of a circle; for shared regions every thread in turn.
     Own,
 }
 
@@ -175,6 +184,8 @@ pub enum Used {
     Own,
     /// Each thread uses the part of the next one: consumers read what producers touched.
     Next,
+    /// Each circle of sharers has a part that its threads use alike.
+    Circle,
 }
 
 /// A change of behaviour.
@@ -227,6 +238,15 @@ impl Workload {
             message: error.to_string(),
         })?;
         parsed.programs.iter().try_for_each(|program| check(program, file))?;
+        if !(0.0..=1e5).contains(&parsed.stops_s) {
+            let (field, expected) = ("stops_s".to_string(), "0 (with its work) to 100,000 s");
+            return Err(WorkloadError::Range {
+                file: file.to_string(),
+                field,
+                expected,
+                got: parsed.stops_s,
+            });
+        }
         match parsed.programs.is_empty() {
             true => Err(WorkloadError::Parse {
                 file: file.to_string(),
@@ -241,6 +261,7 @@ impl Workload {
     pub fn and(mut self, other: Self) -> Self {
         self.name = format!("{}+{}", self.name, other.name);
         self.title = format!("{}, with {}", self.title, other.title);
+        self.stops_s = self.stops_s.max(other.stops_s);
         self.programs.extend(other.programs);
         self
     }

@@ -38,6 +38,7 @@ impl Plant {
             queues: Queues::new(machine, &truth),
             truth,
             first_place,
+            stops: (workload.stops_s > 0.0).then_some(Nanos((workload.stops_s * 1e9) as u64)),
             random: Random::new(seed),
             chances: Chances::new(seed),
             now: Nanos(0),
@@ -109,7 +110,11 @@ impl Plant {
         process: usize,
     ) -> Vec<usize> {
         let region = &program.regions[region];
-        let parts = if region.used == Used::All { 1 } else { threads };
+        let parts = match (region.used, program.sharers as usize) {
+            (Used::All, _) | (Used::Circle, 0) => 1,
+            (Used::Own | Used::Next, _) => threads,
+            (Used::Circle, sharers) => threads.div_ceil(sharers),
+        };
         let pages = ((region.mib * 256.0) as usize).max(1);
         let place = |_| {
             let first_page = self.free_address();

@@ -15,6 +15,8 @@ pub(super) enum Purpose {
     Wander = 2,
     /// The node on which a process begins.
     Start = 3,
+    /// The CPU on which a thread wakes.
+    Wake = 4,
 }
 
 #[derive(Debug, Clone)]

@@ -61,6 +61,9 @@ impl Plant {
             (_, region) if region.used == Used::All => {
                 (0..count).map(|number| self.near(process, number)).collect()
             }
+            (_, region) if region.used == Used::Circle => {
+                vec![self.near(process, part * of.program.sharers as usize)]
+            }
             _ => vec![self.near(process, part)],
         };
         let pages = self.groups[group].homes.len();

@@ -2,7 +2,9 @@
 //! need.
 
 use super::chance::Purpose;
-use super::{EPOCH, Plant};
+use super::{EPOCH, Plant, Thread};
+use crate::workload::Waits;
+use rondpoint_core::CpuSet;
 
 impl Plant {
     /// Active threads on each CPU.
@@ -37,6 +39,36 @@ impl Plant {
             loads[cpu] += 1;
             by_node[self.topology.node_of_cpu(cpu)] += 1.0;
             self.threads[thread].cpu = cpu;
+            if self.processes[self.threads[thread].process].program.pinned {
+                let only: CpuSet = [cpu].into_iter().collect();
+                self.threads[thread].allowed = only.clone();
+                self.threads[thread].mask = only;
+            }
+        }
+    }
+
+    /// Wakes threads that slept at barriers on the CPU that is idle first, where threads share CPUs:
+    /// in an epoch, two of them change places.
+    pub(super) fn wake(&mut self) {
+        let loads = self.loads();
+        let sleeps = |thread: &Thread| {
+            let process = &self.processes[thread.process];
+            process.program.waits == Waits::Sleep && process.threads.len() > 1
+        };
+        let woken = |&index: &usize| {
+            let thread = &self.threads[index];
+            thread.active && loads[thread.cpu] > 1 && sleeps(thread)
+        };
+        let woken: Vec<usize> = (0..self.threads.len()).filter(woken).collect();
+        for (place, &one) in woken.iter().enumerate().skip(1) {
+            let chance = self.chances.of(Purpose::Wake, self.now, one);
+            let other = woken[(chance * (place + 1) as f64) as usize];
+            let (here, there) = (self.threads[one].cpu, self.threads[other].cpu);
+            let may = self.threads[one].mask.contains(there);
+            if here != there && may && self.threads[other].mask.contains(here) {
+                self.run_on(one, there);
+                self.run_on(other, here);
+            }
         }
     }
 

@@ -253,3 +253,74 @@ fn copies_make_room_before_a_program_is_killed() {
     assert_eq!(killed(&world), Vec::<&str>::new());
     assert_eq!(world.plant.groups[group].copied, 0);
 }
+
+/// Sixteen threads on eight CPUs that sleep at barriers, with a part of 16 MiB each.
+const CROWD: &str = r#"
+    name = "crowd"
+    title = "two threads for each CPU"
+    [[programs]]
+    name = "crowd"
+    threads = 16
+    seconds = 8
+    waits = "sleep"
+    cycles_per_instruction = 1
+    accesses_per_kilo = 10
+    outstanding = 2
+    [[programs.regions]]
+    mib = 16
+    touched = "own"
+    used = "own"
+    share = 1
+"#;
+
+fn local_percent(workload: &str, pin: bool) -> f64 {
+    let mut world = world("nodes=4 cpus=2 memory=1G", workload, FirstPlace::Touch);
+    world.plant.truth.wander_per_s = 0.0;
+    world.plant.start();
+    for thread in world.plant.threads.iter_mut().filter(|_| pin) {
+        thread.mask = [thread.cpu].into_iter().collect();
+    }
+    finish(&mut world);
+    world.plant.tally().local_percent
+}
+
+#[test]
+fn threads_that_sleep_in_a_crowd_wake_anywhere_in_their_masks() {
+    let anywhere = local_percent(CROWD, false);
+    assert!((15.0..40.0).contains(&anywhere), "four nodes: {anywhere}");
+    assert!(local_percent(CROWD, true) > 99.0);
+    let awake = CROWD.replace("\"sleep\"", "\"never\"");
+    assert!(local_percent(&awake, false) > 99.0, "a thread that never waits stays");
+}
+
+#[test]
+fn a_program_that_is_stopped_counts_at_its_mean_pace() {
+    let whole = world("nodes=2 cpus=2 memory=1G", ALONE, FirstPlace::Touch);
+    let stopped = ALONE.replace("title", "stops_s = 1\n    title");
+    let stopped = world("nodes=2 cpus=2 memory=1G", &stopped, FirstPlace::Touch);
+    let [whole, stopped] = [whole, stopped].map(|mut world| {
+        world.plant.truth.wander_per_s = 0.0;
+        finish(&mut world);
+        let time = world.plant.times().next().and_then(|(_, time)| time);
+        (world.plant.now().seconds(), time.expect("it did something"))
+    });
+    assert!(whole.0 > 3.9 && (0.99..1.06).contains(&stopped.0), "{whole:?} {stopped:?}");
+    assert!((whole.1 / stopped.1 - 1.0).abs() < 0.02, "{whole:?} {stopped:?}");
+}
+
+#[test]
+fn a_circle_of_sharers_has_a_part_that_its_first_thread_touches() {
+    let pairs = CROWD
+        .replace("\"own\"\n    share", "\"circle\"\n    share")
+        .replace("outstanding", "sharers = 2\n    outstanding");
+    let mut world = world("nodes=4 cpus=2 memory=1G", &pairs, FirstPlace::Touch);
+    world.plant.start();
+    let process = &world.plant.processes[0];
+    assert_eq!(process.groups[0].len(), 8);
+    for pair in 0..8 {
+        let group = process.group_of(0, 2 * pair, 0);
+        assert_eq!(process.group_of(0, 2 * pair + 1, 0), group);
+        let home = world.plant.near(0, 2 * pair);
+        assert_eq!(world.plant.groups[group].counts[home], 16 * 256);
+    }
+}

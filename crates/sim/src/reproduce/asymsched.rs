@@ -42,6 +42,7 @@ fn program(threads: u32, accesses_per_kilo: f64, seconds: f64) -> Workload {
         instances: 1,
         start_s: 0.0,
         seconds,
+        pinned: false,
         waits: Waits::Spin,
         cycles_per_instruction: 1.3,
         accesses_per_kilo,
@@ -53,7 +54,7 @@ fn program(threads: u32, accesses_per_kilo: f64, seconds: f64) -> Workload {
         phases: Vec::new(),
     };
     let name = "streamcluster".to_string();
-    Workload { title: name.clone(), name, programs: vec![program] }
+    Workload { title: name.clone(), name, stops_s: 0.0, programs: vec![program] }
 }
 
 fn scene(machine: &Machine, workload: Workload, truth: Option<Truth>, seed: u64) -> Scene {

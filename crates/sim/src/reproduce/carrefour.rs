@@ -200,6 +200,7 @@ impl PublishedProgram {
             instances: 1,
             start_s: 0.0,
             seconds: between(inputs.seconds),
+            pinned: false,
             waits: Waits::Spin,
             cycles_per_instruction: between(inputs.cycles_per_instruction),
             accesses_per_kilo: between(inputs.accesses_per_kilo),
@@ -210,7 +211,12 @@ impl PublishedProgram {
             regions: regions.into_iter().filter(|region| region.share > 0.0).collect(),
             phases: Vec::new(),
         };
-        Workload { name: self.name.clone(), title: self.name.clone(), programs: vec![program] }
+        Workload {
+            name: self.name.clone(),
+            title: self.name.clone(),
+            stops_s: 0.0,
+            programs: vec![program],
+        }
     }
 
     fn scene(&self, machine: &str, inputs: &Inputs, truth: Option<Truth>, seed: u64) -> Scene {

@@ -88,6 +88,7 @@ fn program(name: &str, random: &mut Random) -> Program {
         instances: 1,
         start_s: 0.0,
         seconds: 12.0,
+        pinned: false,
         waits: Waits::Never,
         cycles_per_instruction: between([0.5, 0.9]),
         accesses_per_kilo: between(mpki(name)) / (1.0 - KEPT_ALONE * reuse),
@@ -112,7 +113,8 @@ fn program(name: &str, random: &mut Random) -> Program {
 fn scene(machine: &Machine, names: &[&str], seed: u64) -> Scene {
     let mut random = Random::new(seed);
     let programs = names.iter().map(|name| program(name, &mut random)).collect();
-    let workload = Workload { name: names.join("+"), title: names.join(" "), programs };
+    let workload =
+        Workload { name: names.join("+"), title: names.join(" "), stops_s: 0.0, programs };
     let machine = machine.clone();
     Scene { machine, workload, pmu: Pmu::Pebs, replication: false, truth: None, seed }
 }

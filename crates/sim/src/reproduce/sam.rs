@@ -30,6 +30,7 @@ fn program(number: usize, threads: u32, random: &mut Random) -> Program {
         instances: 1,
         start_s: 0.0,
         seconds: 12.0,
+        pinned: false,
         waits: Waits::Never,
         cycles_per_instruction: between(0.6, 1.2),
         accesses_per_kilo: between(1.0, 20.0),
@@ -52,7 +53,7 @@ fn program(number: usize, threads: u32, random: &mut Random) -> Program {
 
 /// Speed of SAM over Linux.
 fn speed(machine: &Machine, programs: Vec<Program>, seed: u64) -> f64 {
-    let workload = Workload { name: "sam".into(), title: "sam".into(), programs };
+    let workload = Workload { name: "sam".into(), title: "sam".into(), stops_s: 0.0, programs };
     let scene = Scene {
         machine: machine.clone(),
         workload,

@@ -93,6 +93,7 @@ impl Case {
             workload: Workload {
                 name: format!("seed-{}", self.seed),
                 title: "a case of the swarm".to_string(),
+                stops_s: 0.0,
                 programs: self.programs.clone(),
             },
             pmu,
@@ -158,6 +159,7 @@ impl Draw {
             instances,
             start_s: if self.chance(of.late) { of.latest_s * self.0.unit() } else { 0.0 },
             seconds: ENDLESS_S,
+            pinned: false,
             waits: self.one(&[Waits::Never, Waits::Spin, Waits::Sleep]),
             cycles_per_instruction: self.between(of.cycles_per_instruction),
             accesses_per_kilo: self.between(of.accesses_per_kilo),

@@ -103,6 +103,7 @@ fn drawn(name: &str, class: Class) -> Workload {
         instances: 1,
         start_s: 0.0,
         seconds: 15.0,
+        pinned: false,
         waits: Waits::Spin,
         cycles_per_instruction: between([0.5, 1.3]),
         accesses_per_kilo: mpki,
@@ -113,7 +114,12 @@ fn drawn(name: &str, class: Class) -> Workload {
         regions,
         phases: Vec::new(),
     };
-    Workload { name: name.to_string(), title: name.to_string(), programs: vec![program] }
+    Workload {
+        name: name.to_string(),
+        title: name.to_string(),
+        stops_s: 0.0,
+        programs: vec![program],
+    }
 }
 
 /// Gains over Linux, percent, in the order of the configurations.
