@@ -175,8 +175,8 @@ impl Plant {
         self.processes.iter().all(|process| process.ended.is_some())
     }
 
-    /// Running time of each process in seconds, or what its whole work would have taken where it was
-    /// stopped; `None` while it runs, and where it was killed or did nothing.
+    /// Running time of each process in seconds. A stopped one has the time of its whole work at its
+    /// mean pace. `None` while it runs, and where it was killed or did nothing.
     pub(crate) fn times(&self) -> impl Iterator<Item = (&Process, Option<f64>)> {
         self.processes.iter().map(|process| {
             let time = process.ended.zip(process.started).map(|(e, s)| e.since(s).seconds());

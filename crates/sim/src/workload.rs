@@ -143,8 +143,8 @@ pub enum Waits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
-    /// MiB of each thread for `used = "own"` and `"next"`, of each circle of sharers for `"circle"`,
-    /// else of the process.
+    /// MiB of each thread for `used = "own"` and `"next"`, of each circle of sharers for
+    /// `"circle"`, else of the process.
     pub mib: f64,
     /// Which thread touches its pages first.
     pub touched: Touched,

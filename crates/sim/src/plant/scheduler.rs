@@ -47,8 +47,8 @@ impl Plant {
         }
     }
 
-    /// Wakes threads that slept at barriers on the CPU that is idle first, where threads share CPUs:
-    /// in an epoch, two of them change places.
+    /// Wakes threads that slept at barriers on the CPU that is idle first, where threads share
+    /// CPUs: in an epoch, two of them change places.
     pub(super) fn wake(&mut self) {
         let loads = self.loads();
         let sleeps = |thread: &Thread| {

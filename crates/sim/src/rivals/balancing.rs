@@ -178,8 +178,8 @@ impl Balancing {
 }
 
 impl Balancing {
-    /// The thread on `node` with which a thread best changes places, where both together have more
-    /// of their faults at home then, as `task_numa_compare` weighs it.
+    /// The thread on `node` with which a thread best changes places. Both together then have more
+    /// of their faults at home, as `task_numa_compare` weighs it.
     fn partner(&self, plant: &Plant, thread: usize, node: usize) -> Option<usize> {
         let own = &plant.threads[thread];
         let here = plant.topology.node_of_cpu(own.cpu);
