@@ -21,13 +21,6 @@ use landlock::{
 
 use calls::Calls;
 
-/// Whether this process may count beyond `perf_event_paranoid` as far as the kernel's own rules go.
-#[must_use]
-pub fn holds_perfmon() -> bool {
-    // What cannot be read is not held.
-    caps::has_cap(None, CapSet::Effective, Capability::CAP_PERFMON).unwrap_or(false)
-}
-
 /// What a command needs from the moment that it is ready.
 #[derive(Debug, Clone)]
 pub struct Needs {

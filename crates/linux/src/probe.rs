@@ -57,6 +57,13 @@ pub fn has_capability(root: &Root, capability: Capability) -> Result<bool, Linux
     Ok(found.effective_capabilities.is_some_and(|all| all >> capability.bit() & 1 == 1))
 }
 
+/// Whether this process may count beyond `perf_event_paranoid` as far as the kernel's own rules go.
+/// What cannot be read is not held. It reads a file: filters of commands refuse `capget`.
+#[must_use]
+pub fn holds_perfmon(root: &Root) -> bool {
+    has_capability(root, Capability::PerfMon).unwrap_or(false)
+}
+
 /// Hardware counters of the own thread.
 ///
 /// # Errors

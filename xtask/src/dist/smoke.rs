@@ -16,8 +16,9 @@ const TRIALS: [(&[&str], &str); 3] =
     [(&["--version"], "rondpoint "), (&["doctor", "--json"], "{"), (&["topology", "--json"], "{")];
 
 /// The program's file becomes the only one in a file system of its own, beside the kernel's two.
-const BARE: &str =
-    "mount --rbind /proc $0/proc && mount --rbind /sys $0/sys && exec chroot $0 \"$@\"";
+/// Debian keeps `chroot` where an ordinary user's PATH does not look.
+const BARE: &str = "PATH=$PATH:/usr/sbin:/sbin && mount --rbind /proc $0/proc \
+    && mount --rbind /sys $0/sys && exec chroot $0 \"$@\"";
 
 /// Checks the file; the lines say what was found. The error says what is wrong with it.
 pub(super) fn test(file: &Path, target: &Target) -> Result<Vec<String>> {

@@ -17,7 +17,7 @@ use crate::perf::attr::flag;
 use crate::perf::event::advice;
 use crate::perf::generation::{Available, Generation, Metric};
 use crate::perf::pmu::{Event, Pmus};
-use crate::privileges::holds_perfmon;
+use crate::probe::holds_perfmon;
 use crate::root::Root;
 use crate::topology::Discovered;
 use crate::{LinuxError, probe};
@@ -142,11 +142,9 @@ pub(super) fn open(
     let topology = &machine.topology;
     let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
     let mut notes = Vec::new();
-    let paranoid = paranoid_level(root);
     // Before any process is looked for. While no event of a task is open, the kernel's first one
     // waits for tens of milliseconds (`account_event`, kernel/events/core.c).
-    let plan =
-        settings.counts().then(|| thread_plan(&available, settings, room, paranoid, &mut notes));
+    let plan = settings.counts().then(|| thread_plan(root, &available, settings, room, &mut notes));
     let mut tasks = match whom {
         Whom::Tree(first, _) => Tasks::new(root.clone(), first, plan),
         Whom::Many => Tasks::of_nobody(root.clone(), plan),
@@ -250,10 +248,10 @@ fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
 /// The events to count on every thread, as far as this processor has them and the kernel opens them
 /// for us. The others are named with the causes that a user can remove.
 fn thread_plan(
+    root: &Root,
     available: &Available,
     settings: &Settings,
     room: usize,
-    paranoid: Option<i64>,
     notes: &mut Vec<String>,
 ) -> ThreadPlan {
     let mut events = Vec::new();
@@ -271,7 +269,7 @@ fn thread_plan(
         let names: Vec<String> = missing.iter().map(|(metric, _)| metric.name()).collect();
         let refused = missing.iter().find_map(|(_, errno)| *errno);
         let why = match refused {
-            Some(errno) => advice(Some(errno), paranoid, holds_perfmon()),
+            Some(errno) => advice(Some(errno), paranoid_level(root), holds_perfmon(root)),
             None => "this machine has no such events".to_string(),
         };
         notes.push(format!("not counted for single threads: {} ({why})", names.join(", ")));
@@ -341,7 +339,7 @@ impl Opening<'_> {
     }
 
     fn sentence(&self, errno: Option<i32>) -> String {
-        advice(errno, paranoid_level(self.root), holds_perfmon())
+        advice(errno, paranoid_level(self.root), holds_perfmon(self.root))
     }
 
     fn counters(&self, Opened { subject, notes, .. }: &mut Opened) -> Option<TreeCounters> {

@@ -65,7 +65,12 @@ impl OpenEvent {
     /// As read(2); a read shorter than its format prescribes.
     pub fn read(&self, members: usize) -> io::Result<Vec<Count>> {
         let mut bytes = vec![0; count::bytes(self.attr.read_format, members)];
-        let read = (&self.file).read(&mut bytes)?;
+        let read = loop {
+            match (&self.file).read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         count::parse(&bytes[..read], self.attr.read_format).map_err(io::Error::other)
     }
 
