@@ -1,7 +1,6 @@
 //! Pages that only the node which holds them uses, on a busy controller.
 
 use super::notation::{carrefour, proposals};
-use super::rounds::learn;
 use rondpoint_core::plan::{Action, Mechanism, PageMove};
 use rondpoint_core::policy::carrefour::preset;
 
@@ -45,28 +44,5 @@ fn the_published_rules_leave_a_page_with_its_only_user() {
     for preset in preset::PRESETS.iter().filter(|preset| !preset.name.starts_with("steady")) {
         let pages = offloaded(preset.name, ALONE, "pages 30 home 0: 0x9");
         assert_eq!(pages, [], "{}", preset.name);
-    }
-}
-
-#[test]
-fn what_left_a_busy_user_is_not_wanted_back_and_samples_become_rare() {
-    let mut policy = carrefour("steady");
-    let first = proposals(&mut policy, &format!("{ALONE}\npages 100 home 0: 0x3"), 1);
-    learn(&mut policy, first, 75);
-    let spread = "matrix 15 15 15 15 / 0 0 0 0 / 0 0 0 0 / 0 0 0 0";
-    let after = format!("node:4 core:4\n{spread}\napp 1\npages 100 home 1: 0x3");
-    let second = proposals(&mut policy, &after, 2);
-    let wanted: usize = second.iter().map(|one| pages_of(&one.action)).sum();
-    assert!(wanted < 40, "only those that stayed in the first round: {wanted}");
-    let all_run = "node:4 core:4\nload 80 10 10 10\napp 1\npages 100 home 1: 0x3";
-    let third = proposals(&mut policy, all_run, 3);
-    let wanted: usize = third.iter().map(|one| pages_of(&one.action)).sum();
-    assert_eq!(wanted, 100, "its node has room again");
-}
-
-fn pages_of(action: &Action) -> usize {
-    match action {
-        Action::MovePages { pages, .. } => pages.len(),
-        _ => 0,
     }
 }

@@ -10,10 +10,6 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Times its fair share from which on a controller is busy (our choice: the preset's limit of
-/// imbalance, 10 %).
-const BUSY: f64 = 1.1;
-
 /// How pages that leave busy controllers are drawn in one round.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Draws {
@@ -89,11 +85,6 @@ impl Interleaving {
     #[must_use]
     pub fn has_room(&self, node: usize) -> bool {
         self.share[node] < self.fair
-    }
-
-    /// Whether a node serves more than its share by more than counts of one window vary.
-    pub(super) fn is_busy(&self, node: usize) -> bool {
-        self.share[node] > BUSY * self.fair
     }
 
     /// Draws whether a page leaves `source` and for where. `preference` = factor on the weight of

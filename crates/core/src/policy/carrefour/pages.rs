@@ -145,18 +145,10 @@ impl Marker<'_> {
                 && !self.doubted.contains(accessors.first)
                 && self.app.may_use_node(target)
                 && self.may_move(page.address, page.shift)
-                && !self.stays_away(page.address, target)
             {
                 marks.colocate.push(page_move(page, source, target));
             }
         }
-    }
-
-    /// Whether a page was moved before, and the node that uses it has too much of its own. It would
-    /// leave that node again.
-    fn stays_away(&self, address: u64, user: usize) -> bool {
-        let is_busy = self.preset.pages.offloads && self.draws.settled.is_busy(user);
-        is_busy && self.state.moves(address) > 0
     }
 
     /// The move of a page away from the only node that accesses it, if its controller is busy.
