@@ -17,7 +17,6 @@
 
 mod again;
 pub mod between;
-mod chance;
 mod copies;
 pub mod gates;
 pub mod interleave;
@@ -338,10 +337,6 @@ impl Carrefour {
         let mut markers: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
         if let Some(between) = &preset.pages.between {
             between.ask_more_where_most_is_shared(&mut markers, model);
-            let doubted = chance::doubted(&markers, model);
-            for (marker, doubted) in markers.iter_mut().zip(doubted) {
-                marker.iter_mut().for_each(|marker| marker.doubted.clone_from(&doubted));
-            }
         }
         let mut marks = vec![Marks::default(); model.apps.len()];
         let mut witnesses: Vec<Vec<Witness>> = vec![Vec::new(); model.apps.len()];

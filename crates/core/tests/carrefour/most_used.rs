@@ -60,35 +60,3 @@ fn a_page_that_is_spread_goes_rather_to_a_node_that_uses_it() {
     let (all, unused) = spread("final");
     assert!(unused > all / 4, "{unused} of {all}");
 }
-
-/// Pages on node 0 with four accesses each, as nodes 1 and 2 make them by chance.
-fn drawn_evenly(most: usize) -> String {
-    let mut pages = String::new();
-    for (of_one, count) in [(0, 1), (1, 4), (2, 6), (3, 4), (4, 1)] {
-        let (one, two) = (format!("1x{of_one}"), format!("2x{}", 4 - of_one));
-        let accesses = match of_one {
-            0 => two,
-            4 => one,
-            _ => format!("{one} {two}"),
-        };
-        pages += &format!("pages {} home 0: {accesses}\n", count * most);
-    }
-    pages
-}
-
-fn to_their_node(preset: &str, pages: &str) -> usize {
-    let round = proposals(&mut carrefour(preset), &format!("{JAMMED}\n{pages}"), 1);
-    round.iter().map(|one| targets(&one.action, Mechanism::CoLocation).len()).sum()
-}
-
-#[test]
-fn pages_stay_that_seem_to_be_one_nodes_by_chance() {
-    let shared = drawn_evenly(50);
-    assert_eq!(to_their_node("steady", &shared), 0, "two nodes use all pages alike");
-    assert!(to_their_node("final", &shared) >= 100, "as published");
-    let some = format!("{shared}pages 100 home 0: 1x4\npages 100 home 0: 2x4\n");
-    assert_eq!(to_their_node("steady", &some), 300, "more than chance gives");
-    assert_eq!(to_their_node("steady", "pages 100 home 0: 2x4\n"), 100, "none is shared");
-    let mostly = format!("{}pages 300 home 0: 1x1 2x3", drawn_evenly(50));
-    assert_eq!(to_their_node("steady", &mostly), 50, "node 2 makes most of all accesses");
-}

@@ -5,7 +5,6 @@ use super::gates::Mechanisms;
 use super::interleave::{Draws, Interleaving};
 use super::preset::{PageRules, Preset, Targets};
 use super::state::AppState;
-use crate::index_set::NodeSet;
 use crate::limits::MAX_NODES;
 use crate::model::{App, Page};
 use crate::observation::{Mapping, MappingKind, Replica};
@@ -95,8 +94,6 @@ pub(super) struct Marker<'a> {
     needed: u32,
     /// … and accesses of one node that make it the page's only accessor.
     pub(super) needed_private: u32,
-    /// Nodes that seem to own pages by chance.
-    pub(super) doubted: NodeSet,
 }
 
 impl<'a> Marker<'a> {
@@ -113,17 +110,7 @@ impl<'a> Marker<'a> {
             true => preset.pages.min_samples_interleaving,
             false => preset.pages.min_samples,
         };
-        Self {
-            preset,
-            topology,
-            app,
-            state,
-            mechanisms,
-            draws,
-            needed,
-            needed_private: needed,
-            doubted: NodeSet::new(),
-        }
+        Self { preset, topology, app, state, mechanisms, draws, needed, needed_private: needed }
     }
 }
 
@@ -142,7 +129,6 @@ impl Marker<'_> {
             if target == source {
                 marks.offload.extend(self.offload(page, source, random));
             } else if self.colocates()
-                && !self.doubted.contains(accessors.first)
                 && self.app.may_use_node(target)
                 && self.may_move(page.address, page.shift)
             {
@@ -213,8 +199,7 @@ impl Marker<'_> {
         let to = self.topology.nearest_memory(node);
         let elsewhere = gap.homes.iter().filter(|(home, _)| *home != to);
         let guess = first_max(elsewhere, |(_, count)| *count as f64);
-        let is_sure = !self.doubted.contains(node);
-        let may_come = is_sure && self.colocates() && self.app.may_use_node(to);
+        let may_come = self.colocates() && self.app.may_use_node(to);
         let Some((guess, _)) = guess.filter(|_| may_come) else { return Vec::new() };
         let moves = self.fresh(gap).map(|address| (address, gap.home_of(address, *guess)));
         let moves = moves.filter(|(_, from)| *from != to);
@@ -336,26 +321,12 @@ impl Marker<'_> {
 
     /// The node that surely makes more than half of the accesses of a page.
     fn most_used_from(&self, page: &Page<'_>) -> Option<usize> {
-        let (node, most) = first_max(page.accesses(), |(_, count)| f64::from(*count))?;
-        let sure = self.least_lead(page.total()).is_some_and(|least| most >= least);
-        (sure && !self.doubted.contains(node)).then_some(node)
-    }
-
-    /// Accesses of one node, of `total`, that surely are more than half; `None` where the preset
-    /// has no such rule.
-    fn least_lead(&self, total: u32) -> Option<u32> {
         let deviations = self.preset.pages.most_used_from?;
+        let (node, most) = first_max(page.accesses(), |(_, count)| f64::from(*count))?;
+        let (total, most) = (f64::from(page.total()), f64::from(most));
+        let lead = 2.0 * most - total;
         // Of accesses that come from one of two nodes by chance the lead has this variance.
-        let lead = deviations * libm::sqrt(f64::from(total));
-        Some(libm::ceil((f64::from(total) + lead) / 2.0) as u32).filter(|_| total > 0)
-    }
-
-    /// Accesses of one node, of `total`, with which the page looks like its own; `None` where so
-    /// few tell nothing.
-    pub(super) fn least_of_owner(&self, total: u32) -> Option<u32> {
-        let lead = self.least_lead(total).filter(|least| *least <= total);
-        let alone = (total >= self.needed_private).then_some(total);
-        lead.filter(|_| total >= self.needed).or(alone)
+        (lead > 0.0 && lead * lead >= deviations * deviations * total).then_some(node)
     }
 
     /// Whether a page may have copies. It is a base page of private anonymous memory of a user
