@@ -31,8 +31,8 @@ const PLACEMENTS: [(&str, &str, &str); 3] = [
 /// A file of workloads/lab, the page of its emulated gains, and the program's title on it where it
 /// has several.
 const PROGRAMS: [(&str, &str, Option<&str>); 13] = [
-    ("kmeans", "demo", Some("k-means, one array for all")),
-    ("stencil", "demo", Some("stencil, initialised by one thread")),
+    ("kmeans", "demo", Some("k-means")),
+    ("stencil", "demo", Some("stencil")),
     ("wellplaced", "demo", Some("well placed")),
     ("bucketsort", "demo", Some("bucket sort")),
     ("lookup", "lookup", None),
