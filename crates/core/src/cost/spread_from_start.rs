@@ -7,6 +7,7 @@
 use super::facts::Facts;
 use super::placement::Placement;
 use super::quote::{Interval, Quote};
+use super::{WORTH_MOVING, lost_to_latency};
 use crate::model::{Model, Rung};
 use crate::topology::Topology;
 use crate::units::Nanos;
@@ -27,7 +28,8 @@ pub struct SpreadFromStart {
 }
 
 impl SpreadFromStart {
-    /// Prices a window, unless another was priced a moment ago. Windows come in order.
+    /// Prices a window, unless another was priced a moment ago or nothing waits for memory in it.
+    /// Windows come in order.
     pub fn observe(&mut self, window: &Model, topology: &Topology) {
         let since = match self.priced_until {
             Nanos(0) => window.elapsed,
@@ -40,6 +42,13 @@ impl SpreadFromStart {
             return;
         }
         self.priced_until = window.at;
+        let cpus: f64 = window.apps.iter().map(|app| app.cpu_percent / 100.0).sum();
+        self.used += cpus * since.seconds();
+        let loses = |app| lost_to_latency(window, topology, app);
+        let loses = window.apps.iter().filter_map(loses).any(|lost| lost.likely > WORTH_MOVING);
+        if !loses {
+            return;
+        }
         let (facts, now) = (Facts::of(window, topology), Placement::unchanged());
         let spread = |placed: Placement, app: &crate::model::App| {
             placed.interleaved(&facts, app.pid, &controllers)
@@ -47,8 +56,6 @@ impl SpreadFromStart {
         let spread = window.apps.iter().fold(now.clone(), spread);
         let won = Quote::between(&facts, &now, &spread).won;
         self.won = self.won.plus(won.times(since.seconds()));
-        let cpus: f64 = window.apps.iter().map(|app| app.cpu_percent / 100.0).sum();
-        self.used += cpus * since.seconds();
     }
 
     /// Relative gain of speed over the whole run, 0.1 = 10 % faster. `None` where nothing was
