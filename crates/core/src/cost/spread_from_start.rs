@@ -8,7 +8,7 @@ use super::facts::Facts;
 use super::placement::Placement;
 use super::quote::{Interval, Quote};
 use super::{WORTH_MOVING, lost_to_latency};
-use crate::model::{Model, Rung};
+use crate::model::{App, Model, Rung};
 use crate::topology::Topology;
 use crate::units::Nanos;
 use alloc::vec::Vec;
@@ -36,9 +36,12 @@ impl SpreadFromStart {
             until => window.at.since(until),
         };
         let tells = matches!(window.sensing.rung, Rung::Samples | Rung::Counters);
-        let controllers: Vec<usize> = topology.controllers().iter().collect();
         let is_far = self.priced_until == Nanos(0) || since >= EVERY;
-        if !is_far || !tells || window.traffic.is_none() || controllers.len() < 2 {
+        if !is_far || !tells || window.traffic.is_none() {
+            return;
+        }
+        let controllers: Vec<usize> = topology.controllers().iter().collect();
+        if controllers.len() < 2 {
             return;
         }
         self.priced_until = window.at;
@@ -50,9 +53,8 @@ impl SpreadFromStart {
             return;
         }
         let (facts, now) = (Facts::of(window, topology), Placement::unchanged());
-        let spread = |placed: Placement, app: &crate::model::App| {
-            placed.interleaved(&facts, app.pid, &controllers)
-        };
+        let spread =
+            |placed: Placement, app: &App| placed.interleaved(&facts, app.pid, &controllers);
         let spread = window.apps.iter().fold(now.clone(), spread);
         let won = Quote::between(&facts, &now, &spread).won;
         self.won = self.won.plus(won.times(since.seconds()));

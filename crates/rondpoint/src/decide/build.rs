@@ -350,9 +350,8 @@ fn mappings(path: &str, list: Option<&[wire::Mapping]>) -> anyhow::Result<Option
     let Some(list) = list else { return Ok(None) };
     let mut mappings: Vec<Mapping> = Vec::new();
     for (place, read) in list.iter().enumerate() {
-        let start = address(&format!("{path}[{place}].start"), &read.start)?;
-        let end = address(&format!("{path}[{place}].end"), &read.end)?;
-        check_range(&format!("{path}[{place}]"), (start, end), mappings.last().map(|one| one.end))?;
+        let (words, before) = ((&read.start, &read.end), mappings.last().map(|one| one.end));
+        let (start, end) = range(&format!("{path}[{place}]"), words, before)?;
         let kind = match read.kind {
             wire::MappingKind::PrivateAnonymous => MappingKind::PrivateAnonymous,
             wire::MappingKind::PrivateHuge => MappingKind::PrivateHuge,
@@ -369,20 +368,25 @@ fn ranges(path: &str, list: Option<&[wire::Range]>) -> anyhow::Result<Option<Vec
     let Some(list) = list else { return Ok(None) };
     let mut ranges: Vec<AddressRange> = Vec::new();
     for (place, read) in list.iter().enumerate() {
-        let start = address(&format!("{path}[{place}].start"), &read.start)?;
-        let end = address(&format!("{path}[{place}].end"), &read.end)?;
-        check_range(&format!("{path}[{place}]"), (start, end), ranges.last().map(|one| one.end))?;
+        let (words, before) = ((&read.start, &read.end), ranges.last().map(|one| one.end));
+        let (start, end) = range(&format!("{path}[{place}]"), words, before)?;
         ranges.push(AddressRange { start, end });
     }
     Ok(Some(ranges))
 }
 
-/// A range behind the one that ends at `before`.
-fn check_range(path: &str, (start, end): (u64, u64), before: Option<u64>) -> anyhow::Result<()> {
+/// Start and end of a range behind the one that ends at `before`.
+fn range(
+    path: &str,
+    (start, end): (&wire::Address, &wire::Address),
+    before: Option<u64>,
+) -> anyhow::Result<(u64, u64)> {
+    let start = address(&format!("{path}.start"), start)?;
+    let end = address(&format!("{path}.end"), end)?;
     if end <= start || before.is_some_and(|before| before > start) {
         bail!("{path}: {start:#x} to {end:#x}, expected ascending ranges that do not overlap");
     }
-    Ok(())
+    Ok((start, end))
 }
 
 fn replicas(path: &str, list: &[wire::Replica]) -> anyhow::Result<Vec<Replica>> {

@@ -57,8 +57,7 @@ impl Interleaving {
     }
 
     /// The same from requests per microsecond by controller.
-    #[must_use]
-    pub fn of_load(load: &[f64], topology: &Topology, draw: Draw) -> Self {
+    fn of_load(load: &[f64], topology: &Topology, draw: Draw) -> Self {
         let controllers = topology.controllers();
         let capacity = relative_capacity(topology, &controllers);
         let mut use_of: Vec<f64> =

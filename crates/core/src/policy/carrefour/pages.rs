@@ -297,26 +297,22 @@ impl Marker<'_> {
 
     /// A node for a page of several nodes that leaves a busy controller.
     fn draw_shared(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<usize> {
-        let (now, targets) = (&self.draws.now, self.preset.pages.targets);
-        let is_restricted = self.app.allowed_nodes.is_some();
-        match targets {
-            Targets::AllNodes if !is_restricted => return now.target(source, None, random),
-            Targets::MoreWhereUsed if !is_restricted => {
-                return now.target_where_used(source, || page.accesses(), random);
+        let now = &self.draws.now;
+        let used = |node: usize| page.accesses().find(|(accessing, _)| *accessing == node);
+        let allowed = |node: usize| f64::from(self.app.may_use_node(node));
+        match self.preset.pages.targets {
+            Targets::AllNodes => self.draw(now, source, random),
+            Targets::AccessingNodes => {
+                let preference = |node: usize| f64::from(used(node).is_some()) * allowed(node);
+                now.target(source, Some(&preference), random)
             }
-            _ => {}
+            // A node that was not seen may use the page all the same.
+            Targets::MoreWhereUsed if self.app.allowed_nodes.is_some() => {
+                let more = |node: usize| 1.0 + used(node).map_or(0.0, |(_, count)| count.into());
+                now.target(source, Some(&|node| more(node) * allowed(node)), random)
+            }
+            Targets::MoreWhereUsed => now.target_where_used(source, || page.accesses(), random),
         }
-        let preference = |node: usize| {
-            let accesses = page.accesses().find(|(accessing, _)| *accessing == node);
-            let preferred = match targets {
-                Targets::AllNodes => 1.0,
-                Targets::AccessingNodes => f64::from(accesses.is_some()),
-                // A node that was not seen may use the page all the same.
-                Targets::MoreWhereUsed => 1.0 + accesses.map_or(0.0, |(_, count)| count.into()),
-            };
-            preferred * f64::from(self.app.may_use_node(node))
-        };
-        now.target(source, Some(&preference), random)
     }
 
     /// The node that surely makes more than half of the accesses of a page.

@@ -410,7 +410,7 @@ const BROUGHT: Tenure =
 ///   node that uses it. The published draw takes any node. A huge page at the border of two
 ///   threads' parts then often lies where neither runs, and fills the links.
 /// - A page that only its own node accesses leaves a busy controller too. The published draw leaves
-///   it: one thread alone fills no controller of their machines.
+///   it there.
 /// - A page or two found late in each round stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
 ///   watching.

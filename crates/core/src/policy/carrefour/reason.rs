@@ -195,6 +195,16 @@ impl fmt::Display for WhyColocate {
     }
 }
 
+/// Shares of the controllers, each behind a space, and the unit.
+struct Percent<'a>(&'a [f64]);
+
+impl fmt::Display for Percent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
+        f.write_str(" %")
+    }
+}
+
 /// Pages that go with their neighbours, if there are any.
 struct AmongThem(usize);
 
@@ -236,8 +246,7 @@ impl fmt::Display for CarrefourReason {
                     f,
                     "controller imbalance {imbalance_percent:.1} % ({deviation:?}) above {above} %, shares"
                 )?;
-                load_share.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
-                write!(f, " %; {considered} shared pages considered")?;
+                write!(f, "{}; {considered} shared pages considered", Percent(load_share))?;
                 if *read_shared > 0 {
                     write!(f, ", {read_shared} of them only read: ")?;
                     f.write_str(match reads_known {
@@ -249,8 +258,11 @@ impl fmt::Display for CarrefourReason {
             }
             Self::Offloading { imbalance_percent, above, load_share } => {
                 write!(f, "controller imbalance {imbalance_percent:.1} % above {above} %, shares")?;
-                load_share.iter().try_for_each(|share| write!(f, " {:.0}", 100.0 * share))?;
-                write!(f, " %; these pages are used by the node that holds them, and by no other")
+                write!(
+                    f,
+                    "{}; these pages are used by the node that holds them, and by no other",
+                    Percent(load_share)
+                )
             }
             Self::Replication {
                 read_percent,
