@@ -318,6 +318,39 @@ pub(super) fn touched(accounts: &Accounts) -> impl Iterator<Item = (Pid, &Accoun
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rondpoint_core::model::{App, Thread, Traffic};
+    use rondpoint_core::topology::synthetic;
+    use rondpoint_core::{CpuSet, Matrix, Tid};
+
+    /// A second in which a thread on each of four nodes waits for the memory of node 0.
+    fn jam() -> Model {
+        let mut window = Model::empty(4);
+        (window.at, window.elapsed) = (Nanos::from_secs(1), Nanos::from_secs(1));
+        window.sensing.rung = Rung::Samples;
+        for node in 0..4 {
+            let mut thread = Thread::new(Tid(node as u32), 0, 2 * node, CpuSet::first(8));
+            (thread.cpu_share, thread.rates.stall_share) = (1.0, Some(0.8));
+            window.threads.push(thread);
+        }
+        let mut app = App::new(Pid(1), 0..4);
+        (app.latency_cycles, app.latency_accesses) = (Some(900.0), 1e6);
+        app.cpu_percent = 400.0;
+        let on_node_0 = |_, holding| if holding == 0 { 15.0 } else { 0.0 };
+        app.traffic = Some(Traffic::new(Matrix::from_fn(4, on_node_0)));
+        window.traffic.clone_from(&app.traffic);
+        window.apps.push(app);
+        window
+    }
+
+    #[test]
+    fn windows_of_a_run_tell_what_spread_memory_would_have_won() {
+        let topology = synthetic::parse("node:4 core:2 gbs:4 mhz:2000").unwrap();
+        let mut diary = Diary::on(topology);
+        assert_eq!(diary.spread_from_start(), None);
+        diary.take_in(&jam());
+        let gain = diary.spread_from_start().unwrap();
+        assert!(gain.least > 0.2, "{gain:?}");
+    }
 
     #[test]
     fn the_first_kept_action_is_in_no_trial_that_ended_badly() {

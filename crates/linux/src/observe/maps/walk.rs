@@ -72,9 +72,7 @@ impl Walk {
         }
         Ok(self.most.saturating_add(1))
     }
-}
 
-impl Walk {
     /// The entries of a mapping by samples at equal distances. Counting all of them holds the map
     /// lock for milliseconds, and the kernel's time is lost where they are far too many.
     fn samples(&self, pagemap: &File, mapping: &Mapping) -> io::Result<f64> {
