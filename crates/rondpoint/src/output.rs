@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -119,6 +120,12 @@ fn open_older(options: &OpenOptions, path: &Path, owner: Option<&User>) -> Resul
         bail!("it belongs to user {uid}; expected a file of root or of the caller");
     }
     Ok(file)
+}
+
+impl AsFd for Output {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl Write for Output {

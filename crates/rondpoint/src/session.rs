@@ -3,6 +3,9 @@
 //! One thread. Signals are read, not handled. Signals from a process are passed on to the program;
 //! signals of the terminal reach it by themselves.
 
+mod stopping;
+
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -21,6 +24,7 @@ use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
+pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
 use crate::live::Watched;
 use crate::live::trees::Trees;
 use crate::placement::Placement;
@@ -104,6 +108,10 @@ pub(crate) struct Program {
     arriving: OwnedFd,
     subject: Subject,
     started_at: Instant,
+    /// It has ended, or we were told to stop: that has been read and does not come again.
+    is_over: Cell<bool>,
+    /// A signal to stop has arrived, for us or for the program.
+    is_unwanted: Cell<bool>,
 }
 
 /// A program and everything that watches it.
@@ -134,24 +142,6 @@ fn receive_signals() -> Result<(Signals, OwnedFd)> {
     Ok((mask, signal::descriptor(&signals).context("reading signals")?))
 }
 
-/// For commands that can be stopped: from now on the signals that would end this process are only
-/// read.
-pub(crate) fn stop_signals() -> Result<OwnedFd> {
-    let endings = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
-    // Where a file may not grow the write says so.
-    let ending = ENDING.into_iter().filter(|&number| number != SIGXFSZ);
-    let read: Vec<i32> = endings.into_iter().chain(ending).chain(REAL_TIME).collect();
-    let signals = Signals::of(&read);
-    signal::block(&signals).context("blocking signals")?;
-    signal::block(&Signals::of(&[SIGXFSZ])).context("blocking signals")?;
-    signal::descriptor(&signals).context("reading signals")
-}
-
-/// Whether one of [`stop_signals`] has arrived.
-pub(crate) fn has_stopped(arriving: BorrowedFd<'_>) -> bool {
-    matches!(signal::next(arriving), Ok(Some(_)))
-}
-
 /// A look takes no CPU from a thread of the program. Where all CPUs are busy, Linux would move that
 /// thread to another node meanwhile, and its memory would stay behind. Where the kernel refuses it
 /// we are as dear as any other program.
@@ -180,7 +170,7 @@ impl Session {
         let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
         prepare_to_watch();
         let (pid, subject) = (Pid(pid), Subject::Joined(end));
-        let program = Program { pid, arriving, subject, started_at: Instant::now() };
+        let program = Program::new(pid, arriving, subject, Instant::now());
         let observer = program.observer(machine, settings)?;
         Ok(Self::of(program, observer))
     }
@@ -202,6 +192,9 @@ impl Session {
 
     /// Waits until `deadline`, or for the program's end; the sensors' rings are emptied meanwhile.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Turn> {
+        if self.program.is_over.get() {
+            return Ok(Turn::Over);
+        }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -222,6 +215,15 @@ impl Session {
         }
     }
 
+    /// Waits until `reader` takes bytes, and passes signals on meanwhile. False where the program
+    /// has ended, or was only joined, and a signal said to stop.
+    pub(crate) fn wait_for_room(&self, reader: BorrowedFd<'_>) -> Result<bool> {
+        let program = &self.program;
+        wait_for_room(program.arriving.as_fd(), reader, || {
+            Ok(program.signals()? && program.is_unwanted.get())
+        })
+    }
+
     /// As [`Program::wait_for_end`].
     pub(crate) fn wait_for_end(&mut self) {
         self.program.wait_for_end();
@@ -234,6 +236,11 @@ impl Session {
 }
 
 impl Program {
+    fn new(pid: Pid, arriving: OwnedFd, subject: Subject, started_at: Instant) -> Self {
+        let (is_over, is_unwanted) = (Cell::new(false), Cell::new(false));
+        Self { pid, arriving, subject, started_at, is_over, is_unwanted }
+    }
+
     /// Opens every sensor on the program, which runs.
     pub(crate) fn observer(&self, machine: Discovered, settings: &Settings) -> Result<Observer> {
         Ok(Observer::open(Root::live(), machine, self.pid, Begin::Now, settings)?)
@@ -267,8 +274,11 @@ impl Program {
 
     /// Reads what has arrived; true when it is time to stop.
     fn signals(&self) -> Result<bool> {
-        let mut over = false;
+        let mut over = self.is_over.get();
         while let Some(arrived) = signal::next(self.arriving.as_fd())? {
+            if !matches!(arrived.number, SIGCHLD | SIGUSR1 | SIGUSR2 | SIGXFSZ) {
+                self.is_unwanted.set(true);
+            }
             over |= match (&self.subject, arrived.number) {
                 (Subject::Child, SIGCHLD) => process::has_ended(self.pid.0 as i32)?,
                 (Subject::Child, number) if arrived.sent_by_process => {
@@ -281,6 +291,7 @@ impl Program {
                 _ => false,
             };
         }
+        self.is_over.set(over);
         Ok(over)
     }
 
@@ -348,7 +359,7 @@ impl Prepared {
         let Self { waiting, arriving, word } = self;
         let started_at = Instant::now();
         match waiting.start(memory) {
-            Ok(_) => Ok(Program { pid, arriving, subject: Subject::Child, started_at }),
+            Ok(_) => Ok(Program::new(pid, arriving, Subject::Child, started_at)),
             Err(error) => {
                 terminal::say(&format!("{who}: cannot run {}: {error}\n", word.display()));
                 Err(launch::exit_status(&error))

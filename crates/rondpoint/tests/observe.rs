@@ -9,9 +9,12 @@
 mod executable;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use executable::install;
 use serde_json::Value;
@@ -216,6 +219,65 @@ fn a_report_that_nobody_reads_does_not_disturb_the_program() {
     drop(child.stderr.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout), output.status.code()), ("fine\n".into(), Some(0)));
+}
+
+/// A pipe that takes no byte more.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    const O_NONBLOCK: i32 = 0o4000;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let again = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let mut filler =
+        fs::OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(again).unwrap();
+    while filler.write(&[b'x'; 4096]).is_ok() {}
+    (reader, writer)
+}
+
+#[test]
+fn a_signal_ends_the_watch_whose_report_nobody_reads() {
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let of_program = ["--interval", "0.01", "--", "sleep", "60"];
+    for (arguments, status) in [
+        (&["--json", "--interval", "0.01"][..], 0),
+        (&["--json", "--interval", "0.01", "--pid", &pid][..], 0),
+        (&of_program[..], 128 + 15),
+    ] {
+        let (reader, writer) = full_pipe();
+        let mut command = observe(arguments);
+        command.stderr(writer.try_clone().unwrap()).stdout(writer);
+        let mut watch = command.spawn().unwrap();
+        drop(command);
+        let blocks_signals = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", watch.id())).unwrap();
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 14) != 0
+        };
+        while !blocks_signals() {
+            std::thread::yield_now();
+        }
+        // Twenty intervals: by then it waits for its reader.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(200) {
+            std::thread::yield_now();
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        Command::new("kill").args(["-TERM", &watch.id().to_string()]).status().unwrap();
+        let ended = loop {
+            match watch.try_wait().unwrap() {
+                Some(ended) => break ended,
+                None if Instant::now() > deadline => {
+                    watch.kill().unwrap();
+                    break watch.wait().unwrap();
+                }
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(ended.code(), Some(status), "{arguments:?}");
+        drop(reader);
+    }
+    assert!(sleeper.try_wait().unwrap().is_none(), "it sleeps on");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
 }
 
 #[test]

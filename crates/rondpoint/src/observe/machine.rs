@@ -80,7 +80,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         }
         deadline = session::next(deadline, arguments.interval);
         let line = machine.next()?;
-        output.write(&line, || text(&line));
+        output.write(
+            &line,
+            || text(&line),
+            |reader| {
+                let has_stopped = || Ok(session::has_stopped(arriving.as_fd()));
+                session::wait_for_room(arriving.as_fd(), reader, has_stopped)
+            },
+        );
     }
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! The program is never slowed by a full report: where the report cannot be written, it is dropped.
 
 use std::io::{self, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use anyhow::{Result, bail};
+use rondpoint_core::Model;
 use rondpoint_core::model::UpdateSettings;
-use rondpoint_core::{Model, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Look, Observer, Settings};
@@ -67,6 +68,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     Ok(session::status(end))
 }
 
+/// Bytes that poll(2) promises where a pipe can be written (pipe(7)).
+const PIPE_BUF: usize = 4096;
+
 enum Sink {
     File(output::Output),
     Stdout,
@@ -93,15 +97,23 @@ impl Output {
         Ok(Self { sink, json: arguments.json, quiet: arguments.quiet, is_broken: false })
     }
 
-    fn put(&mut self, line: &Line, topology: &Topology) {
+    fn put(&mut self, line: &Line, session: &Session) {
         if self.is_broken || (self.quiet && matches!(line, Line::Interval(_))) {
             return;
         }
-        self.write(line, || render::text(line, topology));
+        let topology = &session.observer.machine().topology;
+        let has_room = |reader: BorrowedFd<'_>| session.wait_for_room(reader);
+        self.write(line, || render::text(line, topology), has_room);
     }
 
-    /// Writes a line of the report as JSON or as the text that `shown` makes of it.
-    pub(super) fn write(&mut self, line: &impl Serialize, shown: impl FnOnce() -> String) {
+    /// Writes a line of the report as JSON or as the text that `shown` makes of it. `has_room`
+    /// waits for the reader, and says false to give up.
+    pub(super) fn write(
+        &mut self,
+        line: &impl Serialize,
+        shown: impl FnOnce() -> String,
+        has_room: impl Fn(BorrowedFd<'_>) -> Result<bool>,
+    ) {
         let text = match self.json {
             true => serde_json::to_string(line).expect("the report has only string keys") + "\n",
             false => shown(),
@@ -110,23 +122,40 @@ impl Output {
             true => terminal::clean_json(&text),
             false => terminal::clean_lines(&text),
         };
-        // One write, so that lines of the program do not come in between.
-        self.is_broken = self.sink.put(text.as_bytes()).is_err();
+        self.is_broken = !matches!(self.sink.put(text.as_bytes(), has_room), Ok(true));
     }
 }
 
 impl Sink {
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let sink: &mut dyn Write = match self {
+    /// True where all of it is written. A part fits wherever the reader takes anything, so no write
+    /// waits. Lines of the program come in between at most after each part.
+    fn put(
+        &mut self,
+        bytes: &[u8],
+        has_room: impl Fn(BorrowedFd<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
+        if let Self::File(file) = self {
             // An older file keeps its content until there is something to put in its place.
-            Self::File(file) => {
-                file.keep()?;
-                file
+            file.keep()?;
+        }
+        for part in bytes.chunks(PIPE_BUF) {
+            let reader = match &*self {
+                Self::File(file) => file.as_fd(),
+                Self::Stdout => stdout.as_fd(),
+                Self::Stderr => stderr.as_fd(),
+            };
+            if !has_room(reader)? {
+                return Ok(false);
             }
-            Self::Stdout => &mut io::stdout(),
-            Self::Stderr => &mut io::stderr(),
-        };
-        sink.write_all(bytes).and_then(|()| sink.flush())
+            let sink: &mut dyn Write = match self {
+                Self::File(file) => file,
+                Self::Stdout => &mut stdout,
+                Self::Stderr => &mut stderr,
+            };
+            sink.write_all(part).and_then(|()| sink.flush())?;
+        }
+        Ok(true)
     }
 }
 
@@ -189,7 +218,7 @@ impl Watch<'_> {
     /// told to stop), then sums up. How it ended is known only of a child.
     fn finish(mut self) -> Result<Option<End>> {
         let start = Line::Start(self.start_line());
-        self.output.put(&start, &self.session.observer.machine().topology);
+        self.output.put(&start, &self.session);
         let mut deadline = self.session.started_at() + self.arguments.interval;
         loop {
             match self.session.wait(deadline)? {
@@ -224,7 +253,7 @@ impl Watch<'_> {
             pid: self.session.pid(),
         };
         let line = Line::Interval(Box::new(Interval::new(&sources)));
-        self.output.put(&line, topology);
+        self.output.put(&line, &self.session);
         self.seen.previous = look;
         Ok(())
     }
@@ -264,7 +293,7 @@ impl Watch<'_> {
             notes: self.notes(),
             whole: Interval::new(&sources),
         };
-        self.output.put(&Line::Summary(Box::new(summary)), topology);
+        self.output.put(&Line::Summary(Box::new(summary)), &self.session);
         Ok(end)
     }
 }
