@@ -18,6 +18,7 @@ use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{Root, topology};
 use serde::Serialize;
 
+use crate::story::words::many;
 use crate::terminal;
 
 /// Put back what managers that were killed have changed; does nothing where there is nothing left
@@ -124,8 +125,10 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
             let threads: usize = left.iter().map(|one| one.masks.tasks().count()).sum();
             let frozen: usize = left.iter().map(|one| one.frozen.len()).sum();
             format!(
-                "{count} ledgers with {memory} changes of memory, the masks of {threads} threads and {frozen} frozen \
-                 processes to put back\n"
+                "to put back from {}: {}, the masks of {}, frozen processes: {frozen}\n",
+                many(count as u64, "ledger"),
+                many(memory as u64, "change") + " of memory",
+                many(threads as u64, "thread"),
             )
         }
         (_, false) => restored.text(),
@@ -247,7 +250,10 @@ impl Restored {
 
 /// What became of masks, in words; counts that are zero are left out, but for the first.
 pub(crate) fn masks_told(counts: &threads::Restored) -> String {
-    let mut text = format!("{} threads have their first mask again", counts.put_back);
+    let mut text = match counts.put_back {
+        1 => "1 thread has its first mask again".to_string(),
+        count => format!("{count} threads have their first mask again"),
+    };
     for (count, what) in [
         (counts.in_place, "had it already"),
         (counts.heirs, "that had inherited a changed one have that of their creator"),

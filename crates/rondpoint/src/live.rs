@@ -177,10 +177,7 @@ impl<W: Watched> LiveHost<W> {
         let budget =
             (f64::from(self.samples_per_s_per_cpu) * cpus).min(affordable) * elapsed.as_secs_f64();
         if taken > OVER_BUDGET * budget && self.watched.observer().lower_rate() {
-            self.notes.push(format!(
-                "{taken:.0} samples in {:.2} s are too many: sampling every fourth of them",
-                elapsed.as_secs_f64()
-            ));
+            self.note("more samples than the budget allows: fewer from now on".to_string());
             let _ = self.watched.observer().set_rate(self.rates.wanted());
         }
     }

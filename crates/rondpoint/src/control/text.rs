@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use rondpoint_core::Bytes;
 
 use super::protocol::{
-    Decision, Event, ExplainReply, Mode, Node, Process, State, Status, Thread, Verdicts,
+    Decision, Event, ExplainReply, Mode, Node, Process, State, Status, Thread, Totals, Verdicts,
 };
+use crate::story::words::many;
 
 /// Processes and threads shown; JSON has the rest.
 const SHOWN: usize = 20;
@@ -21,13 +22,13 @@ pub(super) fn status(status: &Status) -> String {
     };
     let _ = writeln!(
         text,
-        "rondpoint {} (process {}) {does}; policy {}; up {}; {:.1} % of a CPU, {}",
-        status.version,
+        "daemon {} {does}; policy {}; up {}; {:.1} % of a CPU, {}; version {}",
         status.pid,
         status.policies.join(","),
         duration(status.running_s),
         100.0 * status.own.cpu_share,
         Bytes(status.own.resident_bytes),
+        status.version,
     );
     for note in status.sensor.notes.iter().chain(&status.problems) {
         let _ = writeln!(text, "note: {note}");
@@ -38,18 +39,29 @@ pub(super) fn status(status: &Status) -> String {
     let _ = writeln!(text, "NUMA: {}", factor(status));
     nodes(&mut text, &status.nodes);
     processes(&mut text, &status.processes);
-    let totals = &status.totals;
-    let _ = writeln!(
-        text,
-        "done: {} steps for pages, {} for threads, {} for whole processes, {} moved; {} held back; {}",
-        totals.page_steps,
-        totals.thread_steps,
-        totals.bulk_steps,
-        Bytes(totals.moved_bytes),
-        totals.held,
-        verdicts(&totals.verdicts),
-    );
+    let _ = writeln!(text, "{}", done(&status.totals));
     text
+}
+
+/// What was done so far; kinds that did not happen are left out.
+fn done(totals: &Totals) -> String {
+    let mut parts: Vec<String> = [
+        (totals.page_steps, "move", " of pages"),
+        (totals.bulk_steps, "move", " of whole processes"),
+        (totals.thread_steps, "mask", " given to threads"),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, of)| many(count, one) + of)
+    .collect();
+    if parts.is_empty() {
+        parts.push("nothing so far".to_string());
+    }
+    if totals.moved_bytes > 0 {
+        parts.push(format!("{} moved", Bytes(totals.moved_bytes)));
+    }
+    let held = many(totals.held, "proposal");
+    format!("done: {}; {held} held back; {}", parts.join(", "), verdicts(&totals.verdicts))
 }
 
 fn factor(status: &Status) -> String {
@@ -168,9 +180,9 @@ pub(super) fn explanation(reply: &ExplainReply) -> String {
     put_threads(&mut text, &reply.threads);
     let _ = writeln!(
         text,
-        "moved: {}, {} threads; {}",
+        "moved: {}, {}; {}",
         Bytes(process.moved_bytes),
-        process.moved_threads,
+        many(process.moved_threads, "thread"),
         verdicts(&process.verdicts)
     );
     for decision in &reply.decisions {
@@ -194,7 +206,8 @@ fn put_threads(text: &mut String, threads: &[Thread]) {
         );
     }
     if busiest.len() > SHOWN {
-        let _ = writeln!(text, "  {} more threads: --json has all", busiest.len() - SHOWN);
+        let more = many((busiest.len() - SHOWN) as u64, "more thread");
+        let _ = writeln!(text, "  {more}: --json has all");
     }
 }
 
@@ -251,5 +264,23 @@ fn duration(seconds: f64) -> String {
         60..3_600 => format!("{} min", whole / 60),
         3_600..172_800 => format!("{} h {} min", whole / 3_600, whole / 60 % 60),
         _ => format!("{} days", whole / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_told_in_the_singular_and_in_the_plural() {
+        let told = |totals: &Totals| done(totals).split("; checks").next().unwrap().to_string();
+        let one = Totals { page_steps: 1, held: 1, moved_bytes: 4096, ..Totals::default() };
+        assert_eq!(told(&one), "done: 1 move of pages, 4096 B moved; 1 proposal held back");
+        let two = Totals { thread_steps: 2, bulk_steps: 1, held: 2, ..Totals::default() };
+        let expected = "done: 1 move of whole processes, 2 masks given to threads; \
+                        2 proposals held back";
+        assert_eq!(told(&two), expected);
+        let nothing = "done: nothing so far; 0 proposals held back";
+        assert_eq!(told(&Totals::default()), nothing);
     }
 }

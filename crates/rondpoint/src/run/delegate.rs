@@ -23,6 +23,7 @@ use crate::control::protocol::{
 };
 use crate::output::Output;
 use crate::session::{self, Prepared, Session, Turn};
+use crate::story::words::many;
 use crate::terminal;
 
 /// From one question about the program to the next: the daemon forgets a program that has ended.
@@ -157,9 +158,9 @@ impl Report<'_> {
         }
         let verdicts = &process.verdicts;
         format!(
-            "{who}: {} moved, {} moves of threads; {} checks found them better, {} worse, {} unclear\n",
+            "{who}: {} moved, {} of threads; checks: {} better, {} worse, {} unclear\n",
             Bytes(process.moved_bytes),
-            process.moved_threads,
+            many(process.moved_threads, "move"),
             verdicts.better,
             verdicts.worse,
             verdicts.unclear,

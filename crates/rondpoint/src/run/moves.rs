@@ -10,6 +10,8 @@ use rondpoint_core::{Model, NodeSet, Pid, Tid, Topology};
 use rondpoint_linux::act::threads::Restored;
 use serde::Serialize;
 
+use crate::story::words::many;
+
 /// All of it, by outcome.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct ThreadMoves {
@@ -101,9 +103,9 @@ impl ThreadMoves {
     pub(super) fn troubles(&self) -> Option<String> {
         let refused = self.restored.refused;
         (refused > 0).then(|| {
+            let threads = many(refused, "thread");
             format!(
-                "{refused} threads could not get back the CPUs that they had; `rondpoint restore` \
-                 tries again"
+                "{threads} could not get back the earlier CPUs; `rondpoint restore` tries again"
             )
         })
     }

@@ -46,7 +46,11 @@ impl Station {
     fn tell_service_manager(&mut self) {
         let does = if self.acts() { "managing" } else { "watching" };
         let (trees, left) = (self.roots.len(), self.left.len());
-        let line = format!("{does} {trees} processes and what they start, {left} left alone");
+        let trees = match trees {
+            1 => "1 process and what it starts".to_string(),
+            several => format!("{several} processes and what they start"),
+        };
+        let line = format!("{does} {trees}, {left} left alone");
         self.parts.notify.status(line);
     }
 

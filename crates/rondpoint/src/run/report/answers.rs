@@ -196,7 +196,7 @@ impl Evidence<'_> {
         let by = match by.as_slice() {
             [] => String::new(),
             [one] => format!(" by {one}"),
-            several => format!(" in the mean of {}", several.join(", ")),
+            [first @ .., last] => format!(" in the mean of {} and {last}", first.join(", ")),
         };
         format!("{checks} {range}{by} (noise {:.1} %)", 100.0 * noise)
     }

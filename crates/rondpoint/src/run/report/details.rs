@@ -54,15 +54,16 @@ impl Report {
     fn put_change(&self, text: &mut String) {
         let (Some(before), Some(after)) = (&self.before, &self.after) else { return };
         let mut parts = Vec::new();
-        let mut add = |value: fn(&PeriodLine) -> Option<f64>, shown: &dyn Fn(f64) -> String| {
+        let mut add = |what: &str, value: fn(&PeriodLine) -> Option<f64>, digits, unit: &str| {
             if let (Some(from), Some(to)) = (value(before), value(after)) {
-                parts.push(shown(from) + " → " + &shown(to));
+                parts.push(format!("{what}{from:.digits$} → {to:.digits$} {unit}"));
             }
         };
-        add(|line| line.instructions_per_s, &|rate| format!("{:.2} G instructions/s", rate / 1e9));
-        add(|line| line.latency_cycles, &|cycles| format!("latency {cycles:.0} cycles"));
-        add(|line| line.lar_percent, &|local| format!("{local:.0} % of {} local", before.unit));
-        add(|line| line.imbalance_percent, &|uneven| format!("imbalance {uneven:.0} %"));
+        let billions = |line: &PeriodLine| line.instructions_per_s.map(|rate| rate / 1e9);
+        add("", billions, 2, "G instructions/s");
+        add("latency ", |line| line.latency_cycles, 0, "cycles");
+        add(&format!("local {} ", before.unit), |line| line.lar_percent, 0, "%");
+        add("imbalance ", |line| line.imbalance_percent, 0, "%");
         if !parts.is_empty() {
             let _ = writeln!(text, "Before → after: {}.", parts.join(", "));
         }
