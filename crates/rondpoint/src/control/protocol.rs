@@ -65,6 +65,9 @@ pub(crate) struct Reply {
     pub(crate) continues: bool,
 }
 
+/// [`Sensor::rung`] where nothing is counted or sampled.
+pub(crate) const STATISTICS: &str = "statistics";
+
 /// Of [`method::STATUS`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StatusReply {
@@ -362,6 +365,14 @@ pub(crate) struct Totals {
     pub(crate) held: u64,
     pub(crate) moved_bytes: u64,
     pub(crate) verdicts: Verdicts,
+}
+
+impl Status {
+    /// Whether it has looked and found no sensor beyond kernel statistics, on which the guard lets
+    /// nothing change.
+    pub(crate) fn senses_too_little(&self) -> bool {
+        self.sensor.rung == STATISTICS && self.sensor.confidence > 0.0
+    }
 }
 
 /// Another program or setting that places memory or threads.

@@ -18,6 +18,9 @@ pub(super) fn status(status: &Status) -> String {
     let does = match (status.mode, status.paused) {
         (Mode::Observe, _) => "observes and changes nothing",
         (Mode::Act, true) => "is paused and changes nothing",
+        (Mode::Act, false) if status.senses_too_little() => {
+            "changes nothing, for it senses by kernel statistics alone"
+        }
         (Mode::Act, false) => "acts",
     };
     let _ = writeln!(
@@ -269,6 +272,7 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::{STATISTICS, Sensor};
     use super::*;
 
     #[test]
@@ -282,5 +286,18 @@ mod tests {
         assert_eq!(told(&two), expected);
         let nothing = "done: nothing so far; 0 proposals held back";
         assert_eq!(told(&Totals::default()), nothing);
+    }
+
+    #[test]
+    fn a_daemon_that_senses_too_little_to_act_says_so() {
+        let head = |rung: &str, confidence| {
+            let sensor = Sensor { rung: rung.to_string(), confidence, ..Sensor::default() };
+            let shown = status(&Status { mode: Mode::Act, sensor, ..Status::default() });
+            shown.lines().next().unwrap().to_string()
+        };
+        let alone = head(STATISTICS, 0.3);
+        assert!(alone.contains("changes nothing, for it senses by kernel statistics"), "{alone}");
+        assert!(head(STATISTICS, 0.0).contains(" acts;"), "it has not looked yet");
+        assert!(head("samples", 0.6).contains(" acts;"));
     }
 }

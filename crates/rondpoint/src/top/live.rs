@@ -95,6 +95,7 @@ fn frame(status: &Status, decisions: &VecDeque<Decision>, opened: Option<&Explai
     let mode = match (status.mode, status.paused) {
         (_, true) => "paused",
         (Mode::Observe, _) => "observes",
+        (Mode::Act, _) if status.senses_too_little() => "cannot act",
         (Mode::Act, _) => "acts",
     };
     let mut processes: Vec<ProcessRow> = status.processes.iter().map(process).collect();

@@ -268,6 +268,21 @@ impl Daemon {
         serde_json::from_str(&asked.output).expect("JSON")
     }
 
+    /// Whether it senses enough to act, by its first look. A user who may not count has a daemon
+    /// that says why it changes nothing: that is tried instead.
+    pub(crate) fn can_act(&self) -> bool {
+        let sensor = || self.json(&["status", "--json"])["sensor"].clone();
+        self.wait_for("a look", || sensor()["confidence"].as_f64() > Some(0.0));
+        if sensor()["rung"] != "statistics" {
+            return true;
+        }
+        println!("masks not tried: this user may not count or sample here");
+        let told = self.ask(&["status"]).output;
+        assert!(told.contains("changes nothing, for it senses by kernel statistics"), "{told}");
+        assert!(told.contains("note: the kernel refuses performance events"), "{told}");
+        false
+    }
+
     /// What its state says of a process.
     pub(crate) fn process(&self, pid: u32) -> Option<Value> {
         let status = self.json(&["status", "--json"]);

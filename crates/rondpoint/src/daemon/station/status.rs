@@ -13,8 +13,8 @@ use super::super::board::Board;
 use super::super::own;
 use super::Station;
 use crate::control::protocol::{
-    Decision, ExplainReply, Factor, Link, Mode, Node, Own, Process, Sensor, State, Status, Thread,
-    VERSION,
+    Decision, ExplainReply, Factor, Link, Mode, Node, Own, Process, STATISTICS, Sensor, State,
+    Status, Thread, VERSION,
 };
 use crate::control::server::Refused;
 use crate::machine;
@@ -82,7 +82,7 @@ impl Station {
             Some(Rung::Samples) => "samples",
             Some(Rung::Counters) => "counters",
             Some(Rung::HintFaults) => "hint-faults",
-            Some(Rung::Statistics) | None => "statistics",
+            Some(Rung::Statistics) | None => STATISTICS,
         };
         Sensor {
             rung: rung.to_string(),
