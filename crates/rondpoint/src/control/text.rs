@@ -74,6 +74,11 @@ fn factor(status: &Status) -> String {
     }
     let mut parts = Vec::new();
     match (factor.lost_share, factor.least_lost_share) {
+        (Some(likely), Some(least)) if is_open(likely, least) => parts.push(format!(
+            "the managed processes lose up to {:.0} % of their CPU time to placement, or nothing: \
+             too few samples to tell",
+            100.0 * likely
+        )),
         (Some(likely), Some(least)) => parts.push(format!(
             "the managed processes lose {:.1} % of their CPU time to placement (at least {:.1} %)",
             100.0 * likely,
@@ -88,6 +93,12 @@ fn factor(status: &Status) -> String {
         parts.push(format!("imbalance of the controllers {imbalance:.0} %"));
     }
     parts.join("; ")
+}
+
+/// Whether a loss may as well be none, by what little was sampled.
+fn is_open(likely: f64, least: f64) -> bool {
+    const TOLD: f64 = 0.005;
+    least < TOLD && likely >= TOLD
 }
 
 fn nodes(text: &mut String, nodes: &[Node]) {
@@ -136,13 +147,21 @@ fn processes(text: &mut String, processes: &[Process]) {
             process.cpu_percent,
             Bytes(process.resident_bytes).to_string(),
             known(process.local_share.map(percent)),
-            known(process.lost_share.map(percent)),
+            lost(process),
             process.why,
         );
     }
     if busiest.len() > SHOWN {
         let _ = writeln!(text, "{:>8} more: --json has all", busiest.len() - SHOWN);
     }
+}
+
+/// `31%`, `<81%` where it may as well be nothing, `-` where it is not known.
+fn lost(process: &Process) -> String {
+    let likely = process.lost_share;
+    let is_open = likely.zip(process.least_lost_share).is_some_and(|(a, b)| is_open(a, b));
+    let bound = if is_open { "<" } else { "" };
+    known(likely.map(|share| format!("{bound}{}", percent(share))))
 }
 
 /// One process in detail.
@@ -272,7 +291,7 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::{STATISTICS, Sensor};
+    use super::super::protocol::{Factor, STATISTICS, Sensor};
     use super::*;
 
     #[test]
@@ -286,6 +305,22 @@ mod tests {
         assert_eq!(told(&two), expected);
         let nothing = "done: nothing so far; 0 proposals held back";
         assert_eq!(told(&Totals::default()), nothing);
+    }
+
+    #[test]
+    fn a_loss_that_may_be_none_is_told_as_a_bound() {
+        let told = |likely, least| {
+            let (lost_share, least_lost_share) = (Some(likely), Some(least));
+            let process = Process { lost_share, least_lost_share, ..Process::default() };
+            let factor = Factor { lost_share, least_lost_share, ..Factor::default() };
+            let nodes = vec![Node::default(); 2];
+            (lost(&process), super::factor(&Status { factor, nodes, ..Status::default() }))
+        };
+        let (row, line) = told(0.81, 0.0);
+        assert!(row == "<81%" && line.contains("lose up to 81 %"), "{row} {line}");
+        let (row, line) = told(0.81, 0.6);
+        assert!(row == "81%" && line.contains("lose 81.0 %"), "{row} {line}");
+        assert_eq!(told(0.0, 0.0).0, "0%");
     }
 
     #[test]
