@@ -17,6 +17,7 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::commit::commit;
 use crate::progress::{Progress, Unit};
 use crate::setup::installed::{Installed, OwnKernel, cache_folder};
 use crate::test::Tally;
@@ -46,6 +47,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some((&"programs", rest)) if !asks_for_help(&words) => {
             let folder = setup::programs::provide_named(rest)?.display().to_string();
             become_runner(&[&["programs", "--folder", &folder], rest].concat())
+        }
+        Some((&"screens", rest)) if !asks_for_help(&words) => {
+            let (folder, commit) = (screens_folder(), commit().unwrap_or_default());
+            let head = ["screens", "--folder", &folder, "--commit", &commit];
+            become_runner(&[&head[..], rest].concat())
         }
         Some((&"lifecycle", rest)) if !asks_for_help(&words) => {
             let inputs = Lifecycle::provide()?;
@@ -134,6 +140,15 @@ pub(crate) fn real_program() -> Result<Tally> {
     const NAME: &str = "sort";
     let folder = setup::programs::provide_named(&[NAME])?.display().to_string();
     runner(&["programs", NAME, "--folder", &folder, "--config", "first-touch,rondpoint"])
+}
+
+fn screens_folder() -> String {
+    root().join("docs/screens").display().to_string()
+}
+
+/// Screens of the guide: do their commands still say the same, but for figures?
+pub(crate) fn screens() -> Result<Tally> {
+    runner(&["screens", "--check", "--folder", &screens_folder()])
 }
 
 /// The Debian package, and a guest with systemd in which it is tried.

@@ -74,7 +74,7 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that fetch packages or emulate machines.
-const LAB_STAGES: [Stage; 13] = [
+const LAB_STAGES: [Stage; 14] = [
     ("event tables against the kernel's own lists", event_tables),
     ("SPE packets against the kernel's own decoder", spe_packets),
     ("the README's first command, in a fresh clone", fresh_clone::test),
@@ -88,6 +88,7 @@ const LAB_STAGES: [Stage; 13] = [
     ("rondpoint in the guest, as promised", lab::live),
     ("rondpoint calibrate in the guest", lab::calibration),
     ("a real program in the guest", lab::real_program),
+    ("the guide's screens, in the guest", lab::screens),
     ("the Debian package under systemd, from installation to purge", lab::lifecycle),
     ("the lab, end to end", lab::test),
 ];

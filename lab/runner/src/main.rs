@@ -36,6 +36,7 @@ mod result;
 mod results;
 mod run;
 mod scratch;
+mod screens;
 mod shell;
 mod side_by_side;
 mod stage_times;
@@ -82,6 +83,8 @@ enum Command {
     Movers(movers::Arguments),
     /// Try Rondpoint's first minute on other kernels, without the hardware model
     Kernels(kernels::Arguments),
+    /// Make the screens of docs/guide.md by its commands in the guest, or compare them
+    Screens(screens::Arguments),
     /// Try a package in a guest with Debian's systemd: installed, run, upgraded, removed
     Lifecycle(lifecycle::Arguments),
     /// An interactive guest with perf, numactl and the lab's workloads, modelled as in a run
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Calibration(arguments) => calibration::run(&arguments),
         Command::Movers(arguments) => movers::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
+        Command::Screens(arguments) => screens::run(&arguments),
         Command::Lifecycle(arguments) => lifecycle::run(&arguments),
         Command::Shell(arguments) => shell::run(&arguments),
         Command::Leashed(arguments) => leash::run(&arguments),
