@@ -6,9 +6,8 @@
 //! belongs to it. Where memory follows threads, windows count from its arrival: until then the
 //! threads are far from it, and a verdict would put them back. Three windows after the last action
 //! (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
-//! - the change is the mean of what could be measured, weighted by how little each varies. The
-//!   noise comes from the variance of the windows themselves (`noise`): of those after, where a
-//!   program has just begun something else;
+//! - the change is the mean of what could be measured. The noise comes from the variance of the
+//!   windows themselves (`noise`): of those after, where a program has just begun something else;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a
 //!   spinning barrier raises;
 //! - processes with threads that one plan moved are judged together (`together`).
