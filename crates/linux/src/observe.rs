@@ -25,6 +25,7 @@ mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
@@ -72,6 +73,8 @@ pub struct Look {
     pub vmstat: BTreeMap<String, u64>,
     /// Records of the ring that could not be understood.
     pub bad_records: u64,
+    /// CPU time in which samples were read since the last look.
+    pub reading_samples: Duration,
 }
 
 impl Observer {
@@ -210,6 +213,11 @@ impl Observer {
         self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
     }
 
+    /// The opposite, from the next [`Observer::set_rate`] on. Returns whether they had been lowered.
+    pub fn raise_rate(&mut self) -> bool {
+        self.sensors.sampler.as_mut().is_some_and(Sampler::raise)
+    }
+
     /// Whether there is something that a pause would spare the program.
     #[must_use]
     pub fn can_pause(&self) -> bool {
@@ -283,6 +291,8 @@ impl Observer {
     /// `/proc` or an open counter cannot be read.
     pub fn observe(&mut self) -> Result<Look, LinuxError> {
         self.drain();
+        let reading_samples =
+            self.sensors.sampler.as_mut().map_or(Duration::ZERO, Sampler::take_reading);
         let (samples, news) = match &mut self.sensors.sampler {
             Some(sampler) => {
                 let (samples, news) = sampler.take();
@@ -349,6 +359,7 @@ impl Observer {
                 false => self.kernel_statistics()?,
             },
             bad_records: news.bad_records,
+            reading_samples,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! one program, the daemon many that come and go.
 
 mod rates;
+mod sampling_budget;
 pub(crate) mod trees;
 
 use std::time::{Duration, Instant};
@@ -18,24 +19,14 @@ use rondpoint_core::plan::{Action, Outcome, StepResult};
 use rondpoint_core::{Nanos, Observation, Plan, Topology};
 use rondpoint_linux::LinuxError;
 use rondpoint_linux::act::threads::Restored;
+use rondpoint_linux::observe::sampler::Rate;
 use rondpoint_linux::observe::{Look, Observer};
 use rondpoint_linux::syscall::time::own_cpu_time_ns;
 
 use self::rates::Rates;
+use self::sampling_budget::{Change, Window};
 use self::trees::Trees;
 use crate::session::{self, Turn};
-
-/// What a sample costs the manager, from the ring to the page table of the model. It is 1,155
-/// instructions where there are many samples (emulated), taken as 1,200 at half an instruction a
-/// cycle.
-const CYCLES_PER_SAMPLE: f64 = 2_400.0;
-/// Share of one CPU that samples may cost: half of what the manager may use while it acts.
-const SAMPLING_SHARE: f64 = 0.01;
-/// Where the clock is not known.
-const CLOCK_HZ: f64 = 2e9;
-/// How far above its budget a window may be before the rates are lowered: they differ by a factor
-/// of four.
-const OVER_BUDGET: f64 = 2.0;
 
 /// Glances take this part of one CPU at most (our choice: a tenth of what the manager may use of
 /// one where nothing is done).
@@ -171,14 +162,24 @@ impl<W: Watched> LiveHost<W> {
     fn keep_to_budget(&mut self, look: &Look, elapsed: Duration) {
         let Some(samples) = &look.observation.samples else { return };
         let taken = samples.list.len() as f64 + samples.lost as f64;
-        let cpus = self.topology.cpu_count() as f64;
-        let clock_hz = self.topology.clock_hz().unwrap_or(CLOCK_HZ);
-        let affordable = clock_hz * SAMPLING_SHARE / CYCLES_PER_SAMPLE;
-        let budget =
-            (f64::from(self.samples_per_s_per_cpu) * cpus).min(affordable) * elapsed.as_secs_f64();
-        if taken > OVER_BUDGET * budget && self.watched.observer().lower_rate() {
-            self.note("more samples than the budget allows: fewer from now on".to_string());
-            let _ = self.watched.observer().set_rate(self.rates.wanted());
+        let window = Window { samples: taken, reading: look.reading_samples, elapsed };
+        let per_s = f64::from(self.samples_per_s_per_cpu) * self.topology.cpu_count() as f64;
+        let change = window.change(per_s);
+        let wanted = self.rates.wanted();
+        let observer = self.watched.observer();
+        let changed = match change {
+            Change::Lower => observer.lower_rate(),
+            // A low rate that a policy asked for says nothing of the full one.
+            Change::Raise => wanted == Rate::Full && observer.raise_rate(),
+            Change::Keep => false,
+        };
+        if !changed {
+            return;
+        }
+        let result = observer.set_rate(wanted).map(|_| ());
+        self.note_failure("setting the rate of sampling", result);
+        if change == Change::Lower {
+            self.note("more samples than the budget allows: fewer while there are".to_string());
         }
     }
 

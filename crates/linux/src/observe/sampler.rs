@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use rondpoint_core::observation::{AddressSample, Samples};
 use rondpoint_core::{Pid, Tid, Topology};
@@ -23,6 +24,7 @@ use crate::perf::ring::Ring;
 use crate::perf::sample::{Layout, Sample};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::perf::set_output;
+use crate::syscall::time::own_cpu_time_ns;
 
 /// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
 /// lock per CPU (`kernel.perf_event_mlock_kb`).
@@ -110,6 +112,8 @@ pub struct Sampler {
     level: Option<usize>,
     /// Levels that the rates were lowered by, because there were too many samples.
     lowered: usize,
+    /// CPU time in which rings were read.
+    reading: Duration,
     paused: bool,
     /// Faults on pages not seen before, since the sampler was opened.
     pub first_touches: u64,
@@ -153,6 +157,7 @@ impl Sampler {
             known: HashSet::new(),
             level: Some(0),
             lowered: 0,
+            reading: Duration::ZERO,
             paused: false,
             first_touches: 0,
         };
@@ -294,6 +299,14 @@ impl Sampler {
         may
     }
 
+    /// Raises all rates by a level from the next [`Sampler::set_rate`] on. Returns whether they had
+    /// been lowered.
+    pub fn raise(&mut self) -> bool {
+        let may = self.lowered > 0;
+        self.lowered -= usize::from(may);
+        may
+    }
+
     /// Whether samples tell where their data lies.
     #[must_use]
     pub fn has_physical_addresses(&self) -> bool {
@@ -307,6 +320,7 @@ impl Sampler {
 
     /// Takes everything out of the rings.
     pub fn drain(&mut self) {
+        let began = own_cpu_time_ns();
         let mut stream = std::mem::take(&mut self.stream);
         for index in 0..self.rings.len() {
             stream.clear();
@@ -314,6 +328,12 @@ impl Sampler {
             self.digest(&stream);
         }
         self.stream = stream;
+        self.reading += Duration::from_nanos(own_cpu_time_ns().saturating_sub(began));
+    }
+
+    /// CPU time in which rings were read after the last call.
+    pub fn take_reading(&mut self) -> Duration {
+        std::mem::take(&mut self.reading)
     }
 
     fn digest(&mut self, stream: &[u8]) {

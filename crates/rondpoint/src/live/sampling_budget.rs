@@ -1,0 +1,85 @@
+//! How many samples a managed run affords: the program pays for each interrupt, the manager for
+//! each record that it reads.
+
+use std::time::Duration;
+
+/// Share of one CPU that samples may cost the manager: half of what it may use while it acts.
+const SHARE: f64 = 0.01;
+/// Part of a sample's cost that is reading it from the ring. Taking it into the model, as long as
+/// that remembers it, is the rest: 0.35 to 0.53 in a profile of ten seconds (emulated).
+const READING: f64 = 0.4;
+/// The next rate takes this part of the samples ([`rondpoint_linux::observe::sampler::Rate`]).
+const NEXT: f64 = 0.25;
+/// How far above its budget a window may be before the rates are lowered: half of what the next
+/// rate divides by.
+const OVER: f64 = 2.0;
+
+/// The samples of one window.
+pub(super) struct Window {
+    /// Those that came and those that were lost.
+    pub(super) samples: f64,
+    /// CPU time in which they were read.
+    pub(super) reading: Duration,
+    /// How long it was.
+    pub(super) elapsed: Duration,
+}
+
+/// What to do with all rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A level down.
+    Lower,
+    /// A level up, if they were lowered before.
+    Raise,
+    /// Nothing.
+    Keep,
+}
+
+impl Window {
+    /// What a window says of the rates, for a budget of samples per second on the machine.
+    pub(super) fn change(&self, samples_per_s: f64) -> Change {
+        let elapsed = self.elapsed.as_secs_f64();
+        let of_program = self.samples / samples_per_s;
+        let of_manager = self.reading.as_secs_f64() / READING / SHARE;
+        let used = of_program.max(of_manager);
+        if used > OVER * elapsed {
+            Change::Lower
+        } else if used < NEXT * elapsed {
+            Change::Raise
+        } else {
+            Change::Keep
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PER_S: f64 = 16_000.0;
+
+    fn change(samples: f64, reading_us: u64) -> Change {
+        let (reading, elapsed) = (Duration::from_micros(reading_us), Duration::from_millis(250));
+        Window { samples, reading, elapsed }.change(PER_S)
+    }
+
+    #[test]
+    fn too_many_samples_lower_the_rates_and_so_do_dear_ones() {
+        assert_eq!(change(4_000.0, 1_000), Change::Keep);
+        assert_eq!(change(9_000.0, 1_000), Change::Lower, "the program pays too much");
+        assert_eq!(change(4_000.0, 2_500), Change::Lower, "the manager pays too much");
+    }
+
+    #[test]
+    fn the_rates_are_raised_only_where_the_higher_one_keeps_to_the_budget() {
+        assert_eq!(change(900.0, 200), Change::Raise);
+        assert_eq!(change(1_100.0, 200), Change::Keep);
+        assert_eq!(change(900.0, 300), Change::Keep);
+        for samples in [500.0, 1_000.0, 4_000.0, 8_000.0, 9_000.0, 30_000.0] {
+            let reading_us = (samples / 4.0) as u64;
+            let after = change(NEXT * samples, reading_us / 4);
+            let lowered = change(samples, reading_us) == Change::Lower;
+            assert!(!lowered || after != Change::Raise, "{samples} would go up and down for ever");
+        }
+    }
+}
