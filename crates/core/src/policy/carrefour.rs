@@ -20,6 +20,7 @@ pub mod between;
 mod copies;
 pub mod gates;
 pub mod interleave;
+mod offloaded;
 pub mod pages;
 pub mod preset;
 mod reason;
@@ -429,8 +430,11 @@ impl Policy for Carrefour {
                     state.activated = true;
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
                 }
-                (Action::MovePages { pages, .. }, StepResult::Pages(counts)) => {
+                (Action::MovePages { pages, mechanism, .. }, StepResult::Pages(counts)) => {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
+                    if *mechanism == Mechanism::Offloading {
+                        state.offloaded.note(pages);
+                    }
                     state.note_treated(&self.preset, pages);
                     let of_one_node = matches!(
                         step.reason,

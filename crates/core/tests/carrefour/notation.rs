@@ -18,13 +18,16 @@ use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Bytes, Matrix, Model, Pid, Policy, Proposal, Random, Tid, Topology};
 use std::fmt::Write;
 
+/// Number of the first page.
+pub(crate) const FIRST_PAGE: u64 = 16;
+
 /// Reads a model; every line that is wrong is a bug of the test.
 pub(crate) fn model(text: &str) -> (Topology, Model) {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let topology = synthetic::parse(lines.next().expect("a machine")).expect("a good machine");
     let mut model = Model::empty(topology.node_count());
     model.sensing.confidence = 1.0;
-    let mut next_page = 16;
+    let mut next_page = FIRST_PAGE;
     for line in lines {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

@@ -1,6 +1,7 @@
 //! Pages that only the node which holds them uses, on a busy controller.
 
-use super::notation::{carrefour, model, proposals};
+use super::notation::{FIRST_PAGE, carrefour, model, proposals};
+use super::rounds::learn;
 use rondpoint_core::model::TrafficSource;
 use rondpoint_core::plan::{Action, Mechanism, PageMove};
 use rondpoint_core::policy::carrefour::preset;
@@ -13,15 +14,34 @@ const JAMMED: &str = "node:4 core:4\nmatrix 20 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 
 
 /// Pages that leave their only user in one round.
 fn offloaded(preset: &str, machine: &str, pages: &str) -> Vec<PageMove> {
-    moves(&proposals(&mut carrefour(preset), &format!("{machine}\n{pages}"), 1))
+    let round = proposals(&mut carrefour(preset), &format!("{machine}\n{pages}"), 1);
+    moved(&round, Mechanism::Offloading)
 }
 
-fn moves(round: &[Proposal]) -> Vec<PageMove> {
+fn moved(round: &[Proposal], by: Mechanism) -> Vec<PageMove> {
     let of = |action: &Action| match action {
-        Action::MovePages { mechanism: Mechanism::Offloading, pages, .. } => pages.clone(),
+        Action::MovePages { mechanism, pages, .. } if *mechanism == by => pages.clone(),
         _ => Vec::new(),
     };
     round.iter().flat_map(|one| of(&one.action)).collect()
+}
+
+/// Pages that node 0 used were offloaded in one round. How many of them are brought to the node
+/// that uses them in the next one, on a machine with this traffic, and how many there are.
+fn brought_back(next: &str, user: usize) -> (usize, usize) {
+    const PAGES: usize = 400;
+    let mut policy = carrefour("steady");
+    let text = format!("{ALONE}\npages {PAGES} home 0: 0x3");
+    let round = proposals(&mut policy, &text, 1);
+    let left = moved(&round, Mechanism::Offloading);
+    learn(&mut policy, round, left.len() as u64);
+    let home = |page: usize| {
+        let address = (FIRST_PAGE + page as u64) << 12;
+        left.iter().find(|one| one.address == address).map_or(0, |one| one.to)
+    };
+    let pages = (0..PAGES).map(|page| format!("\npages 1 home {}: {user}x3", home(page)));
+    let round = proposals(&mut policy, &format!("{next}{}", pages.collect::<String>()), 1);
+    (moved(&round, Mechanism::CoLocation).len(), left.len())
 }
 
 #[test]
@@ -38,7 +58,11 @@ fn nothing_leaves_its_user_where_page_faults_alone_tell_of_memory() {
     model.apps[0].cpu_percent = 90.0;
     let mut leaves = |source| {
         model.apps[0].traffic_source = source;
-        moves(&carrefour("steady").propose(&model, &topology, &mut Random::new(1))).len()
+        moved(
+            &carrefour("steady").propose(&model, &topology, &mut Random::new(1)),
+            Mechanism::Offloading,
+        )
+        .len()
     };
     assert!(leaves(TrafficSource::Samples) > 270);
     assert_eq!(leaves(TrafficSource::HintFaults), 0);
@@ -62,4 +86,26 @@ fn the_published_rules_leave_a_page_with_its_only_user() {
         let pages = offloaded(preset.name, ALONE, "pages 30 home 0: 0x9");
         assert_eq!(pages, [], "{}", preset.name);
     }
+}
+
+#[test]
+fn pages_that_left_stay_away_while_their_users_controller_would_be_busy() {
+    let spread = "node:4 core:4\nmatrix 20 20 20 20 / 0 0 0 0 / 0 0 0 0 / 0 0 0 0\napp 1";
+    let (back, left) = brought_back(spread, 0);
+    assert!(left > 100);
+    assert_eq!(back, 0);
+}
+
+#[test]
+fn they_return_when_other_nodes_ask_for_more() {
+    let others = "node:4 core:4\nmatrix 5 5 5 5 / 10 10 10 10 / 10 10 10 10 / 10 10 10 10\napp 1";
+    let (back, left) = brought_back(others, 0);
+    assert_eq!(back, left);
+}
+
+#[test]
+fn they_follow_a_thread_that_went_to_another_node() {
+    let moved_on = "node:4 core:4\nmatrix 0 0 0 0 / 20 20 20 20 / 0 0 0 0 / 0 0 0 0\napp 1";
+    let (back, left) = brought_back(moved_on, 1);
+    assert!(back > left / 2, "{back} of {left}");
 }

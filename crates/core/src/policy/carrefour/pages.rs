@@ -131,6 +131,7 @@ impl Marker<'_> {
             } else if self.colocates()
                 && self.app.may_use_node(target)
                 && self.may_move(page.address, page.shift)
+                && !self.state.offloaded.stays_away(page.address, target, &self.draws.settled)
             {
                 marks.colocate.push(page_move(page, source, target));
             }

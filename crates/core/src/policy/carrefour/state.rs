@@ -2,6 +2,7 @@
 
 use super::copies::Copies;
 use super::gates::{Gates, Mechanisms};
+use super::offloaded::Offloaded;
 use super::preset::{Feedback, Preset, Stabiliser};
 use super::tenure::Colocated;
 use crate::limits::MAX_REMEMBERED_PAGES;
@@ -41,6 +42,8 @@ pub struct AppState {
     pub(super) given_up: bool,
     /// Pages brought to the nodes that use them.
     pub(super) colocated: Colocated,
+    /// Pages that left the busy nodes which use them.
+    pub(super) offloaded: Offloaded,
     untreated_rounds: u32,
     never_replicate: BTreeSet<u64>,
     /// Pages for which the last plan asked for copies; the next look shows those that have them.
