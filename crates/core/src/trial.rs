@@ -2,8 +2,8 @@
 //!
 //! For each process the last windows are remembered. The first action of a policy opens a trial:
 //! what was measured before, in the phase that the program is in, stays fixed. Further actions of
-//! the same policy join it, those of others have to wait. What its policy has yet to bring about
-//! belongs to it. Where memory follows threads, windows count from its arrival: until then the
+//! the same policy join it. Those of others have to wait, unless it promised less than a trial can
+//! tell from noise. What its policy has yet to bring about belongs to it. Where memory follows threads, windows count from its arrival: until then the
 //! threads are far from it, and a verdict would put them back. Three windows after the last action
 //! (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
 //! - the change is the mean of what could be measured. The noise comes from the variance of the
@@ -176,6 +176,7 @@ impl Trials {
                 waiting_since: None,
             });
             if trial.plans.last() != Some(&plan.number) {
+                trial.policy = step.policy;
                 trial.plans.push(plan.number);
                 let more = predicted.get(&pid);
                 trial.predicted = trial
@@ -221,10 +222,11 @@ impl Trials {
         }
     }
 
-    /// Processes with a running trial, and its policy.
+    /// Processes with a trial for which the steps of other policies wait, and its policy.
     #[must_use]
     pub fn running(&self) -> BTreeMap<Pid, &'static str> {
-        self.trials().map(|(pid, trial)| (pid, trial.policy)).collect()
+        let trials = self.trials().filter(|(_, trial)| !trial.is_open_to_all());
+        trials.map(|(pid, trial)| (pid, trial.policy)).collect()
     }
 
     /// For how long a policy is not to try again what was in vain, by its latest trials.
@@ -246,7 +248,7 @@ impl Trials {
     /// any, at the start).
     #[must_use]
     pub fn need_windows(&self) -> bool {
-        self.apps.is_empty() || !self.running().is_empty() || !self.unready().is_empty()
+        self.apps.is_empty() || self.trials().next().is_some() || !self.unready().is_empty()
     }
 
     /// Processes that were not watched for long enough to act on them.
@@ -306,6 +308,12 @@ impl Trial {
     /// Whether it may wait, from the first time on that it is asked, for what is not complete.
     fn waits(&mut self, now: Nanos) -> bool {
         now.since(*self.waiting_since.get_or_insert(now)) < MAX_TRIAL_WAIT
+    }
+
+    /// Whether steps of any policy join it. It promised less than a trial can tell from noise, so
+    /// nothing is learnt by making what wins more wait for its verdict.
+    fn is_open_to_all(&self) -> bool {
+        self.predicted.is_some_and(|change| change.abs() < LEAST_NOISE)
     }
 
     /// The windows that it is judged by: those since the last action, without the action's own; at
@@ -417,6 +425,27 @@ mod tests {
         assert_eq!(verdicts(Nanos::from_millis(100)), [(17, Verdict::Better)]);
         let quick = verdicts(Nanos::from_millis(1));
         assert_eq!(quick.first(), Some(&(12, Verdict::Worse)), "moving is not what slows it down");
+    }
+
+    #[test]
+    fn a_trial_that_promised_less_than_noise_makes_no_other_policy_wait() {
+        let plan = |number, policy| {
+            let (mechanism, pages) = (crate::plan::Mechanism::CoLocation, Vec::new());
+            let action = Action::MovePages { pid: Pid(1), mechanism, pages };
+            let reason = Reason::Other("a test".into());
+            let steps = alloc::vec![crate::plan::Proposal { policy, action, reason }];
+            Plan { number, steps, ..Plan::default() }
+        };
+        let mut trials = Trials::default();
+        (0..4).for_each(|_| drop(trials.observe(&window(1.0), |_| false)));
+        trials.begin(&plan(1, "little"), &BTreeMap::from([(Pid(1), 0.002)]));
+        assert_eq!(trials.running(), BTreeMap::new());
+        assert!(trials.need_windows(), "it is judged all the same");
+        trials.begin(&plan(2, "much"), &BTreeMap::from([(Pid(1), 0.2)]));
+        assert_eq!(trials.running(), BTreeMap::from([(Pid(1), "much")]));
+        let judged: Vec<_> = (0..4).flat_map(|_| trials.observe(&window(1.2), |_| false)).collect();
+        let told: Vec<_> = judged.iter().map(|one| (one.policy, one.plans.clone())).collect();
+        assert_eq!(told, [("much", alloc::vec![1, 2])]);
     }
 
     #[test]

@@ -20,9 +20,10 @@ const ERROR_OF_ASSUMED: f64 = 0.5;
 /// Below this part of a process's time nothing is won for sure by changing all of it: a trial tells
 /// no less from noise. Steps that change a part are one of several and need that part of it.
 const LEAST: f64 = 0.01;
-/// ns to move a base page where it was not measured: `move_pages` takes 1 to 3 µs [BENCHMARKS].
+/// ns to move a base page until the first moves have told. Our choice.
 const PAGE_NS: f64 = 2_000.0;
-/// Part of that for each page of a bulk move [BENCHMARKS].
+/// Part of that for each page of a bulk move: 0.7 with four workers (emulated,
+/// docs/results/move-memory.md), and the rest of such a move.
 const BULK_SHARE: f64 = 0.8;
 /// ns for which each thread of a process stands still for a page that moves: the flush of
 /// translations, in batches.
