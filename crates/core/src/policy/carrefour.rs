@@ -232,10 +232,12 @@ impl Carrefour {
         let (sampling, cause) = self.sampling(app, verdict, changes, needed);
         let state = self.apps.get_mut(&app.pid)?;
         state.idle_rounds = if few { state.idle_rounds.saturating_add(1) } else { 0 };
-        if state.sampling == Some(sampling) {
+        let before = state.sampling.replace(sampling);
+        if before == Some(sampling) {
             return None;
         }
-        state.sampling = Some(sampling);
+        // The round had no samples to decide by.
+        self.has_noticed |= before == Some(Sampling::Off) && sampling == rates.accurate;
         let action = Action::SetSampling { pid: Some(app.pid), sampling };
         Some(proposal(action, CarrefourReason::Sampling(cause)))
     }

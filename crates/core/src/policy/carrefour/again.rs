@@ -85,8 +85,11 @@ fn cpus(app: &App) -> f64 {
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
-    use crate::model::Thread;
+    use crate::matrix::Matrix;
+    use crate::model::{Thread, Traffic};
+    use crate::policy::Policy;
     use crate::policy::carrefour::preset::STEADY;
+    use crate::random::Random;
     use crate::topology::synthetic;
     use crate::units::Tid;
     use alloc::vec;
@@ -135,5 +138,20 @@ mod tests {
         assert!(!notices(&serial, cheap, &model(1, 0.25)), "the same phase");
         let accurate = STEADY.sampling.accurate;
         assert!(!notices(&serial, accurate, &model(4, 0.6)), "it is looked at closely already");
+    }
+
+    #[test]
+    fn a_round_that_had_no_samples_is_followed_by_another_as_soon_as_there_are_some() {
+        let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
+        let mut carrefour = Carrefour::new(STEADY);
+        let mut round = |requests: f64, stalled: f64| {
+            let traffic = Traffic::new(Matrix::from_fn(2, |_, home| requests * (1 - home) as f64));
+            let model = Model { traffic: Some(traffic), ..model(4, stalled) };
+            let _ = carrefour.propose(&model, &topology, &mut Random::new(1));
+            carrefour.take_noticed()
+        };
+        assert!(!round(0.01, 0.0), "nothing is sampled from now on");
+        assert!(round(30.0, 0.5), "samples begin to come");
+        assert!(!round(30.0, 0.5), "they came");
     }
 }
