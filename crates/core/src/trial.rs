@@ -3,9 +3,10 @@
 //! For each process the last windows are remembered. The first action of a policy opens a trial:
 //! what was measured before, in the phase that the program is in, stays fixed. Further actions of
 //! the same policy join it. Those of others have to wait, unless it promised less than a trial can
-//! tell from noise. What its policy has yet to bring about belongs to it. Where memory follows threads, windows count from its arrival: until then the
-//! threads are far from it, and a verdict would put them back. Three windows after the last action
-//! (or after [`MAX_TRIAL_WINDOWS`]) it is judged:
+//! tell from noise. What its policy has yet to bring about belongs to it. Where memory follows
+//! threads, windows count from its arrival: until then the threads are far from it, and a verdict
+//! would put them back. Three windows after the last action (or after [`MAX_TRIAL_WINDOWS`]) it is
+//! judged:
 //! - the change is the mean of what could be measured. The noise comes from the variance of the
 //!   windows themselves (`noise`): of those after, where a program has just begun something else;
 //! - worse by more than the noise: undo; better needs more than instructions per second, which a

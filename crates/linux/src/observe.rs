@@ -213,7 +213,8 @@ impl Observer {
         self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
     }
 
-    /// The opposite, from the next [`Observer::set_rate`] on. Returns whether they had been lowered.
+    /// Raises them by a level from the next [`Observer::set_rate`] on. Returns whether they had
+    /// been lowered.
     pub fn raise_rate(&mut self) -> bool {
         self.sensors.sampler.as_mut().is_some_and(Sampler::raise)
     }

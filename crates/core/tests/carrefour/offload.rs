@@ -26,8 +26,8 @@ fn moved(round: &[Proposal], by: Mechanism) -> Vec<PageMove> {
     round.iter().flat_map(|one| of(&one.action)).collect()
 }
 
-/// Pages that node 0 used were offloaded in one round. How many of them are brought to the node
-/// that uses them in the next one, on a machine with this traffic, and how many there are.
+/// Pages that node 0 used were offloaded in one round, and `user` uses them in the next, with this
+/// traffic. How many of them are brought to it, and how many there are.
 fn brought_back(next: &str, user: usize) -> (usize, usize) {
     const PAGES: usize = 400;
     let mut policy = carrefour("steady");
