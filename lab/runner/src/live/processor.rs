@@ -7,6 +7,7 @@ use rondpoint_machine::{Machine, Processor};
 use serde_json::Value;
 
 use super::name;
+use super::session::{report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 
@@ -138,7 +139,27 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
         }
         findings.push(told(&machine, table, measured, &doctor(&record, "doctor")?));
     }
+    for processor in Processor::ALL {
+        findings.push(unjammed(lab, processor)?);
+    }
     Ok(findings)
+}
+
+/// All memory of a program with threads on all four nodes lies on one.
+const JAM: &str = "rondpoint run --quiet --report /tmp/jam -- rondpoint-workloads kmeans --rotate \
+    --pin --no-huge-pages --size 8M --seconds 3 > /dev/null\nreport jam /tmp/jam";
+/// What the jam of four nodes has at its start is 173.
+const EVEN_PERCENT: f64 = 60.0;
+
+/// Whether a jam is seen and repaired where no unit tells which node asks which for memory. With
+/// more than two nodes that is so on each of these processors.
+fn unjammed(lab: &Lab, processor: Processor) -> Result<Finding> {
+    let machine = playing("carrefour-a", processor)?;
+    let report = report(&run(lab, &machine, "a jam of four nodes", JAM)?, "jam")?;
+    let after = report["after"]["imbalance_percent"].as_f64();
+    let check = format!("{}: imbalance of a jam of four nodes, at the end", processor.name());
+    let within = (0.0, EVEN_PERCENT);
+    Ok(Finding::between(&name(&machine), check, within, after.unwrap_or(f64::INFINITY), "%"))
 }
 
 /// A machine of one CPU a node that plays this processor, whatever its file says.

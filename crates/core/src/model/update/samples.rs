@@ -44,8 +44,8 @@ impl SampleSums {
 
 /// Gives each application without counters of its own its traffic. That is the machine's if the
 /// application is alone. Else it is its share of the machine's by samples, else its samples scaled
-/// to the requests that its threads counted (which leave out prefetches). An application without
-/// samples draws nothing if others have some.
+/// to the requests that its threads counted. An application without samples draws nothing if others
+/// have some.
 pub(super) fn finish_traffic(
     model: &mut Model,
     current: &Observation,
@@ -126,7 +126,7 @@ fn counted_latency(current: &Observation, previous: &Observation, pid: Pid) -> O
     events(Event::DramLatencyCycles).zip(events(Event::DramRequests))
 }
 
-/// DRAM requests that the threads of a process counted, local and remote.
+/// DRAM requests that the threads of a process counted.
 fn counted_requests(
     current: &Observation,
     previous: &Observation,
@@ -144,7 +144,40 @@ fn counted_requests(
         }
         let events =
             |event| Some(thread.counters.get(event)?.since(at_beginning(before, event)?)?.events);
-        requests = sum(requests, sum(events(Event::LocalDram), events(Event::RemoteDram)));
+        requests = sum(requests, requests_of(events));
     }
     requests
+}
+
+/// DRAM requests of a thread, from what its events counted. Where a processor tells local from
+/// remote memory for retired loads only, as Intel's do, prefetched lines are not among them. The
+/// last-level cache missed those too, so the higher count holds. Lines that another node's cache
+/// answered are no requests to DRAM.
+fn requests_of(events: impl Fn(Event) -> Option<f64>) -> Option<f64> {
+    let told_apart = sum(events(Event::LocalDram), events(Event::RemoteDram))?;
+    let missed = sum(events(Event::LlcMisses), events(Event::LlcPrefetchMisses)).unwrap_or(0.0);
+    let from_caches = sum(events(Event::RemoteForward), events(Event::RemoteHitm)).unwrap_or(0.0);
+    Some(told_apart.max(missed - from_caches))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(counts: &[(Event, f64)]) -> Option<f64> {
+        requests_of(|event| counts.iter().find(|(of, _)| *of == event).map(|(_, count)| *count))
+    }
+
+    #[test]
+    fn prefetched_lines_are_requests_too() {
+        let loads = [(Event::LocalDram, 10.0), (Event::RemoteDram, 5.0)];
+        assert_eq!(requests(&loads), Some(15.0));
+        let misses = [(Event::LlcMisses, 100.0), (Event::RemoteHitm, 6.0)];
+        assert_eq!(requests(&[loads, misses].concat()), Some(94.0));
+        let prefetches = [(Event::LlcPrefetchMisses, 50.0)];
+        assert_eq!(requests(&[&loads[..], &misses, &prefetches].concat()), Some(144.0));
+        assert_eq!(requests(&misses), None, "what missed may lie in another node's caches");
+        let few = [(Event::LlcMisses, 8.0)];
+        assert_eq!(requests(&[&loads[..], &few].concat()), Some(15.0));
+    }
 }
