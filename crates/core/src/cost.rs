@@ -24,6 +24,7 @@ mod joining;
 mod laws;
 mod lines;
 mod lost;
+mod ownership;
 mod partners;
 mod placement;
 mod predict;

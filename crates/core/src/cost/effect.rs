@@ -144,9 +144,11 @@ pub(super) struct Moved {
 struct Way {
     /// Part of what lies on the first node.
     bytes: f64,
-    /// Samples of these pages, and the same by accessing node.
+    /// Samples of these pages, and what they tell of the accesses of each node.
     samples: f64,
     by_node: BTreeMap<usize, f64>,
+    /// Weight that what is expected of any page has in it.
+    expected: f64,
     /// Part of the accesses to the first node that go to these pages, as far as samples tell.
     sampled: f64,
 }
@@ -174,14 +176,23 @@ impl Moved {
     fn sample(&mut self, sampled: &Sampled<'_>, index: usize, pages: &[PageMove]) {
         let Some(of_app) = sampled.of.get(index).filter(|of_app| of_app.all > 0.0) else { return };
         let covered = 1.0 - of_app.once / of_app.all;
+        let prior = of_app.ownership.prior();
         for page in pages {
             let Some(found) = sampled.model.pages.find(index, page.address) else { continue };
             let from = usize::from(page.from);
             let Some(way) = self.ways.get_mut(&(from, page.to.into())) else { continue };
+            let total = found.total();
+            let per_sample = prior.per_sample(total);
             for (node, count) in found.accesses() {
-                way.samples += f64::from(count);
-                *way.by_node.entry(node).or_default() += f64::from(count);
-                way.sampled += covered * f64::from(count) / of_app.of_node[from].max(1.0);
+                *way.by_node.entry(node).or_default() += per_sample * f64::from(count);
+            }
+            way.expected += per_sample;
+            way.samples += f64::from(total);
+            way.sampled += covered * f64::from(total) / of_app.of_node[from].max(1.0);
+        }
+        for way in self.ways.values_mut().filter(|way| way.expected > 0.0) {
+            for (node, expected) in prior.by_node.iter().enumerate().filter(|(_, n)| **n > 0.0) {
+                *way.by_node.entry(node).or_default() += way.expected * expected;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What prices are made from: a window, its sampled pages, and what both tell.
 
 use super::facts::Facts;
+use super::ownership::Ownership;
 use crate::model::Model;
 use crate::topology::Topology;
 use alloc::vec;
@@ -35,6 +36,8 @@ pub(super) struct SampledApp {
     pub(super) once: f64,
     /// By the node that holds the page.
     pub(super) of_node: Vec<f64>,
+    /// How far the accesses of a page tell whose it is.
+    pub(super) ownership: Ownership,
 }
 
 impl<'a> Sampled<'a> {
@@ -45,6 +48,7 @@ impl<'a> Sampled<'a> {
         for page in model.pages.iter() {
             let Some(of_app) = sampled.of.get_mut(page.app) else { continue };
             let total = page.total();
+            of_app.ownership.add(page.accesses());
             of_app.all += f64::from(total);
             of_app.once += f64::from(u8::from(total == 1));
             let Some(home) = page.home else { continue };

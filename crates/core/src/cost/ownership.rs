@@ -1,0 +1,110 @@
+//! How far a few samples of a page tell which nodes use it.
+//!
+//! Three samples from one node are that node's page where pages have owners. Where all threads use
+//! all pages, some pages look like that by chance, and no move of them wins anything. Which of both
+//! holds is told by pairs of samples of one page: how much more often than by chance both come from
+//! one node. By that, the accesses of a page are taken for a draw from its process's, with the
+//! weight of so many samples (a Dirichlet prior whose concentration is estimated from all pages).
+
+use alloc::vec::Vec;
+
+/// Pages, taken to be owned by one node each, that count beside those that were seen twice. So a
+/// handful of pages is believed. Our choice.
+const BELIEVED: f64 = 4.0;
+/// Least part of pages that is taken to be owned: a thousand samples of a page outweigh any prior.
+const LEAST_OWNED: f64 = 1e-3;
+
+/// Sums over the sampled pages of a process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Ownership {
+    /// Samples by accessing node.
+    by_node: Vec<f64>,
+    /// Pages with at least two samples, and the sum of the share of their pairs that agree.
+    pages: f64,
+    agreeing: f64,
+}
+
+impl Ownership {
+    /// Takes in a page by its samples of each node.
+    pub(super) fn add(&mut self, accesses: impl Iterator<Item = (usize, u32)>) {
+        let (mut total, mut same) = (0.0, 0.0);
+        for (node, count) in accesses {
+            let count = f64::from(count);
+            self.by_node.resize(self.by_node.len().max(node + 1), 0.0);
+            self.by_node[node] += count;
+            total += count;
+            same += count * (count - 1.0);
+        }
+        if total >= 2.0 {
+            self.pages += 1.0;
+            self.agreeing += same / (total * (total - 1.0));
+        }
+    }
+
+    /// What is expected of each page before its own samples.
+    pub(super) fn prior(&self) -> Prior {
+        let all: f64 = self.by_node.iter().sum::<f64>().max(1.0);
+        let by_chance: f64 = self.by_node.iter().map(|count| count * count).sum();
+        let by_chance = by_chance / (all * all);
+        let agreeing = (self.agreeing + BELIEVED) / (self.pages + BELIEVED);
+        let owned = ((agreeing - by_chance) / (1.0 - by_chance).max(LEAST_OWNED)).min(1.0);
+        let weight = (1.0 - owned) / owned.max(LEAST_OWNED);
+        let by_node: Vec<f64> = self.by_node.iter().map(|count| weight * count / all).collect();
+        Prior { all: by_node.iter().sum(), by_node }
+    }
+}
+
+/// What is expected of a page before its own samples, in samples. That is nothing where each page
+/// is one node's, and many where all nodes use all pages.
+pub(super) struct Prior {
+    /// By accessing node.
+    pub(super) by_node: Vec<f64>,
+    all: f64,
+}
+
+impl Prior {
+    /// The part of a page's accesses that one sample stands for, its own or an expected one, times
+    /// the page's samples.
+    pub(super) fn per_sample(&self, samples: u32) -> f64 {
+        f64::from(samples) / (self.all + f64::from(samples))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The share of node 0 in a page that only node 0 was seen to use, three times, beside these
+    /// pages of the process.
+    fn share(pages: &[[u32; 2]]) -> f64 {
+        let mut ownership = Ownership::default();
+        for page in pages {
+            ownership.add(page.iter().copied().enumerate());
+        }
+        let prior = ownership.prior();
+        let per_sample = prior.per_sample(3);
+        let of_others: f64 = prior.by_node.iter().skip(1).sum();
+        1.0 - per_sample * of_others / 3.0
+    }
+
+    #[test]
+    fn a_page_that_looks_like_one_nodes_is_where_pages_have_owners() {
+        assert!(share(&[[3, 0], [0, 3]].repeat(200)) > 0.98);
+        assert_eq!(share(&[[1, 0]]), 1.0, "nothing says otherwise");
+    }
+
+    #[test]
+    fn it_is_as_shared_as_the_others_where_all_nodes_use_all() {
+        // What three samples of either node with the same chance look like.
+        let shared = [[3, 0], [2, 1], [2, 1], [2, 1], [1, 2], [1, 2], [1, 2], [0, 3]].repeat(100);
+        let share_of_shared = share(&shared);
+        assert!(share_of_shared > 0.5 && share_of_shared < 0.55, "{share_of_shared}");
+    }
+
+    #[test]
+    fn where_half_of_the_pages_have_owners_it_most_likely_has_one() {
+        let shared = [[3, 0], [2, 1], [2, 1], [2, 1], [1, 2], [1, 2], [1, 2], [0, 3]].repeat(50);
+        let mixed = share(&[shared, [[3, 0], [0, 3]].repeat(200)].concat());
+        assert!(mixed > 0.8 && mixed < 0.95, "{mixed}");
+    }
+}
