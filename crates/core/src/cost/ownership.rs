@@ -1,10 +1,11 @@
 //! How far a few samples of a page tell which nodes use it.
 //!
 //! Three samples from one node are that node's page where pages have owners. Where all threads use
-//! all pages, some pages look like that by chance, and no move of them wins anything. Which of both
-//! holds is told by pairs of samples of one page: how much more often than by chance both come from
-//! one node. By that, the accesses of a page are taken for a draw from its process's, with the
-//! weight of so many samples (a Dirichlet prior whose concentration is estimated from all pages).
+//! all pages, some pages look like that by chance, and no move of them wins anything. Pairs of
+//! samples of one page tell which of both holds: how much more often than by chance both come from
+//! one node. The accesses of a page are then taken for a draw from its process's. What the process
+//! does has the weight of so many samples: a Dirichlet prior, its concentration estimated from all
+//! pages.
 
 use alloc::vec::Vec;
 
