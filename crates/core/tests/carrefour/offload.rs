@@ -1,11 +1,10 @@
 //! Pages that only the node which holds them uses, on a busy controller.
 
-use super::notation::{FIRST_PAGE, carrefour, model, proposals};
+use super::notation::{FIRST_PAGE, carrefour, proposals};
 use super::rounds::learn;
-use rondpoint_core::model::TrafficSource;
+use rondpoint_core::Proposal;
 use rondpoint_core::plan::{Action, Mechanism, PageMove};
 use rondpoint_core::policy::carrefour::preset;
-use rondpoint_core::{Policy, Proposal, Random};
 
 /// One node runs everything, with its own memory.
 const ALONE: &str = "node:4 core:4\nmatrix 60 0 0 0 / 0 0 0 0 / 0 0 0 0 / 0 0 0 0\napp 1";
@@ -50,22 +49,6 @@ fn where_one_node_asks_for_everything_its_pages_leave_until_all_controllers_serv
     let to = |node: u16| pages.iter().filter(|page| page.to == node).count();
     assert!(pages.len() > 270 && pages.len() < 330, "three of four: {}", pages.len());
     assert!((1..4).all(|node| to(node) > 70), "{} {} {}", to(1), to(2), to(3));
-}
-
-#[test]
-fn nothing_leaves_its_user_where_page_faults_alone_tell_of_memory() {
-    let (topology, mut model) = model(&format!("{ALONE}\npages 400 home 0: 0x3"));
-    model.apps[0].cpu_percent = 90.0;
-    let mut leaves = |source| {
-        model.apps[0].traffic_source = source;
-        moved(
-            &carrefour("steady").propose(&model, &topology, &mut Random::new(1)),
-            Mechanism::Offloading,
-        )
-        .len()
-    };
-    assert!(leaves(TrafficSource::Samples) > 270);
-    assert_eq!(leaves(TrafficSource::HintFaults), 0);
 }
 
 #[test]

@@ -123,6 +123,21 @@ fn hint_faults_pass_the_traffic_gate_by_cpu_use() {
 }
 
 #[test]
+fn steady_leaves_pages_to_the_balancing_where_its_faults_alone_tell() {
+    let jam = "node:4 core:4\nmatrix 20 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1";
+    let pages = "pages 99 home 0: 1x3\npages 99 home 0: 1x3 2x3\npages 99 home 0: 0x3";
+    let (topology, mut model) = model(&format!("{jam}\n{pages}"));
+    model.apps[0].cpu_percent = 90.0;
+    let mut moves = |preset, source| {
+        model.apps[0].traffic_source = source;
+        page_moves(&round(&mut carrefour(preset), &topology, &model))
+    };
+    assert!(moves("steady", TrafficSource::Samples) > 99);
+    assert_eq!(moves("steady", TrafficSource::HintFaults), 0);
+    assert!(moves("final", TrafficSource::HintFaults) > 0, "as published");
+}
+
+#[test]
 fn a_page_used_by_a_node_without_memory_goes_to_the_nearest_with() {
     let (plain, model) =
         model("node:3 core:4\nmatrix 0 0 0 / 0 0 0 / 40 40 0\napp 1\npages 5 home 0: 2x3");

@@ -113,6 +113,9 @@ impl Gates {
         let is_priced = preset.traffic.scope == TrafficScope::Priced;
         let lost = lost_to_latency(model, topology, app).filter(|_| is_priced);
         if app.traffic_source == TrafficSource::HintFaults {
+            if !preset.pages.by_faults {
+                return Err(SamplingCause::LeftToBalancing);
+            }
             // Faults tell proportions only. The paper's evaluation leaves out CPU use below 33 %,
             // and so does this gate.
             if app.cpu_percent < MIN_CPU_PERCENT {
@@ -142,16 +145,13 @@ impl Gates {
         // The imbalance is the machine's. An application with even traffic did not cause it and is
         // left alone.
         let is_uneven = too_uneven(imbalance_percent) && too_uneven(own_imbalance);
-        // The kernel makes hint faults part by part of a process's memory. Their shares tell which
-        // part has its turn, and no controller is known to be busy.
-        let knows_load = app.traffic_source != TrafficSource::HintFaults;
         let read_percent = app.read_percent;
         let mechanisms = Mechanisms {
             replication: preset
                 .replication
                 .is_some_and(|rule| may_replicate(&rule, model, topology, app, free_percent)),
             interleaving: is_uneven && remote_enough,
-            offloading: is_uneven && knows_load && preset.pages.offloads,
+            offloading: is_uneven && preset.pages.offloads,
             colocation: local_percent.is_some_and(|lar| lar < preset.colocate_below_local),
         };
         let per_us_limit = above;

@@ -152,6 +152,10 @@ pub struct PageRules {
     pub most_used_from: Option<f64>,
     /// Whether pages leave a busy controller too that only its own node accesses.
     pub offloads: bool,
+    /// Whether pages move where page faults alone tell of memory. The kernel's balancing makes
+    /// these faults, part by part of a process's memory, and moves pages by them itself. Their
+    /// shares tell which part has its turn, and no trial sees the speed that a wrong move costs.
+    pub by_faults: bool,
 }
 
 /// Where interleaved pages go.
@@ -261,6 +265,7 @@ pub const FINAL: Preset = Preset {
         tenure: None,
         most_used_from: None,
         offloads: false,
+        by_faults: true,
     },
     sampling: SamplingRates {
         accurate: every(65_000, 30_000),
@@ -434,6 +439,7 @@ pub const STEADY: Preset = Preset {
         targets: Targets::MoreWhereUsed,
         most_used_from: Some(2.0),
         offloads: true,
+        by_faults: false,
         ..FINAL.pages
     },
     sampling: SamplingRates {

@@ -141,6 +141,8 @@ pub enum SamplingCause {
     Changed,
     /// Traffic is not known.
     TrafficUnknown,
+    /// Page faults alone tell of its memory.
+    LeftToBalancing,
     /// It runs fast enough.
     HighIpc {
         /// Lowest of its threads.
@@ -324,6 +326,12 @@ impl fmt::Display for SamplingCause {
             ),
             Self::Changed => write!(f, "it does something else now"),
             Self::TrafficUnknown => write!(f, "traffic unknown"),
+            Self::LeftToBalancing => {
+                write!(
+                    f,
+                    "page faults alone tell of memory; the kernel's balancing moves pages by them"
+                )
+            }
             Self::HighIpc { ipc, below } => {
                 write!(f, "{ipc:.2} instructions per cycle, limit {below:.2}")
             }
