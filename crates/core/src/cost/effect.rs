@@ -176,7 +176,7 @@ impl Moved {
     fn sample(&mut self, sampled: &Sampled<'_>, index: usize, pages: &[PageMove]) {
         let Some(of_app) = sampled.of.get(index).filter(|of_app| of_app.all > 0.0) else { return };
         let covered = 1.0 - of_app.once / of_app.all;
-        let prior = of_app.ownership.prior();
+        let prior = &of_app.prior;
         for page in pages {
             let Some(found) = sampled.model.pages.find(index, page.address) else { continue };
             let from = usize::from(page.from);

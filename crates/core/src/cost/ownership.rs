@@ -57,6 +57,7 @@ impl Ownership {
 
 /// What is expected of a page before its own samples, in samples. That is nothing where each page
 /// is one node's, and many where all nodes use all pages.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Prior {
     /// By accessing node.
     pub(super) by_node: Vec<f64>,
@@ -64,8 +65,8 @@ pub(super) struct Prior {
 }
 
 impl Prior {
-    /// The part of a page's accesses that one sample stands for, its own or an expected one, times
-    /// the page's samples.
+    /// What one sample of a page weighs, its own or an expected one: all of them together weigh as
+    /// much as its own `samples` are.
     pub(super) fn per_sample(&self, samples: u32) -> f64 {
         f64::from(samples) / (self.all + f64::from(samples))
     }

@@ -1,7 +1,7 @@
 //! What prices are made from: a window, its sampled pages, and what both tell.
 
 use super::facts::Facts;
-use super::ownership::Ownership;
+use super::ownership::{Ownership, Prior};
 use crate::model::Model;
 use crate::topology::Topology;
 use alloc::vec;
@@ -36,8 +36,8 @@ pub(super) struct SampledApp {
     pub(super) once: f64,
     /// By the node that holds the page.
     pub(super) of_node: Vec<f64>,
-    /// How far the accesses of a page tell whose it is.
-    pub(super) ownership: Ownership,
+    /// What is expected of each page before its own samples.
+    pub(super) prior: Prior,
 }
 
 impl<'a> Sampled<'a> {
@@ -45,18 +45,20 @@ impl<'a> Sampled<'a> {
     #[must_use]
     pub fn of(model: &'a Model, topology: &Topology) -> Self {
         let mut sampled = Self { model, of: vec![SampledApp::default(); model.apps.len()] };
+        let mut ownership = vec![Ownership::default(); model.apps.len()];
         for page in model.pages.iter() {
             let Some(of_app) = sampled.of.get_mut(page.app) else { continue };
             let total = page.total();
-            of_app.ownership.add(page.accesses());
+            ownership[page.app].add(page.accesses());
             of_app.all += f64::from(total);
             of_app.once += f64::from(u8::from(total == 1));
             let Some(home) = page.home else { continue };
             of_app.of_node.resize(topology.node_count(), 0.0);
             of_app.of_node[home] += f64::from(total);
         }
-        for of_app in &mut sampled.of {
+        for (of_app, ownership) in sampled.of.iter_mut().zip(&ownership) {
             of_app.of_node.resize(topology.node_count(), 0.0);
+            of_app.prior = ownership.prior();
         }
         sampled
     }

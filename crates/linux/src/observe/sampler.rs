@@ -83,7 +83,7 @@ pub enum Rate {
 
 /// Each level samples a fourth as often as the one before (Carrefour's two rates are 65,000 and
 /// 260,000 cycles apart). The last is for programs that would give too many samples.
-const LEVEL_STEP: u64 = 4;
+pub const LEVEL_STEP: u64 = 4;
 
 struct CpuRing {
     ring: Ring,

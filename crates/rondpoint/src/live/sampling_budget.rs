@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
+use rondpoint_linux::observe::sampler::LEVEL_STEP;
+
 /// Share of one CPU that samples may cost the manager: half of what it may use while it acts.
 const SHARE: f64 = 0.01;
-/// Part of a sample's cost that is reading it from the ring. Taking it into the model, as long as
-/// that remembers it, is the rest: 0.35 to 0.53 in a profile of ten seconds (emulated).
+/// Part of a sample's cost that is reading it from the ring; the rest is deciding by it. Reading
+/// took 0.35 % of the profile of k-means for six seconds, deciding 0.53 % (emulated, perf in
+/// `./x lab shell`).
 const READING: f64 = 0.4;
-/// The next rate takes this part of the samples ([`rondpoint_linux::observe::sampler::Rate`]).
-const NEXT: f64 = 0.25;
+/// The next rate takes this part of the samples.
+const NEXT: f64 = 1.0 / LEVEL_STEP as f64;
 /// How far above its budget a window may be before the rates are lowered: half of what the next
 /// rate divides by.
 const OVER: f64 = 2.0;

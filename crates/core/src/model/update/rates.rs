@@ -62,10 +62,8 @@ impl Counts<'_> {
             Some(_) => self.cpu_seconds(Event::ReferenceCyclesRound2),
             None => round1,
         };
-        let remote = sum(self.events(Event::RemoteForward), self.events(Event::RemoteHitm));
-        let misses = self.events(Event::LlcMisses);
-        let all_misses =
-            misses.map(|demand| demand + self.events(Event::LlcPrefetchMisses).unwrap_or(0.0));
+        let remote = from_remote_caches(|event| self.events(event));
+        let all_misses = llc_misses(|event| self.events(event));
         let remote_dram = self.events(Event::RemoteDram);
         let local_dram = self.events(Event::LocalDram);
         let stalls = self.events(Event::StallCycles);
@@ -103,6 +101,17 @@ impl Counts<'_> {
         let left = || Some((private? - hits? - misses?).max(0.0));
         self.events(Event::SnoopLocal).or_else(left)
     }
+}
+
+/// Lines that a cache of another node answered.
+pub(super) fn from_remote_caches(mut events: impl FnMut(Event) -> Option<f64>) -> Option<f64> {
+    sum(events(Event::RemoteForward), events(Event::RemoteHitm))
+}
+
+/// Misses of the last-level cache, prefetches included where they are counted.
+pub(super) fn llc_misses(mut events: impl FnMut(Event) -> Option<f64>) -> Option<f64> {
+    let demand = events(Event::LlcMisses)?;
+    Some(demand + events(Event::LlcPrefetchMisses).unwrap_or(0.0))
 }
 
 pub(super) fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {

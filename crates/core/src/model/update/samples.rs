@@ -1,6 +1,6 @@
 //! What samples tell about applications that no counter tells apart: their traffic and latency.
 
-use super::rates::sum;
+use super::rates::{from_remote_caches, llc_misses, sum};
 use super::{at_beginning, began_within, find_process, find_thread};
 use crate::matrix::Matrix;
 use crate::model::{App, Model, Traffic, TrafficSource};
@@ -155,9 +155,8 @@ fn counted_requests(
 /// answered are no requests to DRAM.
 fn requests_of(events: impl Fn(Event) -> Option<f64>) -> Option<f64> {
     let told_apart = sum(events(Event::LocalDram), events(Event::RemoteDram))?;
-    let missed = sum(events(Event::LlcMisses), events(Event::LlcPrefetchMisses)).unwrap_or(0.0);
-    let from_caches = sum(events(Event::RemoteForward), events(Event::RemoteHitm)).unwrap_or(0.0);
-    Some(told_apart.max(missed - from_caches))
+    let missed = llc_misses(&events).unwrap_or(0.0);
+    Some(told_apart.max(missed - from_remote_caches(&events).unwrap_or(0.0)))
 }
 
 #[cfg(test)]
