@@ -41,19 +41,10 @@ printf '#!/bin/sh\nexec rondpoint-workloads kmeans --rotate --pin --no-huge-page
 chmod +x app
 sudo() { "$@"; }
 screen() { name=$1; shift; "$@" 2>&1 | sed "s/^/screen-$name /"; }
-cat > /tmp/rondpoint.toml << END
-mode = "act"
-[manage]
-min_memory_mib = 4
-min_cpus = 0.3
-look_every_s = 0.25
-END
 "#;
 /// The daemon, and the program as what it manages.
 const DAEMON: &str = r#"
-rondpoint daemon --config /tmp/rondpoint.toml 2> /dev/null &
-daemon=$!
-until rondpoint status > /dev/null 2>&1; do sleep 0.1; done
+daemon /dev/null < /dev/null
 ./app &
 sleep 4
 "#;

@@ -15,18 +15,10 @@ use crate::physics::{Finding, script};
 const COME_AND_GO: &str = r#"
 echo 0 > /proc/sys/kernel/numa_balancing
 ln -s $(command -v rondpoint-workloads) /tmp/excluded
-cat > /tmp/rondpoint.toml << END
-mode = "act"
-[manage]
-min_memory_mib = 4
-min_cpus = 0.3
-look_every_s = 0.25
+daemon /tmp/log << END
 [exclude]
 commands = ["excluded"]
 END
-rondpoint daemon --config /tmp/rondpoint.toml 2> /tmp/log &
-daemon=$!
-until rondpoint status > /dev/null 2>&1; do sleep 0.1; done
 jam="kmeans --rotate --pin --no-huge-pages --size 8M --seconds 6 --centres 1"
 taskset -c 0,2 rondpoint-workloads $jam > /tmp/jammed &
 jammed=$!

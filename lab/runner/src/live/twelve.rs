@@ -33,19 +33,11 @@ mkdir -p /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 container=/sys/fs/cgroup/docker-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope
 mkdir $container
-cat > /tmp/rondpoint.toml << END
-mode = "act"
-[manage]
-min_memory_mib = 4
-min_cpus = 0.3
-look_every_s = 0.25
+if [ $with_daemon = yes ]; then
+    daemon /tmp/log << END
 [exclude]
 commands = ["excluded-*"]
 END
-if [ $with_daemon = yes ]; then
-    rondpoint daemon --config /tmp/rondpoint.toml 2> /tmp/log &
-    daemon=$!
-    until rondpoint status > /dev/null 2>&1; do sleep 0.1; done
 fi
 sleepers=
 for number in 1 2 3 4; do

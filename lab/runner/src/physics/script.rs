@@ -16,9 +16,26 @@ use crate::vm::{Boot, Record};
 const LIMIT: Duration = Duration::from_secs(1200);
 
 /// `say TAG COMMAND…` prints the command's output behind a tag, and ends the script if it fails.
+///
+/// `daemon LOG` starts a daemon that acts on programs as small as the lab's, and waits until it
+/// answers. More settings come from its standard input. `$daemon` is its process.
 const HEAD: &str = r#"#!/bin/sh
 set -e
-say() { tag=$1; shift; line=$("$@"); echo "$tag $line"; }"#;
+say() { tag=$1; shift; line=$("$@"); echo "$tag $line"; }
+daemon() {
+    more=$(cat)
+    cat > /tmp/rondpoint.toml << END
+mode = "act"
+[manage]
+min_memory_mib = 4
+min_cpus = 0.3
+look_every_s = 0.25
+$more
+END
+    rondpoint daemon --config /tmp/rondpoint.toml 2> $1 &
+    daemon=$!
+    until rondpoint status > /dev/null 2>&1; do sleep 0.1; done
+}"#;
 
 /// Runs `text` with busybox's shell on `machine` (already scaled) and returns the run's record.
 /// The script's exit status must be 0.
