@@ -3,6 +3,7 @@
 //! What is watched, and what else happens while it waits, is [`Watched`]'s. `run` and `attach` have
 //! one program, the daemon many that come and go.
 
+pub(crate) mod own_instructions;
 mod rates;
 mod sampling_budget;
 pub(crate) mod trees;
@@ -23,6 +24,7 @@ use rondpoint_linux::observe::sampler::Rate;
 use rondpoint_linux::observe::{Look, Observer};
 use rondpoint_linux::syscall::time::own_cpu_time_ns;
 
+use self::own_instructions::OwnInstructions;
 use self::rates::Rates;
 use self::sampling_budget::{Change, Window};
 use self::trees::Trees;
@@ -75,6 +77,8 @@ pub(crate) struct LiveHost<W> {
     seen: Glance,
     /// As the guard's setting.
     samples_per_s_per_cpu: u32,
+    /// Counts nothing unless it is asked to.
+    pub(crate) own_instructions: OwnInstructions,
     /// Time in which nothing was counted.
     pub(crate) rested: Duration,
     /// Sentences on what went wrong on the way; nothing of it ends the program.
@@ -103,6 +107,7 @@ impl<W: Watched> LiveHost<W> {
             last_look: None,
             seen: Glance::default(),
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
+            own_instructions: OwnInstructions::default(),
             rested: Duration::ZERO,
             notes: Vec::new(),
         }
@@ -230,6 +235,22 @@ impl<W: Watched> LiveHost<W> {
         }
         self.trees.act(plan, step)
     }
+
+    /// Writes the plan's inverse down, then does each of its steps.
+    fn carry_out(&mut self, step: &Step) -> Vec<Outcome> {
+        let plan = &step.plan;
+        let all = 0..plan.steps.len();
+        if !self.watched.may_act() {
+            let refused = || StepResult::Refused { errno: EPERM };
+            return all.map(|index| outcome(plan, index, refused())).collect();
+        }
+        if let Err(error) = self.trees.write_down(step) {
+            // What cannot be put back is not done; the program runs on.
+            self.note(format!("nothing is changed: {error}"));
+            return all.map(|index| outcome(plan, index, refused(&error))).collect();
+        }
+        all.map(|index| self.act(plan, index)).collect()
+    }
 }
 
 impl<W: Watched> Host for LiveHost<W> {
@@ -311,18 +332,10 @@ impl<W: Watched> Host for LiveHost<W> {
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>> {
-        let plan = &step.plan;
-        let all = 0..plan.steps.len();
-        if !self.watched.may_act() {
-            let refused = || StepResult::Refused { errno: EPERM };
-            return Ok(all.map(|index| outcome(plan, index, refused())).collect());
-        }
-        if let Err(error) = self.trees.write_down(step) {
-            // What cannot be put back is not done; the program runs on.
-            self.note(format!("nothing is changed: {error}"));
-            return Ok(all.map(|index| outcome(plan, index, refused(&error))).collect());
-        }
-        Ok((0..plan.steps.len()).map(|index| self.act(plan, index)).collect())
+        let began = self.own_instructions.all();
+        let outcomes = self.carry_out(step);
+        self.own_instructions.acted_since(began);
+        Ok(outcomes)
     }
 }
 

@@ -25,12 +25,12 @@ use rondpoint_core::Pid;
 use rondpoint_core::controller::Controller;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run as run_loop;
+use rondpoint_linux::Root;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::Settings;
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::process::{End, User};
 use rondpoint_linux::topology::Discovered;
-use rondpoint_linux::{Root, probe};
 use rondpoint_trace::{Header, PolicyChoice, Recorder};
 
 use self::account::Diary;
@@ -44,7 +44,7 @@ use self::replicate::Replication;
 use self::report::{Facts, Report};
 use self::witnesses::Witnesses;
 use crate::control::SOCKET;
-use crate::live::{LiveHost, trees::Trees};
+use crate::live::{LiveHost, own_instructions::OwnInstructions, trees::Trees};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::output::Output;
@@ -219,7 +219,6 @@ fn manage(
     // The program runs: what the record's file held before is not wanted now.
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
     problems.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
-    let own_instructions = probe::own_instructions();
     let balanced_before = balanced(&session);
     let mut witness = Witnesses {
         diary: Diary::on(machine.topology.clone()),
@@ -230,6 +229,7 @@ fn manage(
     trees.add(session.pid(), ledger);
     let first = (first, session.started_at());
     let mut host = LiveHost::new(session, trees, first, &header.guard, controller.full_sampling());
+    host.own_instructions = OwnInstructions::counted();
     let ran = run_loop(&mut host, &mut controller, &mut witness);
     if ran.is_err() {
         // Perhaps for want of descriptors, which putting back needs too.
@@ -263,7 +263,8 @@ fn manage(
         problems,
         rested_s: host.rested.as_secs_f64(),
         own_cpu_s: session::own_cpu_s(),
-        own_instructions: own_instructions.and_then(|event| Some(event.read(1).ok()?[0].value)),
+        own_instructions: host.own_instructions.all(),
+        acting_instructions: host.own_instructions.acting(),
     };
     // From here on a failure is told, and the program's status is still what counts.
     if restored.refused == 0 {

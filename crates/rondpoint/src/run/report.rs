@@ -68,6 +68,8 @@ pub(super) struct Report {
     /// Instructions of the manager from the program's start on; `None` where they cannot be
     /// counted.
     own_instructions: Option<u64>,
+    /// Those of them that changed something: moved pages and threads, and wrote the ledger.
+    acting_instructions: Option<u64>,
     looks: u64,
     /// Seconds in which nothing was counted, because nothing was to be done.
     rested_s: f64,
@@ -137,6 +139,7 @@ pub(super) struct Facts<'a> {
     pub(super) rested_s: f64,
     pub(super) own_cpu_s: f64,
     pub(super) own_instructions: Option<u64>,
+    pub(super) acting_instructions: Option<u64>,
 }
 
 impl Report {
@@ -202,6 +205,7 @@ impl Report {
             sensor_notes,
             own_cpu_s: facts.own_cpu_s,
             own_instructions: facts.own_instructions,
+            acting_instructions: facts.acting_instructions,
             looks: diary.looks,
             rested_s: facts.rested_s,
             samples: diary.samples,
