@@ -244,6 +244,13 @@ impl Masks {
         self.held.is_empty()
     }
 
+    /// Whether a thread may have been born with a mask of ours: even a change that was withdrawn
+    /// may have lasted for a moment.
+    #[must_use]
+    pub fn may_have_heirs(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Every thread that has a mask of ours, as far as is known.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.held.iter().filter(|(_, held)| held.until.is_none()).map(|(task, _)| task)

@@ -101,11 +101,10 @@ impl FreeMemory {
 pub(super) fn numa_statistics(root: &Root) -> Result<BTreeMap<String, u64>, LinuxError> {
     let path = root.in_proc("vmstat");
     let bytes = root::read_optional(&path)?.unwrap_or_default();
-    let mut all = vmstat::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
     // numa_hit and numa_local grow with every allocation and say nothing about a program.
     let kept = ["numa_hint", "numa_pages_migrated", "numa_pte", "numa_miss", "pgmigrate"];
-    all.retain(|name, _| kept.iter().any(|kept| name.starts_with(kept)));
-    Ok(all)
+    let is_kept = |name: &[u8]| kept.iter().any(|kept| name.starts_with(kept.as_bytes()));
+    vmstat::parse(&bytes, is_kept).map_err(|source| LinuxError::Format { path, source })
 }
 
 /// What the kernel's own NUMA balancing does (`kernel.numa_balancing`, a set of bits:

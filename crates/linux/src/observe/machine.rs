@@ -132,7 +132,7 @@ fn add_cpu_times(
 
 fn counters(path: std::path::PathBuf) -> Result<BTreeMap<String, u64>, LinuxError> {
     let bytes = root::read_optional(&path)?.unwrap_or_default();
-    vmstat::parse(&bytes).map_err(|source| LinuxError::Format { path, source })
+    vmstat::parse(&bytes, |_| true).map_err(|source| LinuxError::Format { path, source })
 }
 
 fn processes(root: &Root) -> Result<BTreeMap<Pid, ProcessLook>, LinuxError> {

@@ -94,7 +94,7 @@ impl Generation {
         let has_alias =
             |alias: &str| pmus.core().is_some_and(|core| core.aliases.contains_key(alias));
         let fits = |entry: &Entry| entry.when.fits(identity, has_alias);
-        let entry = processors::all().into_iter().find(fits);
+        let entry = processors::of_vendor(&identity.vendor).find(fits);
         Self { entry: entry.expect("the last table fits every machine") }
     }
 

@@ -10,14 +10,15 @@ use serde::Deserialize;
 use super::metric::UncoreMetric;
 use crate::parse::cpuinfo::CpuIdentity;
 
-/// The tables in the order in which they are tried.
-const TABLES: [(&str, &str); 6] = [
-    ("lab.toml", include_str!("processors/lab.toml")),
-    ("intel.toml", include_str!("processors/intel.toml")),
-    ("amd.toml", include_str!("processors/amd.toml")),
-    ("arm.toml", include_str!("processors/arm.toml")),
-    ("power.toml", include_str!("processors/power.toml")),
-    ("generic.toml", include_str!("processors/generic.toml")),
+/// The tables in the order in which they are tried: file, vendor of all processors in it where they
+/// have one, and text. A generation inherits within its file only.
+const TABLES: [(&str, Option<&str>, &str); 6] = [
+    ("lab.toml", None, include_str!("processors/lab.toml")),
+    ("intel.toml", Some("GenuineIntel"), include_str!("processors/intel.toml")),
+    ("amd.toml", Some("AuthenticAMD"), include_str!("processors/amd.toml")),
+    ("arm.toml", None, include_str!("processors/arm.toml")),
+    ("power.toml", None, include_str!("processors/power.toml")),
+    ("generic.toml", None, include_str!("processors/generic.toml")),
 ];
 
 /// The form of the tables that this program reads.
@@ -146,15 +147,26 @@ impl UncoreLine {
 ///
 /// # Panics
 /// A table has another form: a test reads them all.
-#[must_use]
-pub fn all() -> Vec<Entry> {
-    let read = |(file, text): (&str, &str)| {
-        let table: Table = toml::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert_eq!(table.schema, SCHEMA, "{file}: schema");
-        table.generation
-    };
-    let written: Vec<Entry> = TABLES.into_iter().flat_map(read).collect();
-    written.iter().map(|entry| inherited(entry, &written)).collect()
+pub fn all() -> impl Iterator<Item = Entry> {
+    generations(|_| true)
+}
+
+/// Those of `all` that may be meant for a vendor's processors. A table is read when its turn comes,
+/// for every managed program waits for it.
+pub(super) fn of_vendor(vendor: &str) -> impl Iterator<Item = Entry> {
+    generations(move |of| of.is_none_or(|of| of == vendor))
+}
+
+fn generations(is_wanted: impl Fn(Option<&str>) -> bool) -> impl Iterator<Item = Entry> {
+    TABLES.into_iter().filter(move |(_, vendor, _)| is_wanted(*vendor)).flat_map(
+        |(file, _, text)| {
+            let table: Table =
+                toml::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert_eq!(table.schema, SCHEMA, "{file}: schema");
+            let written = table.generation;
+            (0..written.len()).map(move |index| inherited(&written[index], &written))
+        },
+    )
 }
 
 fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
