@@ -15,12 +15,15 @@ const HEAD: u64 = 64 << 10;
 /// Interpreters of scripts that are scripts.
 const DEPTH: usize = 4;
 
+/// The interpreter of a script may be one that loads no library, such as a static shell. The
+/// programs that it starts inherit the environment and load it.
+///
 /// # Errors
 /// The program is linked statically, or with another C library, or has privileges of its own.
 pub(super) fn may_preload(command: &[OsString]) -> Result<()> {
     let [program, ..] = command else { bail!("no program") };
     let mut path = find(program)?;
-    for _ in 0..DEPTH {
+    for depth in 0..DEPTH {
         let file = File::open(&path).with_context(|| path.display().to_string())?;
         let facts = file.metadata()?;
         if facts.mode() & 0o6000 != 0 {
@@ -31,6 +34,7 @@ pub(super) fn may_preload(command: &[OsString]) -> Result<()> {
         match kind(&head) {
             Kind::Script(interpreter) => path = find(&interpreter)?,
             Kind::Dynamic(linker) if is_glibc(&linker) => return Ok(()),
+            Kind::Dynamic(_) | Kind::Static if depth > 0 => return Ok(()),
             Kind::Dynamic(linker) => bail!(
                 "{}: its dynamic linker is {}; the preloaded library needs glibc's",
                 path.display(),
@@ -183,6 +187,9 @@ mod tests {
         std::fs::write(&path, elf(1, b"")).unwrap();
         let error = judged(path.to_str().unwrap()).unwrap_err();
         assert!(error.contains("linked statically"), "{error}");
+        let script = folder.path().join("script");
+        std::fs::write(&script, format!("#!{}\n", path.display())).unwrap();
+        assert_eq!(judged(script.to_str().unwrap()), Ok(()), "it may start others");
         std::fs::write(&path, elf(PT_INTERP, b"/lib/ld-musl-x86_64.so.1\0")).unwrap();
         let error = judged(path.to_str().unwrap()).unwrap_err();
         assert!(error.contains("ld-musl"), "{error}");
