@@ -247,11 +247,11 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
 
     times.stage("build of the lab", || {
-        let packages = ["rondpoint-lab", "rondpoint-lab-plugin"];
+        let packages = ["rondpoint-lab", "rondpoint-lab-plugin", "rondpoint-interpose"];
         cargo_build("building the lab", &target, &packages, None)
     })?;
     let here = target.join("release");
-    for name in [built::RUNNER, built::PLUGIN] {
+    for name in [built::RUNNER, built::PLUGIN, built::INTERPOSE] {
         provide(&here.join(name), &parts.join(name))?;
     }
 

@@ -97,6 +97,9 @@ fn run_script(path: &str, job: &Job, folder: &Path) -> Result<Option<(Ending, St
     let mut command = Command::new(path);
     command.env_clear().envs(&job.environment).current_dir(folder).stdin(Stdio::null());
     command.env("OUTPUT", STDOUT_PATH).env("ERRORS", STDERR_PATH);
+    if path == PREPARE_PATH && job.prepare_placed {
+        apply_policy(&mut command, job)?;
+    }
     let output = command.output().map_err(|error| format!("{path}: cannot start: {error}"))?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
@@ -118,10 +121,7 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     command.stdin(Stdio::null());
     command.stdout(stdout.try_clone().map_err(|error| format!("stdout: {error}"))?);
     command.stderr(stderr.try_clone().map_err(|error| format!("stderr: {error}"))?);
-    if job.policy == MemoryPolicy::Interleave {
-        let nodes = system::nodes_with_memory()?;
-        system::before_exec(&mut command, move || system::interleave(nodes));
-    }
+    apply_policy(&mut command, job)?;
     if job.manager && driver {
         system::before_exec(&mut command, system::become_manager);
     }
@@ -159,6 +159,15 @@ fn run_program(job: &Job, driver: bool, report: &mut Report) -> Result<(), Strin
     report.send_output(1, &mut stdout)?;
     report.send_output(2, &mut stderr)?;
     job.files.iter().try_for_each(|path| report.send_file(path))
+}
+
+/// Lets the command start with the job's memory policy.
+fn apply_policy(command: &mut Command, job: &Job) -> Result<(), String> {
+    if job.policy == MemoryPolicy::Interleave {
+        let nodes = system::nodes_with_memory()?;
+        system::before_exec(command, move || system::interleave(nodes));
+    }
+    Ok(())
 }
 
 fn capture(path: &str) -> Result<File, String> {

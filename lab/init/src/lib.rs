@@ -42,6 +42,8 @@ pub struct Job {
     pub environment: BTreeMap<String, String>,
     /// The memory policy that the program starts with.
     pub policy: MemoryPolicy,
+    /// Whether [`PREPARE_PATH`] starts with it too: it makes files that the program maps.
+    pub prepare_placed: bool,
     /// Whether the kernel's automatic NUMA balancing is on.
     pub numa_balancing: bool,
     /// A daemon to start before the program and to end after it, such as numad.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use rondpoint_machine::Machine;
 
 use crate::cache::Cache;
-use crate::configuration::{self, Configuration, RECORD_PATH, REPORT_PATH};
+use crate::configuration::{self, Configuration, Order, RECORD_PATH, REPORT_PATH};
 use crate::initramfs::Initramfs;
 use crate::lab::Lab;
 use crate::progress::{Progress, Unit};
@@ -95,6 +95,8 @@ pub(crate) struct Task<'a> {
     pub(crate) guest: &'a Initramfs,
     /// The program in the guest and its arguments.
     pub(crate) command: &'a [String],
+    /// Files of the guest that `--replicate` names.
+    pub(crate) replicated: &'a [String],
     pub(crate) configuration: Configuration,
     pub(crate) seed: u64,
 }
@@ -161,11 +163,16 @@ impl Batch<'_> {
         if task.configuration.is_rondpoint() {
             configuration::add_product(&mut guest, &self.lab.built, self.machine)?;
         }
+        if task.configuration.replicates() {
+            configuration::add_interpose(&mut guest, &self.lab.built)?;
+        }
         let installed = &self.lab.installed;
         let keeps = self.keep.is_some() && task.configuration.is_rondpoint();
         let with_job =
             if keeps { configuration::with_recording_job } else { configuration::with_job };
-        let guest = with_job(guest, installed, task.configuration, task.command, task.seed)?;
+        let Task { configuration, command, replicated, seed, .. } = *task;
+        let guest =
+            with_job(guest, installed, &Order { configuration, command, replicated, seed })?;
         let archive = guest.archive()?;
         let key = self.cache.as_ref().map(|cache| cache.key(self.machine, &archive, task.seed));
         if let (Some(cache), Some(key), false) = (&self.cache, &key, keeps)

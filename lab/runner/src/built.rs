@@ -18,6 +18,8 @@ pub(crate) const INIT: &str = "rondpoint-lab-init";
 pub(crate) const WORKLOADS: &str = "rondpoint-workloads";
 /// The product, statically linked.
 pub(crate) const PRODUCT: &str = "rondpoint";
+/// What `rondpoint run --replicate` preloads into programs, a shared library for their C library.
+pub(crate) const INTERPOSE: &str = "librondpoint_interpose.so";
 
 /// Where each part lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(crate) struct Built {
     pub(crate) workloads: PathBuf,
     /// See [`PRODUCT`].
     pub(crate) product: PathBuf,
+    /// See [`INTERPOSE`].
+    pub(crate) interpose: PathBuf,
 }
 
 /// A part that is not where it should be.
@@ -51,6 +55,7 @@ impl Built {
             init: part(INIT)?,
             workloads: part(WORKLOADS)?,
             product: part(PRODUCT)?,
+            interpose: part(INTERPOSE)?,
         })
     }
 }

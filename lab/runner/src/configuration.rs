@@ -19,6 +19,8 @@ pub(crate) const REPORT_PATH: &str = "/run/rondpoint-report.json";
 pub(crate) const RECORD_PATH: &str = "/run/rondpoint-record";
 /// Where Rondpoint itself is in the guest.
 const PRODUCT_PATH: &str = "/lab/rondpoint";
+/// What `rondpoint run --replicate` preloads is beside it.
+const INTERPOSE_PATH: &str = "/lab/librondpoint_interpose.so";
 /// What scripts and shells call: Rondpoint as a manager, with own work that slow motion does not
 /// slow down. `calibrate`, `doctor --check` and `topology --measure` measure the machine and so
 /// stay programs like any other.
@@ -54,6 +56,10 @@ pub(crate) enum Configuration {
     /// As [`Configuration::Rondpoint`] on a machine without PMU: Rondpoint is not told, and finds
     /// that it has the kernel's faults only.
     RondpointFaults,
+    /// `rondpoint run --replicate` with the files that the program's file names.
+    Replicate,
+    /// The same with `--dry-run`: nothing is copied and nothing moves.
+    ReplicateDryRun,
     /// A placement known to be right from the start; only our own workloads know one.
     Oracle,
 }
@@ -90,7 +96,7 @@ impl fmt::Display for PolicyWord {
 }
 
 impl Configuration {
-    pub(crate) const ALL: [Configuration; 8] = [
+    pub(crate) const ALL: [Configuration; 10] = [
         Self::FirstTouch,
         Self::Interleave,
         Self::InterleaveLate(LATE_MS),
@@ -98,6 +104,8 @@ impl Configuration {
         Self::Numad,
         Self::Rondpoint,
         Self::RondpointFaults,
+        Self::Replicate,
+        Self::ReplicateDryRun,
         Self::Oracle,
     ];
 
@@ -111,6 +119,8 @@ impl Configuration {
             Self::Numad => "numad",
             Self::Rondpoint | Self::RondpointPolicy(_) => "rondpoint",
             Self::RondpointFaults => "rondpoint-faults",
+            Self::Replicate => "rondpoint-replicate",
+            Self::ReplicateDryRun => "rondpoint-replicate-dry-run",
             Self::Oracle => "oracle",
         }
     }
@@ -127,10 +137,22 @@ impl Configuration {
     /// Whether Rondpoint runs in the guest.
     pub(crate) fn is_rondpoint(self) -> bool {
         matches!(self, Self::Rondpoint | Self::RondpointPolicy(_) | Self::RondpointFaults)
+            || self.replicates()
+    }
+
+    /// Whether files are to be named that each node gets a copy of.
+    pub(crate) fn replicates(self) -> bool {
+        matches!(self, Self::Replicate | Self::ReplicateDryRun)
     }
 
     /// Refuses a program that cannot be run so; `program` is as the user named it.
     pub(crate) fn check(self, program: &str, command: &[String]) -> Result<()> {
+        if self.replicates() {
+            bail!(
+                "--config {self}: which files? Describe {program} in a file for ./x lab programs \
+                 that names them (replicate = [...])"
+            );
+        }
         let ours = command[0] == format!("/bin/{WORKLOADS}");
         let knows = ours && command.get(1).is_some_and(|name| ORACLES.contains(&name.as_str()));
         if self == Self::Oracle && !knows {
@@ -144,13 +166,20 @@ impl Configuration {
     }
 
     /// What runs in the guest.
-    fn command(self, program: &[String]) -> Vec<String> {
+    fn command(self, program: &[String], replicated: &[String]) -> Vec<String> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let run = [PRODUCT_PATH, "run", "--report", REPORT_PATH];
         let mut command: Vec<String> = match self {
             Self::Rondpoint | Self::RondpointFaults => words(&[&run[..], &["--"]].concat()),
             Self::RondpointPolicy(policy) => {
                 words(&[&run[..], &["--policy", &policy.to_string(), "--"]].concat())
+            }
+            Self::Replicate => {
+                words(&[&run[..], &["--replicate", &replicated.join(","), "--"]].concat())
+            }
+            Self::ReplicateDryRun => {
+                let options = ["--dry-run", "--replicate", &replicated.join(","), "--"];
+                words(&[&run[..], &options].concat())
             }
             _ => Vec::new(),
         };
@@ -218,16 +247,31 @@ pub(crate) fn add_product(guest: &mut Initramfs, built: &Built, machine: &Machin
     Ok(())
 }
 
-/// Completes the guest with the job that runs `command` under `configuration`. Where Rondpoint is
-/// to run it must be in the guest already.
+/// Brings along what `--replicate` preloads. It needs the guest's C library to be as new as that of
+/// the machine that built it.
+pub(crate) fn add_interpose(guest: &mut Initramfs, built: &Built) -> Result<()> {
+    guest.add_file(&built.interpose, INTERPOSE_PATH)
+}
+
+/// What is to run, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Order<'a> {
+    pub(crate) configuration: Configuration,
+    /// The program in the guest and its arguments.
+    pub(crate) command: &'a [String],
+    /// Files of the guest that `--replicate` names; the program's preparation makes them.
+    pub(crate) replicated: &'a [String],
+    pub(crate) seed: u64,
+}
+
+/// Completes the guest with the job that runs what is ordered. Where Rondpoint is to run it must be
+/// in the guest already.
 pub(crate) fn with_job(
     guest: Initramfs,
     installed: &Installed,
-    configuration: Configuration,
-    command: &[String],
-    seed: u64,
+    order: &Order<'_>,
 ) -> Result<Initramfs> {
-    complete(guest, installed, configuration, job(configuration, command, seed))
+    complete(guest, installed, order.configuration, job(order))
 }
 
 /// The same, where Rondpoint also records what it sees and decides. That costs it time, so only a
@@ -235,19 +279,18 @@ pub(crate) fn with_job(
 pub(crate) fn with_recording_job(
     guest: Initramfs,
     installed: &Installed,
-    configuration: Configuration,
-    command: &[String],
-    seed: u64,
+    order: &Order<'_>,
 ) -> Result<Initramfs> {
-    let mut job = job(configuration, command, seed);
+    let mut job = job(order);
     // Behind the subcommand.
     job.command.splice(2..2, ["--record", RECORD_PATH].map(str::to_owned));
     job.files.push(RECORD_PATH.to_owned());
-    complete(guest, installed, configuration, job)
+    complete(guest, installed, order.configuration, job)
 }
 
 /// The job, but for numad, which is brought along.
-fn job(configuration: Configuration, command: &[String], seed: u64) -> Job {
+fn job(order: &Order<'_>) -> Job {
+    let configuration = order.configuration;
     let policy = match configuration {
         Configuration::Interleave => MemoryPolicy::Interleave,
         _ => MemoryPolicy::FirstTouch,
@@ -258,14 +301,15 @@ fn job(configuration: Configuration, command: &[String], seed: u64) -> Job {
     };
     let files = if configuration.is_rondpoint() { &[REPORT_PATH][..] } else { &[] };
     Job {
-        command: configuration.command(command),
+        command: configuration.command(order.command, order.replicated),
         environment: environment(),
         policy,
+        prepare_placed: !order.replicated.is_empty(),
         numa_balancing: configuration == Configuration::AutoNuma || configuration.is_rondpoint(),
         daemon: Vec::new(),
         manager: configuration.is_rondpoint(),
         without_pmu: configuration == Configuration::RondpointFaults,
-        start_offset_ns: start_offset_ns(seed),
+        start_offset_ns: start_offset_ns(order.seed),
         modelled: true,
         spread_after_ns,
         files: files.iter().map(|path| (*path).to_owned()).collect(),
@@ -342,19 +386,33 @@ mod tests {
         let error = check("/bin/true").expect_err("not ours").to_string();
         assert!(error.starts_with("--config oracle: there is no known right placement of it;"));
         assert!(Configuration::FirstTouch.check("it", &words("/bin/true")).is_ok());
-        let command = Configuration::Oracle.command(&words("/bin/rondpoint-workloads stencil"));
+        let command =
+            Configuration::Oracle.command(&words("/bin/rondpoint-workloads stencil"), &[]);
         assert_eq!(command.join(" "), "/bin/rondpoint-workloads stencil --place oracle");
     }
 
     #[test]
     fn rondpoint_runs_the_program_behind_two_dashes() {
-        let command = Configuration::RondpointFaults.command(&["/bin/true".to_owned()]).join(" ");
+        let program = ["/bin/true".to_owned()];
+        let command = Configuration::RondpointFaults.command(&program, &[]).join(" ");
         assert!(command.starts_with("/lab/rondpoint run --report /run/"), "{command}");
         assert!(command.ends_with(".json -- /bin/true"), "{command}");
         let sam: Configuration = "rondpoint=sam:mph".parse().expect("a policy");
-        let command = sam.command(&["/bin/true".to_owned()]).join(" ");
+        let command = sam.command(&program, &[]).join(" ");
         assert!(command.ends_with(" --policy sam:mph -- /bin/true"), "{command}");
         assert!(sam.is_rondpoint());
+    }
+
+    #[test]
+    fn files_to_replicate_are_named_and_a_program_without_any_is_refused() {
+        let files = ["/a", "/b"].map(str::to_owned);
+        let program = ["/bin/true".to_owned()];
+        let command = Configuration::Replicate.command(&program, &files).join(" ");
+        assert!(command.ends_with(" --replicate /a,/b -- /bin/true"), "{command}");
+        let command = Configuration::ReplicateDryRun.command(&program, &files).join(" ");
+        assert!(command.ends_with(" --dry-run --replicate /a,/b -- /bin/true"), "{command}");
+        let error = Configuration::Replicate.check("true", &program).expect_err("which files");
+        assert!(error.to_string().contains("rondpoint-replicate: which files?"), "{error}");
     }
 
     #[test]

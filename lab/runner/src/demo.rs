@@ -167,6 +167,7 @@ fn tasks<'a>(
                 title: Some(program.title),
                 guest,
                 command,
+                replicated: &[],
                 configuration: *configuration,
                 seed,
             }));

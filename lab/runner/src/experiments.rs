@@ -218,6 +218,7 @@ impl<'a> Laboratory<'a> {
             title: Some(&titles[case]),
             guest: &self.guest,
             command: &commands[case],
+            replicated: &[],
             configuration: cases[case].configuration,
             seed,
         };

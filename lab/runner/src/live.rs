@@ -146,6 +146,7 @@ fn compare(
         title: Some(&title),
         guest: &guest,
         command: &command,
+        replicated: &[],
         configuration: *configuration,
         seed: lab.seed,
     };

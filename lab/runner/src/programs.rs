@@ -29,6 +29,8 @@ use crate::whole::whole;
 
 /// Where results are kept, from the repository's root.
 const RESULTS: &str = "docs/results/programs.json";
+/// The same of programs that ran with copies of their files.
+const RESULTS_OF_COPIES: &str = "docs/results/replicated-files.json";
 
 /// What `programs` takes.
 #[derive(Debug, clap::Args)]
@@ -70,7 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.results_of.is_empty() {
         let read = |path: &PathBuf| reported(path);
         let reports: Vec<Report> = arguments.results_of.iter().map(read).collect::<Result<_>>()?;
-        results::write(&Report::joined(reports)?, Path::new(RESULTS))?;
+        let report = Report::joined(reports)?;
+        let path = if report.has_copies() { RESULTS_OF_COPIES } else { RESULTS };
+        results::write(&report, Path::new(path))?;
         return Ok(ExitCode::SUCCESS);
     }
     let definitions = chosen(&arguments.names, &arguments.folder)?;
@@ -139,6 +143,12 @@ fn one(
     definition: &Definition,
     arguments: &Arguments,
 ) -> Result<ProgramReport> {
+    let replicating = arguments.configurations.iter().find(|one| one.replicates());
+    if let Some(configuration) = replicating
+        && definition.replicate.is_empty()
+    {
+        bail!("--config {configuration}: its file names no files (replicate = [...])");
+    }
     let machine = machine_for(definition, &arguments.machine)?;
     let (guest, command) = guest::build(lab, fetched, definition)?;
     let keep = arguments.keep.as_ref().map(|folder| folder.join(&definition.name));
@@ -161,6 +171,7 @@ fn one(
             title: Some(&definition.name),
             guest: &guest,
             command: &command,
+            replicated: &definition.replicate,
             configuration: *configuration,
             seed,
         }));

@@ -120,6 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         title: None,
         guest: &guest,
         command: &command,
+        replicated: &[],
         configuration,
         seed,
     };

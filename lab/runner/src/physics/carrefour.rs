@@ -8,7 +8,7 @@ use rondpoint_machine::Machine;
 
 use super::Finding;
 use super::script::{lines, perf_count, run, value};
-use crate::configuration::{self, Configuration};
+use crate::configuration::{self, Configuration, Order};
 use crate::lab::Lab;
 use crate::vm::Record;
 
@@ -263,6 +263,8 @@ fn kmeans(lab: &Lab, machine: &Machine, placement: Configuration) -> Result<Reco
     let command =
         "/bin/rondpoint-workloads kmeans --pin --no-huge-pages --size 64M --iterations 10";
     let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    let guest = configuration::with_job(guest, &lab.installed, placement, &command, lab.seed)?;
+    let order =
+        Order { configuration: placement, command: &command, replicated: &[], seed: lab.seed };
+    let guest = configuration::with_job(guest, &lab.installed, &order)?;
     super::script::boot(lab, machine, &format!("k-means, {placement}"), &guest)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use rondpoint_lab_init::{Ending, Event};
 use rondpoint_machine::Machine;
 
-use crate::configuration::{self, Configuration};
+use crate::configuration::{self, Configuration, Order};
 use crate::initramfs::Initramfs;
 use crate::lab::Lab;
 use crate::program;
@@ -59,8 +59,13 @@ pub(crate) fn run_with(
     guest.add_script(format!("{HEAD}\n{text}\n"), "/root/script");
     bring(&mut guest)?;
     let command = ["/bin/sh", "/root/script"].map(str::to_owned);
-    let placement = Configuration::FirstTouch;
-    let guest = configuration::with_job(guest, &lab.installed, placement, &command, lab.seed)?;
+    let order = Order {
+        configuration: Configuration::FirstTouch,
+        command: &command,
+        replicated: &[],
+        seed: lab.seed,
+    };
+    let guest = configuration::with_job(guest, &lab.installed, &order)?;
     boot(lab, machine, what, &guest)
 }
 

@@ -39,6 +39,10 @@ pub(crate) struct Definition {
     pub(crate) threads: u32,
     /// Memory of each node, MiB; none: as the machine file says.
     pub(crate) memory_mib: Option<u64>,
+    /// Read-only files that its processes map. `prepare` makes them, under the memory policy of
+    /// the placement.
+    #[serde(default)]
+    pub(crate) replicate: Vec<String>,
     /// Shell lines before the run, unmodelled.
     pub(crate) prepare: Option<String>,
     /// Shell lines: the run.
@@ -84,7 +88,8 @@ impl Definition {
             bail!("threads: expected at least 1");
         }
         let paths = found.files.iter().map(|file| &file.path);
-        for path in paths.chain(found.inputs.iter().map(|input| &input.path)) {
+        let paths = paths.chain(found.inputs.iter().map(|input| &input.path));
+        for path in paths.chain(&found.replicate) {
             if !path.starts_with('/') {
                 bail!("{path}: expected a path of the guest that begins with /");
             }
@@ -122,6 +127,21 @@ mod tests {
         let text = format!("{SMALL}{file}");
         let error = Definition::parse("x", &text).expect_err("relative").to_string();
         assert_eq!(error, "a: expected a path of the guest that begins with /");
+    }
+
+    #[test]
+    fn programs_with_files_to_replicate_name_them() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/replicated");
+        let programs = super::super::chosen(&[], &folder).expect("all parse");
+        assert!(!programs.is_empty());
+        for program in programs {
+            assert!(!program.replicate.is_empty(), "{}", program.name);
+            assert!(program.prepare.is_some(), "{}: makes its files", program.name);
+        }
+        assert!(
+            Definition::parse("x", &SMALL.replace("threads", "replicate = [\"a\"]\nthreads"))
+                .is_err()
+        );
     }
 
     /// The files that come along are right, and the table of halves in their README says what they

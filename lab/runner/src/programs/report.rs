@@ -16,6 +16,8 @@ const FORMAT: u32 = 1;
 /// Rondpoint's row, and the row that all speeds are relative to.
 pub(super) const RONDPOINT: &str = "rondpoint";
 const FIRST_TOUCH: &str = "first-touch";
+/// The row of `--replicate`.
+pub(super) const COPIES: &str = "rondpoint-replicate";
 
 /// All programs. Every figure is emulated.
 #[derive(Debug, Serialize, Deserialize)]
@@ -111,6 +113,11 @@ impl Report {
         let logarithms: Vec<f64> = programs.map(speed).collect::<Option<_>>()?;
         let count = logarithms.len() as f64;
         (!logarithms.is_empty()).then(|| (logarithms.iter().sum::<f64>() / count).exp())
+    }
+
+    /// Whether programs ran with copies of files on each node.
+    pub(super) fn has_copies(&self) -> bool {
+        self.configurations().contains(&COPIES)
     }
 
     /// The placements of all programs, in order.

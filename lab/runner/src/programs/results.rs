@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::definition::Half;
 use super::render::first_action;
-use super::report::{ProgramReport, RONDPOINT, Report};
+use super::report::{COPIES, ProgramReport, RONDPOINT, Report};
 use crate::results::{FORMAT, cell, commit, rounded};
 
 /// The columns behind Rondpoint's: configuration and title.
@@ -22,7 +22,8 @@ pub(super) fn write(report: &Report, path: &Path) -> Result<()> {
     let before = std::fs::read(path).ok();
     let before = before.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     let findings = before.and_then(|value| value.get("findings").cloned());
-    let object = object(report, findings.unwrap_or_else(|| json!([])), &commit());
+    let make = if report.has_copies() { object_of_copies } else { object };
+    let object = make(report, findings.unwrap_or_else(|| json!([])), &commit());
     let text = serde_json::to_string_pretty(&object)? + "\n";
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }
@@ -60,6 +61,61 @@ fn object(report: &Report, findings: Value, commit: &str) -> Value {
         "rows": rows,
         "findings": findings,
     })
+}
+
+/// Programs that map a file, with copies of it and with other placements of it.
+fn object_of_copies(report: &Report, findings: Value, commit: &str) -> Value {
+    let versions: Vec<String> =
+        report.programs.iter().flat_map(|program| program.packages.clone()).collect();
+    let names: Vec<String> = report
+        .programs
+        .iter()
+        .map(|program| format!("lab/programs/replicated/{}.toml", program.name))
+        .collect();
+    json!({
+        "format": FORMAT,
+        "title": "Copies of files that programs map",
+        "about": format!(
+            "Programs whose processes are bound to nodes and map one read-only file, with a copy on each \
+             node (rondpoint run --replicate) and without. Speeds are relative to first touch, where one \
+             node holds the file. The last third is of rounds of work. Where the file is interleaved, it \
+             was so from the beginning. Packages: {}.",
+            versions.join(", ")
+        ),
+        "kind": "emulated",
+        "machine": report.machine,
+        "seeds": report.seeds,
+        "commit": commit,
+        "commands": [format!(
+            "./x lab programs {} --config {} --seeds {} --json",
+            names.join(" "),
+            report.configurations().join(","),
+            report.seeds
+        )],
+        "reference": 1.0,
+        "columns": [
+            "copies, whole run", "its last third", "interleave, whole run", "its last third",
+            "Rondpoint without copies, whole run", "its last third", "seconds of first touch",
+            "local accesses with copies, last third, %",
+        ],
+        "rows": report.programs.iter().map(row_of_copies).collect::<Vec<_>>(),
+        "findings": findings,
+    })
+}
+
+fn row_of_copies(program: &ProgramReport) -> Value {
+    let mut cells = Vec::new();
+    for name in [COPIES, "interleave", RONDPOINT] {
+        cells.extend([
+            cell(program.speed(name)),
+            cell(program.of(name).and_then(|one| one.last_third)),
+        ]);
+    }
+    let first = |name: &str| program.of(name).and_then(|one| one.runs.first());
+    cells.push(first("first-touch").map_or(Value::Null, |run| json!(rounded(run.seconds))));
+    let local = first(COPIES).and_then(|run| run.late_local_percent);
+    cells.push(local.map_or(Value::Null, |percent| json!(rounded(percent))));
+    json!({"name": program.title, "cells": cells})
 }
 
 fn row(program: &ProgramReport, half: &str) -> Value {
