@@ -18,6 +18,7 @@ mod charges;
 mod effect;
 mod facts;
 mod flows;
+mod from_start;
 mod group;
 mod joining;
 #[cfg(test)]
@@ -31,18 +32,17 @@ mod predict;
 mod quote;
 mod seen;
 mod solve;
-mod spread_from_start;
 mod waiting;
 
 pub use self::effect::Effect;
 pub use self::facts::{Evidence, Facts};
+pub use self::from_start::{CopiesFromStart, SpreadFromStart};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
 pub use self::partners::Partners;
 pub use self::placement::Placement;
 pub use self::predict::{changes, predicted};
 pub use self::quote::{Bill, Change, Interval, MoveCosts, Quote};
 pub use self::seen::{Sampled, Seen};
-pub use self::spread_from_start::SpreadFromStart;
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 

@@ -1,7 +1,7 @@
 //! The arbiter takes what wins, leaves what does not, and remembers broken promises.
 
 use rondpoint_core::arbiter::{Arbiter, Chosen};
-use rondpoint_core::cost::{Facts, Partners, Sampled, Seen, SpreadFromStart};
+use rondpoint_core::cost::{CopiesFromStart, Facts, Partners, Sampled, Seen, SpreadFromStart};
 use rondpoint_core::matrix::Matrix;
 use rondpoint_core::model::{App, Rung, Thread, Traffic, TrafficSource};
 use rondpoint_core::plan::{Kind, Mechanism, NodeMove, PageMove, Refusal, Sampling};
@@ -341,6 +341,29 @@ fn threads_that_take_turns_on_all_nodes_are_held_where_their_data_is() {
         thread.ran_on = Some((0..4).map(|node| 100 * u32::from(node == tid % 4)).collect());
     });
     assert!(choose(&arbiter(&home), &home, held_at_home(&home)).steps.is_empty());
+}
+
+/// What copies would have won over seconds that are all alike, the least.
+fn copies_from_start(window: &Model, share: f64) -> f64 {
+    let mut copies = CopiesFromStart::default();
+    for second in 1..=4 {
+        let mut window = window.clone();
+        (window.at, window.elapsed) = (Nanos::from_secs(second), Nanos::from_secs(1));
+        window.sensing.rung = Rung::Samples;
+        window.apps[0].cpu_percent = 400.0;
+        copies.observe(&window, &machine(), &[(window.apps[0].pid, share)]);
+    }
+    copies.gain().expect("priced").least
+}
+
+#[test]
+fn copies_would_have_won_by_the_part_of_the_accesses_that_is_to_them() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let [all, half, none] = [1.0, 0.5, 0.0].map(|share| copies_from_start(&jam, share));
+    assert!(all > 0.2, "{all}");
+    assert!(half > 0.05 && half < all, "{half} of {all}");
+    assert!(none < 0.01, "{none}");
+    assert_eq!(CopiesFromStart::default().gain(), None);
 }
 
 /// What spread memory would have won over windows of a second.

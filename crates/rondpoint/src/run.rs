@@ -8,6 +8,7 @@ mod arguments;
 mod begin;
 mod by_hand;
 mod delegate;
+mod files_read;
 mod moves;
 mod period;
 mod replicate;
@@ -25,6 +26,7 @@ use rondpoint_core::Pid;
 use rondpoint_core::controller::Controller;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run as run_loop;
+use rondpoint_core::observation::SharedObject;
 use rondpoint_linux::Root;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::Settings;
@@ -39,6 +41,7 @@ use self::arguments::Management;
 pub(crate) use self::arguments::{AttachArguments, RecordArguments, RunArguments};
 use self::begin::{Begun, Ready};
 use self::by_hand::ByHand;
+use self::files_read::CopiesWorth;
 use self::moves::ThreadMoves;
 use self::replicate::Replication;
 use self::report::{Facts, Report};
@@ -164,11 +167,11 @@ fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
     };
     let managed = match begun {
         Begun::Watched(ready, ledger, session) => {
-            manage(*ready, ledger, &arguments.management, *session)?
+            manage(*ready, ledger, &arguments.management, *session, replication.asked())?
         }
         Begun::Over(status) => return Ok(status),
     };
-    let found = replication.finish();
+    let found = replication.finish(managed.copies);
     if !arguments.management.quiet {
         terminal::say(&found);
     }
@@ -191,7 +194,7 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     let mut session = Session::join(number, machine, &preparation.settings)?;
     let claim = begin::claim(&preparation, pid)?;
     let ready = Ready::new(preparation, claim, &mut session.observer)?;
-    let managed = manage(ready, begin::ledger()?, &arguments.management, session)?;
+    let managed = manage(ready, begin::ledger()?, &arguments.management, session, Vec::new())?;
     Ok(u8::from(managed.ended_early))
 }
 
@@ -201,14 +204,17 @@ struct Managed {
     end: Option<End>,
     /// A failure of ours ended it, which was reported.
     ended_early: bool,
+    /// What copies of files would be worth, where that was asked.
+    copies: Option<CopiesWorth>,
 }
 
-/// Manages until the program's end or ours.
+/// Manages until the program's end or ours. Of these files it finds out what copies would win.
 fn manage(
     ready: Ready,
     ledger: LedgerFile,
     management: &Management,
     session: Session,
+    files: Vec<SharedObject>,
 ) -> Result<Managed> {
     let Ready { preparation, mut recorder, claim: _claim, first } = ready;
     let Preparation { header, mut controller, machine, report, notes: mut problems, .. } =
@@ -221,7 +227,7 @@ fn manage(
     problems.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let balanced_before = balanced(&session);
     let mut witness = Witnesses {
-        diary: Diary::on(machine.topology.clone()),
+        diary: Diary::on(machine.topology.clone()).asking_for_copies(files),
         moves: ThreadMoves::on(machine.topology.clone()),
         recorder: recorder.map(Recorder::new),
     };
@@ -277,7 +283,7 @@ fn manage(
     if !management.quiet {
         terminal::say(&summary.text(management.verbose));
     }
-    Ok(Managed { end, ended_early })
+    Ok(Managed { end, ended_early, copies: diary.copies_from_start() })
 }
 
 /// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is

@@ -3,7 +3,7 @@
 
 use super::effect::Effect;
 use super::facts::Facts;
-use super::group::Group;
+use super::group::{Group, summed};
 use super::seen::Seen;
 use crate::topology::Topology;
 use crate::units::Pid;
@@ -84,6 +84,24 @@ impl Placement {
     pub fn local(mut self, facts: &Facts, pid: Pid, topology: &Topology) -> Self {
         self.change(facts, pid, |group| {
             group.shares = vec![(topology.nearest_memory(group.node), 1.0)];
+        });
+        self
+    }
+
+    /// The process with this share of its accesses to each node on the thread's own node, as copies
+    /// of what it reads have it.
+    #[must_use]
+    pub fn partly_local(
+        mut self,
+        facts: &Facts,
+        pid: Pid,
+        topology: &Topology,
+        share: f64,
+    ) -> Self {
+        self.change(facts, pid, |group| {
+            let own = (topology.nearest_memory(group.node), share);
+            let rest = group.shares.iter().map(|(node, all)| (*node, all * (1.0 - share)));
+            group.shares = summed(rest.chain([own]));
         });
         self
     }

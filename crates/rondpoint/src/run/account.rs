@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::accounts::{Account, Accounts};
 use rondpoint_core::controller::{Input, Step};
-use rondpoint_core::cost::{Interval, SpreadFromStart};
+use rondpoint_core::cost::{CopiesFromStart, Interval, SpreadFromStart};
 use rondpoint_core::host::Witness;
 use rondpoint_core::model::Rung;
+use rondpoint_core::observation::SharedObject;
 use rondpoint_core::plan::{Action, Outcome, PageCounts, Reason, Refusal, StepResult};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{Model, Nanos, Pid, Topology};
 use serde::Serialize;
 
+use super::files_read::{CopiesWorth, FilesRead};
 use super::period::{Counting, Period};
 
 /// Steps that are described in words; later ones are only counted.
@@ -54,6 +56,9 @@ pub(super) struct Diary {
     /// The machine, where it is known, and what spread memory would have won on it.
     topology: Option<Topology>,
     spread: SpreadFromStart,
+    /// What copies of files would have won, where that is asked.
+    files: Option<FilesRead>,
+    copies: CopiesFromStart,
 }
 
 /// Pages and threads that a step would have moved.
@@ -84,6 +89,18 @@ impl Diary {
     /// An empty one, for a run on this machine.
     pub(super) fn on(topology: Topology) -> Self {
         Self { topology: Some(topology), ..Self::default() }
+    }
+
+    /// The same, which also finds out what copies of these files would win.
+    pub(super) fn asking_for_copies(mut self, files: Vec<SharedObject>) -> Self {
+        self.files = (!files.is_empty()).then(|| FilesRead::of(files));
+        self
+    }
+
+    /// What the samples tell of copies of the files; `None` where nobody asked or nothing was seen.
+    pub(super) fn copies_from_start(&self) -> Option<CopiesWorth> {
+        let share = self.files.as_ref()?.share()?;
+        Some(CopiesWorth { share, gain: self.copies.gain()? })
     }
 
     /// What memory spread over all nodes from the program's start would have won, in relative
@@ -147,6 +164,9 @@ impl Diary {
         let is_counted = self.counting.is_whole(window);
         if let Some(topology) = &self.topology {
             self.spread.observe(window, topology);
+            if let Some(files) = &self.files {
+                self.copies.observe(window, topology, &files.shares());
+            }
         }
         if self.first_action_s.is_none() {
             self.before.add(window, is_counted);
@@ -217,6 +237,9 @@ impl Diary {
 impl Witness for Diary {
     fn input(&mut self, input: &Input) {
         let observation = &input.observation;
+        if let Some(files) = &mut self.files {
+            files.take_in(observation);
+        }
         self.began.get_or_insert(observation.at);
         self.looks += 1;
         let taken = [&observation.samples, &observation.hint_faults].into_iter().flatten();

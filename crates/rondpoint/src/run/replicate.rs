@@ -15,12 +15,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rondpoint_core::observation::SharedObject;
 use rondpoint_linux::replicas::{LIBRARY, TABLE_VARIABLE};
 use rondpoint_linux::syscall::process::User;
 use rondpoint_linux::topology::Discovered;
 
 use self::copies::{Copies, Mode, Original};
 use self::outlook::Outlook;
+use super::files_read::CopiesWorth;
 
 /// What was done for `--replicate`, until the program has ended.
 pub(super) struct Replication {
@@ -98,8 +100,14 @@ impl Replication {
         environment
     }
 
+    /// The files of which is to be found out what copies would win.
+    pub(super) fn asked(&self) -> Vec<SharedObject> {
+        let originals = self.outlook.iter().flat_map(|_| &self.originals);
+        originals.filter_map(|original| original.object().ok()).collect()
+    }
+
     /// What is to be said once the program has ended. The copies are freed.
-    pub(super) fn finish(mut self) -> String {
+    pub(super) fn finish(mut self, worth: Option<CopiesWorth>) -> String {
         let mut text = String::new();
         for note in &self.notes {
             let _ = writeln!(text, "replicate: {note}");
@@ -111,7 +119,9 @@ impl Replication {
             let none = BTreeMap::new();
             let by_node = opens.unwrap_or(&none);
             let line = match &self.outlook {
-                Some(outlook) => outlook.say(original.length, copies.nodes(), by_node, &opened),
+                Some(outlook) => {
+                    outlook.say(original.length, copies.nodes(), by_node, &opened, worth)
+                }
                 None => said(original.length, copies.nodes(), by_node),
             };
             let _ = writeln!(text, "replicate: {}: {line}", original.path.display());

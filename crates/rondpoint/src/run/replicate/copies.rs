@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use rondpoint_core::observation::SharedObject;
 use rondpoint_core::{CpuSet, Topology};
 use rondpoint_linux::replicas::{self as table, Identity, Table};
 use rondpoint_linux::syscall::affinity;
@@ -69,6 +70,22 @@ impl Original {
         }
         Ok(Self { path: path.to_owned(), length: facts.len(), file })
     }
+}
+
+impl Original {
+    /// The file as `/proc/PID/maps` names what is mapped.
+    pub(super) fn object(&self) -> io::Result<SharedObject> {
+        let facts = self.file.metadata()?;
+        Ok(SharedObject { device: device_of_maps(facts.dev()), inode: facts.ino() })
+    }
+}
+
+/// A device's number, with 12 bits for the major part before 20 for the minor one. stat(2) spreads
+/// both (`gnu_dev_major` of glibc).
+fn device_of_maps(stat: u64) -> u64 {
+    let major = (stat >> 8 & 0xfff) | (stat >> 32 & !0xfff);
+    let minor = (stat & 0xff) | (stat >> 12 & !0xff & 0xffff_ffff);
+    major << 20 | minor
 }
 
 /// Whether every user may read the file by this path, and only root can change it.

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use rondpoint_core::cost::Interval;
+
 use super::Opened;
+use crate::run::files_read::CopiesWorth;
+
+/// Gain of speed below which copies are said to change little (our choice, as for other advice).
+const TOLD_GAIN: f64 = 0.05;
 
 /// What is known before the program runs.
 #[derive(Debug)]
@@ -23,6 +29,7 @@ impl Outlook {
         nodes: &[u32],
         by_node: &BTreeMap<u32, u64>,
         opened: &Opened,
+        worth: Option<CopiesWorth>,
     ) -> String {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let count = nodes.len();
@@ -36,7 +43,7 @@ impl Outlook {
             _ if self.refusal.is_some() => {
                 format!("copies do not fit: {}", self.refusal.as_deref().unwrap_or_default())
             }
-            _ if length <= self.cache_bytes => format!(
+            _ if worth.is_none() && length <= self.cache_bytes => format!(
                 "it fits the last-level cache ({} MiB), so copies would change little",
                 mib(self.cache_bytes)
             ),
@@ -47,16 +54,44 @@ impl Outlook {
             _ if by_node.len() == 1 => "processes that may run on several nodes opened it: bind \
                  them to one node, or give each thread its copy with the library rondpoint-replica"
                 .to_owned(),
-            _ => format!(
-                "processes on {} nodes opened it: copies would make their reads of it local. \
-                 Where all of them fit one node, binding them there does the same without copies",
-                by_node.len()
-            ),
+            _ => {
+                let nodes = by_node.len();
+                let local = worth.map_or_else(
+                    || "copies would make their reads of it local".to_owned(),
+                    |worth| in_words(&worth),
+                );
+                format!(
+                    "processes on {nodes} nodes opened it: {local}. Where all of them fit one node, \
+                     binding them there does the same without copies"
+                )
+            }
         };
-        format!(
-            "{price}; {verdict}. Not measured: how long the program waits for this file's memory"
-        )
+        let unknown = match worth {
+            Some(_) => "",
+            None => ". Not measured: how long the program waits for this file's memory",
+        };
+        format!("{price}; {verdict}{unknown}")
     }
+}
+
+/// What copies of all files that were named are worth.
+fn in_words(worth: &CopiesWorth) -> String {
+    let CopiesWorth { share, gain: Interval { least, likely, .. } } = worth;
+    let seen = format!("{:.0} % of the accesses to memory were to such files", 100.0 * share);
+    if *least < TOLD_GAIN {
+        return format!(
+            "{seen}, and copies would change little: {:+.0} % of speed by the cost model, at least \
+             {:+.0} %",
+            100.0 * likely,
+            100.0 * least
+        );
+    }
+    format!(
+        "{seen}. By the cost model the run would have been {:.0} % faster with copies, at least \
+         {:.0} %",
+        100.0 * likely,
+        100.0 * least
+    )
 }
 
 #[cfg(test)]
@@ -71,7 +106,7 @@ mod tests {
             Outlook { fill_bytes_per_s: 100.0 * MIB as f64, cache_bytes: 32 * MIB, refusal };
         let opened = Opened { roaming: roaming.to_vec(), ..Opened::default() };
         let by_node = by_node.iter().copied().collect();
-        let line = outlook.say(length, &[0, 1], &by_node, &opened);
+        let line = outlook.say(length, &[0, 1], &by_node, &opened, None);
         assert!(line.contains(words), "{line}");
     }
 
@@ -89,5 +124,21 @@ mod tests {
         check(big, &[(1, 3)], &[], false, "numactl --membind=1");
         check(big, &[(1, 3)], &[7], false, "the library rondpoint-replica");
         check(big, &[(0, 1), (1, 1)], &[], false, "processes on 2 nodes");
+    }
+
+    #[test]
+    fn what_samples_tell_goes_before_what_the_caches_size_lets_expect() {
+        let say = |share, least| {
+            let outlook = Outlook { fill_bytes_per_s: 1e9, cache_bytes: 32 * MIB, refusal: None };
+            let gain = Interval { least, likely: least + 0.1, most: least + 0.2 };
+            let worth = Some(CopiesWorth { share, gain });
+            let by_node = [(0, 1), (1, 1)].into();
+            outlook.say(16 * MIB, &[0, 1], &by_node, &Opened::default(), worth)
+        };
+        let won = say(0.9, 0.3);
+        assert!(won.contains("90 % of the accesses") && won.contains("at least 30 %"), "{won}");
+        assert!(!won.contains("last-level cache") && !won.contains("Not measured"), "{won}");
+        let little = say(0.02, -0.05);
+        assert!(little.contains("would change little: +5 % of speed"), "{little}");
     }
 }

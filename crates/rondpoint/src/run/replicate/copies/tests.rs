@@ -233,3 +233,11 @@ fn copying_is_measured() {
     let speed = measure(&two_places(), &original(&folder, 1 << 20)).unwrap();
     assert!(speed > 1e6 && speed.is_finite(), "{speed} bytes per second");
 }
+
+#[test]
+fn a_device_has_one_number_in_maps_and_another_in_stat() {
+    // 8:1, 259:3 and 0:300: a disk, an NVMe partition, a file system without a device.
+    for (stat, major, minor) in [(0x801, 8, 1), (0x1_0303, 259, 3), (0x10_002c, 0, 300)] {
+        assert_eq!(device_of_maps(stat), major << 20 | minor, "{stat:x}");
+    }
+}
