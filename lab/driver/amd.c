@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * AMD's processors. Sources: AMD's Processor Programming Reference for family 19h,
- * model 11h, and arch/x86/events/amd/{core,uncore}.c of Linux 6.12. Op sampling is
- * in ibs_pmu.c.
+ * AMD's processors. Sources: AMD's Processor Programming References for family 19h,
+ * model 11h, and family 17h, model 1h, and arch/x86/events/amd/{core,uncore}.c of
+ * Linux 6.12. Op sampling is in ibs_pmu.c.
  *
  * Differences: the model's counters do not tell whether another cache of the same
  * node belongs to another core complex. So the near-cache event counts both. Of the
@@ -56,6 +56,16 @@ static const struct rp_core_event zen4_core[] = {
 	{}
 };
 
+static const struct rp_core_event zen1_core[] = {
+	{ 0x0076, RP_COUNTS(CYCLES) },
+	{ 0x00c0, RP_COUNTS(INSTRUCTIONS) },
+	{ 0x0129, RP_COUNTS(LOADS) }, /* ls_dispatch.ld_dispatch */
+	{ 0x0229, RP_COUNTS(STORES) }, /* ls_dispatch.store_dispatch */
+	{ 0xff60, RP_COUNTS(L1_MISS) }, /* l2_request_g1.all */
+	{ 0x0964, RP_COUNTS(L2_MISS) }, /* l2_cache_req_stat.ic_dc_miss_in_l2 */
+	{}
+};
+
 static const struct rp_text df_format[] = {
 	{ "event", "config:0-7,32-37" },
 	{ "umask", "config:8-15,24-27" },
@@ -81,6 +91,26 @@ static const struct rp_uncore_event df_events[] = {
 	{}
 };
 
+static const struct rp_text zen1_df_format[] = {
+	{ "event", "config:0-7,32-35,59-60" },
+	{ "umask", "config:8-15" },
+	{}
+};
+
+static u64 zen1_df_encoded(u32 code, u32 umask)
+{
+	u64 middle = code >> 8 & 0xf, high = code >> 12;
+
+	return (code & 0xff) | umask << 8 | middle << 32 | high << 59;
+}
+
+/* Reads and writes together; a link carries 32 bytes a beat. */
+static const struct rp_uncore_event zen1_df_events[] = {
+	{ 0x07, 0x38, 0, RP_ACCESSED_LINES, 1, 1, .step = 0x40, .ports = 8 },
+	{ 0x7c7, 0x02, 0, RP_SENT_BYTES, 1, 32, .step = 0x40, .ports = 4 },
+	{}
+};
+
 static const struct rp_text l3_format[] = {
 	{ "event", "config:0-7" },
 	{ "umask", "config:8-15" },
@@ -103,6 +133,12 @@ static const struct rp_uncore_event l3_events[] = {
 	{}
 };
 
+static const struct rp_uncore_event zen1_l3_events[] = {
+	{ 0x04, 0xff, .quantity = RP_CACHE_LOOKUPS, .times = 1, .through = 1 },
+	{ 0x06, 0x01, .quantity = RP_CACHE_MISSES, .times = 1, .through = 1 },
+	{}
+};
+
 static const struct rp_text umc_format[] = {
 	{ "event", "config:0-7" },
 	{ "rdwrmask", "config:8-9" },
@@ -121,6 +157,23 @@ static const struct rp_uncore zen4_uncore[] = {
 	{ "amd_df", 0, df_format, NULL, df_encoded, df_events },
 	{ "amd_l3", 0, l3_format, NULL, plain_encoded, l3_events },
 	{ "amd_umc", 0x0f, umc_format, NULL, plain_encoded, umc_events, .of_one_node = true },
+};
+
+static const struct rp_uncore zen1_uncore[] = {
+	{ "amd_df", 0, zen1_df_format, NULL, zen1_df_encoded, zen1_df_events },
+	{ "amd_l3", 0, l3_format, NULL, plain_encoded, zen1_l3_events },
+};
+
+const struct rp_processor rp_amd_zen1 = {
+	.core = "cpu",
+	.format = core_format,
+	.aliases = core_aliases,
+	.caps = core_caps,
+	.events = zen1_core,
+	.cache_references = RP_COUNTS(L1_MISS),
+	.cache_misses = RP_COUNTS(L2_MISS),
+	.uncore = zen1_uncore,
+	.uncore_kinds = ARRAY_SIZE(zen1_uncore),
 };
 
 const struct rp_processor rp_amd_zen4 = {

@@ -85,7 +85,8 @@
 #define RP_PROCESSOR_AMD_ZEN4 2
 #define RP_PROCESSOR_NEHALEM_EP 3
 #define RP_PROCESSOR_IVYBRIDGE_EP 4
-#define RP_PROCESSORS 5
+#define RP_PROCESSOR_AMD_ZEN1 5
+#define RP_PROCESSORS 6
 
 /*
  * USER: the plugin keeps RP_CPU_USER_COUNTERS and obeys the level bits of slots.

@@ -91,7 +91,8 @@ struct rp_processor {
 	unsigned int uncore_kinds;
 };
 
-extern const struct rp_processor rp_nehalem_ep, rp_ivybridge_ep, rp_skylake_sp, rp_amd_zen4;
+extern const struct rp_processor rp_nehalem_ep, rp_ivybridge_ep, rp_skylake_sp;
+extern const struct rp_processor rp_amd_zen1, rp_amd_zen4;
 
 /* processor.c; NULL: the machine plays none, and its core unit speaks the model's own numbers. */
 const struct rp_processor *rp_processor(void);

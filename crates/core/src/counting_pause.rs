@@ -119,8 +119,11 @@ impl Seen {
             ((process.pid, process.started), threads)
         };
         let requests = observation.node_traffic.iter().flat_map(|nodes| nodes.rows().flatten());
+        let served = observation.controller_lines.iter().flatten();
         let links = observation.link_bytes.iter().flatten();
-        let links = links.filter(|_| observation.node_traffic.is_none());
+        let links = links.filter(|_| {
+            observation.node_traffic.is_none() && observation.controller_lines.is_none()
+        });
         Self {
             at: observation.at,
             processes: observation
@@ -129,7 +132,7 @@ impl Seen {
                 .map(threads)
                 .filter(|(_, threads)| !threads.is_empty())
                 .collect(),
-            traffic: requests.chain(links).copied().collect(),
+            traffic: requests.chain(served).chain(links).copied().collect(),
         }
     }
 

@@ -26,6 +26,9 @@ pub struct Observation {
     pub after_pause: bool,
     /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
     pub node_traffic: Option<Matrix<Counter>>,
+    /// Lines that each node's controllers served, the whole machine, since counting began. Where
+    /// reads can be counted alone it is those. It is read where `node_traffic` cannot be.
+    pub controller_lines: Option<Vec<Counter>>,
     /// Bytes carried by each directed link, in the topology's order.
     pub link_bytes: Option<Vec<Counter>>,
     /// Free memory of each node now.

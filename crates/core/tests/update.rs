@@ -1,7 +1,7 @@
 //! From two observations to a model: rates, multiplexing, homes, and what is left when a sensor is
 //! missing.
 
-use rondpoint_core::model::{Rung, TrafficSource, UpdateSettings};
+use rondpoint_core::model::{Rung, Traffic, TrafficSource, UpdateSettings};
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, Observation, ProcessObservation, Samples,
     SharedMapping, SharedObject, Source, ThreadObservation, UNKNOWN_NODE,
@@ -253,6 +253,36 @@ fn a_prefetched_stream_draws_what_it_waits_for_and_an_unseen_process_draws_nothi
     assert_eq!(found(1), [[4.0, 0.0], [0.0, 0.0]]);
     assert_eq!(found(2), [[0.0, 0.0], [0.0, 0.0]], "a shell that waits");
     assert_eq!(model.apps[0].latency_cycles, Some(300.0), "of what memory answered itself");
+}
+
+/// A processor with no event that tells nodes apart, as AMD's first EPYC: what each controller
+/// served is known, and samples tell who asked. Node 0 has CPUs 0 and 1.
+#[test]
+fn where_only_controllers_count_samples_tell_who_asked() {
+    let processes =
+        |cpu_ms| [1, 2].map(|pid| process(pid, vec![thread(pid, cpu_ms, &[])])).to_vec();
+    let mut before = observation(0, processes(0));
+    let mut after = observation(1_000, processes(1_000));
+    let lines = |counts: [u64; 2]| Some(counts.map(Counter::exact).to_vec());
+    before.controller_lines = lines([0, 0]);
+    after.controller_lines = lines([40_000_000, 3_000_000]);
+    let unsampled = update(&machine(), &before, &after);
+    assert_eq!(unsampled.traffic, None, "nobody knows who asked");
+    let dram = |pid, cpu| sample(pid, cpu, 0, 1, Source::Dram);
+    after.samples = Some(Samples {
+        list: vec![dram(1, 0), dram(1, 2), dram(1, 3), dram(2, 2)],
+        ..Samples::default()
+    });
+    let model = update(&machine(), &before, &after);
+    let rows = |traffic: &Option<Traffic>| {
+        let traffic = traffic.as_ref().expect("known");
+        traffic.requests_per_us.rows().map(<[f64]>::to_vec).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&model.traffic), [[10.0, 0.0], [30.0, 3.0]]);
+    assert_eq!(rows(&model.apps[0].traffic), [[10.0, 0.0], [20.0, 0.0]]);
+    assert_eq!(rows(&model.apps[1].traffic), [[0.0, 0.0], [10.0, 0.0]]);
+    let load = model.traffic.expect("known").load_per_us();
+    assert_eq!(load, [40.0, 3.0], "as counted, whoever asked");
 }
 
 #[test]

@@ -318,8 +318,9 @@ impl Observer {
             self.last = counters.read()?;
         }
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
+        let controller_lines = self.sensors.uncore.controller_lines()?;
         let glance = match self.sensors.managing {
-            true => self.glance_with(machine_traffic.as_ref()),
+            true => self.glance_with(machine_traffic.as_ref(), controller_lines.as_deref()),
             false => Glance::default(),
         };
         let counted = counters::node_traffic(&self.last, topology);
@@ -343,6 +344,7 @@ impl Observer {
             at: Nanos(since_boot_ns()),
             after_pause: std::mem::take(&mut self.rested),
             node_traffic: machine_traffic,
+            controller_lines,
             link_bytes: self.sensors.uncore.link_bytes()?,
             free_memory: self.free_memory.read(topology)?,
             births: born,

@@ -178,13 +178,17 @@ pub enum Processor {
     IvybridgeEp,
     /// Intel's Skylake and Cascade Lake servers: memory controllers, caching agents, UPI.
     SkylakeSp,
+    /// AMD's first EPYC, a node in each die: data fabric, op sampling, no core event that tells
+    /// nodes apart.
+    AmdZen1,
     /// AMD's EPYC of the fourth Zen generation: data fabric, memory controllers, op sampling.
     AmdZen4,
 }
 
 impl Processor {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NehalemEp, Self::IvybridgeEp, Self::SkylakeSp, Self::AmdZen4];
+    pub const ALL: [Self; 5] =
+        [Self::NehalemEp, Self::IvybridgeEp, Self::SkylakeSp, Self::AmdZen1, Self::AmdZen4];
 
     /// Its name in machine files, which is that of the product's table.
     #[must_use]
@@ -193,6 +197,7 @@ impl Processor {
             Self::NehalemEp => "nehalem-ep",
             Self::IvybridgeEp => "ivybridge-ep",
             Self::SkylakeSp => "skylake-sp",
+            Self::AmdZen1 => "amd-zen1",
             Self::AmdZen4 => "amd-zen4",
         }
     }
@@ -202,7 +207,7 @@ impl Processor {
     pub const fn vendor(self) -> Vendor {
         match self {
             Self::NehalemEp | Self::IvybridgeEp | Self::SkylakeSp => Vendor::Intel,
-            Self::AmdZen4 => Vendor::Amd,
+            Self::AmdZen1 | Self::AmdZen4 => Vendor::Amd,
         }
     }
 }

@@ -356,13 +356,20 @@ fn machine_check(available: &Available, topology: &Topology, paranoid: Option<i6
     if let Err(error) = probe::whole_cpu() {
         return missing(NAME, cause(error.errno(), paranoid), perf_fix(&error));
     }
-    match whole::traffic(available, topology).len() {
-        0 => limited(
+    let requests = whole::traffic(available, topology).len();
+    let lines = whole::controller_lines(available, topology).len();
+    match (requests, lines) {
+        (0, 0) => limited(
             NAME,
             "CPUs may be watched; no unit here counts requests from node to node",
             None,
         ),
-        count => good(NAME, format!("requests from node to node are counted, by {count} events")),
+        (0, lines) => limited(
+            NAME,
+            format!("{lines} events count what each node's controllers serve, none from where"),
+            None,
+        ),
+        _ => good(NAME, format!("requests from node to node are counted, by {requests} events")),
     }
 }
 

@@ -141,6 +141,7 @@ impl Sensors {
             at: plant.now(),
             after_pause,
             node_traffic: matrix.then(|| self.machine_traffic()),
+            controller_lines: None,
             link_bytes: None,
             free_memory: Some(plant.free_memory()),
             births: self.pmu.counts().then_some(0),

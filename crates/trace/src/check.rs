@@ -42,6 +42,9 @@ pub(crate) fn observation(read: &Observation, topology: &Topology) -> Result<(),
     if let Some(traffic) = &read.node_traffic {
         count("node_traffic", traffic.size(), nodes)?;
     }
+    if let Some(controller_lines) = &read.controller_lines {
+        count("controller_lines", controller_lines.len(), nodes)?;
+    }
     if let Some(links) = &read.link_bytes {
         count("link_bytes", links.len(), topology.links().len())?;
     }

@@ -92,6 +92,7 @@ impl Shared {
         let processor = match machine.pmu.processor {
             None => at::PROCESSOR_NONE,
             Some(Processor::SkylakeSp) => at::PROCESSOR_SKYLAKE_SP,
+            Some(Processor::AmdZen1) => at::PROCESSOR_AMD_ZEN1,
             Some(Processor::AmdZen4) => at::PROCESSOR_AMD_ZEN4,
             Some(Processor::NehalemEp) => at::PROCESSOR_NEHALEM_EP,
             Some(Processor::IvybridgeEp) => at::PROCESSOR_IVYBRIDGE_EP,

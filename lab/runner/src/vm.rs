@@ -190,6 +190,9 @@ fn identity(machine: &Machine) -> &'static str {
             "max,vendor=GenuineIntel,family=6,model=85,stepping=4,\
              model-id=Skylake-SP of the lab"
         }
+        (Some(Processor::AmdZen1), _) => {
+            "max,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=Zen 1 of the lab"
+        }
         (Some(Processor::AmdZen4), _) => {
             "max,vendor=AuthenticAMD,family=25,model=17,stepping=1,model-id=Zen 4 of the lab"
         }

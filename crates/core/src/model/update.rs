@@ -82,7 +82,9 @@ impl Model {
         sources.iter().for_each(|source| ingest.add(&mut model, source, &mut sampled));
         ingest.finish(&mut model);
         reads::from_samples(&mut model, &sources);
-        finish_traffic(&mut model, current, previous, &sampled, elapsed);
+        let lines = (previous.controller_lines.as_ref(), current.controller_lines.as_ref());
+        let lines = controller_lines(lines, elapsed, &mut quality);
+        finish_traffic(&mut model, (previous, current), &sampled, lines.as_deref());
         model.link_use = link_use(topology, previous, current, &model);
         model.sensing = quality.sensing(&model, &sources);
         model
@@ -176,6 +178,18 @@ fn traffic(
         counts[(accessing, holding)] = quality.events(Some(before), Some(counter))?;
     }
     Traffic::from_counts(&counts, elapsed)
+}
+
+/// Lines per microsecond of each node's controllers.
+fn controller_lines(
+    (earlier, later): (Option<&Vec<Counter>>, Option<&Vec<Counter>>),
+    elapsed: Nanos,
+    quality: &mut Quality,
+) -> Option<Vec<f64>> {
+    let mut events =
+        |(earlier, later): (&Counter, &Counter)| quality.events(Some(*earlier), Some(*later));
+    let counted = earlier?.iter().zip(later?).map(&mut events);
+    counted.map(|lines| Some(lines? / elapsed.micros())).collect()
 }
 
 /// CPU time of a thread in the interval. A thread without an earlier observation was born in it,

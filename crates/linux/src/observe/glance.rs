@@ -18,18 +18,24 @@ impl Observer {
     pub fn glance(&self, requests: bool) -> Result<Glance, LinuxError> {
         let Sensors { uncore, .. } = &self.sensors;
         let traffic = requests.then(|| uncore.traffic(&self.machine.topology)).transpose()?;
-        Ok(self.glance_with(traffic.flatten().as_ref()))
+        let lines = requests.then(|| uncore.controller_lines()).transpose()?;
+        Ok(self.glance_with(traffic.flatten().as_ref(), lines.flatten().as_deref()))
     }
 
-    /// The same with the machine's requests as they were just read.
-    pub(super) fn glance_with(&self, traffic: Option<&Matrix<Counter>>) -> Glance {
-        let sum = |traffic: &Matrix<Counter>| {
-            traffic.rows().flatten().copied().fold(Counter::default(), counters::added)
+    /// The same with the machine's requests as they were just read: by node and node, else by node.
+    pub(super) fn glance_with(
+        &self,
+        traffic: Option<&Matrix<Counter>>,
+        lines: Option<&[Counter]>,
+    ) -> Glance {
+        let sum = |counters: &mut dyn Iterator<Item = &Counter>| {
+            counters.copied().fold(Counter::default(), counters::added)
         };
+        let requests = traffic.map(|traffic| sum(&mut traffic.rows().flatten()));
         Glance {
             at: Nanos(since_boot_ns()),
             cpu_time: self.sensors.tasks.cpu_times(),
-            requests: traffic.map(sum),
+            requests: requests.or_else(|| lines.map(|lines| sum(&mut lines.iter()))),
         }
     }
 }

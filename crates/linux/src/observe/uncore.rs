@@ -25,8 +25,11 @@ const ROOM: usize = 4;
 pub(super) struct Uncore {
     /// Requests from the first node to the second.
     traffic: Vec<Group<(usize, usize)>>,
+    /// Lines of a node's controllers; empty where `traffic` is not.
+    controllers: Vec<Group<usize>>,
     /// Bytes of a link of the topology.
     links: Vec<Group<usize>>,
+    node_count: usize,
     link_count: usize,
 }
 
@@ -37,11 +40,17 @@ struct Group<T> {
 }
 
 impl Uncore {
-    /// Opens all counts of requests or none, and all counts of links or none.
+    /// Opens all counts of requests or none, and all counts of links or none. Controllers are
+    /// counted where requests are not.
     pub(super) fn open(available: &Available, topology: &Topology) -> Self {
         let traffic = open(whole::traffic(available, topology)).unwrap_or_default();
+        let controllers = match traffic.is_empty() {
+            true => open(whole::controller_lines(available, topology)).unwrap_or_default(),
+            false => Vec::new(),
+        };
         let links = open(whole::links(available, topology)).unwrap_or_default();
-        Self { traffic, links, link_count: topology.links().len() }
+        let (node_count, link_count) = (topology.node_count(), topology.links().len());
+        Self { traffic, controllers, node_count, links, link_count }
     }
 
     /// DRAM requests of the whole machine by `[accessing][holding]`.
@@ -58,16 +67,26 @@ impl Uncore {
         Ok((!self.traffic.is_empty()).then_some(matrix))
     }
 
+    /// Lines that each node's controllers served.
+    pub(super) fn controller_lines(&self) -> Result<Option<Vec<Counter>>, LinuxError> {
+        sums(&self.controllers, self.node_count)
+    }
+
     /// Bytes of each link in the topology's order.
     pub(super) fn link_bytes(&self) -> Result<Option<Vec<Counter>>, LinuxError> {
-        let mut bytes = vec![Counter::default(); self.link_count];
-        for group in &self.links {
-            for (link, counter) in group.read()? {
-                bytes[link] = added(bytes[link], counter);
-            }
-        }
-        Ok((!self.links.is_empty()).then_some(bytes))
+        sums(&self.links, self.link_count)
     }
+}
+
+/// The counts of `groups` by node or link; `None` where nothing is open.
+fn sums(groups: &[Group<usize>], count: usize) -> Result<Option<Vec<Counter>>, LinuxError> {
+    let mut sums = vec![Counter::default(); count];
+    for group in groups {
+        for (place, counter) in group.read()? {
+            sums[place] = added(sums[place], counter);
+        }
+    }
+    Ok((!groups.is_empty()).then_some(sums))
 }
 
 impl<T: Copy> Group<T> {

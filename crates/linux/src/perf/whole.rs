@@ -55,6 +55,26 @@ pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
         .unwrap_or_default()
 }
 
+/// Lines that the controllers of each node served, of all programs: all nodes with memory, or no
+/// parts. Reads alone where they can be told apart, as the caches' misses are reads.
+#[must_use]
+pub fn controller_lines(available: &Available, topology: &Topology) -> Vec<Part<usize>> {
+    let of_metric = |metric| {
+        let parts = counts(available, topology, metric).filter_map(|(count, cpu, node)| {
+            let (bytes, counts) = count.bytes?;
+            let scale = (bytes, counts * LINE);
+            Some(Part { what: node, cpu, event: count.event.clone(), scale })
+        });
+        let parts: Vec<Part<usize>> = parts.collect();
+        let is_counted = |node: &usize| parts.iter().any(|part| part.what == *node);
+        topology.controllers().iter().all(|node| is_counted(&node)).then_some(parts)
+    };
+    [UncoreMetric::ControllerReads, UncoreMetric::ControllerBytes]
+        .into_iter()
+        .find_map(of_metric)
+        .unwrap_or_default()
+}
+
 /// Bytes of each link of the topology, by its number: all links, or no parts.
 #[must_use]
 pub fn links(available: &Available, topology: &Topology) -> Vec<Part<usize>> {

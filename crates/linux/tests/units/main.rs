@@ -127,6 +127,25 @@ fn sapphire_and_granite_rapids_and_sierra_forest_differ_where_they_should() {
 }
 
 #[test]
+fn controllers_are_counted_for_each_node_or_not_at_all() {
+    let nodes = |machine: &Machine, topology: &Topology| {
+        let parts = whole::controller_lines(&machine.available, topology);
+        let mut nodes: Vec<usize> = parts.iter().map(|part| part.what).collect();
+        nodes.sort_unstable();
+        (nodes.len(), nodes.first().copied(), nodes.last().copied())
+    };
+    let skylake = machine("skylake-sp");
+    let (units, first, last) = nodes(&skylake, &skylake.topology);
+    assert!(units > 0 && (first, last) == (Some(0), Some(1)));
+    let parts = whole::controller_lines(&skylake.available, &skylake.topology);
+    assert!(parts.iter().all(|part| part.scale == (64, 64)), "a count is a line");
+    let halves = synthetic::parse("node:4 core:8").expect("two nodes in a socket");
+    assert_eq!(nodes(&skylake, &halves).0, 0, "its units count for sockets");
+    let first = machine_as("amd-zen2", Some("AuthenticAMD 23 0x1"));
+    assert!(nodes(&first, &first.topology).0 > 0, "reads and writes together");
+}
+
+#[test]
 fn relatives_with_the_same_units_differ_in_their_codes() {
     use UncoreMetric::*;
     let haswell = machine_as("ivybridge-ep", Some("GenuineIntel 6 0x3f"));

@@ -111,11 +111,22 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
                 None => derived(TRAFFIC, "misses and requests by own and other node"),
                 Some(why) => missing(TRAFFIC, why),
             },
-            None => Told {
-                cost: self.cost(TRAFFIC).or_else(|| Some(NO_TRAFFIC.to_string())),
-                ..derived(TRAFFIC, "what the watched programs do")
-            },
+            None => self.traffic_of_controllers(),
         }
+    }
+
+    /// Where no unit counts from node to node, the controllers' lines may be counted.
+    fn traffic_of_controllers(&self) -> Told {
+        let controllers = whole::controller_lines(self.available, self.topology);
+        let is_counted = controllers.first().is_some_and(|part| {
+            !self.available.sample.is_empty() && (self.refusal)(&part.event).is_none()
+        });
+        let (from, cost) = match is_counted {
+            true => ("what the controllers serve, by the nodes that samples name", NO_ACCESSORS),
+            false => ("what the watched programs do", NO_TRAFFIC),
+        };
+        let cost = self.cost(TRAFFIC).unwrap_or_else(|| cost.to_string());
+        Told { cost: Some(cost), ..derived(TRAFFIC, from) }
     }
 
     fn links(&self) -> Told {
@@ -192,6 +203,7 @@ pub(super) const BUFFER_UNREAD: &str =
     "arm_spe is here, but Rondpoint does not read its buffer yet";
 const NO_TRAFFIC: &str = "programs that Rondpoint does not watch are left out, so a node may be \
     busier than it seems";
+const NO_ACCESSORS: &str = "which node asks is known only as well as samples tell it";
 const NO_LINKS: &str = "data from caches and devices takes links too and is left out";
 const NO_SAMPLES: &str = "a page shows where it is touched first, and later only while the kernel's \
     balancing is on";
@@ -276,6 +288,14 @@ mod tests {
             |available: &Available| state(&told(available, &machine, |_| None), "dram_to_node").1;
         assert!(shown(&available).starts_with("misses and requests"));
         assert_eq!(shown(&Available::default()), "what the watched programs do");
+        let controllers = [0, 2].map(|cpu| UncoreCount {
+            bytes: Some((64, 1)),
+            ..unit(UncoreMetric::ControllerBytes, cpu)
+        });
+        let controllers = Available { uncore: controllers.into(), ..Available::default() };
+        assert_eq!(shown(&controllers), "what the watched programs do", "nobody tells who asks");
+        let sampled = Available { sample: vec![event("ibs_op")], ..controllers };
+        assert!(shown(&sampled).starts_with("what the controllers serve"));
         let exact = Available { dram_to_node: vec![(0, event("nb"))], ..Available::default() };
         assert_eq!(shown(&exact), "nb");
     }

@@ -22,6 +22,8 @@ pub(crate) struct Observation {
     #[serde(skip_serializing_if = "Option::is_none")]
     node_traffic: Option<Square<Counter>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    controller_lines: Option<Vec<Counter>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     link_bytes: Option<Vec<Counter>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     free_memory_bytes: Option<Vec<u64>>,
@@ -123,6 +125,14 @@ fn core_table(
     read.map(|table| table.0.map(|counter| counter.0))
 }
 
+fn list(read: &Option<Vec<observation::Counter>>) -> Option<Vec<Counter>> {
+    read.as_ref().map(|all| all.iter().copied().map(Counter).collect())
+}
+
+fn core_list(read: Option<Vec<Counter>>) -> Option<Vec<observation::Counter>> {
+    read.map(|all| all.into_iter().map(|counter| counter.0).collect())
+}
+
 fn bytes(read: &Option<Vec<Bytes>>) -> Option<Vec<u64>> {
     read.as_ref().map(|nodes| nodes.iter().map(|bytes| bytes.0).collect())
 }
@@ -147,10 +157,8 @@ impl From<&observation::Observation> for Observation {
             at_ns: read.at.0,
             after_rest: read.after_pause,
             node_traffic: table(&read.node_traffic),
-            link_bytes: read
-                .link_bytes
-                .as_ref()
-                .map(|links| links.iter().copied().map(Counter).collect()),
+            controller_lines: list(&read.controller_lines),
+            link_bytes: list(&read.link_bytes),
             free_memory_bytes: bytes(&read.free_memory),
             births: read.births,
             processes: read.processes.iter().map(Into::into).collect(),
@@ -166,9 +174,8 @@ impl From<Observation> for observation::Observation {
             at: Nanos(read.at_ns),
             after_pause: read.after_rest,
             node_traffic: core_table(read.node_traffic),
-            link_bytes: read
-                .link_bytes
-                .map(|links| links.into_iter().map(|counter| counter.0).collect()),
+            controller_lines: core_list(read.controller_lines),
+            link_bytes: core_list(read.link_bytes),
             free_memory: core_bytes(read.free_memory_bytes),
             births: read.births,
             processes: read.processes.into_iter().map(Into::into).collect(),

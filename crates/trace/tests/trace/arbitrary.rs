@@ -376,6 +376,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
     (
         ((0..=1_u64 << 60).prop_map(Nanos), any::<bool>(), option::of(any::<u64>())),
         option::of(square(nodes, counter())),
+        option::of(vec(counter(), nodes)),
         option::of(vec(counter(), links)),
         option::of(vec(bytes().prop_map(Bytes), nodes)),
         processes,
@@ -386,6 +387,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
             |(
                 (at, after_pause, births),
                 node_traffic,
+                controller_lines,
                 link_bytes,
                 free_memory,
                 processes,
@@ -397,6 +399,7 @@ pub(crate) fn observation(topology: &Topology) -> impl Strategy<Value = Observat
                     at,
                     after_pause,
                     node_traffic,
+                    controller_lines,
                     link_bytes,
                     free_memory,
                     births,

@@ -158,6 +158,7 @@ fn observation() -> Observation {
         at: Nanos(2_000_000_001),
         after_pause: false, // came later than this version of the format
         node_traffic: Some(traffic.clone()),
+        controller_lines: None, // came later than this version of the format
         link_bytes: Some((0..4).map(Counter::exact).collect()),
         free_memory: Some(vec![Bytes(1 << 33), Bytes(0), Bytes(4096)]),
         births: None, // came later than this version of the format

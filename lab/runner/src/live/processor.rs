@@ -11,8 +11,9 @@ use super::session::{report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 
-/// An event of the processor and the model's own event for the same thing, both on CPU 0. `times`
-/// is how many of the first are one of the second.
+/// An event of the processor and the model's own events for the same thing, all on CPU 0. `truth`
+/// are one or more with counts that add up, separated by spaces. `times` is how many of the first
+/// are one of the second.
 struct Pair {
     what: &'static str,
     event: &'static str,
@@ -81,6 +82,23 @@ const NEHALEM: [Pair; 5] = [
     pair("reads of the node's own CPUs", "uncore/event=0x20,umask=0x10", "lab_nb/event=0,unit=0"),
 ];
 
+/// Zen 1. The fabric counts a node's lines over eight ports, and sends 32 bytes a beat.
+const AMD_FIRST: [Pair; 3] = [
+    pair("misses of the private caches", "cpu/event=0x64,umask=0x09", "model/l2_miss"),
+    Pair {
+        what: "lines of the node's channel 3",
+        event: "amd_df/event=0xc7,umask=0x38",
+        truth: "lab_nb/event=1 lab_nb/event=2",
+        times: 1.0 / 8.0,
+    },
+    Pair {
+        what: "beats sent over link 2",
+        event: "amd_df/event=0x847,umask=0x02",
+        truth: "lab_nb/event=5,unit=0",
+        times: 1.0 / 32.0 / 4.0,
+    },
+];
+
 /// Zen 4. The fabric's channels and links are asked one by one.
 const AMD: [Pair; 6] = [
     pair("fills from memory", "cpu/event=0x44,umask=0x48", "model/dram_reads"),
@@ -105,6 +123,8 @@ const IVYBRIDGE_MEASURED: &str = INTEL_MEASURED;
 const NEHALEM_MEASURED: &str = "address_samples controller_reads controller_writes cycles \
     instructions llc_hits llc_misses local_dram local_hitm private_misses remote_dram \
     remote_forward";
+const AMD_FIRST_MEASURED: &str = "address_samples cache_lookups cache_misses controller_bytes \
+    cycles instructions private_misses";
 const AMD_MEASURED: &str = "address_samples cache_lookups cache_misses controller_bytes \
     controller_reads controller_writes cycles instructions llc_misses local_dram local_forward \
     private_misses remote_dram remote_forward";
@@ -127,6 +147,7 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
         ("nmass-2", Processor::NehalemEp, &NEHALEM[..], NEHALEM_MEASURED),
         ("sam-2", Processor::IvybridgeEp, &IVYBRIDGE[..], IVYBRIDGE_MEASURED),
         ("nmass-2", Processor::SkylakeSp, &INTEL[..], INTEL_MEASURED),
+        ("carrefour-a", Processor::AmdZen1, &AMD_FIRST[..], AMD_FIRST_MEASURED),
         ("carrefour-a", Processor::AmdZen4, &AMD[..], AMD_MEASURED),
     ] {
         let (machine, table) = (playing(machine, processor)?, processor.name());
@@ -175,9 +196,11 @@ fn counting(pairs: &[Pair]) -> String {
     let mut text = format!("{WORK}\n");
     for (number, Pair { event, truth, .. }) in pairs.iter().enumerate() {
         // Named, all units of a kind can be added up again.
+        let named = |event: &str| format!("-e '{event},name=truth{number}/'");
+        let truths: Vec<String> = truth.split(' ').map(named).collect();
+        let truths = truths.join(" ");
         text.push_str(&format!(
-            "perf stat -C 0 -x, -o /tmp/perf -e '{event},name=ours{number}/' \
-             -e '{truth},name=truth{number}/' sh /root/work > /dev/null\n\
+            "perf stat -C 0 -x, -o /tmp/perf -e '{event},name=ours{number}/' {truths} sh /root/work > /dev/null\n\
              sed -n 's/^\\([0-9]*\\),[^,]*,\\(ours{number}\\|truth{number}\\),.*/\\2 \\1/p' /tmp/perf\n"
         ));
     }

@@ -33,6 +33,25 @@ impl SampleSums {
         sums[app][(node, holder)] += 1.0;
     }
 
+    /// The samples of all applications together.
+    fn of_all(&self) -> Matrix<f64> {
+        let nodes = self.memory.first().map_or(0, Matrix::size);
+        let sum = |n, m| self.memory.iter().map(|one| one[(n, m)]).sum();
+        Matrix::from_fn(nodes, sum)
+    }
+
+    /// What the controllers served, by who was sampled to ask. What a controller without samples
+    /// served is other programs', and taken for its own node's.
+    fn served(&self, lines: &[f64]) -> Matrix<f64> {
+        let all = self.of_all();
+        let sampled = |m: usize| (0..lines.len()).map(|n| all[(n, m)]).sum::<f64>();
+        Matrix::from_fn(lines.len(), |n, m| match sampled(m) {
+            0.0 if n == m => lines[m],
+            0.0 => 0.0,
+            sampled => lines[m] * all[(n, m)] / sampled,
+        })
+    }
+
     /// Adds the latency of a DRAM access, where it was told.
     pub(super) fn add_latency(&mut self, app: usize, sample: &AddressSample) {
         if sample.source == Source::Dram && sample.latency_cycles > 0 {
@@ -42,18 +61,24 @@ impl SampleSums {
     }
 }
 
-/// Gives each application without counters of its own its traffic. That is the machine's if the
-/// application is alone. Else it is its share of the machine's by samples, else its samples scaled
-/// to the requests that its threads counted. An application without samples draws nothing if others
-/// have some.
+/// Gives each application without counters of its own its traffic. Of several sources the first
+/// that is there is taken:
+///
+/// 1. the machine's traffic, if the application is alone;
+/// 2. its share of the machine's by samples;
+/// 3. its samples, scaled to the requests that its threads counted;
+/// 4. its share of what the controllers served.
+///
+/// An application without samples draws nothing if others have some.
 pub(super) fn finish_traffic(
     model: &mut Model,
-    current: &Observation,
-    previous: &Observation,
+    (previous, current): (&Observation, &Observation),
     sums: &SampleSums,
-    elapsed: Nanos,
+    controller_lines: Option<&[f64]>,
 ) {
+    let elapsed = model.elapsed;
     let all_sampled: f64 = sums.memory.iter().map(total).sum();
+    let served = controller_lines.filter(|_| all_sampled > 0.0).map(|lines| sums.served(lines));
     let mut latency = (0.0, 0.0);
     let is_alone = model.apps.len() == 1;
     for (index, app) in model.apps.iter_mut().enumerate() {
@@ -86,6 +111,15 @@ pub(super) fn finish_traffic(
             let own = sums.memory[index].map(|count| per_us * count / sampled.max(1.0));
             app.traffic = Some(Traffic::new(own));
             app.traffic_source = TrafficSource::Samples;
+        } else if let Some(served) = &served {
+            let all = sums.of_all();
+            let own = &sums.memory[index];
+            let share = |n: usize, m: usize| match all[(n, m)] {
+                0.0 => 0.0,
+                all => served[(n, m)] * own[(n, m)] / all,
+            };
+            app.traffic = Some(Traffic::new(Matrix::from_fn(own.size(), share)));
+            app.traffic_source = TrafficSource::Samples;
         } else if total(&sums.faults[index]) > 0.0 {
             app.traffic = Traffic::from_counts(&sums.faults[index], elapsed);
             app.traffic_source = TrafficSource::HintFaults;
@@ -93,7 +127,7 @@ pub(super) fn finish_traffic(
     }
     model.latency_cycles = (latency.1 > 0.0).then(|| latency.0 / latency.1);
     if model.traffic.is_none() {
-        model.traffic = sum_of_apps(model);
+        model.traffic = served.map(Traffic::new).or_else(|| sum_of_apps(model));
     }
 }
 
@@ -165,6 +199,18 @@ mod tests {
 
     fn requests(counts: &[(Event, f64)]) -> Option<f64> {
         requests_of(|event| counts.iter().find(|(of, _)| *of == event).map(|(_, count)| *count))
+    }
+
+    /// Two of node 0's samples for each of node 1's on controller 0; nothing sampled on 1.
+    #[test]
+    fn what_controllers_served_belongs_to_the_nodes_that_were_sampled_there() {
+        let mut sums = SampleSums::new(2, 2);
+        for (app, node) in [(0, 0), (0, 0), (1, 1)] {
+            sums.add_access(app, Source::Dram, node, 0);
+        }
+        let served = sums.served(&[30.0, 5.0]);
+        let cells: Vec<f64> = served.rows().flatten().copied().collect();
+        assert_eq!(cells, [20.0, 0.0, 10.0, 5.0], "controller 1 serves its own node");
     }
 
     #[test]
