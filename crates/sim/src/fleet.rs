@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rondpoint_core::Random;
 use rondpoint_input::Budget;
 use rondpoint_machine::Machine;
@@ -17,6 +17,7 @@ use crate::contender::Contender;
 use crate::results::{self, Kept};
 use crate::run::run;
 use crate::sensors::Pmu;
+use crate::toml_text;
 use crate::workload::Workload;
 use crate::world::Scene;
 
@@ -105,8 +106,9 @@ pub(crate) fn simulate(
 ) -> Result<Report> {
     let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))
         .with_context(|| format!("{}", path.display()))?;
-    let fleet: Fleet =
-        toml::from_str(&text).with_context(|| format!("{}: no fleet", path.display()))?;
+    let fleet: Fleet = toml::from_str(&text).map_err(|error| {
+        anyhow!("{}: no fleet: {}", path.display(), toml_text::mistake(&error, &text))
+    })?;
     let parts = Parts::of(&fleet).with_context(|| format!("{}", path.display()))?;
     let hosts: Vec<u64> = (0..fleet.hosts).collect();
     let all = hosts.len();
@@ -273,6 +275,16 @@ mod tests {
         let hosts: Vec<Host> = [0.5, 0.96, 1.0, 1.02, 1.2, 9.0].map(host).into();
         let report = Report::of(&fleet, hosts.iter());
         assert!(report.classes.iter().all(|(_, share)| (share - 1.0 / 6.0).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_mistake_in_a_fleet_is_one_short_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fleet.toml");
+        std::fs::write(&path, format!("hosts = 1\nx = {}", "[".repeat(100_000))).unwrap();
+        let told = format!("{:#}", simulate(&path, None, 1, |_, _| {}).unwrap_err());
+        assert!(told.contains("fleet.toml: no fleet: line 2: "), "{told:.300}");
+        assert!(told.lines().count() == 1 && told.len() < 400, "{told:.300}");
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod rivals;
 mod run;
 mod sensors;
 mod swarm;
+mod toml_text;
 mod workload;
 mod world;
 

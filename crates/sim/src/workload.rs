@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use check::check;
 
+use crate::toml_text;
+
 /// Longest workload file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -235,7 +237,7 @@ impl Workload {
     pub fn parse(text: &str, file: &str) -> Result<Self, WorkloadError> {
         let parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
             file: file.to_string(),
-            message: error.to_string(),
+            message: toml_text::mistake(&error, text),
         })?;
         parsed.programs.iter().try_for_each(|program| check(program, file))?;
         if !(0.0..=1e5).contains(&parsed.stops_s) {
