@@ -38,13 +38,14 @@ const SIGUSR1: i32 = 10;
 const SIGUSR2: i32 = 12;
 const SIGTERM: i32 = 15;
 const SIGCHLD: i32 = 17;
-/// Signals of signal(7) that end a process by default, beside those above. Other causes than a
-/// fault of the process itself send them: SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
-/// SIGIO, SIGPWR.
-const ENDING: [i32; 8] = [14, 16, 24, 25, 26, 27, 29, 30];
-/// The kernel's own real-time signals, all of which end a process by default. The C library keeps
-/// the first two or three for itself.
-const REAL_TIME: std::ops::RangeInclusive<i32> = 35..=64;
+/// Signals of signal(7) that end a process by default, beside those above. Any process may send
+/// SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
+/// SIGIO and SIGPWR. A fault of this process ends it although they are blocked. SIGSEGV and SIGBUS
+/// have the handler of the standard library, SIGSYS that of the filter of system calls.
+const ENDING: [i32; 12] = [4, 5, 6, 8, 14, 16, 24, 25, 26, 27, 29, 30];
+/// Real-time signals, all of which end a process by default. The C library keeps 32 and 33 for
+/// itself, musl 34 too. It refuses those in a set.
+const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 /// A limit of our own was met; it is not a request to end.
 const SIGXFSZ: i32 = 25;
 

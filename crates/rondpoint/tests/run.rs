@@ -218,8 +218,9 @@ fn a_program_outlives_what_goes_wrong_with_watching_it() {
 
 #[test]
 fn a_signal_that_would_end_the_manager_leaves_no_ledger() {
-    // SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, SIGPWR and the last real-time signal.
-    for signal in [14, 24, 26, 27, 30, 64] {
+    // SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, SIGPWR, the first and
+    // the last real-time signal of the GNU C library.
+    for signal in [4, 5, 6, 8, 14, 24, 26, 27, 30, 34, 64] {
         let mut manager = rondpoint(&["run", "--quiet", "--", "sleep", "30"]);
         let mut manager = manager.spawn().expect("the program starts");
         wait_for_ledger(manager.id());
