@@ -24,6 +24,7 @@ use crate::perf::ring::Ring;
 use crate::perf::sample::{Layout, Sample};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::perf::set_output;
+use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
 
 /// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
@@ -88,6 +89,8 @@ pub const LEVEL_STEP: u64 = 4;
 struct CpuRing {
     ring: Ring,
     owners: Vec<OpenEvent>,
+    /// The first owner whose task lives. poll(2) returns at once for one that has ended.
+    waker: usize,
     /// Those that sample at the present level; events of other levels are closed. An event's period
     /// cannot be changed once tasks have inherited it (`_perf_ioctl`, kernel/events/core.c, Linux
     /// 6.12). A stopped event costs a task that is switched or born as much as a running one.
@@ -313,14 +316,34 @@ impl Sampler {
         self.layout.sample_type & sample_type::PHYS_ADDR != 0
     }
 
-    /// Descriptors that become readable when a ring is half full.
+    /// Descriptors that become readable when a ring is half full, and once when the task that owns
+    /// it ends. [`Sampler::drain`] turns to another owner then.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.rings.iter().flat_map(|ring| ring.owners.first()).map(AsFd::as_fd)
+        self.rings.iter().flat_map(|ring| ring.owners.get(ring.waker)).map(AsFd::as_fd)
+    }
+
+    /// Passes over owners whose tasks have ended.
+    fn find_wakers(&mut self) {
+        loop {
+            let waking = |ring: &&mut CpuRing| ring.waker < ring.owners.len();
+            let mut rings: Vec<&mut CpuRing> = self.rings.iter_mut().filter(waking).collect();
+            let fds: Vec<_> = rings.iter().map(|ring| ring.owners[ring.waker].as_fd()).collect();
+            // Where poll(2) is refused, the wait is refused too, and says so.
+            let Ok(ended) = signal::hung_up(&fds) else { return };
+            if !ended.contains(&true) {
+                return;
+            }
+            for (ring, ended) in rings.iter_mut().zip(ended) {
+                ring.waker += usize::from(ended);
+            }
+        }
     }
 
     /// Takes everything out of the rings.
     pub fn drain(&mut self) {
         let began = own_cpu_time_ns();
+        // Before the rings are read: this poll(2) takes the word that a ring is half full.
+        self.find_wakers();
         let mut stream = std::mem::take(&mut self.stream);
         for index in 0..self.rings.len() {
             stream.clear();
@@ -454,7 +477,7 @@ fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<CpuRing, Linu
             source,
         })?;
     }
-    Ok(CpuRing { ring, owners, events: Vec::new() })
+    Ok(CpuRing { ring, owners, waker: 0, events: Vec::new() })
 }
 
 /// The largest ring that may be locked.

@@ -1,7 +1,11 @@
 //! On the machine that runs the tests.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use super::*;
 use crate::syscall::memory::{Anonymous, page_bytes};
+use crate::syscall::signal;
 use crate::topology;
 
 fn own_process() -> Pid {
@@ -140,4 +144,27 @@ fn a_process_that_is_not_there_is_named() {
         error.err().map(|error| error.to_string()).as_deref(),
         Some("process 2147483647: there is no such process")
     );
+}
+
+/// Where the process that a wait looks at has ended and its descendants live on, a wait is a wait.
+#[test]
+fn a_process_that_has_ended_wakes_nobody_again() {
+    use std::process::Command;
+    let root = Root::live();
+    let machine = topology::discover(&root).unwrap();
+    let mut first =
+        Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped()).spawn();
+    let first = first.as_mut().unwrap();
+    let mut other = String::new();
+    BufReader::new(first.stdout.take().unwrap()).read_line(&mut other).unwrap();
+    let settings = Settings { rung: Some(Rung::Faults), ..Settings::default() };
+    let mut observer =
+        Observer::open(root, machine, Pid(first.id()), Start::Now, &settings).unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    observer.drain();
+    let descriptors: Vec<_> = observer.descriptors().collect();
+    let woken = signal::wait_readable(&descriptors, 200).unwrap();
+    assert!(!descriptors.is_empty() && !woken.contains(&true), "{woken:?}");
+    assert!(Command::new("kill").arg(other.trim()).status().unwrap().success());
 }

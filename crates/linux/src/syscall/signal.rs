@@ -133,19 +133,34 @@ pub fn wait_ready(
     writable: &[BorrowedFd<'_>],
     timeout_ms: i32,
 ) -> io::Result<Vec<bool>> {
-    let entry =
-        |fd: &BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
-    let mut polled: Vec<libc::pollfd> = readable
+    let polled = readable
         .iter()
-        .map(|fd| entry(fd, libc::POLLIN))
-        .chain(writable.iter().map(|fd| entry(fd, libc::POLLOUT)))
-        .collect();
+        .map(|fd| entry(*fd, libc::POLLIN))
+        .chain(writable.iter().map(|fd| entry(*fd, libc::POLLOUT)));
+    Ok(poll(polled.collect(), timeout_ms)?.iter().map(|entry| entry.revents != 0).collect())
+}
+
+/// Says at once at which of the descriptors nothing will happen any more.
+///
+/// # Errors
+/// As poll(2).
+pub fn hung_up(descriptors: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
+    let polled = poll(descriptors.iter().map(|fd| entry(*fd, 0)).collect(), 0)?;
+    Ok(polled.iter().map(|entry| entry.revents & libc::POLLHUP != 0).collect())
+}
+
+fn entry(fd: BorrowedFd<'_>, events: i16) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
+}
+
+/// An interruption is the end of the wait.
+fn poll(mut polled: Vec<libc::pollfd>, timeout_ms: i32) -> io::Result<Vec<libc::pollfd>> {
     let count = libc::nfds_t::try_from(polled.len()).map_err(io::Error::other)?;
     // SAFETY: `polled` has `count` entries and lives through the call.
     let result = unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) };
     match check(i64::from(result)) {
         Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(polled.iter().map(|entry| entry.revents != 0).collect()),
+        _ => Ok(polled),
     }
 }
 
