@@ -237,6 +237,12 @@ impl Config {
         if !(1..=MOST_TREES).contains(&self.manage.most) {
             bail!("[manage] most = {}: expected 1 to {MOST_TREES}", self.manage.most);
         }
+        // sun_path of unix(7) has 108 bytes, of which the last is 0.
+        let socket = &self.control.socket;
+        if !socket.is_absolute() || socket.as_os_str().len() > 107 {
+            let found = socket.display();
+            bail!("[control] socket = \"{found}\": expected an absolute path of at most 107 bytes");
+        }
         if let Some(address) = self.metrics.listen.filter(|address| !address.ip().is_loopback()) {
             bail!("[metrics] listen = \"{address}\": expected a loopback address");
         }
@@ -344,6 +350,9 @@ mod tests {
             ("[budget]\nmover_share = 2.0", "expected a share from 0 to 1"),
             ("[manage]\nmin_cpus = -1.0", "expected a number of CPUs"),
             ("[manage]\nmost = 0", "expected 1 to"),
+            ("[control]\nsocket = \"\"", "expected an absolute path"),
+            ("[control]\nsocket = \"control\"", "expected an absolute path"),
+            (format!("[control]\nsocket = \"/{}\"", "a".repeat(107)).as_str(), "at most 107 bytes"),
             ("[manage]\nlook_every_s = 0.0", "expected seconds"),
             ("[exclude]\nusers = [\"no such user\"]", "no such user"),
             ("[exclude]\ncommands = [\"a[\"]", "[exclude]: commands: a["),
