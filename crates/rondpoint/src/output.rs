@@ -7,8 +7,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rondpoint_linux::syscall::process::{User, effective_user};
@@ -19,6 +20,10 @@ const O_NOFOLLOW: i32 = 0o400_000;
 #[cfg(not(target_arch = "x86_64"))]
 const O_NOFOLLOW: i32 = 0o100_000;
 const ELOOP: i32 = 40;
+const ENXIO: i32 = 6;
+const O_NONBLOCK: i32 = 0o4_000;
+/// A pipe's reader may be started at the same time.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Permissions of a new file.
 const PRIVATE: u32 = 0o600;
 /// The same for a file that holds nothing of any program, as far as the umask lets.
@@ -94,10 +99,21 @@ impl Output {
 
     /// Whether both are one regular file, which the later writer would spoil for the earlier one.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
-        let Ok((a, b)) = self.file.metadata().and_then(|a| Ok((a, other.file.metadata()?))) else {
-            return false;
-        };
-        a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
+        other.file.metadata().is_ok_and(|other| self.is_file(&other))
+    }
+
+    /// Refuses a file that is read too: writing it would destroy what the user has.
+    pub(crate) fn check_apart(&self, input: &Path) -> Result<()> {
+        if fs::metadata(input).is_ok_and(|input| self.is_file(&input)) {
+            let (path, input) = (self.path.display(), input.display());
+            bail!("writing {path}: it is {input}, which is read; expected another file");
+        }
+        Ok(())
+    }
+
+    fn is_file(&self, other: &fs::Metadata) -> bool {
+        let own = self.file.metadata();
+        own.is_ok_and(|own| own.is_file() && (own.dev(), own.ino()) == (other.dev(), other.ino()))
     }
 }
 
@@ -105,14 +121,13 @@ impl Output {
 /// caller's: another user may have put it there for root to spoil.
 fn open_older(options: &OpenOptions, path: &Path, owner: Option<&User>) -> Result<File> {
     if effective_user() != 0 {
-        return Ok(options.open(path)?);
+        return open_with_reader(options.clone(), 0, path).map_err(Into::into);
     }
-    let mut options = options.clone();
-    let file = options.custom_flags(O_NOFOLLOW).open(path).map_err(|error| {
-        match error.raw_os_error() {
-            Some(ELOOP) => anyhow::anyhow!("it is a symbolic link, which root does not follow"),
-            _ => error.into(),
-        }
+    let file = open_with_reader(options.clone(), O_NOFOLLOW, path).map_err(|error| match error
+        .raw_os_error()
+    {
+        Some(ELOOP) => anyhow::anyhow!("it is a symbolic link, which root does not follow"),
+        _ => error.into(),
     })?;
     let found = file.metadata()?;
     let uid = found.uid();
@@ -120,6 +135,29 @@ fn open_older(options: &OpenOptions, path: &Path, owner: Option<&User>) -> Resul
         bail!("it belongs to user {uid}; expected a file of root or of the caller");
     }
     Ok(file)
+}
+
+/// Opens a file, and a pipe only where it has a reader: else open(2) would wait for one for ever.
+fn open_with_reader(mut options: OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return options.custom_flags(flags).open(path);
+    }
+    let until = Instant::now() + PATIENCE;
+    let with_reader = loop {
+        match options.custom_flags(flags | O_NONBLOCK).open(path) {
+            Err(error) if error.raw_os_error() != Some(ENXIO) => return Err(error),
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => {
+                let told = format!("it is a pipe that nobody reads, after {PATIENCE:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, told));
+            }
+            Ok(file) => break file,
+        }
+    };
+    // A reader that waits in open(2) goes on at the first writer, so this one stays until here.
+    let blocking = options.custom_flags(flags).open(path);
+    drop(with_reader);
+    blocking
 }
 
 impl AsFd for Output {
@@ -208,6 +246,39 @@ mod tests {
         let caller = User { user: 4711, group: 4711, groups: vec![4711] };
         Output::open(&file, Some(&caller)).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_pipe_is_written_where_somebody_reads_and_refused_where_nobody_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = format!("{:#}", Output::open(&path, None).unwrap_err());
+        assert!(error.contains("pipe that nobody reads"), "{error}");
+        let read = std::thread::spawn({
+            let path = path.clone();
+            move || fs::read(path).unwrap()
+        });
+        let mut output = Output::open(&path, None).unwrap();
+        output.write_all(b"header\n").unwrap();
+        output.keep().unwrap();
+        drop(output);
+        assert_eq!(read.join().unwrap(), b"header\n");
+    }
+
+    #[test]
+    fn a_file_that_is_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (read, other) = (folder.path().join("read"), folder.path().join("other"));
+        fs::write(&read, "precious").unwrap();
+        fs::hard_link(&read, folder.path().join("link")).unwrap();
+        for name in ["read", "link", "./read"] {
+            let output = Output::open(&folder.path().join(name), None).unwrap();
+            let error = output.check_apart(&read).unwrap_err().to_string();
+            assert!(error.contains("expected another file"), "{error}");
+        }
+        Output::open(&other, None).unwrap().check_apart(&read).unwrap();
+        assert_eq!(fs::read(&read).unwrap(), b"precious");
     }
 
     #[test]

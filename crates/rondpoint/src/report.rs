@@ -68,6 +68,7 @@ fn report(arguments: &Arguments) -> Result<()> {
     let output = arguments.output.as_deref();
     let caller = session::caller()?;
     let output = output.map(|path| Output::open(path, caller.as_ref())).transpose()?;
+    output.iter().try_for_each(|output| output.check_apart(&arguments.file))?;
     let _ = privileges::keep_only(&Needs::to_read(arguments.output.as_deref()));
     let story = story::read(&arguments.file)?;
     let Some(mut output) = output else { return print_json(&story) };

@@ -138,6 +138,9 @@ fn prepare(
     {
         bail!("report and record are the same file; expected two");
     }
+    for (output, input) in report.iter().chain(&record).zip(management.machine.iter().cycle()) {
+        output.check_apart(input)?;
+    }
     let rung = management.sensor.map(Sensor::rung);
     let threads = policies::thread_metrics(&header.policies);
     let settings =

@@ -118,6 +118,10 @@ fn a_page_is_replaced_only_by_a_page_and_root_follows_no_link() {
     assert_eq!(output.status.code(), Some(2));
     assert!(!folder.path().join("new.html").exists());
     fs::write(folder.path().join("run.trace"), recording()).unwrap();
+    let output = report(&folder, &["-o", "run.trace"]);
+    assert_eq!(output.status.code(), Some(2));
+    let kept = fs::read_to_string(folder.path().join("run.trace")).unwrap();
+    assert_eq!(kept, recording(), "the recording is no place for its page");
     symlink(&older, folder.path().join("link.html")).unwrap();
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt as _;
