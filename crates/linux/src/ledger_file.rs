@@ -32,6 +32,8 @@ const FORMAT: u32 = 1;
 const SUFFIX: &str = ".ledger";
 /// Of a ledger that is just being made.
 const NEW_SUFFIX: &str = ".new";
+/// Extension of one that was worked off and says more than this version understands.
+const UNREAD_SUFFIX: &str = "unread";
 /// Largest ledger that is read, bytes. An entry for a page takes some 20: a million pages for each
 /// of three plans fit.
 const LARGEST: u64 = 64 << 20;
@@ -195,9 +197,9 @@ pub struct Left {
     pub masks: Masks,
     /// Processes that were stopped, and how, and never were said to go on.
     pub frozen: Vec<(Identity, Means)>,
-    /// Lines that could not be understood: the last one of a manager that was killed while it
-    /// wrote.
-    pub bad_lines: usize,
+    /// Whole lines that are not understood. The cut-off last line of a manager that was killed
+    /// while it wrote is none of them: what it tells was never done.
+    pub unknown_lines: usize,
     /// Open and locked; `None` where it never was a file.
     pub file: Option<File>,
 }
@@ -207,8 +209,22 @@ pub struct Left {
 pub struct Legacy {
     /// Their ledgers, by name.
     pub left: Vec<Left>,
-    /// Files with a ledger's name that are none: not a regular file of this user, or too large.
+    /// Files with a ledger's name that are none: not a regular file of this user, too large, or of
+    /// another format.
     pub unusable: Vec<LinuxError>,
+}
+
+impl Left {
+    /// What a ledger says is done, and its file goes. Where it says more than is understood, it is
+    /// set aside instead. No manager takes the new name, which is returned, for a ledger.
+    pub fn settle(&self) -> Option<PathBuf> {
+        if self.unknown_lines == 0 {
+            let _ = fs::remove_file(&self.path);
+            return None;
+        }
+        let aside = self.path.with_extension(UNREAD_SUFFIX);
+        fs::rename(&self.path, &aside).is_ok().then_some(aside)
+    }
 }
 
 /// The ledgers in `folder` of managers that are gone; none where there is no such folder. An
@@ -284,14 +300,16 @@ fn read(path: PathBuf, mut file: File) -> Result<Left, LinuxError> {
     let mut bytes = Vec::new();
     let found = (&mut file).take(LARGEST).read_to_end(&mut bytes);
     found.map_err(|source| failed(&path, "read", source))?;
-    Ok(Left { file: Some(file), ..parse(path, &String::from_utf8_lossy(&bytes)) })
+    let left = parse(path, &String::from_utf8_lossy(&bytes))?;
+    Ok(Left { file: Some(file), ..left })
 }
 
-fn parse(path: PathBuf, text: &str) -> Left {
+fn parse(path: PathBuf, text: &str) -> Result<Left, LinuxError> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut left = Left { path, ..Left::default() };
     let mut masks = Vec::new();
     let identity = |pid, started| Identity { pid: Pid(pid), started: Nanos(started) };
-    for line in text.lines() {
+    for line in whole.lines() {
         match serde_json::from_str(line) {
             Ok(Entry::Manager { format: FORMAT, .. }) => {}
             Ok(Entry::Freeze { pid, started, means }) => {
@@ -306,7 +324,11 @@ fn parse(path: PathBuf, text: &str) -> Left {
                 | Entry::Memory { plan, pid: of, .. } => *of != pid || !plans.contains(plan),
                 _ => true,
             }),
-            Ok(Entry::Manager { .. }) | Err(_) => left.bad_lines += 1,
+            Ok(Entry::Manager { format, .. }) => {
+                let problem = format!("format {format}, this program reads {FORMAT}");
+                return Err(LinuxError::Input { what: left.path.display().to_string(), problem });
+            }
+            Err(_) => left.unknown_lines += 1,
             Ok(entry @ (Entry::Mask(_) | Entry::OwnMask { .. } | Entry::Member { .. })) => {
                 masks.push(entry);
             }
@@ -317,7 +339,7 @@ fn parse(path: PathBuf, text: &str) -> Left {
     }
     left.open.reverse();
     left.masks = Masks::of_ledger(&masks);
-    left
+    Ok(left)
 }
 
 /// Where this user's ledgers are: `/run/rondpoint` of root, the user's runtime folder, else the

@@ -56,6 +56,8 @@ pub(crate) struct Restored {
     frozen: freeze::Restored,
     /// Entries that are not understood or cannot be put back here.
     skipped: usize,
+    /// Ledgers with such entries, under their new names.
+    set_aside: Vec<PathBuf>,
 }
 
 /// Where this user's ledgers are.
@@ -114,7 +116,10 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         false => work_off(&left, &machine.topology)?,
     };
     let refused = restored.threads.refused + restored.frozen.refused;
-    let whole = refused == 0 && restored.unseen == 0 && unusable.is_empty();
+    let whole = refused == 0
+        && restored.unseen == 0
+        && restored.set_aside.is_empty()
+        && unusable.is_empty();
     if arguments.json {
         return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
     }
@@ -153,7 +158,7 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
     let mut restored = Restored::default();
     for ledger in left {
         restored.ledgers += 1;
-        restored.skipped += ledger.bad_lines;
+        restored.skipped += ledger.unknown_lines;
         // First of all, for they wait.
         let frozen = freeze::restore(&Root::live(), ledger);
         restored.frozen.add(&frozen);
@@ -166,7 +171,7 @@ fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
         // What the kernel refuses this user it may grant another, or later. Else the ledger is done
         // with, if another restore was not faster.
         if threads.refused + frozen.refused == 0 && restored.unseen == unseen {
-            let _ = std::fs::remove_file(&ledger.path);
+            restored.set_aside.extend(ledger.settle());
         }
     }
     Ok(restored)
@@ -244,7 +249,11 @@ impl Restored {
             told.push("nothing was to be put back".to_string());
         }
         let ledgers = if self.ledgers == 1 { "ledger" } else { "ledgers" };
-        format!("{} {ledgers} worked off: {}\n", self.ledgers, told.join(", "))
+        let mut text = format!("{} {ledgers} worked off: {}\n", self.ledgers, told.join(", "));
+        for file in &self.set_aside {
+            text += &format!("kept for a version that understands it: {}\n", file.display());
+        }
+        text
     }
 }
 

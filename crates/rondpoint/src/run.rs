@@ -188,6 +188,9 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
         [pid] => pid,
         ref several => return several::attach(&arguments.management, several),
     };
+    if pid == std::process::id() {
+        bail!("process {pid}: it is this command itself; expected another process");
+    }
     let preparation = prepare(&arguments.management, &[], session::caller()?.as_ref())?;
     let (number, pid) = (pid, Pid(pid));
     if preparation.header.guard.act {

@@ -287,3 +287,12 @@ fn without_copies_the_program_runs_and_the_report_says_why() {
     let text = errors(&found);
     assert!(text.contains("replicate: no copies: ") || text.contains("2 copies of"), "{text}");
 }
+
+/// A shell's `exec rondpoint attach $$`.
+#[test]
+fn a_manager_does_not_manage_itself() {
+    let script = format!("exec {} attach $$", env!("CARGO_BIN_EXE_rondpoint"));
+    let refused = Command::new("sh").args(["-c", &script]).output().expect("sh starts");
+    assert_eq!(refused.status.code(), Some(125), "{}", errors(&refused));
+    assert!(errors(&refused).contains("expected another process"), "{}", errors(&refused));
+}

@@ -32,7 +32,7 @@ fn proc(bytes: &[u8]) {
     let _ = schedstat::parse(bytes);
     let _ = stat::parse(bytes);
     let _ = status::parse(bytes);
-    let _ = vmstat::parse(bytes);
+    let _ = vmstat::parse(bytes, |_| true);
     let _ = zoneinfo::parse(bytes);
     if let Ok(mappings) = numa_maps::parse(bytes) {
         let _ = numa_maps::bytes_by_node(&mappings);

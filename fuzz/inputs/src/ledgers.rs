@@ -17,7 +17,7 @@ fn ledger(bytes: &[u8]) {
     assert_eq!(legacy.left.len() + legacy.unusable.len(), 1, "it is read or named");
     for left in legacy.left {
         let lines = bytes.split(|byte| *byte == b'\n').count();
-        assert!(left.open.len() + left.frozen.len() + left.bad_lines <= lines);
+        assert!(left.open.len() + left.frozen.len() + left.unknown_lines <= lines);
     }
 }
 

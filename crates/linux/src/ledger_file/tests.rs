@@ -73,7 +73,7 @@ fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled()
     fs::write(folder.join("1.ledger"), dead).unwrap();
     let left = left_behind(&folder).unwrap().left;
     assert_eq!(left.len(), 1);
-    assert_eq!(left[0].bad_lines, 1);
+    assert_eq!(left[0].unknown_lines, 0, "what was cut off was never done");
     assert_eq!(left[0].open, entries(&[pages(2, 0x2000)]));
     assert_eq!(left[0].masks, Masks::of_ledger(&[mask(1)]));
     assert_eq!(left[0].masks.tasks().count(), 1);
@@ -82,6 +82,32 @@ fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled()
     let path = ledger.path().to_path_buf();
     ledger.close().unwrap();
     assert!(!path.exists());
+}
+
+/// A newer version may have written it: what it says is not to be lost.
+#[test]
+fn a_ledger_that_is_not_understood_is_set_aside_and_never_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
+    let head = fs::read_to_string(ledger.path()).unwrap();
+    ledger.close().unwrap();
+    let path = folder.join("1.ledger");
+    fs::write(&path, format!("{head}{{\"entry\":\"of-tomorrow\"}}\n")).unwrap();
+    let left = left_behind(&folder).unwrap().left;
+    assert_eq!(left[0].unknown_lines, 1);
+    let aside = left[0].settle().expect("kept");
+    assert!(aside.exists() && !path.exists());
+    let next = left_behind(&folder).unwrap();
+    assert!(next.left.is_empty() && next.unusable.is_empty(), "it is told once");
+
+    let other = head.replace(&format!("\"format\":{FORMAT}"), "\"format\":99");
+    assert_ne!(other, head);
+    fs::write(&path, other).unwrap();
+    let legacy = left_behind(&folder).unwrap();
+    assert!(legacy.left.is_empty(), "its entries may mean something else");
+    assert!(legacy.unusable[0].to_string().contains("format 99, this program reads"));
+    assert!(path.exists());
 }
 
 #[test]
