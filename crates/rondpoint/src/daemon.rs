@@ -82,6 +82,12 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
         }
     };
     if arguments.check_config {
+        let policy = &config.policy;
+        let files = machine::check_files(policy.machine.as_deref(), policy.calibration.as_deref());
+        if let Err(error) = files {
+            terminal::fail("daemon", &error.context("[policy]"));
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
         return ExitCode::SUCCESS;
     }
     log::begin(config.log.level);

@@ -42,6 +42,16 @@ pub(crate) fn discover_with(
     known(topology::discover(root)?, written.as_deref(), measured.as_deref())
 }
 
+/// Whether the files that are named can be read and understood, on whichever machine. A calibration
+/// of another version is passed over at the start, so it is no mistake.
+pub(crate) fn check_files(written: Option<&Path>, calibration: Option<&Path>) -> Result<()> {
+    written.map(Machine::load).transpose()?;
+    match calibration.map(Calibration::load).transpose() {
+        Err(error) if !error.is::<OtherFormat>() => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn known(
     mut machine: Discovered,
     written: Option<&Path>,
@@ -138,7 +148,12 @@ mod tests {
         let older = known(found.clone(), None, Some(&path)).expect("goes on");
         assert!(older.notes[0].contains("format 1, expected 2"), "{:?}", older.notes);
         assert_eq!(older.sampling_period, None);
+        assert!(check_files(None, Some(&path)).is_ok(), "a daemon would start with it");
         std::fs::write(&path, "format = 2\nodd = 1\n").expect("written");
         assert!(known(found, None, Some(&path)).is_err(), "a mistake is told");
+        assert!(check_files(None, Some(&path)).is_err());
+        for written in ["/nothere", "/dev/zero"] {
+            assert!(check_files(Some(Path::new(written)), None).is_err(), "{written}");
+        }
     }
 }
