@@ -40,24 +40,41 @@ impl SampleSums {
         Matrix::from_fn(nodes, sum)
     }
 
-    /// What the controllers served, by who was sampled to ask. What a controller without samples
-    /// served is other programs', and taken for its own node's.
-    fn served(&self, lines: &[f64]) -> Matrix<f64> {
-        let all = self.of_all();
-        let sampled = |m: usize| (0..lines.len()).map(|n| all[(n, m)]).sum::<f64>();
-        Matrix::from_fn(lines.len(), |n, m| match sampled(m) {
-            0.0 if n == m => lines[m],
-            0.0 => 0.0,
-            sampled => lines[m] * all[(n, m)] / sampled,
-        })
-    }
-
     /// Adds the latency of a DRAM access, where it was told.
     pub(super) fn add_latency(&mut self, app: usize, sample: &AddressSample) {
         if sample.source == Source::Dram && sample.latency_cycles > 0 {
             self.latency[app].0 += f64::from(sample.latency_cycles);
             self.latency[app].1 += 1.0;
         }
+    }
+}
+
+/// What the controllers served, by who was sampled to ask.
+struct Served {
+    /// Lines of each controller for each of its samples; 0 without samples.
+    per_sample: Vec<f64>,
+    /// Lines per microsecond by `[accessing][holding]`.
+    machine: Matrix<f64>,
+}
+
+impl Served {
+    /// `lines` are those of each controller, `all` the samples of all applications. What a
+    /// controller without samples served is other programs', and taken for its own node's.
+    fn new(lines: &[f64], all: &Matrix<f64>) -> Self {
+        let nodes = lines.len();
+        let per_sample = |m: usize| match (0..nodes).map(|n| all[(n, m)]).sum::<f64>() {
+            0.0 => 0.0,
+            sampled => lines[m] / sampled,
+        };
+        let per_sample: Vec<f64> = (0..nodes).map(per_sample).collect();
+        let unsampled = |n, m| if n == m && per_sample[m] == 0.0 { lines[m] } else { 0.0 };
+        let cell = |n, m| all[(n, m)] * per_sample[m] + unsampled(n, m);
+        Self { machine: Matrix::from_fn(nodes, cell), per_sample }
+    }
+
+    /// The part of an application with these samples.
+    fn part(&self, own: &Matrix<f64>) -> Matrix<f64> {
+        Matrix::from_fn(own.size(), |n, m| own[(n, m)] * self.per_sample[m])
     }
 }
 
@@ -78,7 +95,8 @@ pub(super) fn finish_traffic(
 ) {
     let elapsed = model.elapsed;
     let all_sampled: f64 = sums.memory.iter().map(total).sum();
-    let served = controller_lines.filter(|_| all_sampled > 0.0).map(|lines| sums.served(lines));
+    let served = controller_lines.filter(|_| all_sampled > 0.0);
+    let served = served.map(|lines| Served::new(lines, &sums.of_all()));
     let mut latency = (0.0, 0.0);
     let is_alone = model.apps.len() == 1;
     for (index, app) in model.apps.iter_mut().enumerate() {
@@ -112,13 +130,7 @@ pub(super) fn finish_traffic(
             app.traffic = Some(Traffic::new(own));
             app.traffic_source = TrafficSource::Samples;
         } else if let Some(served) = &served {
-            let all = sums.of_all();
-            let own = &sums.memory[index];
-            let share = |n: usize, m: usize| match all[(n, m)] {
-                0.0 => 0.0,
-                all => served[(n, m)] * own[(n, m)] / all,
-            };
-            app.traffic = Some(Traffic::new(Matrix::from_fn(own.size(), share)));
+            app.traffic = Some(Traffic::new(served.part(&sums.memory[index])));
             app.traffic_source = TrafficSource::Samples;
         } else if total(&sums.faults[index]) > 0.0 {
             app.traffic = Traffic::from_counts(&sums.faults[index], elapsed);
@@ -127,7 +139,8 @@ pub(super) fn finish_traffic(
     }
     model.latency_cycles = (latency.1 > 0.0).then(|| latency.0 / latency.1);
     if model.traffic.is_none() {
-        model.traffic = served.map(Traffic::new).or_else(|| sum_of_apps(model));
+        let served = served.map(|served| Traffic::new(served.machine));
+        model.traffic = served.or_else(|| sum_of_apps(model));
     }
 }
 
@@ -208,8 +221,8 @@ mod tests {
         for (app, node) in [(0, 0), (0, 0), (1, 1)] {
             sums.add_access(app, Source::Dram, node, 0);
         }
-        let served = sums.served(&[30.0, 5.0]);
-        let cells: Vec<f64> = served.rows().flatten().copied().collect();
+        let served = Served::new(&[30.0, 5.0], &sums.of_all());
+        let cells: Vec<f64> = served.machine.rows().flatten().copied().collect();
         assert_eq!(cells, [20.0, 0.0, 10.0, 5.0], "controller 1 serves its own node");
     }
 
