@@ -292,9 +292,9 @@ fn a_damaged_file_is_one_message_and_status_2() {
         &expect![[r#"
             status 2
             rondpoint replay: run.trace:10: input.observation.at: unknown field `at`,
-                  expected one of `at_ns`, `after_rest`, `node_traffic`, `link_bytes`,
-                  `free_memory_bytes`, `births`, `processes`, `samples`, `hint_faults`
-                  (column 205)
+                  expected one of `at_ns`, `after_rest`, `node_traffic`, `controller_lines`,
+                  `link_bytes`, `free_memory_bytes`, `births`, `processes`, `samples`,
+                  `hint_faults` (column 205)
         "#]],
     );
     check(
