@@ -16,7 +16,9 @@
 mod budget;
 mod file;
 mod kind;
+mod mistake;
 
 pub use budget::{Budget, OverBudget};
 pub use file::{open, read, read_text};
 pub use kind::Kind;
+pub use mistake::{in_one_line, line_at, mistake};

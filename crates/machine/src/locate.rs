@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rondpoint_input::line_at;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -46,11 +48,6 @@ impl<'a> Positions<'a> {
         descend_table(&self.root, offset, &mut path);
         path
     }
-}
-
-/// The line, from 1, of a byte offset.
-pub(crate) fn line_at(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
 enum Step<'p> {

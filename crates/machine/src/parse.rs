@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use rondpoint_input::Budget;
+use rondpoint_input::{Budget, in_one_line, line_at};
 
 use crate::build;
 use crate::error::{Fault, MachineError};
 use crate::file::File;
 use crate::limits;
-use crate::locate::{Positions, line_at};
+use crate::locate::Positions;
 use crate::machine::Machine;
 
 impl Machine {
@@ -43,6 +43,6 @@ fn text_error(error: &toml::de::Error, text: &str, file: &str) -> MachineError {
         file: file.to_owned(),
         line: line_at(text, offset),
         place: if path.is_empty() { path } else { format!("{path}: ") },
-        message: error.message().trim().replace('\n', ", "),
+        message: in_one_line(error.message()),
     }
 }

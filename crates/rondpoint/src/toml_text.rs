@@ -1,17 +1,15 @@
 //! Reads TOML that a user writes. What is wrong in it is one line: where, and what was expected.
 
 use anyhow::{Result, anyhow};
+use rondpoint_input::mistake;
 use serde::de::DeserializeOwned;
 
 /// # Errors
 /// The text is not TOML, or a key is unknown, missing or of another type; the line is counted from
 /// one.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
-    toml::from_str(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        let line = 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count();
-        anyhow!("line {line}: {}", error.message().trim().replace('\n', ", "))
-    })
+    toml::from_str(text)
+        .map_err(|error| anyhow!("{}", mistake(text, error.span(), error.message())))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use rondpoint_core::Random;
-use rondpoint_input::Budget;
+use rondpoint_input::{Budget, mistake};
 use rondpoint_machine::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ use crate::contender::Contender;
 use crate::results::{self, Kept};
 use crate::run::run;
 use crate::sensors::Pmu;
-use crate::toml_text;
 use crate::workload::Workload;
 use crate::world::Scene;
 
@@ -107,7 +106,8 @@ pub(crate) fn simulate(
     let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))
         .with_context(|| format!("{}", path.display()))?;
     let fleet: Fleet = toml::from_str(&text).map_err(|error| {
-        anyhow!("{}: no fleet: {}", path.display(), toml_text::mistake(&error, &text))
+        let mistake = mistake(&text, error.span(), error.message());
+        anyhow!("{}: no fleet: {mistake}", path.display())
     })?;
     let parts = Parts::of(&fleet).with_context(|| format!("{}", path.display()))?;
     let hosts: Vec<u64> = (0..fleet.hosts).collect();

@@ -29,7 +29,6 @@ mod rivals;
 mod run;
 mod sensors;
 mod swarm;
-mod toml_text;
 mod workload;
 mod world;
 

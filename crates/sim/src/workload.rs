@@ -6,12 +6,10 @@ mod check;
 
 use std::path::Path;
 
-use rondpoint_input::Budget;
+use rondpoint_input::{Budget, mistake};
 use serde::{Deserialize, Serialize};
 
 use check::check;
-
-use crate::toml_text;
 
 /// Longest workload file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -237,7 +235,7 @@ impl Workload {
     pub fn parse(text: &str, file: &str) -> Result<Self, WorkloadError> {
         let parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
             file: file.to_string(),
-            message: toml_text::mistake(&error, text),
+            message: mistake(text, error.span(), error.message()),
         })?;
         parsed.programs.iter().try_for_each(|program| check(program, file))?;
         if !(0.0..=1e5).contains(&parsed.stops_s) {
