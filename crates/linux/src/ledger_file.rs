@@ -215,15 +215,15 @@ pub struct Legacy {
 }
 
 impl Left {
-    /// What a ledger says is done, and its file goes. Where it says more than is understood, it is
-    /// set aside instead. No manager takes the new name, which is returned, for a ledger.
+    /// What a ledger says is done, and its file goes. One that says more than is understood stays
+    /// and is returned. If it can be renamed, no manager takes it for a ledger any more.
     pub fn settle(&self) -> Option<PathBuf> {
         if self.unknown_lines == 0 {
             let _ = fs::remove_file(&self.path);
             return None;
         }
         let aside = self.path.with_extension(UNREAD_SUFFIX);
-        fs::rename(&self.path, &aside).is_ok().then_some(aside)
+        Some(fs::rename(&self.path, &aside).map_or(self.path.clone(), |()| aside))
     }
 }
 

@@ -138,8 +138,8 @@ fn prepare(
     {
         bail!("report and record are the same file; expected two");
     }
-    for (output, input) in report.iter().chain(&record).zip(management.machine.iter().cycle()) {
-        output.check_apart(input)?;
+    if let Some(read) = &management.machine {
+        report.iter().chain(&record).try_for_each(|output| output.check_apart(read))?;
     }
     let rung = management.sensor.map(Sensor::rung);
     let threads = policies::thread_metrics(&header.policies);

@@ -98,6 +98,12 @@ fn a_ledger_that_is_not_understood_is_set_aside_and_never_removed() {
     assert_eq!(left[0].unknown_lines, 1);
     let aside = left[0].settle().expect("kept");
     assert!(aside.exists() && !path.exists());
+    fs::rename(&aside, &path).unwrap();
+    fs::create_dir(&aside).unwrap();
+    assert_eq!(left[0].settle(), Some(path.clone()), "no other name for it");
+    assert!(path.exists());
+    fs::remove_dir(&aside).unwrap();
+    fs::rename(&path, &aside).unwrap();
     let next = left_behind(&folder).unwrap();
     assert!(next.left.is_empty() && next.unusable.is_empty(), "it is told once");
 
