@@ -164,26 +164,17 @@ static const struct rp_uncore zen1_uncore[] = {
 	{ "amd_l3", 0, l3_format, NULL, plain_encoded, zen1_l3_events },
 };
 
-const struct rp_processor rp_amd_zen1 = {
-	.core = "cpu",
-	.format = core_format,
-	.aliases = core_aliases,
-	.caps = core_caps,
-	.events = zen1_core,
-	.cache_references = RP_COUNTS(L1_MISS),
-	.cache_misses = RP_COUNTS(L2_MISS),
-	.uncore = zen1_uncore,
-	.uncore_kinds = ARRAY_SIZE(zen1_uncore),
-};
+/* Generations differ in the events and units that they count. */
+#define ZEN(generation)                                         \
+	{                                                       \
+		.core = "cpu", .format = core_format,           \
+		.aliases = core_aliases, .caps = core_caps,     \
+		.events = generation##_core,                    \
+		.cache_references = RP_COUNTS(L1_MISS),         \
+		.cache_misses = RP_COUNTS(L2_MISS),             \
+		.uncore = generation##_uncore,                  \
+		.uncore_kinds = ARRAY_SIZE(generation##_uncore), \
+	}
 
-const struct rp_processor rp_amd_zen4 = {
-	.core = "cpu",
-	.format = core_format,
-	.aliases = core_aliases,
-	.caps = core_caps,
-	.events = zen4_core,
-	.cache_references = RP_COUNTS(L1_MISS),
-	.cache_misses = RP_COUNTS(L2_MISS),
-	.uncore = zen4_uncore,
-	.uncore_kinds = ARRAY_SIZE(zen4_uncore),
-};
+const struct rp_processor rp_amd_zen1 = ZEN(zen1);
+const struct rp_processor rp_amd_zen4 = ZEN(zen4);
