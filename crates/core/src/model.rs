@@ -146,7 +146,8 @@ pub struct App {
     pub mappings: Option<Vec<Mapping>>,
     /// Pages with copies on several nodes, ascending by address.
     pub replicas: Option<Vec<Replica>>,
-    /// Parts whose memory policy was read, ascending by address; `None` = all of its memory.
+    /// Parts whose memory policy was read and is a usual one, ascending by address; `None` = all of
+    /// its memory.
     pub policy_read: Option<Vec<AddressRange>>,
     /// Why it is not to be touched, if so.
     pub exempt: Option<Exemption>,

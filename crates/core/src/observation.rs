@@ -70,8 +70,9 @@ pub struct ProcessObservation {
     pub shared: Vec<SharedMapping>,
     /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
     pub replicas: Option<Vec<Replica>>,
-    /// Parts whose memory policy was read, ascending by address; `None` = all of its memory. Pages
-    /// elsewhere may have a policy of their own.
+    /// Parts whose memory policy was read and is a usual one, ascending by address; `None` = all of
+    /// its memory. Pages elsewhere may have a policy of their own, or are copies of a file that
+    /// stay on their node.
     pub policy_read: Option<Vec<AddressRange>>,
     /// The application's own count of work done, where it tells one.
     pub progress: Option<f64>,

@@ -27,6 +27,17 @@ pub const TABLE_VARIABLE: &str = "RONDPOINT_REPLICAS";
 /// The library's file, beside the `rondpoint` program or in `../lib/rondpoint`.
 pub const LIBRARY: &str = "librondpoint_interpose.so";
 
+/// Folders of copies, one for each run: this, then a number that no other run has.
+pub const FOLDERS: &str = "rondpoint-replicas-";
+
+/// Whether a path is that of a copy. Its folder decides: a container's `/dev/shm` has another name
+/// outside.
+#[must_use]
+pub fn is_copy(path: &[u8]) -> bool {
+    let mut folders = path.split(|&byte| byte == b'/').rev().skip(1);
+    folders.next().is_some_and(|folder| folder.starts_with(FOLDERS.as_bytes()))
+}
+
 /// For opening files without waiting for a writer (open(2)).
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
 /// For opening files that are no symbolic link (open(2)).
@@ -165,6 +176,17 @@ fn parse_file(text: &str) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_known_by_their_folder() {
+        for path in ["/dev/shm/rondpoint-replicas-7-0/0-1", "/rondpoint-replicas-7-0/0-1 (deleted)"]
+        {
+            assert!(is_copy(path.as_bytes()), "{path}");
+        }
+        for path in ["", "[heap]", "/dev/shm/rondpoint-replicas-7", "/rondpoint-replicas-7/a/b"] {
+            assert!(!is_copy(path.as_bytes()), "{path}");
+        }
+    }
 
     fn example() -> Table {
         let copy = |inode: u64| Copy {

@@ -143,13 +143,18 @@ impl Guard {
     /// It does not go to a node on which one of them may not have memory.
     fn check_sharers(&self, app: &App, page: &PageMove, model: &Model) -> Result<(), Refusal> {
         let index = model.apps.partition_point(|other| other.pid < app.pid);
+        let is_policy_usual = |sharer: usize| {
+            let other = &model.apps[sharer];
+            let there = |address| other.has_read_policy_of(&PageMove { address, ..*page });
+            other.policy_read.is_none()
+                || model.shared.address_in(sharer, index, page.address).is_some_and(there)
+        };
         for &sharer in model.shared.sharers(index, page.address) {
-            let sharer = &model.apps[sharer];
-            self.check_exempt(sharer)?;
-            // The address of the page there is not known.
-            if sharer.policy_read.is_some() {
+            if !is_policy_usual(sharer) {
                 return Err(Refusal::PolicyUnread);
             }
+            let sharer = &model.apps[sharer];
+            self.check_exempt(sharer)?;
             if !sharer.may_use_node(usize::from(page.to)) {
                 return Err(Refusal::NodeNotAllowed { node: usize::from(page.to) });
             }

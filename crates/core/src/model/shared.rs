@@ -21,6 +21,8 @@ const OWNER_CPU_PERCENT: f64 = 10.0;
 pub struct SharedMemory {
     /// By process (its index), ascending by address; empty where nothing is shared.
     parts: Vec<Vec<Part>>,
+    /// The same in the order of the owners and of the addresses there.
+    by_owner: Vec<Vec<Part>>,
     /// The processes that share something, once for each object.
     sharers: Vec<Vec<usize>>,
 }
@@ -60,6 +62,10 @@ impl SharedMemory {
                 end = end.max(part.end);
                 is_next
             });
+        }
+        memory.by_owner.clone_from(&memory.parts);
+        for parts in &mut memory.by_owner {
+            parts.sort_by_key(|part| (part.owner, part.in_owner));
         }
         memory
     }
@@ -105,6 +111,18 @@ impl SharedMemory {
             Some(part) => (part.owner, part.in_owner + (address - part.start)),
             None => (app, address),
         }
+    }
+
+    /// Where a sharer (its index) has mapped the page that `app` has at this address. `None` where
+    /// it has not, and where that is not known because it has mapped the page twice.
+    #[must_use]
+    pub fn address_in(&self, sharer: usize, app: usize, address: u64) -> Option<u64> {
+        let (owner, in_owner) = self.owner(app, address);
+        let parts = self.by_owner.get(sharer)?;
+        let behind = parts.partition_point(|part| (part.owner, part.in_owner) <= (owner, in_owner));
+        let part = parts[..behind].last().filter(|part| part.owner == owner)?;
+        let found = part.start + (in_owner - part.in_owner);
+        (found < part.end).then_some(found)
     }
 
     /// The processes (their indices) that have mapped the object of a page, perhaps without this
@@ -156,6 +174,9 @@ mod tests {
         assert_eq!(memory.owner(1, 0xa000), (0, 0x4000));
         assert_eq!(memory.owner(0, 0x4000), (0, 0x4000));
         assert_eq!(memory.sharers(0, 0x4000), [0, 1]);
+        assert_eq!(memory.address_in(1, 0, 0x4000), Some(0xa000));
+        assert_eq!(memory.address_in(0, 1, 0xa000), Some(0x4000));
+        assert_eq!(memory.address_in(1, 0, 0x1000), None, "this part is not mapped there");
         // An object of one process, and what lies behind.
         for (app, address) in [(1, 0x1000), (1, 0xb000), (0, 0x5000)] {
             assert_eq!(memory.owner(app, address), (app, address));

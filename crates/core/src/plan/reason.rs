@@ -80,7 +80,8 @@ pub enum Refusal {
         /// Target.
         node: usize,
     },
-    /// Its memory policy was not read there yet: it may be one of its own.
+    /// Its memory policy was not read there yet: it may be one of its own. Or a copy of a file lies
+    /// there, which stays on its node.
     PolicyUnread,
     /// A node has no memory, or not enough free.
     NoMemory {
@@ -228,7 +229,7 @@ impl fmt::Display for Refusal {
             Self::Unknown => write!(f, "no such process or thread"),
             Self::NoAllowedCpu => write!(f, "no CPU of the mask is allowed to the thread"),
             Self::NodeNotAllowed { node } => write!(f, "node {node} is not allowed to the process"),
-            Self::PolicyUnread => write!(f, "its memory policy there is not read yet"),
+            Self::PolicyUnread => write!(f, "it may have a memory policy of its own there"),
             Self::NoMemory { node, free } => write!(f, "node {node} has {free} free"),
             Self::ByteBudget { node, left } => write!(f, "budget of node {node}: {left} left"),
             Self::CallBudget => write!(f, "calls per second used up"),

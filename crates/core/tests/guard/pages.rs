@@ -196,7 +196,7 @@ fn no_page_moves_where_a_memory_policy_may_be_that_was_not_read() {
         expect![[r#"
             admit move 3 pages of 1 (co-location): 3 × 0→1
             admit move 1 page of 2 (co-location): 1 × 0→1
-            refuse move 3 pages of 1 (co-location): 3 × 0→1: its memory policy there is not read yet
+            refuse move 3 pages of 1 (co-location): 3 × 0→1: it may have a memory policy of its own there
         "#]],
     );
     check(
@@ -204,13 +204,13 @@ fn no_page_moves_where_a_memory_policy_may_be_that_was_not_read() {
         vec![replicate(1, &[(0x9000, 0)]), bulk(3, &[(0, 1)], false)],
         expect![[r#"
             admit move 5120.0 MiB of 3: 0→1
-            refuse replicate 1 page of 1: its memory policy there is not read yet
+            refuse replicate 1 page of 1: it may have a memory policy of its own there
         "#]],
     );
     let mut stage = Stage::new();
     stage.model.apps[0].policy_read = Some(vec![range(0, u64::MAX)]);
     let told = stage.admit(vec![bulk(1, &[(0, 1)], false)]);
-    assert!(told.ends_with("0→1: its memory policy there is not read yet\n"), "{told}");
+    assert!(told.ends_with("0→1: it may have a memory policy of its own there\n"), "{told}");
 }
 
 #[test]
@@ -225,6 +225,14 @@ fn a_shared_page_stays_while_a_sharer_may_have_a_policy_for_it() {
     assert_eq!(
         told,
         "admit move 1 page of 1 (co-location): 1 × 0→1\n\
-         refuse move 1 page of 1 (co-location): 1 × 0→1: its memory policy there is not read yet\n"
+         refuse move 1 page of 1 (co-location): 1 × 0→1: it may have a memory policy of its own there\n"
+    );
+    stage.model.apps[1].policy_read = Some(vec![AddressRange { start: 0x4000, end: 0x9000 }]);
+    let told = stage.admit(vec![move_pages(1, &[(0x2000, 0, 1), (0x4000, 0, 1)])]);
+    assert_eq!(
+        told,
+        "admit move 1 page of 1 (co-location): 1 × 0→1\n\
+         refuse move 1 page of 1 (co-location): 1 × 0→1: it may have a memory policy of its own there\n",
+        "the sharer's policy was read for one of the pages"
     );
 }

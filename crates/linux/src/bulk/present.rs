@@ -191,7 +191,7 @@ mod tests {
     fn of_this_process(memory: &Anonymous, bytes: u64) -> Present {
         let process = Identity::of(&Root::live(), Pid(std::process::id())).unwrap();
         let start = memory.address();
-        let mapping = Mapping { start, end: start + bytes, is_accessible: true };
+        let mapping = Mapping { start, end: start + bytes, is_accessible: true, is_copy: false };
         Present::open(&Root::live(), process, vec![mapping]).unwrap().unwrap()
     }
 

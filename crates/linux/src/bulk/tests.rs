@@ -170,7 +170,7 @@ fn what_is_stopped_stops_and_says_so() {
 
 #[test]
 fn only_what_is_new_is_gone_through_again() {
-    let mapping = |start, end| Mapping { start, end, is_accessible: true };
+    let mapping = |start, end| Mapping { start, end, is_accessible: true, is_copy: false };
     let known = [mapping(10, 20), mapping(30, 40), mapping(50, 60)];
     let now = vec![mapping(5, 35), mapping(38, 41), mapping(52, 54), mapping(70, 80)];
     let expected = [mapping(5, 10), mapping(20, 30), mapping(40, 41), mapping(70, 80)];

@@ -52,7 +52,7 @@ pub(super) struct Maps {
     policies: Policies,
     /// Before this no other part of `numa_maps` is read for the policies.
     policies_rest_until: Option<Instant>,
-    /// Parts whose policy was read; `None` = all.
+    /// Parts whose policy was read and is a usual one; `None` = all.
     policy_read: Option<Vec<AddressRange>>,
 }
 
@@ -62,7 +62,7 @@ impl Maps {
         self.policies.has_own()
     }
 
-    /// Parts of its memory whose policy was read; `None` = all of it.
+    /// Parts of its memory whose policy was read and is a usual one; `None` = all of it.
     pub(super) fn policy_read(&self) -> Option<&Vec<AddressRange>> {
         self.policy_read.as_ref()
     }
@@ -99,8 +99,9 @@ impl Maps {
             return Ok(None);
         };
         self.policy_read = None;
-        let Some((totals, usual)) = totals else { return Ok(None) };
+        let Some(Whole { totals, usual, has_copies }) = totals else { return Ok(None) };
         self.policies.set(totals.own_policy, usual);
+        self.policy_read = has_copies.then(|| self.policies.usual());
         let mut by_node = vec![Bytes(0); topology.node_count()];
         for (kernel_id, bytes) in totals.bytes_by_node {
             if let Some(node) = topology.node_of_kernel_id(kernel_id) {
@@ -176,24 +177,35 @@ fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
     Ok(Some(mappings))
 }
 
-/// What the lines of a `numa_maps` come to, and which mappings have a usual policy; `None` where
-/// there are no lines. The `maps` beside it is read along. It tells where a mapping ends, and a
-/// container's shared memory from a program.
-fn totals(path: &Path) -> Result<Option<(Totals, Vec<AddressRange>)>, LinuxError> {
+/// What the lines of a `numa_maps` come to.
+#[derive(Debug, Default)]
+struct Whole {
+    totals: Totals,
+    /// Mappings with a usual policy.
+    usual: Vec<AddressRange>,
+    /// Whether copies of files that stay on their nodes are among the others.
+    has_copies: bool,
+}
+
+/// Reads a `numa_maps`; `None` where there are no lines. The `maps` beside it is read along. It
+/// tells where a mapping ends, and a container's shared memory from a program.
+fn totals(path: &Path) -> Result<Option<Whole>, LinuxError> {
     let Some(mut lines) = Lines::open(path)? else { return Ok(None) };
-    let mut totals = None::<Totals>;
-    let mut usual = Vec::new();
+    let mut whole = None::<Whole>;
     let mut modes = Modes::open(&path.with_file_name("maps"))?;
     while let Some((number, line)) = lines.next_line()? {
         let parsed = numa_maps::mapping_of(number, line);
         let mapping = parsed.map_err(|source| lines.format(source))?;
         let found = modes.of(mapping.start)?;
-        if let Some((range, _)) = found.filter(|_| !mapping.has_own_policy()) {
-            usual.push(range);
-        }
-        totals.get_or_insert_default().add(&mapping, found.map(|(_, mode)| mode));
+        let whole = whole.get_or_insert_default();
+        let is_copy = mapping.is_copy();
+        whole.has_copies |= is_copy;
+        whole.usual.extend(
+            found.filter(|_| !is_copy && !mapping.has_own_policy()).map(|(range, _)| range),
+        );
+        whole.totals.add(&mapping, found.map(|(_, mode)| mode));
     }
-    Ok(totals.map(|totals| (totals, usual)))
+    Ok(whole)
 }
 
 /// How a process's mappings are mapped, asked for in ascending order. The two files are read one
@@ -363,6 +375,41 @@ mod tests {
         let mut maps = Maps::default();
         let looks = [1, 2, 3, 4].map(|_| look(&mut maps));
         assert_eq!(looks[3], (Some(2), false), "one mapping is too large, none above is read");
+    }
+
+    #[test]
+    fn copies_of_files_stay_where_they_are_and_the_rest_of_the_process_may_move() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("numa_maps");
+        let machine = synthetic::parse("node:2 core:1").unwrap();
+        let copy = "/dev/shm/rondpoint-replicas-7-0/0-1";
+        // What may move, and whether the process has chosen a policy.
+        let look = |policy: &str, of_copy: &str, resident| {
+            let lines = [
+                ("10000000", "", "r-xp", policy),
+                ("20000000", copy, "r--s", of_copy),
+                ("30000000", "", "rw-p", policy),
+            ];
+            let maps = lines.map(|(start, name, mode, _)| {
+                format!("{start}-{}fffffff {mode} 00000000 00:2a 7 {name}\n", &start[..1])
+            });
+            let numa_maps = lines.map(|(start, name, _, policy)| {
+                let file = if name.is_empty() { String::new() } else { format!(" file={name}") };
+                format!("{start} {policy}{file} N1=3\n")
+            });
+            std::fs::write(directory.path().join("maps"), maps.concat()).unwrap();
+            std::fs::write(&path, numa_maps.concat()).unwrap();
+            let mut maps = Maps::default();
+            maps.read(&path, PID, &machine, resident, none()).unwrap();
+            let starts = maps.policy_read().map(|ranges| ranges.iter().map(|range| range.start));
+            (starts.map(Iterator::collect::<Vec<_>>), maps.has_own_policy())
+        };
+        let others = Some(vec![0x1000_0000, 0x3000_0000]);
+        for resident in [Bytes(1), Bytes(4 << 30)] {
+            assert_eq!(look("default", "prefer:1", resident), (others.clone(), false));
+            assert_eq!(look("default", "default", resident), (others.clone(), false));
+            assert!(look("bind:0", "prefer:1", resident).1, "the program's own choice");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use rondpoint_core::observation::{AddressRange, MappingKind, SharedMapping, Shar
 
 use super::ParseError;
 use super::fields::{decimal, hexadecimal, lines, words};
+use crate::replicas::is_copy;
 
 /// One mapping: addresses from `start` up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,8 @@ pub struct Mapping {
     /// It may be read, written or executed. A mapping without these rights is often address space
     /// in reserve.
     pub is_accessible: bool,
+    /// A copy of a file that `rondpoint run --replicate` made: it stays on its node.
+    pub is_copy: bool,
 }
 
 /// Parts of the kernel that are mapped into every process: no memory of the process.
@@ -201,7 +204,9 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let (start, end) = (hexadecimal(&range[..dash])?, hexadecimal(&range[dash + 1..])?);
     let permissions = words.next()?;
     let is_accessible = !permissions.starts_with(b"---");
-    (start < end).then_some(Mapping { start, end, is_accessible })
+    // Behind the permissions: offset, device, number, and the path.
+    let is_copy = words.nth(3).is_some_and(is_copy);
+    (start < end).then_some(Mapping { start, end, is_accessible, is_copy })
 }
 
 #[cfg(test)]
@@ -217,8 +222,13 @@ mod tests {
             7ffd1000-7ffd3000 r--p 00000000 00:00 0    [vvar]\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]\n";
         let expected = [
-            Mapping { start: 0x55d0_a000, end: 0x55d0_c000, is_accessible: true },
-            Mapping { start: 0x7f00_0000_0000, end: 0x7f00_4000_0000, is_accessible: false },
+            Mapping { start: 0x55d0_a000, end: 0x55d0_c000, is_accessible: true, is_copy: false },
+            Mapping {
+                start: 0x7f00_0000_0000,
+                end: 0x7f00_4000_0000,
+                is_accessible: false,
+                is_copy: false,
+            },
         ];
         assert_eq!(parse(text).unwrap(), expected);
         assert_eq!(parse(b"").unwrap(), []);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::ParseError;
 use super::fields::{decimal, hexadecimal, lines, words};
 use super::maps::Mode;
+use crate::replicas::is_copy;
 
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,13 @@ impl Mapping {
     #[must_use]
     pub fn has_own_policy(&self) -> bool {
         !matches!(self.policy.as_str(), "default" | "local")
+    }
+
+    /// Whether it is a copy of a file that `rondpoint run --replicate` put on one node. Its policy
+    /// is the copy's, not a choice of the program that maps it.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.backing.as_ref().is_some_and(|path| is_copy(path.as_bytes()))
     }
 
     /// Whether its pages are those of a file that others have mapped as well, as of a program that
@@ -155,14 +163,15 @@ pub fn mapping_of(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
 pub struct Totals {
     /// Bytes by node that are the process's own. A sum stays at the largest number.
     pub bytes_by_node: BTreeMap<u32, u64>,
-    /// First address of the lowest mapping with a policy of its own.
+    /// First address of the lowest mapping with a policy of its own. Copies of files are none.
     pub own_policy: Option<u64>,
 }
 
 impl Totals {
     /// Adds a mapping; `mode` is how it is mapped, where that is known.
     pub fn add(&mut self, mapping: &Mapping, mode: Option<Mode>) {
-        let own = mapping.has_own_policy().then_some(mapping.start);
+        let is_own = mapping.has_own_policy() && !mapping.is_copy();
+        let own = is_own.then_some(mapping.start);
         self.own_policy = self.own_policy.or(own);
         if mapping.is_shared_file_in(mode) {
             return;

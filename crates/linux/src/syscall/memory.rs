@@ -159,23 +159,31 @@ impl Anonymous {
     /// # Errors
     /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
     pub fn bind(&self, node: u32) -> io::Result<()> {
-        let (mask, bits) = node_mask(&[node]);
-        // SAFETY: the range is this mapping and the mask outlives the call. The call reads `bits` -
-        // 1 bits of the mask and changes only where pages come from.
-        let result = unsafe {
-            let address = self.mapped.address.as_ptr();
-            libc::syscall(
-                libc::SYS_mbind,
-                address,
-                self.mapped.bytes,
-                MPOL_BIND,
-                mask.as_ptr(),
-                bits,
-                0,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        mbind(&self.mapped, MPOL_BIND, node)
     }
+}
+
+/// From now on pages of a file in memory come from this node while it has free memory. The policy
+/// is the file's: every process that maps it has it, and the kernel's balancing leaves the pages
+/// there.
+///
+/// # Errors
+/// EINVAL for a node that is not there or not allowed, EPERM in containers, ENOSYS where the kernel
+/// knows no NUMA.
+pub fn prefer_node(file: BorrowedFd<'_>, bytes: usize, node: u32) -> io::Result<()> {
+    mbind(&Mapped::new(bytes, libc::MAP_SHARED, file.as_raw_fd())?, MPOL_PREFERRED, node)
+}
+
+/// Says where the pages of a whole mapping come from.
+fn mbind(mapped: &Mapped, mode: libc::c_int, node: u32) -> io::Result<()> {
+    let (mask, bits) = node_mask(&[node]);
+    // SAFETY: the range is this mapping and the mask outlives the call. The call reads `bits` - 1
+    // bits of the mask and changes only where pages come from.
+    let result = unsafe {
+        let address = mapped.address.as_ptr();
+        libc::syscall(libc::SYS_mbind, address, mapped.bytes, mode, mask.as_ptr(), bits, 0)
+    };
+    super::check(result).map(drop)
 }
 
 /// Where memory comes from unless a mapping says otherwise. The kernel's automatic NUMA balancing
@@ -260,6 +268,20 @@ mod tests {
             memory.touch_every(page_bytes());
             let found = crate::syscall::pages::locate(0, &[memory.address()]).unwrap();
             assert_eq!(found, [Ok(0)]);
+        }
+    }
+
+    #[test]
+    fn a_file_in_memory_keeps_the_node_that_it_prefers_for_all_that_map_it() {
+        let Ok(file) = tempfile::tempfile_in("/dev/shm") else { return };
+        file.set_len(page_bytes() as u64).unwrap();
+        // A kernel without NUMA knows no policies, and a container may refuse them.
+        if prefer_node(file.as_fd(), page_bytes(), 0).is_ok() {
+            let mapped = Mapped::new(page_bytes(), libc::MAP_SHARED, file.as_raw_fd()).unwrap();
+            let maps = std::fs::read("/proc/self/numa_maps").unwrap();
+            let maps = crate::parse::numa_maps::parse(&maps).unwrap();
+            let found = maps.iter().find(|one| one.start == mapped.address.as_ptr() as u64);
+            assert_eq!(found.unwrap().policy, "prefer:0");
         }
     }
 

@@ -106,27 +106,26 @@ impl Policies {
     }
 
     /// The mappings that are known to have a usual policy, those side by side as one; `None` where
-    /// these are all that may be accessed.
+    /// these are all that may be accessed. Copies of files are not among them.
     pub(super) fn ranges(&self, mappings: &[Mapping]) -> Option<Vec<AddressRange>> {
         let mut ranges: Vec<AddressRange> = Vec::new();
         let mut is_all = true;
         for mapping in mappings.iter().filter(|mapping| mapping.is_accessible) {
             let mut inside = self.usual.range(mapping.start..mapping.end);
-            if inside.next().is_none_or(|(_, end)| *end > mapping.end) {
+            if mapping.is_copy || inside.next().is_none_or(|(_, end)| *end > mapping.end) {
                 is_all = false;
                 continue;
             }
-            match ranges.last_mut() {
-                Some(last) if last.end == mapping.start => last.end = mapping.end,
-                _ => ranges.push(AddressRange { start: mapping.start, end: mapping.end }),
-            }
+            add(&mut ranges, mapping.start, mapping.end);
         }
-        if ranges.len() > MOST_RANGES {
-            ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
-            ranges.truncate(MOST_RANGES);
-            ranges.sort_unstable();
-        }
-        (!is_all).then_some(ranges)
+        (!is_all).then(|| largest(ranges))
+    }
+
+    /// The same of a process that was read to its end: all its mappings with a usual policy.
+    pub(super) fn usual(&self) -> Vec<AddressRange> {
+        let mut ranges = Vec::new();
+        self.usual.iter().for_each(|(start, end)| add(&mut ranges, *start, *end));
+        largest(ranges)
     }
 
     /// Returns the reading where it goes on at the next look.
@@ -154,6 +153,10 @@ impl Policies {
             for &letter in &letters[..got] {
                 let Some((start, is_usual)) = reading.take(letter) else { continue };
                 let mapping = costs.pay(start);
+                // Its policy says nothing of the program's.
+                if mapping.is_some_and(|found| found.is_copy) {
+                    continue;
+                }
                 self.forget(
                     mapping.map_or(start..start.saturating_add(1), |found| found.start..found.end),
                 );
@@ -176,6 +179,24 @@ impl Policies {
             self.usual.remove(&start);
         }
     }
+}
+
+/// Adds a mapping that lies above the others: to the last one where it is beside it.
+fn add(ranges: &mut Vec<AddressRange>, start: u64, end: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.end == start => last.end = end,
+        _ => ranges.push(AddressRange { start, end }),
+    }
+}
+
+/// As many as are told.
+fn largest(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
+    if ranges.len() > MOST_RANGES {
+        ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
+        ranges.truncate(MOST_RANGES);
+        ranges.sort_unstable();
+    }
+    ranges
 }
 
 /// What the lines of mappings cost in a look.

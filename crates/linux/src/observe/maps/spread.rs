@@ -69,7 +69,7 @@ mod tests {
 
     fn mapping(start: u64, pages: u64) -> Mapping {
         let bytes = pages * page_bytes() as u64;
-        Mapping { start, end: start + bytes, is_accessible: true }
+        Mapping { start, end: start + bytes, is_accessible: true, is_copy: false }
     }
 
     #[test]

@@ -113,7 +113,12 @@ mod tests {
         let memory = Anonymous::new(4 * FEW as usize * page).unwrap();
         memory.touch_every(4 * page);
         let start = memory.address();
-        let mapping = Mapping { start, end: start + 4 * FEW * page as u64, is_accessible: true };
+        let mapping = Mapping {
+            start,
+            end: start + 4 * FEW * page as u64,
+            is_accessible: true,
+            is_copy: false,
+        };
         let counted = |most| Walk::of(Path::new("/proc/self/pagemap"), most).entries(&mapping);
         let mut regions = [Region::default()];
         match scan(File::open("/proc/self/pagemap").unwrap().as_fd(), start, start, &mut regions) {
@@ -134,7 +139,8 @@ mod tests {
         let pages = 4 * SAMPLES * SAMPLE;
         let memory = Anonymous::new(pages as usize * page).unwrap();
         let (start, page) = (memory.address(), page as u64);
-        let mapping = Mapping { start, end: start + pages * page, is_accessible: true };
+        let mapping =
+            Mapping { start, end: start + pages * page, is_accessible: true, is_copy: false };
         let walk = Walk::of(Path::new("/proc/self/pagemap"), 10);
         let pagemap = walk.pagemap.as_ref().unwrap();
         let Ok(before) = walk.samples(pagemap, &mapping) else { return }; // before Linux 6.7
@@ -147,8 +153,8 @@ mod tests {
     #[test]
     fn without_a_count_every_page_that_may_be_there_counts() {
         let walk = Walk::of(Path::new("/nowhere/pagemap"), u64::MAX);
-        let mapping =
-            |is_accessible| Mapping { start: 0, end: 8 * FEW * page_bytes() as u64, is_accessible };
+        let end = 8 * FEW * page_bytes() as u64;
+        let mapping = |is_accessible| Mapping { start: 0, end, is_accessible, is_copy: false };
         assert_eq!(walk.entries(&mapping(true)), 8 * FEW);
         assert_eq!(walk.entries(&mapping(false)), 0, "a reserve");
     }

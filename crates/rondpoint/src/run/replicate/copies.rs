@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
@@ -13,16 +14,14 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rondpoint_core::observation::SharedObject;
 use rondpoint_core::{CpuSet, Topology};
-use rondpoint_linux::replicas::{self as table, Identity, Table};
+use rondpoint_linux::replicas::{self as table, FOLDERS, Identity, Table};
 use rondpoint_linux::syscall::affinity;
-use rondpoint_linux::syscall::memory::{MemoryPolicy, set_memory_policy};
+use rondpoint_linux::syscall::memory::{MemoryPolicy, prefer_node, set_memory_policy};
 use rondpoint_linux::syscall::process::{User, effective_user};
 use rondpoint_linux::{Root, room};
 
 /// File systems in memory that every process sees.
 const MEMORY: &str = "/dev/shm";
-/// Folders of runs: this, then a number that no other run has.
-const PREFIX: &str = "rondpoint-replicas-";
 /// A node keeps this part of its memory free of copies.
 const RESERVE: u64 = 16;
 /// Bytes of one reading and one writing.
@@ -211,7 +210,7 @@ impl Copies {
     fn in_new_folder(parent: &Path, nodes: Vec<u32>) -> Result<Self> {
         let process = std::process::id();
         for attempt in 0..100 {
-            let folder = parent.join(format!("{PREFIX}{process}-{attempt}"));
+            let folder = parent.join(format!("{FOLDERS}{process}-{attempt}"));
             match DirBuilder::new().mode(0o755).create(&folder) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => {
@@ -307,8 +306,11 @@ impl Drop for Copies {
     }
 }
 
-/// Writes a copy from the node's CPUs: memory comes from the node that touches it first.
+/// Writes a copy from the node's CPUs. Its policy keeps it on the node; without one, memory comes
+/// from the node that touches it first.
 fn fill(place: &Place, original: &File, target: &File, length: u64) -> io::Result<()> {
+    // Refused in containers, and by a kernel without NUMA.
+    let _ = prefer_node(target.as_fd(), length as usize, place.node);
     let threads = place.cpus.len().clamp(1, THREADS) as u64;
     let part = length.div_ceil(threads).next_multiple_of(CHUNK as u64);
     thread::scope(|scope| {
@@ -376,7 +378,7 @@ pub(super) fn measure(places: &[Place], original: &Original) -> Result<f64> {
 fn remove_left_over(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+        let is_ours = entry.file_name().to_string_lossy().starts_with(FOLDERS)
             && entry
                 .metadata()
                 .is_ok_and(|facts| facts.is_dir() && facts.uid() == effective_user());

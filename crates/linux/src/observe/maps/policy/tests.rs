@@ -25,6 +25,7 @@ fn mappings_of(made: &[Made]) -> Vec<Mapping> {
         start: address(place),
         end: address(place) + 0x8_0000,
         is_accessible: true,
+        is_copy: false,
     };
     (0..made.len()).map(mapping).collect()
 }
@@ -178,7 +179,7 @@ proptest! {
 
 #[test]
 fn a_mapping_that_grew_is_known_and_one_that_was_cut_or_is_new_is_not() {
-    let mapping = |start, end| Mapping { start, end, is_accessible: true };
+    let mapping = |start, end| Mapping { start, end, is_accessible: true, is_copy: false };
     let range = |start, end| AddressRange { start, end };
     let mut policies = Policies::default();
     policies.set(None, vec![range(10, 20), range(30, 40), range(50, 60)]);
@@ -225,6 +226,7 @@ fn the_largest_ranges_are_told_where_there_are_many() {
         start: place << 20,
         end: (place << 20) + 4096 * (1 + place % 2),
         is_accessible: true,
+        is_copy: false,
     };
     let all: Vec<Mapping> = (0..4 * MOST_RANGES as u64).map(mapping).collect();
     let mut policies = Policies::default();

@@ -98,7 +98,7 @@ fn a_private_file_s_copies_are_private() {
 fn what_a_killed_run_left_is_removed_and_a_living_one_s_stays() {
     let parent = tempfile::tempdir().unwrap();
     let living = Copies::in_new_folder(parent.path(), vec![]).unwrap();
-    let dead = parent.path().join(format!("{PREFIX}1-0"));
+    let dead = parent.path().join(format!("{FOLDERS}1-0"));
     fs::create_dir(&dead).unwrap();
     File::create(dead.join("lock")).unwrap().write_all(b"x").unwrap();
     let other = parent.path().join("somebody-else-s");
