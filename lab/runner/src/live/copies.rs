@@ -4,19 +4,30 @@
 //! The kernel's caches must not look like a leak. The guest drops its caches before it counts free
 //! memory, and pages that CPUs keep for themselves count as free. The same program also runs
 //! without copies: what is missing after that run is no leak of copies.
+//!
+//! Where another part of the program holds memory, so that one copy for each node has no room, the
+//! same table gets none. The policy spreads its pages all the same.
 
 use std::fmt;
 
 use anyhow::{Context as _, Result};
+use rondpoint_machine::Machine;
+use serde_json::Value;
 
 use super::name;
-use super::session::run;
+use super::session::{pages, report, run};
 use crate::lab::{KernelName, Lab, cut_machine};
 use crate::physics::Finding;
 use crate::physics::script::{lines, value};
+use crate::vm::Record;
 
 /// The table of the program, KiB; three copies of it are made at most.
 const TABLE_KIB: u32 = 8 << 10;
+/// What the program holds beside its table where memory is short, MiB. A third of the machine's.
+const KEPT_MIB: u32 = 512;
+/// Of the copies that the kernel had, the report may miss or add this part: the count grows while
+/// it is read.
+const MISCOUNTED: f64 = 0.1;
 /// What other things in the guest may take meanwhile, KiB: less than a tenth of the copies.
 const SLACK_KIB: f64 = 2048.0;
 
@@ -40,7 +51,8 @@ without() {
     rondpoint run --policy carrefour:steady-without-copies --quiet -- $program --seconds 2 > /tmp/said
 }
 start() {
-    rondpoint run --policy carrefour:steady --quiet -- $program --seconds $1 > /tmp/said &
+    rondpoint run --policy carrefour:steady --quiet --report /tmp/report -- $program --seconds $1 \
+        > /tmp/said &
     manager=$!
     until comm=$(grep -ls rondpoint-workl /proc/[0-9]*/comm); do sleep 0.05; done
     target=${comm#/proc/}
@@ -66,10 +78,21 @@ grep -q result=ok /tmp/said && echo "right killed"
 echo "after-killed $(memory)"
 
 start 3
-echo "managed copies_kib=$(copies)"
+most=0
+while [ -d /proc/$target ]; do
+    kib=$(copies)
+    [ $kib -le $most ] || most=$kib
+    sleep 0.1
+done
+echo "managed copies_kib=$most"
 wait $manager && grep -q result=ok /tmp/said && echo "right managed"
+report managed-report /tmp/report
 ended
 echo "after-managed $(memory)"
+rondpoint run --policy carrefour:steady --quiet --report /tmp/report -- \
+    $program --keep KEPTM --seconds 3 > /tmp/said
+grep -q result=ok /tmp/said && echo "right short"
+report short /tmp/report
 say advised rondpoint-workloads copies --size 1M --iterations 3
 "#;
 
@@ -77,7 +100,8 @@ say advised rondpoint-workloads copies --size 1M --iterations 3
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let lab = Lab { seed: lab.seed, ..Lab::open_with(KernelName::Replication)? };
     let machine = cut_machine("carrefour-a", 2)?;
-    let script = SCRIPT.replace("SIZE", &TABLE_KIB.to_string());
+    let script =
+        SCRIPT.replace("SIZE", &TABLE_KIB.to_string()).replace("KEPT", &KEPT_MIB.to_string());
     let record = run(&lab, &machine, "copies, taken back and left alone", &script)?;
     let one = |tag: &str| -> Result<String> {
         let line = lines(&record, &format!("{tag} ")).next();
@@ -120,6 +144,7 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
             made > 0.0 && left.is_nothing() && is_right(how),
         ));
     }
+    findings.extend(reported(&record, &machine, managed, is_right("short"))?);
     let advised = one("advised")?;
     findings.push(Finding::fact(
         &name,
@@ -129,6 +154,44 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
         advised.contains("copies=yes") && advised.ends_with("result=ok"),
     ));
     Ok(findings)
+}
+
+/// What the reports say of copies: where the kernel had `there_kib` of them, and where memory was
+/// short.
+fn reported(
+    record: &Record,
+    machine: &Machine,
+    there_kib: f64,
+    is_short_right: bool,
+) -> Result<Vec<Finding>> {
+    let name = name(machine);
+    let copied = |report: &Value| copied_kib(report, machine.nodes.len());
+    let told = copied(&report(record, "managed-report")?);
+    let short = report(record, "short")?;
+    let (made, moved) = (copied(&short), pages(&short, "moved"));
+    Ok(vec![
+        Finding::fact(
+            &name,
+            "copies: the report counts what the kernel had",
+            "as much",
+            format!("{told:.0} KiB told, {there_kib:.0} KiB there"),
+            there_kib > 0.0 && (told - there_kib).abs() <= MISCOUNTED * there_kib,
+        ),
+        Finding::fact(
+            &name,
+            "copies: none where the program holds a third of the memory, and its pages are spread",
+            "0 KiB, some pages moved",
+            format!("{made:.0} KiB, {moved} pages moved"),
+            made == 0.0 && moved > 0 && is_short_right,
+        ),
+    ])
+}
+
+/// What a report says of copies, KiB: one on each node but that of the page itself.
+fn copied_kib(report: &Value, nodes: usize) -> f64 {
+    let accounts = report["processes"].as_array().into_iter().flatten();
+    let pages = accounts.filter_map(|one| one["account"]["replicated"]["moved"].as_u64());
+    pages.sum::<u64>() as f64 * 4.0 * (nodes - 1) as f64
 }
 
 /// What a program left behind at its end.
