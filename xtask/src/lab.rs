@@ -223,10 +223,14 @@ pub(crate) fn target_folder() -> PathBuf {
     asked.unwrap_or_else(|| root().join("target"))
 }
 
-/// Whether a line may boot the kernel of `./x lab kernel`: `--kernel NAME` asks for it, and some
-/// experiments are made on it.
+/// Whether a line may boot the kernel of `./x lab kernel`: `--kernel NAME` asks for it. Some
+/// experiments and one of the live checks are made on it.
 fn asks_for_own_kernel(arguments: &[&str]) -> bool {
-    let may = arguments.first() == Some(&"experiments");
+    let may = match arguments.first() {
+        Some(&"experiments") => true,
+        Some(&"live") => arguments.contains(&"copies"),
+        _ => false,
+    };
     let follows = arguments.windows(2).any(|pair| pair == ["--kernel", kernel::NAME]);
     may || follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
 }
@@ -366,6 +370,7 @@ mod tests {
         assert!(asks_for_own_kernel(&["run", "--kernel", kernel::NAME, "--", "a"]));
         assert!(asks_for_own_kernel(&["run", &format!("--kernel={}", kernel::NAME)]));
         assert!(asks_for_own_kernel(&["experiments"]));
+        assert!(asks_for_own_kernel(&["live", "--json", "copies"]));
         assert!(!asks_for_own_kernel(&["live"]));
     }
 
