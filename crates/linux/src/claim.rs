@@ -3,12 +3,14 @@
 //! A claim is a local socket with an abstract name (unix(7)) made of the process's number and its
 //! start. The kernel takes it away with its holder, whatever ended that, and it is seen by other
 //! users and from other folders. A claim counts only from root, this user or the process's owner.
+//! Where its queue is full nobody can tell whose it is, and it counts too: nothing is changed then.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::Duration;
 
 use rondpoint_core::Pid;
 
@@ -32,8 +34,8 @@ pub struct Claim {
 pub struct Holder {
     /// The process that is managed: the one that was asked about, or an ancestor of it.
     pub managed: Pid,
-    /// Its manager.
-    pub manager: u32,
+    /// Its manager; `None` where that is not told.
+    pub manager: Option<u32>,
 }
 
 /// Claims a process.
@@ -62,14 +64,19 @@ fn name(process: Identity) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// The manager that holds a claim which counts.
-fn holder(root: &Root, process: Identity) -> Option<u32> {
-    let stream = UnixStream::connect_addr(&name(process).ok()?).ok()?;
+/// The manager that holds a claim which counts; `Some(None)` where it is not told. It is asked
+/// without waiting: every user may give a socket this name, and fill its queue.
+fn holder(root: &Root, process: Identity) -> Option<Option<u32>> {
+    let stream = match peer::connect_within(&name(process).ok()?, Duration::ZERO) {
+        Ok(stream) => stream,
+        Err(error) => return (error.kind() == io::ErrorKind::WouldBlock).then_some(None),
+    };
     let (manager, user) = peer::credentials(stream.as_fd()).ok()?;
     let owner = std::fs::metadata(root.in_proc(process.pid.to_string())).ok()?.uid();
     // A manager in another PID namespace has no number here: its process has only the same number.
     let is_here = manager != 0;
-    (is_here && (user == 0 || user == owner || user == effective_user())).then_some(manager)
+    let counts = is_here && (user == 0 || user == owner || user == effective_user());
+    counts.then_some(Some(manager))
 }
 
 /// The process's parent, its parent, and so on.
@@ -96,7 +103,23 @@ mod tests {
         let held = claim(&root, process).expect("nobody manages it");
         let own = std::process::id();
         let refused = claim(&root, process).expect_err("it is managed");
-        assert_eq!(refused, Holder { managed: process.pid, manager: own });
+        assert_eq!(refused, Holder { managed: process.pid, manager: Some(own) });
+        drop(held);
+        claim(&root, process).expect("the claim has ended");
+    }
+
+    #[test]
+    fn a_claim_that_was_asked_about_often_holds_nobody_up_and_counts() {
+        let sleeper = Sleeper::start();
+        let process = sleeper.identity();
+        let root = Root::live();
+        let held = claim(&root, process).expect("nobody manages it");
+        // Each question stays in the queue: somaxconn of them fit, 4,096 by default.
+        let last = (0..1 << 17).find_map(|_| {
+            let refused = claim(&root, process).expect_err("it is managed");
+            refused.manager.is_none().then_some(refused)
+        });
+        assert_eq!(last, Some(Holder { managed: process.pid, manager: None }));
         drop(held);
         claim(&root, process).expect("the claim has ended");
     }

@@ -81,10 +81,16 @@ pub(crate) fn claim_of(root: &Root, process: Identity) -> Result<Claim> {
             true => String::new(),
             false => format!(" with its ancestor {managed}"),
         };
-        anyhow::anyhow!(
-            "process {}: rondpoint manages it already{whose} (process {manager})",
-            process.pid
-        )
+        let pid = process.pid;
+        match manager {
+            Some(manager) => anyhow::anyhow!(
+                "process {pid}: rondpoint manages it already{whose} (process {manager})"
+            ),
+            None => anyhow::anyhow!(
+                "process {pid}: it is managed already{whose}: socket \
+                 @rondpoint-manager-{managed}-… has a full queue (ss -xlp names its owner)"
+            ),
+        }
     })
 }
 

@@ -1,12 +1,55 @@
-//! The process and user at the other end of a local socket.
+//! Connecting to a local socket, and the process and user at its other end.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::check;
 
 /// Supplementary groups of a process at most (NGROUPS_MAX, include/uapi/linux/limits.h).
 const MOST_GROUPS: usize = 65_536;
+
+/// Connects to a local socket. Where the listener's queue is full, as of a process that is stopped
+/// or does not accept, it waits so long for room; connect(2) itself would wait for ever.
+///
+/// # Errors
+/// Nothing listens there, or the queue stays full: `WouldBlock`.
+pub fn connect_within(address: &SocketAddr, patience: Duration) -> io::Result<UnixStream> {
+    let address = match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => SocketAddrUnix::new(path)?,
+        (_, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let at_once = if patience.is_zero() { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+    let flags = SocketFlags::CLOEXEC | at_once;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    if !patience.is_zero() {
+        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    }
+    connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
+}
+
+/// A local socket at `path` that every user may connect to. bind(2) gives its file the mode, for
+/// our filter of calls lets no mode be changed. Other threads must make no file meanwhile.
+///
+/// # Errors
+/// As bind(2).
+pub fn listen_for_all(path: &Path) -> io::Result<UnixListener> {
+    const NOBODY_EXECUTES: libc::mode_t = 0o111;
+    // SAFETY: umask(2) takes a number and has no failure.
+    let usual = unsafe { libc::umask(NOBODY_EXECUTES) };
+    let bound = UnixListener::bind(path);
+    // SAFETY: as above.
+    unsafe { libc::umask(usual) };
+    bound
+}
 
 /// The process and user at the other end of a connected local socket, as they were when it began to
 /// listen or connected (`SO_PEERCRED`, unix(7)).
@@ -61,10 +104,43 @@ fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
     use crate::syscall::process::effective_user;
+
+    #[test]
+    fn a_full_queue_holds_nobody_up_for_longer_than_patience_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let by_path = SocketAddr::from_pathname(&path).unwrap();
+        let name = format!("rondpoint-test-{}", std::process::id());
+        let by_name = SocketAddr::from_abstract_name(name).unwrap();
+        for address in [by_path, by_name] {
+            assert!(connect_within(&address, Duration::ZERO).is_err(), "nothing listens");
+            let listener = UnixListener::bind_addr(&address).unwrap();
+            // What is in the queue stays there when its client has gone.
+            let filled = std::iter::repeat_with(|| connect_within(&address, Duration::ZERO))
+                .take(1 << 17)
+                .find_map(Result::err);
+            assert_eq!(filled.unwrap().kind(), io::ErrorKind::WouldBlock);
+            let late = connect_within(&address, Duration::from_millis(1));
+            assert_eq!(late.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            drop(listener.accept().unwrap());
+            connect_within(&address, Duration::from_millis(1)).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_user_may_connect_to_a_socket_for_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = listen_for_all(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let file = std::fs::metadata(folder.path().join("file")).unwrap();
+        assert_ne!(file.mode() & 0o777, 0o666, "the usual mask is back");
+    }
 
     #[test]
     fn the_other_end_of_a_pair_is_this_process() {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io::{self, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use rondpoint_linux::syscall::peer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -47,7 +48,9 @@ impl Client {
     /// # Errors
     /// None listens there, or this user may not connect.
     pub(crate) fn connect(path: &Path) -> Result<Self> {
-        let connected = UnixStream::connect(path).with_context(|| {
+        let address = SocketAddr::from_pathname(path);
+        let connected = address.and_then(|address| peer::connect_within(&address, PATIENCE));
+        let connected = connected.with_context(|| {
             format!("no daemon answers at {} (rondpoint daemon starts one)", path.display())
         })?;
         connected.set_read_timeout(Some(PATIENCE))?;
