@@ -8,7 +8,7 @@
 //! Nothing is synced to the disk: after a crash of the machine the changes are gone as well.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -116,16 +116,37 @@ impl LedgerFile {
         &self.path
     }
 
+    /// Whether somebody has removed the file: no later manager will find what is written.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.file.metadata().is_ok_and(|found| found.nlink() == 0)
+    }
+
     /// Appends entries, with one write; none where there are none.
     ///
     /// # Errors
-    /// The disk is full or has failed: what they are about must not be done.
+    /// The disk is full or has failed, or the file was removed: what they are about must not be
+    /// done.
     pub fn write(&mut self, entries: &[Entry]) -> Result<(), LinuxError> {
         if entries.is_empty() {
             return Ok(());
         }
         let text: String = entries.iter().map(line).collect();
-        self.file.write_all(text.as_bytes()).map_err(|source| failed(&self.path, "write", source))
+        let written = match self.is_lost() {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => self.append(text.as_bytes()),
+        };
+        written.map_err(|source| failed(&self.path, "write", source))
+    }
+
+    /// A full disk may take a part of a line. It is cut off again: the next line would be one with
+    /// it, and understood by nobody.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let before = self.file.stream_position()?;
+        self.file.write_all(bytes).inspect_err(|_| {
+            let cut = self.file.set_len(before);
+            let _ = cut.and_then(|()| self.file.seek(SeekFrom::Start(before)));
+        })
     }
 
     /// Writes down that a process is about to be stopped. What comes back is how to write that it
@@ -145,7 +166,13 @@ impl LedgerFile {
     /// # Errors
     /// As unlink(2).
     pub fn close(self) -> Result<(), LinuxError> {
-        fs::remove_file(&self.path).map_err(|source| failed(&self.path, "remove", source))
+        match fs::remove_file(&self.path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(failed(&self.path, "remove", source))
+            }
+            // Somebody else has removed it.
+            _ => Ok(()),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rondpoint_core::plan::{Action, Inverse, Mechanism, PageMove};
 use rondpoint_core::topology::synthetic;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
 
@@ -270,4 +271,30 @@ fn roots_ledgers_are_in_run_and_those_of_others_are_not() {
     let Ok(run) = fs::symlink_metadata("/run") else { return };
     let in_run = own_folder().is_some_and(|folder| folder == Path::new("/run/rondpoint"));
     assert_eq!(in_run, effective_user() == 0 && run.uid() == 0);
+}
+
+#[test]
+fn a_line_that_a_full_disk_cut_is_taken_away_again() {
+    // It may not grow, so that of a line across its end the first part is written.
+    let (size, before) = (8192, 4000);
+    let file = File::from(rustix::fs::memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap());
+    file.set_len(size).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+    let mut ledger = LedgerFile { path: PathBuf::from("full"), file };
+    ledger.file.seek(SeekFrom::Start(before)).unwrap();
+    ledger.append(&[b'x'; 5000]).unwrap_err();
+    assert_eq!(ledger.file.metadata().unwrap().len(), before, "the last line is whole");
+    assert_eq!(ledger.file.stream_position().unwrap(), before, "the next leaves no hole");
+}
+
+#[test]
+fn nothing_is_written_into_a_ledger_that_was_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let mut ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
+    ledger.write(&[mask(1)]).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(ledger.is_lost());
+    ledger.write(&[mask(2)]).unwrap_err();
+    ledger.close().unwrap();
 }
