@@ -6,6 +6,7 @@
 pub(crate) mod client;
 pub(crate) mod commands;
 pub(crate) mod protocol;
+pub(crate) mod seldom;
 pub(crate) mod server;
 mod text;
 mod wire;

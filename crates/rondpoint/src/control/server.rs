@@ -1,12 +1,15 @@
 //! The daemon's side of the control socket. Nothing here blocks: a client that does not read, or
-//! sends half a call, waits by itself.
+//! sends half a call, waits by itself. Where there are too many connections, a new one takes the
+//! place of the one that has waited longest, so that idle ones keep no client out.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_linux::syscall::peer;
@@ -15,11 +18,19 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::protocol::{Call, INTERFACE, Reply};
+use super::seldom::Seldom;
 use super::wire;
 
-/// Connections at a time, and those of one user. More wait in the kernel's queue.
-const MOST: usize = 64;
-const MOST_OF_A_USER: usize = 16;
+/// Connections at a time, and those of one user but root.
+const MOST: usize = 128;
+const MOST_OF_A_USER: usize = 32;
+/// Connections accepted in a row: a client that connects without end must not keep out the others,
+/// and a new client's call is read before as many newer ones could take its place.
+const MOST_AT_ONCE: usize = MOST_OF_A_USER / 2;
+/// Time without new connections after one that could not be accepted, as for want of descriptors.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// How long a daemon that begins waits for another that does.
+const ALONE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes read from a client at a time.
 const PIECE: usize = 16 << 10;
 
@@ -41,8 +52,14 @@ pub(crate) struct Id(u64);
 pub(crate) struct Server {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and number of the socket's file.
+    file: Option<(u64, u64)>,
     connections: BTreeMap<Id, Connection>,
     next: u64,
+    /// No connection is accepted before.
+    closed_until: Option<Instant>,
+    /// Connections that were closed for newer ones.
+    crowded: Seldom,
 }
 
 struct Connection {
@@ -53,6 +70,8 @@ struct Connection {
     /// It is answered again after each look: the number of the last decision that it has.
     watching: Option<u64>,
     is_over: bool,
+    /// When it last sent or read something.
+    active: Instant,
 }
 
 /// A refusal: an error of the interface, and a sentence for people.
@@ -94,29 +113,59 @@ impl Server {
     /// be written.
     pub(crate) fn listen(path: &Path) -> Result<Self> {
         let told = || path.display().to_string();
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(told)?;
+        }
+        let _alone = alone_in(path)?;
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() {
                 bail!("{}: expected a socket or nothing", told());
             }
-            if UnixStream::connect(path).is_ok() {
+            let address = SocketAddr::from_pathname(path).with_context(told)?;
+            let asked = peer::connect_within(&address, Duration::ZERO);
+            // A full queue is one of a daemon that is stopped or has much to do.
+            if asked.map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |_| true) {
                 bail!("{}: another daemon listens there", told());
             }
             std::fs::remove_file(path).with_context(told)?;
-        } else if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(told)?;
         }
         open_folder(path);
-        let listener = UnixListener::bind(path).with_context(told)?;
-        listener.set_nonblocking(true).with_context(told)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
-            .with_context(told)?;
-        Ok(Self { listener, path: path.to_path_buf(), connections: BTreeMap::new(), next: 0 })
+        let listener = listen_at(path).with_context(told)?;
+        let file = file_of(path);
+        Ok(Self {
+            listener,
+            file,
+            path: path.to_path_buf(),
+            connections: BTreeMap::new(),
+            next: 0,
+            closed_until: None,
+            crowded: Seldom::default(),
+        })
+    }
+
+    /// Listens anew where somebody has removed the socket's file: no client could come any more.
+    /// Returns whether that was so.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written.
+    pub(crate) fn come_back(&mut self) -> Result<bool> {
+        match std::fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return Ok(false),
+        }
+        let told = || self.path.display().to_string();
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder).with_context(told)?;
+        }
+        self.listener = listen_at(&self.path).with_context(told)?;
+        self.file = file_of(&self.path);
+        Ok(true)
     }
 
     /// What to wait for: to read from, and to write to.
     pub(crate) fn descriptors(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
-        let has_room = self.connections.len() < MOST;
-        let listener = has_room.then_some(self.listener.as_fd());
+        let is_open = self.closed_until.is_none_or(|until| until <= Instant::now());
+        let listener = is_open.then_some(self.listener.as_fd());
         let open = self.connections.values();
         let read = open.clone().filter(|one| one.output.is_empty()).map(|one| one.stream.as_fd());
         let write = open.filter(|one| !one.output.is_empty()).map(|one| one.stream.as_fd());
@@ -139,20 +188,56 @@ impl Server {
         calls
     }
 
+    /// Whether a call has arrived already that [`Server::turn`] has not returned: nothing else
+    /// tells of it.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.connections.values().any(|one| one.output.is_empty() && one.input.contains(&0))
+    }
+
     fn accept(&mut self) {
-        while self.connections.len() < MOST {
-            let Ok((stream, _)) = self.listener.accept() else { return };
+        for _ in 0..MOST_AT_ONCE {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    let is_none = error.kind() == io::ErrorKind::WouldBlock;
+                    self.closed_until = (!is_none).then(|| Instant::now() + AFTER_FAILURE);
+                    return;
+                }
+            };
             let Ok(peer) = peer_of(&stream) else { continue };
-            let of_user = self.connections.values().filter(|one| one.peer.user == peer.user);
-            if of_user.count() >= MOST_OF_A_USER || stream.set_nonblocking(true).is_err() {
-                tracing::warn!(user = peer.user, pid = peer.pid, "too many connections of a user");
+            if stream.set_nonblocking(true).is_err() {
                 continue;
             }
+            self.make_room(&peer);
             self.next += 1;
             let (input, output) = (Vec::new(), Vec::new());
-            let connection =
-                Connection { stream, peer, input, output, watching: None, is_over: false };
+            let (watching, is_over, active) = (None, false, Instant::now());
+            let connection = Connection { stream, peer, input, output, watching, is_over, active };
             self.connections.insert(Id(self.next), connection);
+        }
+    }
+
+    /// Closes the connection that has waited longest: of the same user where that has too many, of
+    /// any where all together are too many. One of root only where there is no other.
+    fn make_room(&mut self, peer: &Peer) {
+        let is_same = |one: &Connection| one.peer.user == peer.user;
+        let of_user = self.connections.values().filter(|one| is_same(one)).count();
+        let longest = |of: &dyn Fn(&Connection) -> bool| {
+            let them = self.connections.iter().filter(|(_, one)| of(one));
+            them.min_by_key(|(id, one)| (one.active, **id)).map(|(id, one)| (*id, one.peer.clone()))
+        };
+        let closed = if peer.user != 0 && of_user >= MOST_OF_A_USER {
+            longest(&is_same)
+        } else if self.connections.len() >= MOST {
+            longest(&|one| one.peer.user != 0).or_else(|| longest(&|_| true))
+        } else {
+            None
+        };
+        if let Some((id, Peer { user, pid, .. })) = closed {
+            self.connections.remove(&id);
+            if let Some(untold) = self.crowded.tell(Instant::now()) {
+                tracing::warn!(user, pid, untold, "too many connections: the idlest was closed");
+            }
         }
     }
 
@@ -209,9 +294,39 @@ fn open_folder(path: &Path) {
     }
 }
 
+/// While the file is open, no other daemon looks whether a socket in that folder is a dead one's.
+fn alone_in(path: &Path) -> Result<File> {
+    let told = || path.display().to_string();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).with_context(told)?;
+    let deadline = Instant::now() + ALONE_WITHIN;
+    while let Err(error) = folder.try_lock() {
+        if Instant::now() >= deadline {
+            return Err(error).with_context(|| format!("{}: locking its folder", told()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(folder)
+}
+
+/// A listener that every user may connect to.
+fn listen_at(path: &Path) -> io::Result<UnixListener> {
+    let listener = peer::listen_for_all(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        // Not one of a later daemon.
+        if self.file.is_some() && file_of(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -227,7 +342,10 @@ impl Connection {
         while !self.input.contains(&0) && !self.is_over {
             match self.stream.read(&mut piece) {
                 Ok(0) => self.is_over = true,
-                Ok(count) => self.input.extend(&piece[..count]),
+                Ok(count) => {
+                    self.active = Instant::now();
+                    self.input.extend(&piece[..count]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => self.is_over = true,
@@ -250,7 +368,10 @@ impl Connection {
     fn write(&mut self) {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
-                Ok(count) => drop(self.output.drain(..count)),
+                Ok(count) => {
+                    self.active = Instant::now();
+                    self.output.drain(..count);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
@@ -320,6 +441,93 @@ mod tests {
         good.write_all(&call("a.B")).unwrap();
         assert_eq!(server.turn().len(), 1);
         assert_eq!(server.connections.len(), 1);
+    }
+
+    #[test]
+    fn a_call_that_came_with_another_is_known_to_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let mut server = Server::listen(&path).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(&[call("a.B"), call("a.C"), b"{".to_vec()].concat()).unwrap();
+        for (name, others) in [("a.B", true), ("a.C", false)] {
+            let calls = server.turn();
+            let [(id, _, call)] = &calls[..] else { panic!("{calls:?}") };
+            assert_eq!(call.method, name);
+            server.answer(*id, call, Ok(Map::new()));
+            assert_eq!(server.has_calls(), others, "{name}");
+        }
+        assert!(server.turn().is_empty());
+    }
+
+    #[test]
+    fn idle_connections_keep_no_client_out_and_an_active_one_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let mut server = Server::listen(&path).unwrap();
+        let mut active = UnixStream::connect(&path).unwrap();
+        let idle = (0..3 * MOST).map(|_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{\"method\":").unwrap();
+            active.write_all(b" ").unwrap();
+            assert!(server.turn().is_empty());
+            stream
+        });
+        let idle: Vec<UnixStream> = idle.collect();
+        let most = if effective_user() == 0 { MOST } else { MOST_OF_A_USER };
+        assert_eq!(server.connections.len(), most);
+        let mut late = UnixStream::connect(&path).unwrap();
+        for client in [&mut active, &mut late] {
+            client.write_all(&call("a.B")).unwrap();
+            assert_eq!(server.turn().len(), 1);
+        }
+        drop(idle);
+    }
+
+    #[test]
+    fn a_socket_that_was_removed_comes_back_for_every_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/control");
+        let mut server = Server::listen(&path).unwrap();
+        assert!(!server.come_back().unwrap());
+        let mut early = UnixStream::connect(&path).unwrap();
+        assert!(server.turn().is_empty());
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        assert!(server.come_back().unwrap());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+        let mut late = UnixStream::connect(&path).unwrap();
+        early.write_all(&call("a.B")).unwrap();
+        late.write_all(&call("a.C")).unwrap();
+        assert_eq!(server.turn().len(), 2);
+        std::fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        assert!(!server.come_back().unwrap(), "another daemon has come");
+        drop(server);
+        assert!(path.exists(), "it is not ours");
+    }
+
+    #[test]
+    fn strangers_take_no_place_of_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server::listen(&folder.path().join("control")).unwrap();
+        let of = |user| Peer { pid: 1, user, groups: Vec::new() };
+        for user in std::iter::once(0).chain(1..=4 * MOST as u32) {
+            server.make_room(&of(user));
+            server.next += 1;
+            let connection = Connection {
+                stream: UnixStream::pair().unwrap().0,
+                peer: of(user),
+                input: Vec::new(),
+                output: Vec::new(),
+                watching: None,
+                is_over: false,
+                active: Instant::now(),
+            };
+            server.connections.insert(Id(server.next), connection);
+        }
+        assert_eq!(server.connections.len(), MOST);
+        assert_eq!(server.connections.values().filter(|one| one.peer.user == 0).count(), 1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Metrics over HTTP on a loopback port: `GET /metrics`, one answer a connection.
+//! Metrics over HTTP on a loopback port: `GET /metrics`, one answer a connection. Where there are
+//! too many connections, a new one takes the place of the oldest.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,8 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// Connections at a time: a few scrapers.
-const MOST: usize = 8;
+/// Connections at a time: a few scrapers, and some that never ask.
+const MOST: usize = 32;
+/// Connections accepted in a row.
+const MOST_AT_ONCE: usize = MOST / 2;
+/// Time without new connections after one that could not be accepted, as for want of descriptors.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Longest request that is read.
 const LONGEST: usize = 8 << 10;
 /// A client has so long to ask and to read.
@@ -19,7 +24,10 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The listener and the clients that have connected.
 pub(super) struct Http {
     listener: TcpListener,
+    /// The oldest first.
     connections: Vec<Connection>,
+    /// No connection is accepted before.
+    closed_until: Option<Instant>,
 }
 
 struct Connection {
@@ -38,29 +46,42 @@ impl Http {
         let told = || format!("[metrics] listen = \"{address}\"");
         let listener = TcpListener::bind(address).with_context(told)?;
         listener.set_nonblocking(true).with_context(told)?;
-        Ok(Self { listener, connections: Vec::new() })
+        Ok(Self { listener, connections: Vec::new(), closed_until: None })
     }
 
-    /// What to wait for.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let listener = (self.connections.len() < MOST).then(|| self.listener.as_fd());
-        let asking = self.connections.iter().filter(|one| one.output.is_none());
-        listener.into_iter().chain(asking.map(|one| one.stream.as_fd()))
+    /// What to wait for: to read from, and to write to.
+    pub(super) fn descriptors(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
+        let is_open = self.closed_until.is_none_or(|until| until <= Instant::now());
+        let listener = is_open.then(|| self.listener.as_fd());
+        let of = |answered: bool| {
+            let them = self.connections.iter().filter(move |one| one.output.is_some() == answered);
+            them.map(|one| one.stream.as_fd())
+        };
+        (listener.into_iter().chain(of(false)).collect(), of(true).collect())
     }
 
     /// Accepts, reads and writes what is possible now. Returns whether a client waits for the
     /// metrics.
     pub(super) fn turn(&mut self) -> bool {
-        while self.connections.len() < MOST {
-            let Ok((stream, _)) = self.listener.accept() else { break };
+        for _ in 0..MOST_AT_ONCE {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    let is_none = error.kind() == io::ErrorKind::WouldBlock;
+                    self.closed_until = (!is_none).then(|| Instant::now() + AFTER_FAILURE);
+                    break;
+                }
+            };
+            if self.connections.len() >= MOST {
+                self.connections.remove(0);
+            }
             if stream.set_nonblocking(true).is_ok() {
                 let began = Instant::now();
                 let (input, output) = (Vec::new(), None);
                 self.connections.push(Connection { stream, began, input, output, is_over: false });
             }
         }
-        self.connections.iter_mut().for_each(Connection::turn);
-        self.connections.retain(|one| !one.is_over && one.began.elapsed() < PATIENCE);
+        self.go_on();
         self.connections.iter().any(Connection::waits)
     }
 
@@ -69,7 +90,14 @@ impl Http {
         for one in self.connections.iter_mut().filter(|one| one.waits()) {
             one.reply("200 OK", OPEN_METRICS, metrics);
         }
+        self.go_on();
+    }
+
+    /// Reads and writes what is possible now. A connection that is answered is closed at once: some
+    /// clients wait for that.
+    fn go_on(&mut self) {
         self.connections.iter_mut().for_each(Connection::turn);
+        self.connections.retain(|one| !one.is_over && one.began.elapsed() < PATIENCE);
     }
 }
 
@@ -149,6 +177,36 @@ mod tests {
             }
         }
         String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn an_answered_connection_is_closed_and_silent_ones_keep_no_scraper_out() {
+        let mut http = Http::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = http.listener.local_addr().unwrap();
+        let silent: Vec<TcpStream> = (0..3 * MOST)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"GET /met").unwrap();
+                assert!(!http.turn());
+                stream
+            })
+            .collect();
+        let mut scraper = TcpStream::connect(address).unwrap();
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        assert!(http.turn());
+        // Larger than what the kernel takes at once: the rest waits for room.
+        let long = "x".repeat(64 << 20);
+        http.answer(&long);
+        assert_eq!(http.descriptors().1.len(), 1);
+        let reader = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            scraper.read_to_end(&mut text).map(|_| text.len())
+        });
+        while !http.descriptors().1.is_empty() {
+            assert!(!http.turn());
+        }
+        assert!(reader.join().unwrap().unwrap() > long.len(), "the connection was closed");
+        drop(silent);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod answers;
 mod selection;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use super::notify::Notify;
 use super::own::Own;
 use super::rules::{Request, Rules};
 use crate::control::protocol::Other;
+use crate::control::seldom::Seldom;
 use crate::control::server::Server;
 use crate::live::Watched;
 use crate::live::trees::Trees;
@@ -33,6 +34,8 @@ use crate::session::{self, Turn};
 
 /// Clients that watch get an answer no more often.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(250);
+/// Sentences that are kept for clients: some name a process, and processes come without end.
+const MOST_PROBLEMS: usize = 32;
 // Numbers of signal(7), the same on x86-64 and arm64.
 const SIGHUP: i32 = 1;
 
@@ -86,7 +89,14 @@ pub(super) struct Station {
     /// The look that watching clients have seen, and when they were told.
     told: (u64, Instant),
     own: Own,
-    problems: Vec<String>,
+    /// The last ones.
+    problems: VecDeque<String>,
+    /// The configuration of the start: some of it holds until the end.
+    begun_with: Config,
+    /// What is wrong in the file that was read last.
+    mistake: Option<String>,
+    /// Calls that were refused.
+    refusals: Seldom,
 }
 
 impl Station {
@@ -108,7 +118,10 @@ impl Station {
             next_look: now,
             told: (0, now),
             own: Own::new(),
-            problems,
+            problems: problems.into(),
+            begun_with: parts.config.clone(),
+            mistake: None,
+            refusals: Seldom::default(),
             parts,
         }
     }
@@ -141,7 +154,10 @@ impl Station {
     pub(super) fn note(&mut self, text: String) {
         if !self.problems.contains(&text) {
             tracing::warn!("{text}");
-            self.problems.push(text);
+            self.problems.push_back(text);
+            if self.problems.len() > MOST_PROBLEMS {
+                self.problems.pop_front();
+            }
         }
     }
 
@@ -171,7 +187,7 @@ impl Station {
         while let Some(arrived) = signal::next(self.parts.arriving.as_fd())? {
             if arrived.number == SIGHUP {
                 if let Err(error) = self.reload(trees) {
-                    self.note(format!("the configuration stays as it was: {error:#}"));
+                    tracing::error!("the configuration stays as it was: {error:#}");
                 }
                 continue;
             }
@@ -184,6 +200,9 @@ impl Station {
     /// How long no process needs us.
     fn nap(&self, deadline: Instant) -> Duration {
         let (looks, told) = self.told;
+        if self.parts.server.has_calls() {
+            return Duration::ZERO;
+        }
         let mut until = deadline.min(self.next_look);
         if self.parts.board.borrow().looks > looks && !self.parts.server.watchers().is_empty() {
             until = until.min(told + BETWEEN_ANSWERS);
@@ -194,9 +213,12 @@ impl Station {
 
     /// Sleeps until a client or a process needs attention.
     fn sleep(&self, nap: Duration) -> Result<()> {
-        let (mut readable, writable) = self.parts.server.descriptors();
+        let (mut readable, mut writable) = self.parts.server.descriptors();
         readable.push(self.parts.arriving.as_fd());
-        readable.extend(self.parts.http.iter().flat_map(Http::descriptors));
+        if let Some((asking, answered)) = self.parts.http.as_ref().map(Http::descriptors) {
+            readable.extend(asking);
+            writable.extend(answered);
+        }
         readable.extend(self.parts.observer.descriptors());
         let readable: Vec<BorrowedFd<'_>> = readable;
         signal::wait_ready(&readable, &writable, session::milliseconds(nap))?;

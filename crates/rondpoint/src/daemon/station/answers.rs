@@ -38,8 +38,11 @@ impl Station {
                 Some(method::WATCH) if call.more => self.begin_watch(id, &peer, &call),
                 _ => {
                     let answer = self.answer(trees, &peer, &call);
-                    if let Err(refused) = &answer {
-                        tracing::warn!(user = peer.user, pid = peer.pid, call.method, ?refused);
+                    if let Err(refused) = &answer
+                        && let Some(untold) = self.refusals.tell(Instant::now())
+                    {
+                        let (user, pid) = (peer.user, peer.pid);
+                        tracing::warn!(user, pid, call.method, ?refused, untold);
                     }
                     self.parts.server.answer(id, &call, answer);
                 }
@@ -250,17 +253,18 @@ impl Station {
         let loaded = Config::load(self.parts.file.as_deref());
         let loaded = loaded.and_then(|config| Ok((config.rules()?, config)));
         self.parts.notify.ready();
+        self.mistake = loaded.as_ref().err().map(|error| format!("{error:#}"));
         let (rules, config) = loaded?;
         let old = std::mem::replace(&mut self.parts.config, config);
-        let new = &self.parts.config;
+        let (new, begun) = (&self.parts.config, &self.begun_with);
         let mut notes = Vec::new();
         for (is_other, what) in [
-            (old.control.socket != new.control.socket, "[control] socket"),
-            (old.metrics != new.metrics, "[metrics] listen"),
-            (old.log != new.log, "[log] level"),
-            (old.policy.sensor != new.policy.sensor, "[policy] sensor"),
-            (old.policy.machine != new.policy.machine, "[policy] machine"),
-            (old.policy.calibration != new.policy.calibration, "[policy] calibration"),
+            (begun.control.socket != new.control.socket, "[control] socket"),
+            (begun.metrics != new.metrics, "[metrics] listen"),
+            (begun.log != new.log, "[log] level"),
+            (begun.policy.sensor != new.policy.sensor, "[policy] sensor"),
+            (begun.policy.machine != new.policy.machine, "[policy] machine"),
+            (begun.policy.calibration != new.policy.calibration, "[policy] calibration"),
         ] {
             if is_other {
                 notes.push(format!("{what} takes effect when the daemon is started anew"));
@@ -270,10 +274,10 @@ impl Station {
             notes.push("mode = \"act\" takes effect when the daemon is started anew".to_string());
         }
         let counted = |config: &Config| policies::thread_metrics(&config.policies());
-        if counted(new) != counted(&old) {
+        if counted(new) != counted(begun) {
             notes.push("what is counted of threads stays until the daemon is started anew".into());
         }
-        if new.freezes() && !old.freezes() {
+        if new.freezes() && !begun.freezes() {
             notes.push("[budget] freeze takes effect when the daemon is started anew".to_string());
         }
         let decides_otherwise = old.budget != new.budget

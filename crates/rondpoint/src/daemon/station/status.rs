@@ -68,7 +68,10 @@ impl Station {
     }
 
     fn problems(&self) -> Vec<String> {
-        let mut problems = self.problems.clone();
+        let mut problems: Vec<String> = self.problems.iter().cloned().collect();
+        if let Some(mistake) = &self.mistake {
+            problems.push(format!("the configuration is that of before: {mistake}"));
+        }
         if self.parts.observer.overflowed() {
             problems.push(
                 "there are more processes or threads in managed trees than are followed".into(),
