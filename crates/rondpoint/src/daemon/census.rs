@@ -1,7 +1,9 @@
 //! The processes of the machine: which there are, how large and how busy.
 //!
 //! One look is bounded: the numbers of `/proc`, and one line for each process that is due. New ones
-//! are due at once, busy ones at each look, idle ones more and more seldom.
+//! are due at once, busy ones at each look, idle ones more and more seldom. Of a process that is
+//! neither idle nor as busy as the rules want, it also reads how long threads waited for a CPU: on
+//! a crowded machine each gets less than it would use.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rondpoint_core::{Nanos, Pid};
 use rondpoint_linux::act::Identity;
+use rondpoint_linux::parse::schedstat;
 use rondpoint_linux::parse::stat::{self, TaskStat};
 use rondpoint_linux::syscall::memory::page_bytes;
 use rondpoint_linux::syscall::process::ticks_per_second;
@@ -22,6 +25,9 @@ const MOST_READ: usize = 2_000;
 const SELDOM: Duration = Duration::from_secs(60);
 /// CPUs below which a process is idle.
 const IDLE: f64 = 0.05;
+/// Threads of a process that are asked how long they waited. At most 20 processes per CPU are asked
+/// for that, for others are idle.
+const MOST_THREADS: usize = 64;
 /// How long a cgroup and an owner are believed: a process may be moved and may change its user.
 const BELIEVED: Duration = Duration::from_secs(30);
 
@@ -40,14 +46,31 @@ pub(super) struct Known {
     pub(super) threads: u32,
     pub(super) is_kernel_thread: bool,
     cpu_ticks: u64,
+    waits: Option<Waits>,
     read_at: Instant,
     due_after: Duration,
     looked_up: Option<Instant>,
 }
 
+/// Times of some threads of a process since each began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waits {
+    running_ns: u64,
+    waiting_ns: u64,
+}
+
+/// How processes are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// The usual time between two looks.
+    pub(super) every: Duration,
+    /// CPUs from which a process is busy enough for the rules.
+    pub(super) busy: f64,
+}
+
 impl Census {
-    /// Looks once; `every` is the usual time between two looks.
-    pub(super) fn look(&mut self, from: &Root, every: Duration) {
+    /// Looks once.
+    pub(super) fn look(&mut self, from: &Root, pace: Pace) {
         let names = root::list(&from.proc).unwrap_or_default();
         let pids: Vec<Pid> = names.iter().filter_map(|name| name.parse().ok().map(Pid)).collect();
         let there: std::collections::BTreeSet<Pid> = pids.iter().copied().collect();
@@ -66,11 +89,12 @@ impl Census {
         // The new ones first, then those that have waited longest.
         due.sort_by_key(|(known, overdue, pid)| (*known, std::cmp::Reverse(*overdue), *pid));
         for (_, _, pid) in due.into_iter().take(MOST_READ) {
-            self.read(from, pid, every, now);
+            self.read(from, pid, pace, now);
         }
     }
 
-    fn read(&mut self, from: &Root, pid: Pid, every: Duration, now: Instant) {
+    fn read(&mut self, from: &Root, pid: Pid, pace: Pace, now: Instant) {
+        let every = pace.every;
         let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok().flatten();
         let found = bytes.and_then(|bytes| stat::parse(&bytes).ok());
         let Some(found) = found.filter(TaskStat::is_alive) else {
@@ -91,12 +115,19 @@ impl Census {
             Some(before) if is_idle => (2 * before.due_after).min(SELDOM.max(every)),
             _ => every,
         };
+        let is_asked = !is_idle && cpus.is_some_and(|cpus| cpus < pace.busy);
+        let waits = is_asked.then(|| waits(from, pid));
+        let wanted = cpus.zip(waits).map(|(cpus, waits)| {
+            let earlier = before.and_then(|before| before.waits).unwrap_or_default();
+            cpus * waits.stretch(earlier)
+        });
         let old = before.map(|before| (before.facts.clone(), before.looked_up));
         let (old, looked_up) = old.unwrap_or_default();
         let facts = Facts {
             command: found.name,
             resident_bytes: found.resident_pages.saturating_mul(page_bytes() as u64),
             cpus,
+            wanted_cpus: wanted.or(cpus),
             ..old
         };
         let known = Known {
@@ -106,6 +137,7 @@ impl Census {
             threads: found.threads,
             is_kernel_thread: found.is_kernel_thread,
             cpu_ticks: found.cpu_time_ticks,
+            waits,
             read_at: now,
             due_after,
             looked_up,
@@ -114,8 +146,8 @@ impl Census {
     }
 
     /// Reads one process now, whether it is due or not.
-    pub(super) fn ask(&mut self, from: &Root, pid: Pid, every: Duration) -> Option<&Known> {
-        self.read(from, pid, every, Instant::now());
+    pub(super) fn ask(&mut self, from: &Root, pid: Pid, pace: Pace) -> Option<&Known> {
+        self.read(from, pid, pace, Instant::now());
         self.complete(from, pid)
     }
 
@@ -158,6 +190,29 @@ impl Census {
     }
 }
 
+impl Waits {
+    /// Time that the threads would have run without waiting, per time that they ran. Threads may
+    /// have come and gone between the two.
+    fn stretch(self, earlier: Self) -> f64 {
+        let ran = self.running_ns.saturating_sub(earlier.running_ns) as f64;
+        let waited = self.waiting_ns.saturating_sub(earlier.waiting_ns) as f64;
+        if ran > 0.0 { 1.0 + waited / ran } else { 1.0 }
+    }
+}
+
+fn waits(from: &Root, pid: Pid) -> Waits {
+    let folder = from.in_proc(format!("{pid}/task"));
+    let threads = root::list(&folder).unwrap_or_default();
+    let mut sum = Waits::default();
+    for thread in threads.iter().take(MOST_THREADS) {
+        let bytes = root::read_optional(&folder.join(thread).join("schedstat")).ok().flatten();
+        let Some(found) = bytes.and_then(|bytes| schedstat::parse(&bytes).ok()) else { continue };
+        sum.running_ns = sum.running_ns.saturating_add(found.running_ns);
+        sum.waiting_ns = sum.waiting_ns.saturating_add(found.waiting_ns);
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -182,7 +237,7 @@ mod tests {
     fn processes_that_come_and_go_are_known_and_an_idle_one_is_read_seldom() {
         let fixture = Fixture(tempfile::tempdir().unwrap());
         let from = Root::captured(fixture.0.path());
-        let every = Duration::from_nanos(1);
+        let every = Pace { every: Duration::from_nanos(1), busy: 0.5 };
         let mut census = Census::default();
         fixture.process(7, 1, 0, 10);
         fixture.process(8, 7, 0, 10);
@@ -202,5 +257,34 @@ mod tests {
         fs::remove_dir_all(from.in_proc("7")).unwrap();
         census.look(&from, every);
         assert!(census.get(Pid(7)).is_none() && census.get(Pid(8)).is_some());
+    }
+
+    #[test]
+    fn a_process_that_waits_for_a_cpu_wants_more_than_it_gets() {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        let from = Root::captured(fixture.0.path());
+        let waits = |pid: u32, tid: u32, running: u64, waiting: u64| {
+            let task = from.in_proc(format!("{pid}/task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("schedstat"), format!("{running} {waiting} 7\n")).unwrap();
+        };
+        let mut census = Census::default();
+        let pace = |busy| Pace { every: Duration::from_nanos(1), busy };
+        fixture.process(7, 1, 0, 10);
+        waits(7, 7, 1_000, 9_000);
+        waits(7, 8, 1_000, 0);
+        census.look(&from, pace(f64::MAX));
+        assert_eq!(census.get(Pid(7)).unwrap().facts.wanted_cpus, None, "nothing to compare with");
+        let mut wanted_per_used = |ticks, busy| {
+            fixture.process(7, 1, ticks, 10);
+            census.look(&from, pace(busy));
+            let facts = &census.get(Pid(7)).unwrap().facts;
+            facts.wanted_cpus.unwrap() / facts.cpus.unwrap()
+        };
+        assert!((wanted_per_used(1 << 40, f64::MAX) - 5.5).abs() < 1e-9);
+        waits(7, 7, 3_000, 10_000);
+        assert!((wanted_per_used(1 << 41, f64::MAX) - 1.5).abs() < 1e-9, "since the last look");
+        waits(7, 7, 4_000, 99_000);
+        assert!((wanted_per_used(1 << 42, 0.5) - 1.0).abs() < 1e-9, "busy enough: not asked");
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Facts {
     pub(crate) resident_bytes: u64,
     /// CPUs that it used lately; `None` before the second look.
     pub(crate) cpus: Option<f64>,
+    /// CPUs that it would have used without waiting for one: as many or more.
+    pub(crate) wanted_cpus: Option<f64>,
 }
 
 /// What a client asked for the process over the control socket.
@@ -166,7 +168,8 @@ impl Rules {
 
     /// Whether it is worth a closer look.
     pub(crate) fn is_large(&self, facts: &Facts) -> bool {
-        let busy = facts.cpus.is_some_and(|cpus| cpus >= self.min_cpus) || self.min_cpus == 0.0;
+        let wanted = facts.wanted_cpus.is_some_and(|cpus| cpus >= self.min_cpus);
+        let busy = wanted || self.min_cpus == 0.0;
         busy && facts.resident_bytes >= self.min_memory
     }
 }
@@ -219,6 +222,7 @@ mod tests {
             cgroup: Some(cgroup.to_string()),
             resident_bytes: 1 << 30,
             cpus: Some(2.0),
+            wanted_cpus: Some(2.0),
         }
     }
 
@@ -237,8 +241,8 @@ mod tests {
         let large = facts("java", "/");
         assert_eq!(rules.choose(&large, None), Choice::Take("by its size".into()));
         let small = Facts { resident_bytes: 299 << 20, ..large.clone() };
-        let idle = Facts { cpus: Some(0.4), ..large.clone() };
-        let unknown = Facts { cpus: None, ..large };
+        let idle = Facts { wanted_cpus: Some(0.4), ..large.clone() };
+        let unknown = Facts { wanted_cpus: None, ..large };
         for one in [small, idle, unknown] {
             assert_eq!(rules.choose(&one, None), Choice::Pass);
             assert_eq!(

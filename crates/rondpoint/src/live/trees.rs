@@ -180,6 +180,12 @@ impl Trees {
         Ok(restored)
     }
 
+    /// Trees whose ledger somebody has removed: nothing of them may be changed any more.
+    pub(crate) fn without_ledger(&self) -> Vec<Pid> {
+        let lost = self.trees.iter().filter(|(_, tree)| tree.ledger.is_lost());
+        lost.map(|(root, _)| *root).collect()
+    }
+
     /// Takes the ledgers away: everything that had to be put back has been.
     ///
     /// # Errors

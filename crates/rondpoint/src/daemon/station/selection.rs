@@ -7,7 +7,7 @@ use rondpoint_core::{Nanos, Pid};
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::ledger_file::LedgerFile;
 
-use super::super::census::Known;
+use super::super::census::{Known, Pace};
 use super::super::rules::{Choice, Request};
 use super::{Left, Managed, Station};
 use crate::live::trees::Trees;
@@ -27,14 +27,23 @@ struct Wanted {
 impl Station {
     /// Looks which processes are there, and gives and takes trees.
     pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
-        self.census.look(&self.from, self.parts.config.look_every());
+        self.census.look(&self.from, self.pace());
         let others = others::find(&self.from, self.commands());
         for other in others.iter().filter(|other| !self.others.contains(other)) {
             tracing::info!(kind = other.kind, pid = other.pid, "{}", other.what);
         }
         self.change(trees, |station| station.others = others);
         self.choose(trees);
+        match self.parts.server.come_back() {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!("the control socket was removed: it is there again"),
+            Err(error) => self.note(format!("the control socket was removed: {error:#}")),
+        }
         self.tell_service_manager();
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { every: self.parts.config.look_every(), busy: self.parts.rules.min_cpus }
     }
 
     /// Every process by its command.
@@ -153,6 +162,10 @@ impl Station {
         for pid in over {
             self.drop_tree(trees, pid, "it has ended");
         }
+        // They are taken again with a new one, if that can be made.
+        for pid in trees.without_ledger() {
+            self.drop_tree(trees, pid, "its ledger was removed");
+        }
     }
 
     fn leave(&mut self, trees: &mut Trees, left: &BTreeMap<Pid, Left>) {
@@ -203,7 +216,7 @@ impl Station {
         if self.requests.len() >= MOST_REQUESTS {
             anyhow::bail!("{MOST_REQUESTS} requests are remembered already");
         }
-        self.census.ask(&self.from, pid, self.parts.config.look_every());
+        self.census.ask(&self.from, pid, self.pace());
         self.requests.insert(pid, (process, request));
         Ok(())
     }
