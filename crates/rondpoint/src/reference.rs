@@ -24,6 +24,7 @@ Generated from the command line by
 | `/run/rondpoint` | ledgers of root's managers: how each change is undone |
 | `$XDG_RUNTIME_DIR/rondpoint` | ledgers of other users' managers |
 | `SUDO_UID`, `SUDO_GID` | set by sudo; a program that `run` starts runs as this user |
+| `PKEXEC_UID`, `DOAS_USER` | set by pkexec and doas; the same, for users of `/etc/passwd` |
 
 ## Kernels
 

@@ -16,7 +16,7 @@ use rondpoint_linux::act::Identity;
 use rondpoint_linux::claim::{self, Claim};
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
-use rondpoint_linux::parse::schedstat;
+use rondpoint_linux::parse::{accounts, schedstat};
 use rondpoint_linux::syscall::perf;
 use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
 use rondpoint_linux::syscall::scheduler;
@@ -41,8 +41,10 @@ const SIGCHLD: i32 = 17;
 /// Signals of signal(7) that end a process by default, beside those above. Any process may send
 /// SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
 /// SIGIO and SIGPWR. A fault of this process ends it although they are blocked. SIGSEGV and SIGBUS
-/// have the handler of the standard library, SIGSYS that of the filter of system calls.
+/// have the handler of the standard library.
 const ENDING: [i32; 12] = [4, 5, 6, 8, 14, 16, 24, 25, 26, 27, 29, 30];
+/// SIGSYS. In debug builds it is how the filter of system calls refuses a call.
+const SIGSYS: Option<i32> = if cfg!(debug_assertions) { None } else { Some(31) };
 /// Real-time signals, all of which end a process by default. The C library keeps 32 and 33 for
 /// itself, musl 34 too. It refuses those in a set.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
@@ -52,7 +54,7 @@ const SIGXFSZ: i32 = 25;
 /// All that are read instead of being suffered.
 fn received() -> Signals {
     let named = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCHLD];
-    let all: Vec<i32> = named.into_iter().chain(ENDING).chain(REAL_TIME).collect();
+    let all: Vec<i32> = named.into_iter().chain(ENDING).chain(SIGSYS).chain(REAL_TIME).collect();
     Signals::of(&all)
 }
 
@@ -392,14 +394,28 @@ pub(crate) fn caller() -> Result<Option<User>> {
     if process::effective_user() != 0 {
         return Ok(None);
     }
-    caller_of(|name| std::env::var_os(name))
+    caller_of(|name| std::env::var_os(name), &|| std::fs::read("/etc/passwd").unwrap_or_default())
 }
 
-/// The same from the variables that sudo sets.
-fn caller_of(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<User>> {
+/// The same from the variables that sudo, pkexec and doas set.
+fn caller_of(
+    variable: impl Fn(&str) -> Option<OsString>,
+    passwd: &dyn Fn() -> Vec<u8>,
+) -> Result<Option<User>> {
     const ALL: [&str; 3] = ["SUDO_UID", "SUDO_GID", "SUDO_USER"];
+    // pkexec(1) tells a number, doas(1) a name; none of them a group.
+    const OTHERS: [&str; 2] = ["PKEXEC_UID", "DOAS_USER"];
     if ALL.iter().all(|name| variable(name).is_none()) {
-        return Ok(None);
+        let set = OTHERS.iter().find_map(|name| Some((name, variable(name)?)));
+        let Some((name, value)) = set else { return Ok(None) };
+        let told = value.to_string_lossy();
+        let (user, group) = accounts::user_of(&passwd(), &told).with_context(|| {
+            format!(
+                "{name} is {told}; expected a user of /etc/passwd. Nothing was started, for it \
+                 would run as root; to want that: env -u {name} rondpoint …"
+            )
+        })?;
+        return Ok((user != 0).then(|| User::with_number(user, group)));
     }
     let number = |name: &str| {
         let text = variable(name);
@@ -451,7 +467,8 @@ mod tests {
 
     fn caller(set: &[(&str, &str)]) -> Result<Option<User>> {
         let find = |name: &str| set.iter().find(|(known, _)| *known == name);
-        caller_of(|name| find(name).map(|(_, value)| OsString::from(value)))
+        let passwd = || b"root:x:0:0::/:/bin/sh\nada:x:3999999999:3999999998::/:/bin/sh\n".to_vec();
+        caller_of(|name| find(name).map(|(_, value)| OsString::from(value)), &passwd)
     }
 
     #[test]
@@ -473,6 +490,23 @@ mod tests {
         }
         let root = [("SUDO_UID", "0"), ("SUDO_GID", "0"), ("SUDO_USER", "root")];
         assert_eq!(caller(&root).unwrap(), None);
+    }
+
+    #[test]
+    fn a_caller_through_pkexec_or_doas_is_that_user_or_refused() {
+        let ada = User { user: 3_999_999_999, group: 3_999_999_998, groups: vec![3_999_999_998] };
+        for set in [("PKEXEC_UID", "3999999999"), ("DOAS_USER", "ada")] {
+            assert_eq!(caller(&[set]).unwrap().as_ref(), Some(&ada), "{set:?}");
+        }
+        for set in [("PKEXEC_UID", "0"), ("DOAS_USER", "root")] {
+            assert_eq!(caller(&[set]).unwrap(), None, "{set:?}");
+        }
+        for set in [("PKEXEC_UID", "1000"), ("PKEXEC_UID", ""), ("DOAS_USER", "eve")] {
+            let error = caller(&[set]).unwrap_err().to_string();
+            assert!(error.contains("expected a user of /etc/passwd"), "{error}");
+        }
+        let both = [("SUDO_UID", "0"), ("SUDO_GID", "0"), ("DOAS_USER", "ada")];
+        assert_eq!(caller(&both).unwrap(), None, "sudo counts where it is set");
     }
 
     #[test]

@@ -13,6 +13,19 @@ pub fn number_of(file: &[u8], name: &str) -> Option<u32> {
     })
 }
 
+/// Number and main group of a user of `/etc/passwd` with this name or number; `None` where no line
+/// has it.
+#[must_use]
+pub fn user_of(passwd: &[u8], named: &str) -> Option<(u32, u32)> {
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u32>().ok();
+    passwd.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let [name, _, user, group, ..] = fields[..] else { return None };
+        let is_it = !name.is_empty() && [name, user].contains(&named.as_bytes());
+        Some((number(user).filter(|_| is_it)?, number(group)?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +40,16 @@ mod tests {
         }
         let passwd = b"ada:x:1000:1000:Ada:/nonexistent:/bin/sh";
         assert_eq!(number_of(passwd, "ada"), Some(1000));
+    }
+
+    #[test]
+    fn a_user_is_found_by_name_and_by_number_with_the_main_group() {
+        let passwd = b"root:x:0:0::/:/bin/sh\nbroken:x:7\nada:x:1000:1001:Ada:/:/bin/sh\n";
+        assert_eq!(user_of(passwd, "ada"), Some((1000, 1001)));
+        assert_eq!(user_of(passwd, "1000"), Some((1000, 1001)));
+        assert_eq!(user_of(passwd, "0"), Some((0, 0)));
+        for nobody in ["broken", "7", "1001", "x", ""] {
+            assert_eq!(user_of(passwd, nobody), None, "{nobody}");
+        }
     }
 }
