@@ -15,8 +15,8 @@ use super::check;
 /// Supplementary groups of a process at most (NGROUPS_MAX, include/uapi/linux/limits.h).
 const MOST_GROUPS: usize = 65_536;
 
-/// Connects to a local socket. Where the listener's queue is full, as of a process that is stopped
-/// or does not accept, it waits so long for room; connect(2) itself would wait for ever.
+/// Connects to a local socket. Where the listener's queue is full, it waits so long for room.
+/// connect(2) itself would wait for ever for a process that is stopped or does not accept.
 ///
 /// # Errors
 /// Nothing listens there, or the queue stays full: `WouldBlock`.

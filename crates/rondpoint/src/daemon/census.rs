@@ -2,7 +2,7 @@
 //!
 //! One look is bounded: the numbers of `/proc`, and one line for each process that is due. New ones
 //! are due at once, busy ones at each look, idle ones more and more seldom. Of a process that is
-//! neither idle nor as busy as the rules want, it also reads how long threads waited for a CPU: on
+//! neither idle nor as busy as the rules want, it also reads how long threads waited for a CPU. On
 //! a crowded machine each gets less than it would use.
 
 use std::collections::BTreeMap;

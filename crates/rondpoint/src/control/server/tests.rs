@@ -1,0 +1,163 @@
+//! The server with clients of this process.
+
+use super::*;
+
+fn call(method: &str) -> Vec<u8> {
+    let call =
+        Call { method: method.to_string(), parameters: Map::new(), more: false, oneway: false };
+    wire::message(&call).unwrap()
+}
+
+#[test]
+fn calls_come_in_pieces_and_are_answered_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/control");
+    let mut server = Server::listen(&path).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    let both = [call("a.B"), call("a.C")].concat();
+    client.write_all(&both[..5]).unwrap();
+    assert!(server.turn().is_empty());
+    client.write_all(&both[5..]).unwrap();
+    let mut names = Vec::new();
+    for _ in 0..2 {
+        let calls = server.turn();
+        let [(id, peer, call)] = &calls[..] else { panic!("{calls:?}") };
+        assert_eq!(peer.pid, std::process::id());
+        names.push(call.method.clone());
+        server.answer(*id, call, Ok(Map::new()));
+    }
+    assert_eq!(names, ["a.B", "a.C"]);
+    let mut reader = io::BufReader::new(client);
+    let replies: Vec<_> = (0..2).map(|_| wire::read(&mut reader, 100).unwrap()).collect();
+    assert_eq!(replies, vec![Some(b"{\"parameters\":{}}".to_vec()); 2]);
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_no_call_or_too_long_ends_its_connection_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let mut server = Server::listen(&path).unwrap();
+    let mut good = UnixStream::connect(&path).unwrap();
+    let mut bad = UnixStream::connect(&path).unwrap();
+    let mut long = UnixStream::connect(&path).unwrap();
+    bad.write_all(b"hello\0").unwrap();
+    long.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    while sent <= 2 * wire::MAX_CALL {
+        match long.write(&[b' '; 4096]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+        assert!(server.turn().is_empty());
+    }
+    good.write_all(&call("a.B")).unwrap();
+    assert_eq!(server.turn().len(), 1);
+    assert_eq!(server.connections.len(), 1);
+}
+
+#[test]
+fn a_call_that_came_with_another_is_known_to_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let mut server = Server::listen(&path).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(&[call("a.B"), call("a.C"), b"{".to_vec()].concat()).unwrap();
+    for (name, others) in [("a.B", true), ("a.C", false)] {
+        let calls = server.turn();
+        let [(id, _, call)] = &calls[..] else { panic!("{calls:?}") };
+        assert_eq!(call.method, name);
+        server.answer(*id, call, Ok(Map::new()));
+        assert_eq!(server.has_calls(), others, "{name}");
+    }
+    assert!(server.turn().is_empty());
+}
+
+#[test]
+fn idle_connections_keep_no_client_out_and_an_active_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let mut server = Server::listen(&path).unwrap();
+    let mut active = UnixStream::connect(&path).unwrap();
+    let idle = (0..3 * MOST).map(|_| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"{\"method\":").unwrap();
+        active.write_all(b" ").unwrap();
+        assert!(server.turn().is_empty());
+        stream
+    });
+    let idle: Vec<UnixStream> = idle.collect();
+    let most = if effective_user() == 0 { MOST } else { MOST_OF_A_USER };
+    assert_eq!(server.connections.len(), most);
+    let mut late = UnixStream::connect(&path).unwrap();
+    for client in [&mut active, &mut late] {
+        client.write_all(&call("a.B")).unwrap();
+        assert_eq!(server.turn().len(), 1);
+    }
+    drop(idle);
+}
+
+#[test]
+fn a_socket_that_was_removed_comes_back_for_every_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/control");
+    let mut server = Server::listen(&path).unwrap();
+    assert!(!server.come_back().unwrap());
+    let mut early = UnixStream::connect(&path).unwrap();
+    assert!(server.turn().is_empty());
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    assert!(server.come_back().unwrap());
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o666);
+    let mut late = UnixStream::connect(&path).unwrap();
+    early.write_all(&call("a.B")).unwrap();
+    late.write_all(&call("a.C")).unwrap();
+    assert_eq!(server.turn().len(), 2);
+    std::fs::remove_file(&path).unwrap();
+    let _other = UnixListener::bind(&path).unwrap();
+    assert!(!server.come_back().unwrap(), "another daemon has come");
+    drop(server);
+    assert!(path.exists(), "it is not ours");
+}
+
+#[test]
+fn strangers_take_no_place_of_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::listen(&folder.path().join("control")).unwrap();
+    let of = |user| Peer { pid: 1, user, groups: Vec::new() };
+    for user in std::iter::once(0).chain(1..=4 * MOST as u32) {
+        server.make_room(&of(user));
+        server.next += 1;
+        let connection = Connection {
+            stream: UnixStream::pair().unwrap().0,
+            peer: of(user),
+            input: Vec::new(),
+            output: Vec::new(),
+            watching: None,
+            is_over: false,
+            active: Instant::now(),
+        };
+        server.connections.insert(Id(server.next), connection);
+    }
+    assert_eq!(server.connections.len(), MOST);
+    assert_eq!(server.connections.values().filter(|one| one.peer.user == 0).count(), 1);
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_a_dead_ones_socket_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let first = Server::listen(&path).unwrap();
+    let error = Server::listen(&path).err().unwrap();
+    assert!(error.to_string().contains("another daemon listens there"), "{error}");
+    std::mem::forget(first);
+    // Its descriptor is open in this process still: a listener without a way to it.
+    std::fs::remove_file(&path).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    Server::listen(&path).unwrap();
+    std::fs::write(&path, "text").unwrap();
+    let error = Server::listen(&path).err().unwrap();
+    assert!(error.to_string().contains("expected a socket or nothing"), "{error}");
+}
