@@ -301,8 +301,8 @@ impl Controller {
         let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
         let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
         let settings = UpdateSettings { tracked_pages, touches };
-        let Self { slots, pending, topology, random, .. } = self;
-        let shown = Shown { topology, current, pending, settings };
+        let Self { slots, pending, topology, ledger, random, .. } = self;
+        let shown = Shown { topology, current, pending, ledger, settings };
         let mut proposals = Vec::new();
         let mut intervals = Intervals::default();
         for slot in slots {

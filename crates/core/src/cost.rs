@@ -15,8 +15,10 @@
 //! above what it costs.
 
 mod charges;
+mod crowd;
 mod effect;
 mod facts;
+mod fit;
 mod flows;
 mod from_start;
 mod group;

@@ -162,6 +162,12 @@ impl Ledger {
         self.masks.get(&tid).map(|mask| &mask.now)
     }
 
+    /// Notes in a model which masks we narrowed.
+    pub fn tell_masks(&self, model: &mut Model) {
+        let narrows = |tid| self.masks.get(&tid).is_some_and(|mask| mask.now != mask.first);
+        model.threads.iter_mut().for_each(|thread| thread.is_narrowed = narrows(thread.tid));
+    }
+
     /// Forgets threads and processes that are gone.
     pub fn forget_gone(&mut self, model: &Model) {
         self.open.retain(|inverse| {
@@ -254,6 +260,28 @@ mod tests {
         assert_eq!(text(&actions), expected);
         assert_eq!(inverses.len(), 4);
         assert_eq!(inverses[3].action, None);
+    }
+
+    #[test]
+    fn a_model_is_told_which_masks_were_narrowed_until_they_are_put_back() {
+        let mut model = Model::empty(2);
+        let all = CpuSet::first(4);
+        model.threads = [1, 2].map(|tid| Thread::new(Tid(tid), 0, 0, all.clone())).into();
+        model.apps = vec![App::new(Pid(1), 0..2)];
+        let mut ledger = Ledger::default();
+        let mut narrowed = |cpus: CpuSet| {
+            let action = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via: None };
+            let plan = plan(1, vec![action]);
+            ledger.enter(&plan, &model);
+            let (spent, frozen) = (Nanos(1), Nanos(0));
+            let done = Outcome { plan: 1, step: 0, result: StepResult::Done, spent, frozen };
+            ledger.learn(&plan, &[done]);
+            let mut told = model.clone();
+            ledger.tell_masks(&mut told);
+            told.threads.iter().map(|thread| thread.is_narrowed).collect::<Vec<bool>>()
+        };
+        assert_eq!(narrowed(CpuSet::first(2)), [true, false]);
+        assert_eq!(narrowed(all.clone()), [false, false]);
     }
 
     #[test]

@@ -93,6 +93,8 @@ pub struct ThreadObservation {
     pub cpu: usize,
     /// CPU time since its start.
     pub cpu_time: Nanos,
+    /// Time since its start for which it could run and waited for a CPU.
+    pub queued: Option<Nanos>,
     /// How often it was put on a CPU since its start.
     pub slices: Option<u64>,
     /// CPUs that it may use: its own mask before we changed it, within its cpuset.

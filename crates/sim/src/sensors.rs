@@ -218,6 +218,7 @@ impl Sensors {
             tid: thread.tid,
             cpu: thread.cpu,
             cpu_time: Nanos(thread.counts.cpu_ns as u64),
+            queued: Some(Nanos(thread.counts.queued_ns as u64)),
             slices: Some(thread.counts.slices as u64),
             allowed: thread.allowed.clone(),
             exempt: None,

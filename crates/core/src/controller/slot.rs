@@ -2,6 +2,7 @@
 //! over.
 
 use super::pending_samples::PendingSamples;
+use crate::ledger::Ledger;
 use crate::limits::WATCH_BETWEEN_PAUSES;
 use crate::model::{Model, UpdateSettings};
 use crate::observation::Observation;
@@ -64,6 +65,7 @@ pub(super) struct Scene<'a> {
     pub(super) topology: &'a Topology,
     pub(super) current: &'a Observation,
     pub(super) pending: &'a PendingSamples,
+    pub(super) ledger: &'a Ledger,
     pub(super) settings: UpdateSettings,
 }
 
@@ -196,9 +198,11 @@ impl<'a> Intervals<'a> {
         }
         let since = Arc::clone(&lane.since);
         let earlier = scene.pending.after(span.samples_after, span.hint_faults_after);
-        let Scene { topology, current, settings, .. } = scene;
+        let Scene { topology, current, ledger, settings, .. } = scene;
         let interval = Rc::new(Interval::new(move || {
-            Model::between(topology, &since, current, &earlier, &settings)
+            let mut model = Model::between(topology, &since, current, &earlier, &settings);
+            ledger.tell_masks(&mut model);
+            model
         }));
         self.made.push((span, Rc::clone(&interval)));
         interval

@@ -54,7 +54,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A controller that serves `factor` times as much.
+    /// A server of `factor` times the capacity.
     pub(super) fn scaled(self, factor: f64) -> Self {
         Self { per_us: self.per_us * factor, ..self }
     }
@@ -140,6 +140,19 @@ impl Charges {
     pub(super) fn way(&self, accessing: usize, holding: usize) -> &[u32] {
         let (begin, end) = self.ways[(accessing, holding)];
         &self.on_ways[begin as usize..end as usize]
+    }
+
+    /// A server where controllers serve `factor` times as much. A factor below 1 stands for
+    /// traffic in bursts: while threads ask, every server is fuller than in the mean. So it holds
+    /// for links as well. Above 1 it corrects the capacity of controllers.
+    pub(super) fn scaled(&self, place: usize, factor: f64) -> Server {
+        let is_controller = place < self.nearest.len();
+        self.servers[place].scaled(if is_controller { factor } else { factor.min(1.0) })
+    }
+
+    /// All servers scaled so.
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.servers = (0..self.servers.len()).map(|place| self.scaled(place, factor)).collect();
     }
 
     /// No load on any server.

@@ -10,27 +10,19 @@ use super::group::{Group, node_of};
 use super::lines::{Named, count_far, own_lines, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
-use crate::model::{App, Model, Thread, Traffic, TrafficSource};
+use super::{crowd, fit};
+use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 use crate::units::Pid;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// Least part of its time that a group has left without its waits. Counts of several events never
 /// fit each other exactly.
 const LEAST_WORK: f64 = 0.02;
-/// Factors between which the capacity of controllers is fitted to the measured latency (our
-/// choice). Counts leave out write-backs, and data sheets promise more than is reached.
-const FITS: (f64, f64) = (0.5, 1.5);
-/// Steps of that fit: each halves what is left of the range.
-const FIT_STEPS: usize = 24;
 /// Samples of a thread below which its own say less than those of its group (our choice).
 const PRIOR_SAMPLES: f64 = 8.0;
-/// Samples of a thread below which they say nothing of where it ran (our choice).
-const MIN_WANDERING: u32 = 16;
-/// CPU use of a node from which on its threads may wait for CPUs (our choice).
-const CROWDED: f64 = 0.9;
 
 /// What is known of the machine's processes over a window.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +36,8 @@ pub struct Facts {
     /// CPUs of each node that may be used, and what all threads there ask for.
     pub(super) cpus: Vec<f64>,
     pub(super) wanted: Vec<f64>,
+    /// Part of these that threads ask for which run on whichever node has a CPU for them.
+    pub(super) unpinned: Vec<f64>,
     /// Misses in a µs of the threads behind each cache.
     pub(super) pressure: Vec<f64>,
     /// CPU time in µs that all processes together lose in a µs for each cycle that a server makes
@@ -54,6 +48,8 @@ pub struct Facts {
     /// Threads that took turns on CPUs of several nodes, by place in the model. With each cache its
     /// share of their time.
     pub(super) wandering: BTreeMap<usize, Vec<(usize, f64)>>,
+    /// Threads that run on whichever node has a CPU for them, by place in the model.
+    pub(super) unpinned_threads: BTreeSet<usize>,
 }
 
 /// One process.
@@ -88,29 +84,34 @@ impl Facts {
     #[must_use]
     pub fn with_partners(model: &Model, topology: &Topology, partners: &Partners) -> Self {
         let mut charges = Charges::of(topology);
-        let load = present_load(model, &charges);
-        fit_capacity(&mut charges, model, &load);
+        let load = fit::present_load(model, &charges);
+        fit::fit_links(&mut charges, model, &load);
+        fit::fit_capacity(&mut charges, model, &load);
         let waits = Waits::at(&charges, &load);
         let mut facts = Self {
             cpus: (0..topology.node_count())
                 .map(|node| topology.usable(topology.cpus_of_node(node)).len() as f64)
                 .collect(),
             wanted: vec![0.0; topology.node_count()],
+            unpinned: vec![0.0; topology.node_count()],
             pressure: vec![0.0; topology.domain_count()],
             exposure: charges.no_load(),
             processes: Vec::with_capacity(model.apps.len()),
             named: partners.shares(model),
             wandering: BTreeMap::new(),
+            unpinned_threads: BTreeSet::new(),
             charges,
             load,
             waits,
         };
-        let crowded = facts.crowded(model, topology);
-        facts.wandering = wandering(model, topology, &crowded);
+        let crowded = crowd::crowded(model, topology, &facts.cpus);
+        facts.wandering = crowd::wandering(model, topology, &crowded);
+        facts.unpinned_threads = crowd::unpinned_threads(model, topology, &crowded);
         for app in &model.apps {
             let process = facts.process(model, topology, app, &crowded);
             for group in &process.groups {
                 facts.wanted[group.node] += group.wanted;
+                facts.unpinned[group.node] += group.unpinned;
                 facts.pressure[group.domain] += group.misses * group.cpus;
                 solve::add_exposure(&facts.charges, &mut facts.exposure, group, 1.0);
             }
@@ -155,19 +156,6 @@ impl Facts {
         (!self.processes[place].groups.is_empty()).then_some(place)
     }
 
-    /// Nodes with all CPUs busy while more threads run there.
-    fn crowded(&self, model: &Model, topology: &Topology) -> Vec<bool> {
-        let mut use_and_threads = vec![(0.0, 0.0); self.cpus.len()];
-        for thread in model.threads.iter().filter(|thread| thread.is_running()) {
-            let node = &mut use_and_threads[topology.node_of_cpu(thread.cpu)];
-            *node = (node.0 + thread.cpu_share, node.1 + 1.0);
-        }
-        let is_crowded = |((used, threads), cpus): (&(f64, f64), &f64)| {
-            threads > cpus && *used >= CROWDED * cpus
-        };
-        use_and_threads.iter().zip(&self.cpus).map(is_crowded).collect()
-    }
-
     fn process(&self, model: &Model, topology: &Topology, app: &App, crowded: &[bool]) -> Process {
         let threads = model.threads_of(app);
         let traffic = flows(app, threads, topology, &self.charges);
@@ -175,13 +163,11 @@ impl Facts {
         let running = app.threads.clone().filter(|place| model.threads[*place].cpu_share > 0.0);
         for place in running {
             let thread = &model.threads[place];
-            match self.wandering.get(&place) {
-                Some(parts) => parts.iter().for_each(|(domain, share)| {
-                    groups.entry(*domain).or_default().add(thread, *share);
-                }),
-                None => {
-                    groups.entry(topology.domain_of_cpu(thread.cpu)).or_default().add(thread, 1.0);
-                }
+            let here = [(topology.domain_of_cpu(thread.cpu), 1.0)];
+            let parts = self.wandering.get(&place).map_or(&here[..], Vec::as_slice);
+            for (domain, share) in parts {
+                let is_unpinned = self.unpinned_threads.contains(&place);
+                groups.entry(*domain).or_default().add(thread, *share, is_unpinned);
             }
         }
         let mut evidence = Evidence {
@@ -228,7 +214,8 @@ impl Facts {
             domain,
             threads: sums.threads.max(1.0),
             cpus: sums.cpus,
-            wanted: if crowded { sums.running.max(sums.cpus) } else { sums.cpus },
+            wanted: sums.wanted(crowded),
+            unpinned: sums.wanted(crowded) * sums.unpinned / sums.asked.max(f64::MIN_POSITIVE),
             work: self.charges.cycles_per_us,
             misses: total * part / sums.cpus,
             overlap: 1.0,
@@ -272,11 +259,17 @@ impl Facts {
 
     /// What one thread of a group asks for and where, in the `share` of its time that it spends in
     /// the group. Its own samples tell, as far as there are enough, else its group.
-    pub(super) fn thread_alone(&self, thread: &Thread, group: &Group, share: f64) -> Group {
+    pub(super) fn thread_alone(
+        &self,
+        (place, thread): (usize, &Thread),
+        group: &Group,
+        share: f64,
+    ) -> Group {
         let mut alone = group.clone();
         alone.threads = share;
         alone.cpus = (share * thread.cpu_share).min(group.cpus);
         alone.wanted = (group.wanted / group.cpus * alone.cpus).min(1.0).max(alone.cpus);
+        alone.unpinned = if self.unpinned_threads.contains(&place) { alone.wanted } else { 0.0 };
         if let Some(accesses) = &thread.accesses_by_node {
             let samples: f64 = accesses.iter().map(|count| f64::from(*count)).sum();
             let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
@@ -297,8 +290,12 @@ impl Facts {
 #[derive(Debug)]
 struct Sums {
     threads: f64,
-    running: f64,
     cpus: f64,
+    /// CPUs that they wait for; `None` where the kernel does not count it for all.
+    queued: Option<f64>,
+    /// The same for all and for those that run where there is a CPU, as far as it is counted.
+    asked: f64,
+    unpinned: f64,
     stalled: f64,
     stalls_known: bool,
     misses: f64,
@@ -311,8 +308,10 @@ impl Default for Sums {
     fn default() -> Self {
         Self {
             threads: 0.0,
-            running: 0.0,
             cpus: 0.0,
+            queued: Some(0.0),
+            asked: 0.0,
+            unpinned: 0.0,
             stalled: 0.0,
             stalls_known: true,
             misses: 0.0,
@@ -324,13 +323,17 @@ impl Default for Sums {
 
 impl Sums {
     /// Adds a `share` of a thread's time.
-    fn add(&mut self, thread: &Thread, share: f64) {
+    fn add(&mut self, thread: &Thread, share: f64, is_unpinned: bool) {
         let rates = &thread.rates;
         let running = share * f64::from(u8::from(thread.is_running()));
         let cpus = share * thread.cpu_share;
         self.threads += running;
-        self.running += running;
         self.cpus += cpus;
+        let queued = thread.queued_share.map(|_| thread.wanted_share() - thread.cpu_share);
+        let asked = share * thread.wanted_share();
+        self.asked += asked;
+        self.unpinned += if is_unpinned { asked } else { 0.0 };
+        self.queued = self.queued.zip(queued).map(|(sum, queued)| sum + share * queued);
         match rates.stall_share {
             Some(stalled) => self.stalled += cpus * stalled,
             None => self.stalls_known = false,
@@ -343,98 +346,13 @@ impl Sums {
         };
         self.lines += cpus * own_lines(thread).unwrap_or(0.0);
     }
-}
 
-/// Threads that ran on several nodes, one of which is crowded: there the kernel puts a thread on
-/// whichever CPU is free next. Elsewhere a thread that ran on two nodes has moved once.
-fn wandering(
-    model: &Model,
-    topology: &Topology,
-    crowded: &[bool],
-) -> BTreeMap<usize, Vec<(usize, f64)>> {
-    let mut wandering = BTreeMap::new();
-    if !crowded.contains(&true) {
-        return wandering;
-    }
-    for (place, thread) in model.threads.iter().enumerate() {
-        let Some(ran_on) = &thread.ran_on else { continue };
-        let nodes = ran_on.iter().enumerate().filter(|(_, samples)| **samples > 0);
-        let is_crowded = nodes.clone().any(|(node, _)| crowded[node]);
-        let all: u32 = ran_on.iter().sum();
-        if !is_crowded || nodes.clone().count() < 2 || all < MIN_WANDERING {
-            continue;
-        }
-        let cache = |node: usize| {
-            let last = Some(thread.cpu).filter(|cpu| topology.node_of_cpu(*cpu) == node);
-            let cpu = last.or_else(|| topology.cpus_of_node(node).iter().next());
-            cpu.map(|cpu| topology.domain_of_cpu(cpu))
-        };
-        let part = |(node, samples): (usize, &u32)| {
-            Some((cache(node)?, f64::from(*samples) / f64::from(all)))
-        };
-        wandering.insert(place, nodes.filter_map(part).collect());
-    }
-    wandering
-}
-
-/// Load on every server: of the whole machine where it is counted, else of the applications.
-fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
-    let mut load = charges.no_load();
-    let counted = model.apps.iter().filter(|app| app.traffic_source != TrafficSource::HintFaults);
-    let all: Vec<&Traffic> = match &model.traffic {
-        Some(traffic) => vec![traffic],
-        None => counted.filter_map(|app| app.traffic.as_ref()).collect(),
-    };
-    for traffic in all {
-        let flows = traffic.requests_per_us.cells().filter(|(_, _, rate)| *rate > 0.0);
-        flows.for_each(|(a, h, rate)| solve::add_flow(charges, &mut load, (a, h), rate));
-    }
-    load
-}
-
-/// Scales the controllers so that their mean latency equals the measured one. A controller of
-/// unknown capacity gets a capacity.
-fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
-    let latencies = model.apps.iter().filter_map(|app| {
-        let traffic = app.traffic.as_ref()?;
-        let weight = traffic.total_per_us();
-        Some((traffic, app.latency_cycles?, weight)).filter(|_| weight > 0.0)
-    });
-    let apps: Vec<(&Traffic, f64, f64)> = latencies.collect();
-    let weight: f64 = apps.iter().map(|(_, _, weight)| weight).sum();
-    if weight <= 0.0 {
-        return;
-    }
-    let measured = apps.iter().map(|(_, latency, weight)| latency * weight).sum::<f64>() / weight;
-    let nodes = charges.nearest.len();
-    let busiest = load[..nodes].iter().copied().fold(0.0, f64::max);
-    let (mut small, mut large) = FITS;
-    for server in &mut charges.servers[..nodes] {
-        if server.per_us.is_infinite() && busiest > 0.0 {
-            // The fit then searches from half of the load of the busiest node to a thousand times
-            // that.
-            server.per_us = busiest;
-            (small, large) = (0.5, 1000.0);
+    /// CPUs that the threads ask for. On a `crowded` node where nothing counts it, all would run.
+    fn wanted(&self, crowded: bool) -> f64 {
+        match self.queued {
+            Some(queued) => self.cpus + queued,
+            None if crowded => self.threads.max(self.cpus),
+            None => self.cpus,
         }
     }
-    let flows: Vec<(usize, usize, f64)> = apps
-        .iter()
-        .flat_map(|(traffic, ..)| {
-            traffic.requests_per_us.cells().filter(|(_, _, rate)| *rate > 0.0)
-        })
-        .collect();
-    let mean = |factor: f64| {
-        let waits = Waits::at_scaled(charges, load, factor);
-        let of = |(a, h, rate): &(usize, usize, f64)| rate * charges.access(*a, *h, &waits);
-        flows.iter().map(of).sum::<f64>() / weight
-    };
-    for _ in 0..FIT_STEPS {
-        // Factors are searched by their ratio: the range may be wide.
-        let middle = libm::sqrt(small * large);
-        match mean(middle) > measured {
-            true => small = middle,
-            false => large = middle,
-        }
-    }
-    charges.servers[..nodes].iter_mut().for_each(|server| *server = server.scaled(large));
 }

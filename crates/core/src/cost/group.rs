@@ -15,6 +15,8 @@ pub(super) struct Group {
     pub(super) cpus: f64,
     /// CPUs that they ask for.
     pub(super) wanted: f64,
+    /// Part of these that threads ask for which run on whichever node has a CPU for them.
+    pub(super) unpinned: f64,
     /// Cycles in which they wait for nothing.
     pub(super) work: f64,
     pub(super) misses: f64,

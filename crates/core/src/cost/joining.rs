@@ -108,7 +108,8 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     let is_from = |group: &Group| group.domain == from && group.thread.is_none();
     let Some(at) = groups.iter().position(is_from) else { return };
     let thread = &step.seen.model.threads[step.place];
-    let mut alone = step.seen.facts.thread_alone(thread, &groups[at], step.share);
+    let placed = (step.place, thread);
+    let mut alone = step.seen.facts.thread_alone(placed, &groups[at], step.share);
     if step.partners().is_empty() {
         let met = meet(&mut alone, groups, to);
         welcome(groups, &alone, met, to);
@@ -119,7 +120,8 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
         leave(groups, at, &alone, Some(&step.far_from(from)));
         step.tell_partners(groups);
     }
-    groups.push(Group { node: step.node_of(to), domain: to, thread: Some(step.place), ..alone });
+    let (node, thread) = (step.node_of(to), Some(step.place));
+    groups.push(Group { node, domain: to, thread, unpinned: 0.0, ..alone });
 }
 
 /// The rest of a group asks for the group's accesses without the thread's. Where it is known what
@@ -148,6 +150,7 @@ fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize
     }
     group.cpus = left;
     group.wanted = (group.wanted - alone.wanted).max(left);
+    group.unpinned = (group.unpinned - alone.unpinned).clamp(0.0, group.wanted);
     group.threads = (group.threads - alone.threads).max(1.0);
 }
 

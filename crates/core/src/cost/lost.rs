@@ -1,6 +1,7 @@
 //! Time lost: of each process, by cause.
 
 use super::charges::Charges;
+use super::crowd;
 use super::facts::{Facts, Process};
 use super::group::Group;
 use super::placement::Placement;
@@ -128,9 +129,12 @@ impl CostModel {
 struct Priced<'a> {
     facts: &'a Facts,
     placed: Vec<(&'a Process, &'a [Group])>,
-    /// CPUs asked for by node, and misses by cache.
+    /// CPUs asked for by node, those that may be of any node, and misses by cache.
     wanted: Vec<f64>,
+    unpinned: Vec<f64>,
     pressure: Vec<f64>,
+    /// CPUs asked for on each CPU of the nodes where threads run that may run on any.
+    level: f64,
 }
 
 impl<'a> Priced<'a> {
@@ -139,20 +143,28 @@ impl<'a> Priced<'a> {
             facts,
             placed: Vec::with_capacity(placement.placed.len()),
             wanted: facts.wanted.clone(),
+            unpinned: facts.unpinned.clone(),
+            level: 0.0,
             pressure: facts.pressure.clone(),
         };
         for (place, groups) in &placement.placed {
             let process = &facts.processes[*place];
             for now in &process.groups {
                 priced.wanted[now.node] -= now.wanted;
+                priced.unpinned[now.node] -= now.unpinned;
                 priced.pressure[now.domain] -= now.misses * now.cpus;
             }
             for then in groups {
                 priced.wanted[then.node] += then.wanted;
+                priced.unpinned[then.node] += then.unpinned;
                 priced.pressure[then.domain] += then.misses * then.cpus;
             }
             priced.placed.push((process, groups));
         }
+        let bound =
+            priced.wanted.iter().zip(&priced.unpinned).map(|(wanted, unpinned)| wanted - unpinned);
+        let bound: Vec<(f64, f64)> = bound.zip(facts.cpus.iter().copied()).collect();
+        priced.level = crowd::level(&bound, priced.unpinned.iter().sum());
         priced
     }
 
@@ -194,9 +206,13 @@ impl<'a> Priced<'a> {
         }
     }
 
-    /// Share of the CPU time that threads of a node ask for which they get.
-    fn served(&self, node: usize) -> f64 {
-        (self.facts.cpus[node] / self.wanted[node].max(1e-9)).min(1.0)
+    /// CPUs that a group gets. Threads that may run on any node get as much of what they ask for
+    /// wherever they are.
+    fn served(&self, group: &Group) -> f64 {
+        let node = group.node;
+        let bound = (self.wanted[node] - self.unpinned[node]) / self.facts.cpus[node].max(1e-9);
+        let here = bound.max(self.level).max(1.0);
+        (group.wanted - group.unpinned) / here + group.unpinned / self.level.max(1.0)
     }
 
     /// A group under this placement. Misses change with what else goes through its cache.
@@ -208,7 +224,7 @@ impl<'a> Priced<'a> {
         };
         Runner {
             group,
-            cpus: group.wanted * self.served(group.node),
+            cpus: self.served(group),
             fixed: group.work + self.facts.transfer_cycles(group),
             misses,
         }

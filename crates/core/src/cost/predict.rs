@@ -57,11 +57,12 @@ fn unpriced(steps: &[&Proposal]) -> BTreeSet<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::Cause;
     use crate::index_set::CpuSet;
     use crate::matrix::Matrix;
     use crate::model::{App, Thread, Traffic};
     use crate::plan::{Mechanism, PageMove, Reason};
-    use crate::topology::synthetic;
+    use crate::topology::{Link, Route, synthetic};
     use crate::units::{Bytes, Tid};
     use alloc::string::String;
 
@@ -137,6 +138,71 @@ mod tests {
     fn where_nobody_waits_nothing_is_won_but_distance() {
         let idle = scene([1.0, 0.0, 0.0, 0.0], 245.0);
         assert!(gain(&idle, spread(0, [1, 2, 3])).abs() < 0.05);
+    }
+
+    /// A machine with a link of 2.4 GB/s each way between any two of four nodes.
+    fn linked() -> Topology {
+        let mut description = synthetic::describe("node:4 core:2 mhz:2000 gbs:6").expect("one");
+        let pairs = || (0..4).flat_map(|a| (0..4).map(move |h| (a, h)));
+        let between = pairs().filter(|(a, h)| a != h);
+        let link = |(to, from): (usize, usize)| Link { from, to, bytes_per_s: 2.4e9 };
+        description.links = between.map(link).collect();
+        let of = |(a, h): (usize, usize)| {
+            let links = description.links.iter().enumerate();
+            let on_way = links.filter(|(_, link)| (link.to, link.from) == (a, h));
+            Route { links: on_way.map(|(number, _)| number).collect() }
+        };
+        description.routes = Some((0..4).map(|a| (0..4).map(|h| of((a, h))).collect()).collect());
+        Topology::new(description).expect("sound")
+    }
+
+    #[test]
+    fn links_that_jam_in_bursts_are_the_cause_and_threads_win_where_their_data_is() {
+        let topology = linked();
+        // Each thread reads the next node's memory: its link is 70 % full in the mean, and the
+        // controllers 28 %.
+        let mut model = scene([0.25; 4], 900.0);
+        let mut rates = Matrix::filled(4, 0.0);
+        (0..4).for_each(|node| rates[(node, (node + 1) % 4)] = 0.7 * 2.4e3 / 64.0);
+        model.apps[0].traffic = Some(Traffic::new(rates));
+        model.traffic.clone_from(&model.apps[0].traffic);
+        for (node, thread) in model.threads.iter_mut().enumerate() {
+            let mut accesses = [0; 4];
+            accesses[(node + 1) % 4] = 1000;
+            thread.accesses_by_node = Some(accesses.into());
+        }
+        let facts = Facts::of(&model, &topology);
+        let now = CostModel.lost(&facts, &facts.everything());
+        assert_eq!(now.processes[0].worst(), Cause::LinkQueue, "{now:?}");
+        let home = |thread: usize| {
+            let cpu = 2 * ((thread + 1) % 4);
+            let cpus = [cpu].into_iter().collect();
+            let tid = Tid(thread as u32);
+            let action = Action::SetAffinity { pid: Pid(1), tid, cpus, via: None };
+            Proposal { policy: "test", action, reason: Reason::Other(String::from("a test")) }
+        };
+        let steps: Vec<Proposal> = (0..4).map(home).collect();
+        let gain = predicted(&model, &[], &topology, &steps, Partners::none())[&Pid(1)];
+        assert!(gain > 0.3, "{gain}");
+    }
+
+    #[test]
+    fn threads_that_are_kept_on_a_node_wait_for_its_cpus_and_others_go_where_one_is_idle() {
+        // Two threads on each of two CPUs, which are busy for 70 % of the time; two CPUs are idle.
+        let lost = |queued_share: Option<f64>, is_narrowed: bool| {
+            let mut model = scene([0.25; 4], 150.0);
+            for (number, thread) in model.threads.iter_mut().enumerate() {
+                (thread.cpu, thread.cpu_share) = (number / 2, 0.35);
+                (thread.queued_share, thread.is_narrowed) = (queued_share, is_narrowed);
+            }
+            let topology = synthetic::parse("node:4 core:1 mhz:2000").expect("a machine");
+            let facts = Facts::of(&model, &topology);
+            let lost = CostModel.lost(&facts, &facts.everything());
+            lost.processes[0].by(Cause::WaitingForCpu)
+        };
+        assert_eq!([lost(None, true), lost(Some(0.0), true)], [0.0; 2]);
+        assert!(lost(Some(0.35), true) > 0.2e9);
+        assert_eq!(lost(Some(0.35), false), 0.0);
     }
 
     #[test]

@@ -42,12 +42,8 @@ impl Waits {
 
     /// Waits where controllers serve `factor` times as much.
     pub(super) fn at_scaled(charges: &Charges, load: &[f64], factor: f64) -> Self {
-        let nodes = charges.nearest.len();
-        let wait = |(place, (server, load)): (usize, (&Server, &f64))| {
-            let server = if place < nodes { server.scaled(factor) } else { *server };
-            server.wait(*load)
-        };
-        Self(charges.servers.iter().zip(load).enumerate().map(wait).collect())
+        let wait = |(place, load): (usize, &f64)| charges.scaled(place, factor).wait(*load);
+        Self(load.iter().enumerate().map(wait).collect())
     }
 }
 

@@ -40,10 +40,15 @@ pub struct Thread {
     pub cpu: usize,
     /// CPUs that it may use (before we narrowed its mask).
     pub allowed: CpuSet,
+    /// We narrowed its mask.
+    pub is_narrowed: bool,
     /// Why it is not to be touched, if so.
     pub exempt: Option<Exemption>,
     /// CPU time per wall time, 0..=1.
     pub cpu_share: f64,
+    /// Time that it waited for a CPU per wall time, 0..=1; `None` where the kernel does not count
+    /// it.
+    pub queued_share: Option<f64>,
     /// Its rates; a field that could not be sensed is `None`.
     pub rates: ThreadRates,
     /// Sampled DRAM accesses (or hint faults) by holding node; `None` without samples.
@@ -98,8 +103,10 @@ impl Thread {
             app,
             cpu,
             allowed,
+            is_narrowed: false,
             exempt: None,
             cpu_share: 1.0,
+            queued_share: None,
             rates: ThreadRates::default(),
             accesses_by_node: None,
             ran_on: None,
@@ -110,6 +117,12 @@ impl Thread {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.cpu_share >= RUNNING_SHARE
+    }
+
+    /// CPU time per wall time that it asks for, 0..=1: what it gets and what it waits for.
+    #[must_use]
+    pub fn wanted_share(&self) -> f64 {
+        (self.cpu_share + self.queued_share.unwrap_or(0.0)).min(1.0)
     }
 
     /// Where the data is that it accesses, if chance alone would not have shown it so.

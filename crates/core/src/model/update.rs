@@ -192,14 +192,18 @@ fn controller_lines(
     counted.map(|lines| Some(lines? / elapsed.micros())).collect()
 }
 
-/// CPU time of a thread in the interval. A thread without an earlier observation was born in it,
+/// A time of a thread in the interval. A thread without an earlier observation was born in it,
 /// unless it ran for longer than that. Then it came from somewhere else, and its time here is not
 /// known.
-fn cpu_time(before: Option<&ThreadObservation>, now: &ThreadObservation, elapsed: Nanos) -> Nanos {
+fn since(
+    before: Option<&ThreadObservation>,
+    now: &ThreadObservation,
+    elapsed: Nanos,
+    time: impl Fn(&ThreadObservation) -> Option<Nanos>,
+) -> Option<Nanos> {
     match before {
-        Some(before) => now.cpu_time.since(before.cpu_time),
-        None if began_within(now, elapsed) => now.cpu_time,
-        None => Nanos(0),
+        Some(before) => Some(time(now)?.since(time(before)?)),
+        None => time(now).filter(|_| began_within(now, elapsed)),
     }
 }
 
@@ -229,9 +233,11 @@ fn add_process(
         let before = find_thread(earlier, later.tid);
         let mut thread = Thread::new(later.tid, index, later.cpu, later.allowed.clone());
         thread.exempt = later.exempt;
-        let cpu_time = cpu_time(before, later, elapsed);
+        let cpu_time = since(before, later, elapsed, |one| Some(one.cpu_time)).unwrap_or(Nanos(0));
         thread.cpu_share = (cpu_time.seconds() / elapsed.seconds()).min(1.0);
         cpu_share += thread.cpu_share;
+        let queued = since(before, later, elapsed, |one| one.queued);
+        thread.queued_share = queued.map(|queued| (queued.seconds() / elapsed.seconds()).min(1.0));
         if before.is_some() || began_within(later, elapsed) {
             let mut counts =
                 Counts { before, later, cpu_time, clock_hz: topology.clock_hz(), quality };

@@ -153,6 +153,7 @@ impl World {
             tid: Tid(PID.0 + number as u32),
             cpu: number,
             cpu_time: Nanos::from_secs(until),
+            queued: None,
             slices: self.twist.slices_per_s.map(|slices| slices * until),
             allowed: self.topology.all_cpus(),
             exempt: None,

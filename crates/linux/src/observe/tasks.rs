@@ -427,6 +427,7 @@ impl Tasks {
             tid,
             cpu,
             cpu_time: time.map_or_else(|| ran(found), Nanos),
+            queued: thread.sched.map(|sched| Nanos(sched.waiting_ns)),
             slices: thread.sched.map(|sched| sched.slices),
             allowed: thread.allowed.clone(),
             exempt: place::exemption(found),

@@ -11,6 +11,8 @@ use crate::workload::Waits;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ThreadCounts {
     pub(crate) cpu_ns: f64,
+    /// Time for which it could run and another thread had its CPU.
+    pub(crate) queued_ns: f64,
     pub(crate) slices: f64,
     /// Retired, those of waiting in a loop included.
     pub(crate) instructions: f64,
@@ -77,6 +79,8 @@ impl Plant {
             let far: f64 = of.far.iter().map(|(_, lines)| lines).sum();
             let counts = &mut self.threads[of.thread].counts;
             counts.cpu_ns += cpu_ns;
+            // Threads on one CPU take turns, so each waits while the others do as much as it does.
+            counts.queued_ns += cpu_ns * (of.awake_ns / of.busy_ns.max(1.0) - 1.0).max(0.0);
             counts.slices += if spins || of.waits == Waits::Never { 5.0 } else { 100.0 };
             counts.instructions += useful + idle;
             counts.cycles += cpu_ns / cycle_ns;

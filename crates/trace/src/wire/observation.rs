@@ -81,6 +81,8 @@ struct Thread {
     cpu: usize,
     cpu_time_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    queued_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     slices: Option<u64>,
     allowed: Set,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -258,6 +260,7 @@ impl From<&observation::ThreadObservation> for Thread {
             tid: read.tid.0,
             cpu: read.cpu,
             cpu_time_ns: read.cpu_time.0,
+            queued_ns: read.queued.map(|queued| queued.0),
             slices: read.slices,
             allowed: Set::from(&read.allowed),
             exempt: read.exempt.map(Into::into),
@@ -272,6 +275,7 @@ impl From<Thread> for observation::ThreadObservation {
             tid: Tid(read.tid),
             cpu: read.cpu,
             cpu_time: Nanos(read.cpu_time_ns),
+            queued: read.queued_ns.map(Nanos),
             slices: read.slices,
             allowed: read.allowed.expand(),
             exempt: read.exempt.map(Into::into),

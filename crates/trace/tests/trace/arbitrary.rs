@@ -281,12 +281,13 @@ fn samples() -> impl Strategy<Value = Samples> {
 }
 
 fn thread(cpus: usize) -> impl Strategy<Value = ThreadObservation> {
-    let time = (nanos(), option::of(any::<u64>()));
+    let time = (nanos(), option::of(nanos()), option::of(any::<u64>()));
     (0..cpus, time, set(cpus), option::of(select(&EXEMPTIONS[..])), counters()).prop_map(
-        |(cpu, (cpu_time, slices), allowed, exempt, counters)| ThreadObservation {
+        |(cpu, (cpu_time, queued, slices), allowed, exempt, counters)| ThreadObservation {
             tid: Tid(0),
             cpu,
             cpu_time,
+            queued,
             slices,
             allowed,
             exempt,

@@ -190,6 +190,7 @@ fn process(traffic: Matrix<Counter>) -> ProcessObservation {
         tid: Tid(100 + place as u32),
         cpu: place % 2,
         cpu_time: Nanos(123_456_789),
+        queued: None, // came later than this version of the format
         slices: None, // came later than this version of the format
         allowed: (0..=place % 2).collect(),
         exempt,

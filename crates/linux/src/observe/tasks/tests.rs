@@ -77,6 +77,7 @@ fn children_and_their_threads_are_found_and_leave() {
     assert_eq!(found[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
     assert_eq!(found[0].faults, Some(8));
     assert_eq!(found[0].threads[0].cpu_time, Nanos(5000));
+    assert_eq!(found[0].threads[0].queued, Some(Nanos(1)));
     assert_eq!(found[0].threads[0].slices, Some(1));
     assert_eq!(found[0].threads[0].allowed.to_string(), "0-2");
     assert_eq!(found[0].allowed_nodes.as_ref().unwrap().to_string(), "0");

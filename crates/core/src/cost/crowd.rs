@@ -1,0 +1,105 @@
+//! More threads than CPUs: which nodes are crowded, and where the kernel runs the threads there.
+
+use crate::model::{Model, Thread};
+use crate::topology::Topology;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Samples of a thread below which they say nothing of where it ran (our choice).
+const MIN_WANDERING: u32 = 16;
+/// Part of a node's CPUs that has to be asked for so that its threads may wait (our choice).
+const CROWDED: f64 = 0.9;
+
+/// Nodes with all CPUs asked for while more threads run there. `cpus` = CPUs of each node.
+pub(super) fn crowded(model: &Model, topology: &Topology, cpus: &[f64]) -> Vec<bool> {
+    let mut wanted_and_threads = vec![(0.0, 0.0); cpus.len()];
+    for thread in model.threads.iter().filter(|thread| thread.is_running()) {
+        let node = &mut wanted_and_threads[topology.node_of_cpu(thread.cpu)];
+        *node = (node.0 + thread.wanted_share(), node.1 + 1.0);
+    }
+    let is_crowded = |((wanted, threads), cpus): (&(f64, f64), &f64)| {
+        threads > cpus && *wanted >= CROWDED * cpus
+    };
+    wanted_and_threads.iter().zip(cpus).map(is_crowded).collect()
+}
+
+/// Threads that ran on several nodes, one of which is crowded: there the kernel puts a thread on
+/// whichever CPU is free next. Elsewhere a thread that ran on two nodes has moved once.
+pub(super) fn wandering(
+    model: &Model,
+    topology: &Topology,
+    crowded: &[bool],
+) -> BTreeMap<usize, Vec<(usize, f64)>> {
+    let mut wandering = BTreeMap::new();
+    if !crowded.contains(&true) {
+        return wandering;
+    }
+    for (place, thread) in model.threads.iter().enumerate() {
+        let Some(ran_on) = &thread.ran_on else { continue };
+        let nodes = ran_on.iter().enumerate().filter(|(_, samples)| **samples > 0);
+        let is_crowded = nodes.clone().any(|(node, _)| crowded[node]);
+        let all: u32 = ran_on.iter().sum();
+        if !is_crowded || nodes.clone().count() < 2 || all < MIN_WANDERING {
+            continue;
+        }
+        let cache = |node: usize| {
+            let last = Some(thread.cpu).filter(|cpu| topology.node_of_cpu(*cpu) == node);
+            let cpu = last.or_else(|| topology.cpus_of_node(node).iter().next());
+            cpu.map(|cpu| topology.domain_of_cpu(cpu))
+        };
+        let part = |(node, samples): (usize, &u32)| {
+            Some((cache(node)?, f64::from(*samples) / f64::from(all)))
+        };
+        wandering.insert(place, nodes.filter_map(part).collect());
+    }
+    wandering
+}
+
+/// Running threads of crowded nodes that may run on others, by place: the kernel takes them to
+/// whichever CPU is idle next.
+pub(super) fn unpinned_threads(
+    model: &Model,
+    topology: &Topology,
+    crowded: &[bool],
+) -> BTreeSet<usize> {
+    let is_unpinned = |(_, thread): &(usize, &Thread)| {
+        let node = topology.node_of_cpu(thread.cpu);
+        let stays = thread.is_narrowed || thread.allowed.is_subset(topology.cpus_of_node(node));
+        thread.is_running() && crowded[node] && !stays
+    };
+    model.threads.iter().enumerate().filter(is_unpinned).map(|(place, _)| place).collect()
+}
+
+/// What is asked of each CPU of some nodes, once `unpinned` CPUs more are asked for where least is.
+/// Nodes are given by what is asked for there in any case, and their CPUs.
+pub(super) fn level(nodes: &[(f64, f64)], unpinned: f64) -> f64 {
+    if unpinned <= 0.0 {
+        return 0.0;
+    }
+    let mut nodes: Vec<(f64, f64)> =
+        nodes.iter().copied().filter(|(_, cpus)| *cpus > 0.0).collect();
+    nodes.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    let (mut asked, mut cpus) = (unpinned, 0.0);
+    for (bound, of_node) in nodes {
+        if cpus > 0.0 && asked / cpus <= bound / of_node {
+            break;
+        }
+        (asked, cpus) = (asked + bound, cpus + of_node);
+    }
+    asked / cpus.max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::level;
+
+    #[test]
+    fn threads_that_may_run_anywhere_fill_the_nodes_of_which_least_is_asked() {
+        let nodes = [(2.0, 2.0), (0.0, 2.0), (1.0, 2.0), (5.0, 2.0), (0.0, 0.0)];
+        assert_eq!(level(&nodes, 0.0), 0.0);
+        assert_eq!(level(&nodes, 1.0), 0.5, "all on the second");
+        assert_eq!(level(&nodes, 3.0), 1.0, "until three ask for as much as they have");
+        assert_eq!(level(&nodes, 1e6), (1e6 + 8.0) / 8.0);
+    }
+}

@@ -1,0 +1,91 @@
+//! Servers as a window shows them: what is asked of each, and capacities that explain the measured
+//! latency.
+
+use super::charges::Charges;
+use super::solve::{self, Waits};
+use crate::model::{Model, Traffic, TrafficSource};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Factors between which capacities are fitted to the measured latency (our choice). Threads that
+/// wait for each other ask in bursts, counts leave out write-backs, and data sheets promise more
+/// than is reached.
+const FITS: (f64, f64) = (0.5, 1.5);
+/// Steps of that fit: each halves what is left of the range.
+const FIT_STEPS: usize = 24;
+
+/// Load on every server: of the whole machine where it is counted, else of the applications.
+pub(super) fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
+    let mut load = charges.no_load();
+    let counted = model.apps.iter().filter(|app| app.traffic_source != TrafficSource::HintFaults);
+    let all: Vec<&Traffic> = match &model.traffic {
+        Some(traffic) => vec![traffic],
+        None => counted.filter_map(|app| app.traffic.as_ref()).collect(),
+    };
+    for traffic in all {
+        let flows = traffic.requests_per_us.cells().filter(|(_, _, rate)| *rate > 0.0);
+        flows.for_each(|(a, h, rate)| solve::add_flow(charges, &mut load, (a, h), rate));
+    }
+    load
+}
+
+/// Makes room on links for what goes over them and is no request of a thread, as write-backs: their
+/// capacity is that for requests.
+pub(super) fn fit_links(charges: &mut Charges, model: &Model, load: &[f64]) {
+    let Some(uses) = &model.link_use else { return };
+    let nodes = charges.nearest.len();
+    let links = charges.servers[nodes..].iter().zip(uses);
+    let carried: f64 = links.map(|(link, share)| share * link.per_us).sum();
+    let asked: f64 = load[nodes..].iter().take(uses.len()).sum();
+    if 0.0 < asked && asked < carried {
+        let links = charges.servers[nodes..].iter_mut().take(uses.len());
+        links.for_each(|link| *link = link.scaled(asked / carried));
+    }
+}
+
+/// Scales the servers so that the mean latency of accesses equals the measured one. A controller of
+/// unknown capacity gets a capacity.
+pub(super) fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
+    let latencies = model.apps.iter().filter_map(|app| {
+        let traffic = app.traffic.as_ref()?;
+        let weight = traffic.total_per_us();
+        Some((traffic, app.latency_cycles?, weight)).filter(|_| weight > 0.0)
+    });
+    let apps: Vec<(&Traffic, f64, f64)> = latencies.collect();
+    let weight: f64 = apps.iter().map(|(_, _, weight)| weight).sum();
+    if weight <= 0.0 {
+        return;
+    }
+    let measured = apps.iter().map(|(_, latency, weight)| latency * weight).sum::<f64>() / weight;
+    let nodes = charges.nearest.len();
+    let busiest = load[..nodes].iter().copied().fold(0.0, f64::max);
+    let (mut small, mut large) = FITS;
+    for server in &mut charges.servers[..nodes] {
+        if server.per_us.is_infinite() && busiest > 0.0 {
+            // The fit then searches from half of the load of the busiest node to a thousand times
+            // that.
+            server.per_us = busiest;
+            (small, large) = (0.5, 1000.0);
+        }
+    }
+    let flows: Vec<(usize, usize, f64)> = apps
+        .iter()
+        .flat_map(|(traffic, ..)| {
+            traffic.requests_per_us.cells().filter(|(_, _, rate)| *rate > 0.0)
+        })
+        .collect();
+    let mean = |factor: f64| {
+        let waits = Waits::at_scaled(charges, load, factor);
+        let of = |(a, h, rate): &(usize, usize, f64)| rate * charges.access(*a, *h, &waits);
+        flows.iter().map(of).sum::<f64>() / weight
+    };
+    for _ in 0..FIT_STEPS {
+        // Factors are searched by their ratio: the range may be wide.
+        let middle = libm::sqrt(small * large);
+        match mean(middle) > measured {
+            true => small = middle,
+            false => large = middle,
+        }
+    }
+    charges.scale(large);
+}
