@@ -13,7 +13,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use rondpoint_core::arbiter::Arbiter;
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::cost::{Facts, Sampled, Seen};
-use rondpoint_core::guard::{Guard, GuardSettings, Scene};
+use rondpoint_core::guard::{Guard, GuardSettings, Scene, Standing};
 use rondpoint_core::ledger::Ledger;
 use rondpoint_core::limits::MAX_TRACKED_PAGES;
 use rondpoint_core::model::UpdateSettings;
@@ -170,14 +170,12 @@ fn decide_once(
     topology: &Topology,
 ) -> impl Sized {
     let proposals = policy.propose(model, topology, &mut Random::new(1));
-    let (accounts, trials, unready, tried) = Default::default();
+    let (accounts, running, unready, tried) = Default::default();
     let scene = Scene {
         model,
         topology,
         accounts: &accounts,
-        trials: &trials,
-        unready: &unready,
-        tried: &tried,
+        standing: Standing { now: model.at, running: &running, unready: &unready, tried: &tried },
         ledger: &ledger,
     };
     let (steps, refused) = guard.admit(proposals, &scene);
@@ -311,7 +309,7 @@ fn price(criterion: &mut Criterion) {
                     let pages = Sampled::of(&model, &topology);
                     let seen =
                         Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
-                    arbiter.choose(seen, proposals, &|_| false)
+                    arbiter.choose(seen, proposals, &|_| Ok(()), &|_| false)
                 },
                 BatchSize::PerIteration,
             );

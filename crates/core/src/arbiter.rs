@@ -10,7 +10,9 @@ use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
 use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
 use crate::model::{App, Model};
-use crate::plan::{Action, Kind, NodeMove, Outcome, Plan, Proposal, Refusal, Refused, StepResult};
+use crate::plan::{
+    Action, Kind, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused, StepResult,
+};
 use crate::topology::Topology;
 use crate::trial::{Judged, Measure};
 use crate::units::{Bytes, Nanos, Pid};
@@ -94,17 +96,26 @@ impl Arbiter {
         }
     }
 
-    /// Chooses among proposals. Samples are about to tell more of processes that are `asked` about.
-    /// Until then a step has to win [`WORTH_MOVING`] of their time: the trial of a small one keeps
-    /// all else waiting.
+    /// Chooses among proposals. Candidates with a step that `permits` refuses take no part. Samples
+    /// are about to tell more of processes that are `asked` about. Until then a step has to win
+    /// [`WORTH_MOVING`] of their time: the trial of a small one keeps all else waiting.
     #[must_use]
     pub fn choose(
         &self,
         seen: Seen<'_>,
         proposals: Vec<Proposal>,
+        permits: Permits<'_>,
         asked: &dyn Fn(Pid) -> bool,
     ) -> Chosen {
         let (found, free) = candidates(proposals);
+        let mut chosen = Chosen { steps: free, refused: Vec::new() };
+        let mut permitted = Vec::with_capacity(found.len());
+        for candidate in found {
+            match candidate.steps.iter().try_for_each(permits) {
+                Ok(()) => permitted.push(candidate),
+                Err(refusal) => chosen.refused.extend(refused(candidate, refusal)),
+            }
+        }
         let mut placement = Placement::unchanged();
         let offer = |candidate: Candidate| {
             let follows = memory_that_follows(seen, &candidate);
@@ -112,8 +123,7 @@ impl Arbiter {
             let worth = self.worth(seen, &placement, &candidate, &bill, asked);
             Offer { candidate, bill, worth, round: 0 }
         };
-        let mut offers: Vec<Offer> = found.into_iter().map(offer).collect();
-        let mut chosen = Chosen { steps: free, refused: Vec::new() };
+        let mut offers: Vec<Offer> = permitted.into_iter().map(offer).collect();
         // One policy changes a process in a step, by as many mechanisms as win beside each other.
         let mut claimed: BTreeMap<Pid, &'static str> = BTreeMap::new();
         let mut round = 0;

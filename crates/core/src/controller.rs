@@ -11,13 +11,14 @@ use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
 use crate::cost::{Partners, predicted};
 use crate::counting_pause::{CountingPause, IDLE_CPUS, Quiet, Usual, Watch, is_dear};
-use crate::guard::{Guard, GuardSettings, Scene};
+use crate::guard::{Guard, GuardSettings, Scene, Standing};
 use crate::ledger::Ledger;
 use crate::limits::TRIAL_WINDOW;
 use crate::model::{App, Model, UpdateSettings};
 use crate::observation::Observation;
 use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
+use crate::policy::views::{Interval, Views};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::trial::{Judged, Trials, Verdict};
@@ -55,6 +56,16 @@ pub struct Step {
     pub judged: Vec<Judged>,
     /// The window since the last observation; `None` at the first, and at the first after a pause.
     pub window: Option<Model>,
+}
+
+/// What policies decided on in a step.
+struct Decided {
+    /// Trials that ended.
+    judged: Vec<Judged>,
+    proposals: Vec<Proposal>,
+    /// The model of the last window, and of the other intervals that policies looked at.
+    window: Model,
+    intervals: Vec<Model>,
 }
 
 /// The controller.
@@ -130,15 +141,9 @@ impl Controller {
             self.begin_window(observation, Slot::resume, Quiet::resume);
             return Step::default();
         }
-        let (proposals, window, intervals) = self.propose(&previous, &observation);
-        let window = window.unwrap_or_else(|| {
-            let settings = UpdateSettings { tracked_pages: 0, touches: false };
-            Model::between(&self.topology, &previous, &observation, &[], &settings)
-        });
+        let Decided { mut judged, proposals, window, intervals } =
+            self.decide(&previous, &observation);
         self.forget_gone(&window);
-        let under_way = |pid| self.slots.iter().any(|slot| slot.policy.is_under_way(pid));
-        let mut judged = self.trials.observe(&window, under_way);
-        self.slots.iter_mut().for_each(|slot| slot.policy.judge(&judged, window.at));
         let undo = self.undo(&mut judged, &window);
         let plan = self.admit(undo, proposals, &window, &intervals);
         self.keep(observation, &plan);
@@ -290,29 +295,44 @@ impl Controller {
         self.returns_at += self.period();
     }
 
-    /// Asks each policy with a period that is over. Also gives the model of the last window, if one
-    /// was made for that, and of the other intervals on which policies decided.
-    fn propose(
-        &mut self,
-        previous: &Observation,
-        current: &Observation,
-    ) -> (Vec<Proposal>, Option<Model>, Vec<Model>) {
+    /// Judges trials by the last window, then asks each policy with a period that is over.
+    fn decide(&mut self, previous: &Observation, current: &Observation) -> Decided {
         let tracked_pages = self.sampling.values().filter_map(|sampling| sampling.tracked_pages());
         let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
         let touches = self.slots.iter().any(|slot| slot.policy.wants_touches());
         let settings = UpdateSettings { tracked_pages, touches };
-        let Self { slots, pending, topology, ledger, random, .. } = self;
+        let Self { slots, pending, topology, ledger, random, trials, guard, .. } = self;
         let shown = Shown { topology, current, pending, ledger, settings };
-        let mut proposals = Vec::new();
         let mut intervals = Intervals::default();
-        for slot in slots {
-            if slot.look(current.at, current.at.since(previous.at)) {
-                let views = slot.views(shown, &mut intervals);
-                proposals.extend(slot.policy.propose_due(&views, topology, random));
-            }
+        let mut view = |slot: &mut Slot| {
+            let is_due = slot.look(current.at, current.at.since(previous.at));
+            is_due.then(|| slot.views(shown, &mut intervals))
+        };
+        let views: Vec<Option<Views<'_>>> = slots.iter_mut().map(&mut view).collect();
+        let shared = intervals.since(previous.at);
+        let own = Interval::new(|| {
+            let settings = UpdateSettings { tracked_pages: 0, touches: false };
+            Model::between(topology, previous, current, &[], &settings)
+        });
+        let window = shared.as_deref().unwrap_or(&own).model();
+        let under_way = |pid| slots.iter().any(|slot| slot.policy.is_under_way(pid));
+        let judged = trials.observe(window, under_way);
+        slots.iter_mut().for_each(|slot| slot.policy.judge(&judged, window.at));
+        let (running, unready) = (trials.running(), trials.unready());
+        let standing =
+            Standing { now: window.at, running: &running, unready: &unready, tried: trials };
+        let permits = |step: &Proposal| guard.check_trials(step, &standing);
+        let mut proposals = Vec::new();
+        for (slot, views) in slots.iter_mut().zip(views) {
+            let Some(views) = views else { continue };
+            let views = views.with_permits(&permits);
+            proposals.extend(slot.policy.propose_due(&views, topology, random));
         }
-        let (window, others) = intervals.into_models(previous.at);
-        (proposals, window, others)
+        drop(shared);
+        let (window, intervals) = intervals.into_models(previous.at);
+        let window = window.or_else(|| own.into_model());
+        let window = window.unwrap_or_else(|| Model::empty(topology.node_count()));
+        Decided { judged, proposals, window, intervals }
     }
 
     /// Lanes that decided start over; samples stay for those that have yet to decide.
@@ -373,9 +393,12 @@ impl Controller {
             model: window,
             topology: &self.topology,
             accounts: &self.accounts,
-            trials: &running,
-            unready: &unready,
-            tried: &self.trials,
+            standing: Standing {
+                now: window.at,
+                running: &running,
+                unready: &unready,
+                tried: &self.trials,
+            },
             ledger: &self.ledger,
         };
         let proposals = undo.into_iter().chain(proposals).collect();

@@ -59,14 +59,23 @@ pub struct Scene<'a> {
     pub topology: &'a Topology,
     /// What was spent so far.
     pub accounts: &'a Accounts,
+    /// How trials stand.
+    pub standing: Standing<'a>,
+    /// What we changed.
+    pub ledger: &'a Ledger,
+}
+
+/// How trials stand in a step.
+#[derive(Clone, Copy)]
+pub struct Standing<'a> {
+    /// The present.
+    pub now: Nanos,
     /// Processes with a running trial, and its policy.
-    pub trials: &'a BTreeMap<Pid, &'static str>,
+    pub running: &'a BTreeMap<Pid, &'static str>,
     /// Processes that have not been watched for long enough to tell later whether an action helped.
     pub unready: &'a BTreeSet<Pid>,
     /// All trials, which know what was tried in vain.
     pub tried: &'a Trials,
-    /// What we changed.
-    pub ledger: &'a Ledger,
 }
 
 /// A step's verdicts as they grow.
@@ -198,23 +207,38 @@ impl Guard {
         let pid = proposal.action.pid().ok_or(Refusal::Malformed)?;
         let app = scene.model.app(pid).ok_or(Refusal::Unknown)?;
         self.check_exempt(app)?;
-        if scene.unready.contains(&pid) {
-            return Err(Refusal::TooEarly);
-        }
-        if scene.trials.get(&pid).is_some_and(|policy| *policy != proposal.policy) {
-            return Err(Refusal::TrialRunning);
-        }
+        self.check_trials(proposal, &scene.standing)?;
         let kind = proposal.action.kind();
         // Copies may be taken back in the same step, before the memory goes.
         let takes_back = matches!(proposal.action, Action::Unreplicate { .. });
         if bulk.contains(&pid) && kind.moves_pages() && !takes_back {
             return Err(Refusal::Locked);
         }
-        self.check_failures(pid, kind, scene.model.at)?;
-        if let Some(left) = scene.tried.wait(pid, proposal.policy, kind) {
-            return Err(Refusal::InVain { left });
-        }
         self.check_time(app, scene)
+    }
+
+    /// What trials leave to a step: none of another policy runs, and what was undone or in vain
+    /// waits.
+    pub(crate) fn check_trials(
+        &self,
+        proposal: &Proposal,
+        standing: &Standing<'_>,
+    ) -> Result<(), Refusal> {
+        let kind = proposal.action.kind();
+        let Some(pid) = proposal.action.pid().filter(|_| kind != Kind::Sampling) else {
+            return Ok(());
+        };
+        if standing.unready.contains(&pid) {
+            return Err(Refusal::TooEarly);
+        }
+        if standing.running.get(&pid).is_some_and(|policy| *policy != proposal.policy) {
+            return Err(Refusal::TrialRunning);
+        }
+        self.check_failures(pid, kind, standing.now)?;
+        match standing.tried.wait(pid, proposal.policy, kind) {
+            Some(left) => Err(Refusal::InVain { left }),
+            None => Ok(()),
+        }
     }
 
     fn check_exempt(&self, app: &App) -> Result<(), Refusal> {

@@ -230,6 +230,9 @@ impl Plan {
     }
 }
 
+/// Says why a step could not be done now, whatever it is worth: a trial of another policy runs.
+pub type Permits<'a> = &'a dyn Fn(&Proposal) -> Result<(), Refusal>;
+
 /// What became of one step of a plan.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

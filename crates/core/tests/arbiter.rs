@@ -81,7 +81,7 @@ fn choose_asking(
     let facts = Facts::with_partners(model, &topology, partners);
     let pages = Sampled::of(model, &topology);
     let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
-    arbiter.choose(seen, proposals, &|pid| asked.contains(&pid))
+    arbiter.choose(seen, proposals, &|_| Ok(()), &|pid| asked.contains(&pid))
 }
 
 fn arbiter(model: &Model) -> Arbiter {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use rondpoint_core::accounts::Accounts;
-use rondpoint_core::guard::{Guard, GuardSettings, Scene};
+use rondpoint_core::guard::{Guard, GuardSettings, Scene, Standing};
 use rondpoint_core::ledger::Ledger;
 use rondpoint_core::limits::{MAX_POLICIES, MAX_TRACKED_PAGES};
 use rondpoint_core::plan::{PageCounts, StepResult};
@@ -179,14 +179,17 @@ impl Session {
         let (steps, mut refused) = match &mut self.guard {
             None => (proposals, Vec::new()),
             Some(guard) => {
-                let (trials, unready, tried) = Default::default();
+                let (running, unready, tried) = Default::default();
                 let scene = Scene {
                     model,
                     topology: &self.topology,
                     accounts: &self.accounts,
-                    trials: &trials,
-                    unready: &unready,
-                    tried: &tried,
+                    standing: Standing {
+                        now: model.at,
+                        running: &running,
+                        unready: &unready,
+                        tried: &tried,
+                    },
                     ledger: &self.ledger,
                 };
                 guard.admit(proposals, &scene)

@@ -208,6 +208,12 @@ impl<'a> Intervals<'a> {
         interval
     }
 
+    /// The interval that begins here, if a lane shares one.
+    pub(super) fn since(&self, since: Nanos) -> Option<Rc<Interval<'a>>> {
+        let interval = self.made.iter().find(|(span, _)| span.since == since);
+        interval.map(|(_, interval)| Rc::clone(interval))
+    }
+
     /// The model of the interval that begins here, if one was made, and those of all others.
     pub(super) fn into_models(self, since: Nanos) -> (Option<Model>, Vec<Model>) {
         let (mut window, mut others) = (None, Vec::new());

@@ -245,7 +245,8 @@ impl Auto {
             Sampled::of(pages, topology),
         );
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
-        let chosen = arbiter.choose(seen, proposals, &|pid| self.naming.is_open(pid));
+        let asked = |pid| self.naming.is_open(pid);
+        let chosen = arbiter.choose(seen, proposals, views.permits(), &asked);
         self.refused.extend(chosen.refused);
         chosen.steps
     }

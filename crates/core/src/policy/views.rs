@@ -1,6 +1,7 @@
 //! What a policy is shown in one step: the interval of each of its lanes.
 
 use crate::model::Model;
+use crate::plan::Permits;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -40,6 +41,7 @@ impl<'a> Interval<'a> {
 /// The intervals of a policy's lanes up to now.
 pub struct Views<'a> {
     lanes: Vec<View<'a>>,
+    permits: Permits<'a>,
 }
 
 /// The interval of one lane.
@@ -54,7 +56,18 @@ impl<'a> Views<'a> {
     /// One view for each lane.
     #[must_use]
     pub fn new(lanes: Vec<View<'a>>) -> Self {
-        Self { lanes }
+        Self { lanes, permits: &|_| Ok(()) }
+    }
+
+    /// The same where some steps could not be done now.
+    #[must_use]
+    pub fn with_permits(self, permits: Permits<'a>) -> Self {
+        Self { permits, ..self }
+    }
+
+    /// Says why steps could not be done now.
+    pub fn permits(&self) -> Permits<'_> {
+        self.permits
     }
 
     /// Every one of `lanes` lanes decides, on the same interval.

@@ -2,7 +2,7 @@
 //! threads 10p and 10p + 1).
 
 use rondpoint_core::accounts::Accounts;
-use rondpoint_core::guard::{Guard, GuardSettings, Scene};
+use rondpoint_core::guard::{Guard, GuardSettings, Scene, Standing};
 use rondpoint_core::ledger::Ledger;
 use rondpoint_core::model::{App, Thread};
 use rondpoint_core::observation::Exemption;
@@ -90,9 +90,12 @@ impl Stage {
             model: &self.model,
             topology: &self.topology,
             accounts: &self.accounts,
-            trials: &self.trials,
-            unready: &self.unready,
-            tried: &Trials::default(),
+            standing: Standing {
+                now: self.model.at,
+                running: &self.trials,
+                unready: &self.unready,
+                tried: &Trials::default(),
+            },
             ledger: &self.ledger,
         };
         let (steps, refused) = self.guard.admit(proposals, &scene);

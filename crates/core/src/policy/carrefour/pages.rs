@@ -17,6 +17,8 @@ use alloc::vec::Vec;
 /// First address beyond user space on x86-64 with four-level tables and on arm64 with 48 bits.
 /// Five-level tables give programs higher addresses only on request.
 const USER_END: u64 = 1 << 47;
+/// Standard deviations that a number of samples may be above what is expected of it.
+const CHANCE: f64 = 2.0;
 
 /// Marked pages of one application.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -43,6 +45,18 @@ pub struct Marks {
     pub colocate_between: usize,
     /// Pages of `interleave` that were not sampled often enough themselves.
     pub interleave_between: usize,
+    /// Sampled accesses of the pages that were looked at, and of those of each list.
+    pub(super) accesses: Accesses,
+}
+
+/// Sampled accesses of marked pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Accesses {
+    all: u32,
+    colocate: u32,
+    most_used: u32,
+    interleave: u32,
+    offload: u32,
 }
 
 impl Marks {
@@ -59,17 +73,23 @@ impl Marks {
 
     /// Leaves out the moves of a mechanism that wants too few to be worth a trial.
     pub(super) fn leave_few(&mut self, rules: &PageRules) {
-        let least = rules.least_share.unwrap_or(0.0) * self.sampled as f64;
-        if (self.colocate.len() as f64) < least {
+        let least = rules.least_share.unwrap_or(0.0);
+        let (sampled, accesses) = (self.sampled as f64, self.accesses);
+        // A huge page or two may have most of the accesses. A sample or two say nothing of that.
+        let are_few = |pages: &[PageMove], of_them: u32| {
+            let surely = f64::from(of_them) - CHANCE * libm::sqrt(of_them.into());
+            (pages.len() as f64) < least * sampled && surely < least * f64::from(accesses.all)
+        };
+        if are_few(&self.colocate, accesses.colocate) {
             (self.colocate, self.colocate_between) = (Vec::new(), 0);
         }
-        if (self.most_used.len() as f64) < least {
+        if are_few(&self.most_used, accesses.most_used) {
             self.most_used.clear();
         }
-        if (self.interleave.len() as f64) < least {
+        if are_few(&self.interleave, accesses.interleave) {
             (self.interleave, self.interleave_between) = (Vec::new(), 0);
         }
-        if (self.offload.len() as f64) < least {
+        if are_few(&self.offload, accesses.offload) {
             self.offload.clear();
         }
     }
@@ -118,21 +138,26 @@ impl Marker<'_> {
     /// Decides about one page.
     pub(super) fn mark(&self, page: &Page<'_>, random: &mut Random, marks: &mut Marks) {
         marks.sampled += 1;
-        let Some(accessors) = page.accessors().filter(|seen| seen.total >= self.needed) else {
+        let Some(accessors) = page.accessors() else { return };
+        marks.accesses.all += accessors.total;
+        if accessors.total < self.needed {
             return;
-        };
+        }
         let Some(source) = page.home else { return };
         if accessors.is_shared {
             self.mark_shared(page, source, random, marks);
         } else if accessors.total >= self.needed_private {
             let target = self.topology.nearest_memory(accessors.first);
             if target == source {
-                marks.offload.extend(self.offload(page, source, random));
+                let leaves = self.offload(page, source, random);
+                marks.accesses.offload += leaves.map_or(0, |_| accessors.total);
+                marks.offload.extend(leaves);
             } else if self.colocates()
                 && self.app.may_use_node(target)
                 && self.may_move(page.address, page.shift)
                 && !self.state.offloaded.stays_away(page.address, target, &self.draws.settled)
             {
+                marks.accesses.colocate += accessors.total;
                 marks.colocate.push(page_move(page, source, target));
             }
         }
@@ -283,6 +308,7 @@ impl Marker<'_> {
             && self.app.may_use_node(target)
         {
             if self.may_move(page.address, page.shift) {
+                marks.accesses.most_used += page.total();
                 marks.most_used.push(page_move(page, source, target));
             }
         } else if self.mechanisms.interleaving {
@@ -292,6 +318,7 @@ impl Marker<'_> {
             if let Some(target) = target.filter(|_| self.may_move(page.address, page.shift)) {
                 let list = if gets_copies { &mut marks.instead } else { &mut marks.interleave };
                 list.push(page_move(page, source, target));
+                marks.accesses.interleave += page.total();
             }
         }
     }

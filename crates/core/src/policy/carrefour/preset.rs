@@ -139,8 +139,8 @@ pub struct PageRules {
     pub max_moves_per_page: u16,
     /// The same for huge pages.
     pub max_moves_per_huge_page: u16,
-    /// Share of the sampled pages that a mechanism must want to move at least, if any: each change
-    /// is a trial, which has its price.
+    /// Share of the sampled pages, or of their accesses, that a mechanism must want to move at
+    /// least. Each change is a trial, which has its price.
     pub least_share: Option<f64>,
     /// Whether pages between sampled ones are taken to be used alike.
     pub between: Option<Between>,
@@ -416,7 +416,7 @@ const BROUGHT: Tenure =
 ///   threads' parts then often lies where neither runs, and fills the links.
 /// - A page that only its own node accesses leaves a busy controller too. The published draw leaves
 ///   it there.
-/// - A page or two found late in each round stay where they are.
+/// - Pages that are few and have few of the accesses stay where they are.
 /// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
 ///   watching.
 pub const STEADY: Preset = Preset {
