@@ -9,6 +9,7 @@
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
 use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
+use crate::limits::{MIN_TRIAL_WINDOWS, TRIAL_WINDOW};
 use crate::model::{App, Model};
 use crate::plan::{
     Action, Kind, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused, StepResult,
@@ -23,6 +24,8 @@ use alloc::vec::Vec;
 /// A phase is expected to last as long as it has lasted, between these bounds (our choice). Pages
 /// move back as fast as they came, and nothing is known more than a minute ahead.
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
+/// Seconds that a trial takes from its last step on.
+const TRIAL_S: f64 = TRIAL_WINDOW.0 as f64 / 1e9 * MIN_TRIAL_WINDOWS as f64;
 /// Weight of a new measurement of what moving takes.
 const FRESH: f64 = 0.2;
 
@@ -42,6 +45,15 @@ pub struct Arbiter {
     moving: MoveCosts,
     /// By process: when its present phase began, and what it did then.
     phases: BTreeMap<Pid, (Nanos, Measure)>,
+}
+
+/// What makes other candidates wait.
+struct Rules<'a> {
+    /// Whether samples are about to tell more of a process.
+    asked: &'a dyn Fn(Pid) -> bool,
+    /// By process: CPU seconds that the best candidate which waits for a trial of it wins in a
+    /// second.
+    waiting: BTreeMap<Pid, f64>,
 }
 
 /// A candidate with its price.
@@ -96,9 +108,12 @@ impl Arbiter {
         }
     }
 
-    /// Chooses among proposals. Candidates with a step that `permits` refuses take no part. Samples
-    /// are about to tell more of processes that are `asked` about. Until then a step has to win
-    /// [`WORTH_MOVING`] of their time: the trial of a small one keeps all else waiting.
+    /// Chooses among proposals, as far as each may be done now by `permits`.
+    ///
+    /// The trial of a small step keeps all else waiting. Where a candidate waits for a trial, a
+    /// step that makes it longer has to win what is lost meanwhile. Samples are about to tell more
+    /// of processes that are `asked` about: until then a step has to win [`WORTH_MOVING`] of their
+    /// time.
     #[must_use]
     pub fn choose(
         &self,
@@ -110,17 +125,21 @@ impl Arbiter {
         let (found, free) = candidates(proposals);
         let mut chosen = Chosen { steps: free, refused: Vec::new() };
         let mut permitted = Vec::with_capacity(found.len());
+        let mut rules = Rules { asked, waiting: BTreeMap::new() };
         for candidate in found {
-            match candidate.steps.iter().try_for_each(permits) {
-                Ok(()) => permitted.push(candidate),
-                Err(refusal) => chosen.refused.extend(refused(candidate, refusal)),
+            let (candidate, refused) = candidate.permitted(permits);
+            let waits = refused.iter().any(|one| one.refusal == Refusal::TrialRunning);
+            match candidate.steps.is_empty() {
+                true if waits => self.let_wait(seen, candidate, &refused, &mut rules),
+                true => {}
+                false => permitted.push(candidate),
             }
+            chosen.refused.extend(refused);
         }
         let mut placement = Placement::unchanged();
         let offer = |candidate: Candidate| {
-            let follows = memory_that_follows(seen, &candidate);
-            let bill = Bill::of(seen, &priced(&candidate, &follows), &self.moving);
-            let worth = self.worth(seen, &placement, &candidate, &bill, asked);
+            let bill = self.bill(seen, &candidate);
+            let worth = self.worth(seen, &placement, &candidate, &bill, &rules);
             Offer { candidate, bill, worth, round: 0 }
         };
         let mut offers: Vec<Offer> = permitted.into_iter().map(offer).collect();
@@ -140,7 +159,7 @@ impl Arbiter {
             }
             if offers[best].round < round {
                 let Offer { candidate, bill, .. } = &offers[best];
-                let worth = self.worth(seen, &placement, candidate, bill, asked);
+                let worth = self.worth(seen, &placement, candidate, bill, &rules);
                 (offers[best].worth, offers[best].round) = (worth, round);
                 continue;
             }
@@ -163,7 +182,7 @@ impl Arbiter {
         placement: &Placement,
         candidate: &Candidate,
         bill: &Bill,
-        asked: &dyn Fn(Pid) -> bool,
+        rules: &Rules<'_>,
     ) -> Option<Worth> {
         let quote = Quote::of(seen, placement, bill);
         if quote.changes.is_empty() {
@@ -176,17 +195,42 @@ impl Arbiter {
             kinds.map(of).fold(f64::INFINITY, f64::min)
         };
         let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
-        let asked = candidate.claims.iter().filter(|pid| asked(**pid));
+        let asked = candidate.claims.iter().filter(|pid| (rules.asked)(**pid));
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
+        let horizon_s = lasts.unwrap_or(HORIZON.0).seconds();
+        let waiting: f64 = candidate.claims.iter().filter_map(|pid| rules.waiting.get(pid)).sum();
         Some(Worth {
             won: quote.won.likely,
             least: quote.won.least,
-            needed: WORTH_MOVING * cpus.sum::<f64>(),
+            needed: (WORTH_MOVING * cpus.sum::<f64>()).max(waiting * TRIAL_S / horizon_s),
             belief: if belief.is_finite() { belief } else { 1.0 },
-            horizon_s: lasts.unwrap_or(HORIZON.0).seconds(),
+            horizon_s,
             cost_s: quote.cost_s,
         })
+    }
+
+    fn bill(&self, seen: Seen<'_>, candidate: &Candidate) -> Bill {
+        let follows = memory_that_follows(seen, candidate);
+        Bill::of(seen, &priced(candidate, &follows), &self.moving)
+    }
+
+    /// Notes what the `refused` steps of a candidate would win while they wait for a trial.
+    fn let_wait(
+        &self,
+        seen: Seen<'_>,
+        mut candidate: Candidate,
+        refused: &[Refused],
+        rules: &mut Rules<'_>,
+    ) {
+        candidate.steps.extend(refused.iter().map(|one| one.proposal.clone()));
+        let bill = self.bill(seen, &candidate);
+        let worth = self.worth(seen, &Placement::unchanged(), &candidate, &bill, rules);
+        let Some(worth) = worth.filter(|worth| worth.value() > 0.0) else { return };
+        for pid in candidate.claims {
+            let most = rules.waiting.entry(pid).or_insert(0.0);
+            *most = most.max(worth.belief * worth.least);
+        }
     }
 
     /// For how long what a process does now is expected to last.

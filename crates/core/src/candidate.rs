@@ -1,6 +1,6 @@
 //! What may be chosen: steps that make sense together, and what they lay claim to.
 
-use crate::plan::{Action, Kind, Proposal};
+use crate::plan::{Action, Kind, Permits, Proposal, Refused};
 use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,6 +16,26 @@ pub struct Candidate {
     pub claims: BTreeSet<Pid>,
     /// What it does.
     pub kinds: BTreeSet<Kind>,
+}
+
+impl Candidate {
+    /// The steps that may be done now, and the others with the reason. Page moves may be done in
+    /// part, all else together or not at all.
+    #[must_use]
+    pub fn permitted(mut self, permits: Permits<'_>) -> (Self, Vec<Refused>) {
+        let in_parts = self.kinds.iter().all(|kind| kind.moves_pages());
+        let mut refused = Vec::new();
+        for step in core::mem::take(&mut self.steps) {
+            let permitted = permits(step);
+            self.steps.extend(permitted.step);
+            refused.extend(permitted.refused);
+        }
+        if let Some(Refused { refusal, .. }) = refused.first().cloned().filter(|_| !in_parts) {
+            let left = core::mem::take(&mut self.steps).into_iter();
+            refused.extend(left.map(|proposal| Refused { proposal, refusal }));
+        }
+        (self, refused)
+    }
 }
 
 /// Proposals as candidates, in the order of their first steps; and those that need no price:

@@ -321,7 +321,7 @@ impl Controller {
         let (running, unready) = (trials.running(), trials.unready());
         let standing =
             Standing { now: window.at, running: &running, unready: &unready, tried: trials };
-        let permits = |step: &Proposal| guard.check_trials(step, &standing);
+        let permits = |step: Proposal| guard.permit(step, &standing);
         let mut proposals = Vec::new();
         for (slot, views) in slots.iter_mut().zip(views) {
             let Some(views) = views else { continue };

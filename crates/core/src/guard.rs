@@ -21,11 +21,14 @@ use crate::accounts::Accounts;
 use crate::ledger::Ledger;
 use crate::model::{App, Model};
 use crate::observation::Exemption;
-use crate::plan::{Action, Kind, NodeMove, Proposal, Reason, Refusal, Refused, Sampling};
+use crate::plan::{
+    Action, Kind, NodeMove, Permitted, Proposal, Reason, Refusal, Refused, Sampling,
+};
 use crate::topology::Topology;
 use crate::trial::Trials;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// The guard's memory.
@@ -217,13 +220,20 @@ impl Guard {
         self.check_time(app, scene)
     }
 
+    /// What of a step may be done now, as far as its worth and budgets do not matter: what trials
+    /// leave to it, and pages that stayed long enough.
+    pub(crate) fn permit(&self, step: Proposal, standing: &Standing<'_>) -> Permitted {
+        match self.check_trials(&step, standing) {
+            Ok(()) => self.permit_pages(step, standing.now),
+            Err(refusal) => {
+                Permitted { step: None, refused: vec![Refused { proposal: step, refusal }] }
+            }
+        }
+    }
+
     /// What trials leave to a step: none of another policy runs, and what was undone or in vain
     /// waits.
-    pub(crate) fn check_trials(
-        &self,
-        proposal: &Proposal,
-        standing: &Standing<'_>,
-    ) -> Result<(), Refusal> {
+    fn check_trials(&self, proposal: &Proposal, standing: &Standing<'_>) -> Result<(), Refusal> {
         let kind = proposal.action.kind();
         let Some(pid) = proposal.action.pid().filter(|_| kind != Kind::Sampling) else {
             return Ok(());

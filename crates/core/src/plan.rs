@@ -230,8 +230,26 @@ impl Plan {
     }
 }
 
-/// Says why a step could not be done now, whatever it is worth: a trial of another policy runs.
-pub type Permits<'a> = &'a dyn Fn(&Proposal) -> Result<(), Refusal>;
+/// Divides a step into what may be done now and what may not, whatever it is worth: a trial of
+/// another policy runs, or pages moved a moment ago.
+pub type Permits<'a> = &'a dyn Fn(Proposal) -> Permitted;
+
+/// A step as far as it may be done now.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Permitted {
+    /// What may be done.
+    pub step: Option<Proposal>,
+    /// The rest, and why.
+    pub refused: Vec<Refused>,
+}
+
+impl Permitted {
+    /// All of a step.
+    #[must_use]
+    pub fn all(step: Proposal) -> Self {
+        Self { step: Some(step), refused: Vec::new() }
+    }
+}
 
 /// What became of one step of a plan.
 #[derive(Debug, Clone, PartialEq)]

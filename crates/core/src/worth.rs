@@ -10,7 +10,8 @@ pub struct Worth {
     pub won: f64,
     /// Lower bound of that.
     pub least: f64,
-    /// CPU seconds in a second that it has to win before it is worth anything.
+    /// CPU seconds in a second that it has to win before it is worth anything, because its trial
+    /// makes others wait.
     pub needed: f64,
     /// What part of it is believed.
     pub belief: f64,
@@ -46,7 +47,7 @@ impl fmt::Display for Worth {
         match self.needed > 0.0 {
             true => write!(
                 f,
-                "; it has to win {:.1} % while samples name partners",
+                "; it has to win {:.1} %, for its trial makes others wait",
                 100.0 * self.needed
             ),
             false => Ok(()),

@@ -4,7 +4,9 @@ use rondpoint_core::arbiter::{Arbiter, Chosen};
 use rondpoint_core::cost::{CopiesFromStart, Facts, Partners, Sampled, Seen, SpreadFromStart};
 use rondpoint_core::matrix::Matrix;
 use rondpoint_core::model::{App, Rung, Thread, Traffic, TrafficSource};
-use rondpoint_core::plan::{Kind, Mechanism, NodeMove, PageMove, Refusal, Sampling};
+use rondpoint_core::plan::{
+    Kind, Mechanism, NodeMove, PageMove, Permits, Permitted, Refusal, Refused, Sampling,
+};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};
 use rondpoint_core::{Action, Bytes, CpuSet, Model, Nanos, Pid, Proposal, Reason, Tid, Topology};
@@ -77,11 +79,23 @@ fn choose_asking(
     model: &Model,
     proposals: Vec<Proposal>,
 ) -> Chosen {
+    choose_of(&Permitted::all, asked, partners, arbiter, model, proposals)
+}
+
+/// The choice among what of each step `permits` leaves.
+fn choose_of(
+    permits: Permits<'_>,
+    asked: &[Pid],
+    partners: &Partners,
+    arbiter: &Arbiter,
+    model: &Model,
+    proposals: Vec<Proposal>,
+) -> Chosen {
     let topology = machine();
     let facts = Facts::with_partners(model, &topology, partners);
     let pages = Sampled::of(model, &topology);
     let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
-    arbiter.choose(seen, proposals, &|_| Ok(()), &|pid| asked.contains(&pid))
+    arbiter.choose(seen, proposals, permits, &|pid| asked.contains(&pid))
 }
 
 fn arbiter(model: &Model) -> Arbiter {
@@ -133,6 +147,55 @@ fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
     };
     assert_eq!([chosen(&[], &few), chosen(&[Pid(1)], &few), chosen(&[Pid(2)], &few)], [1, 0, 1]);
     assert_eq!(chosen(&[Pid(1)], &spread()), 1, "a jam does not wait");
+}
+
+#[test]
+fn what_may_not_be_done_now_keeps_nothing_out_that_may() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let better = Proposal { policy: "better", ..spread() };
+    let mut half = spread();
+    if let Action::MovePages { pages, .. } = &mut half.action {
+        pages.truncate(384);
+    }
+    let stays = Refusal::Residence { left: Nanos(1) };
+    let none_of_better = |step: Proposal| match step.policy == "better" {
+        true => Permitted { step: None, refused: vec![Refused { proposal: step, refusal: stays }] },
+        false => Permitted::all(step),
+    };
+    let of = |permits: Permits<'_>| {
+        let proposals = vec![better.clone(), half.clone()];
+        let chosen = choose_of(permits, &[], Partners::none(), &arbiter(&jam), &jam, proposals);
+        let told: Vec<Refusal> = chosen.refused.iter().map(|one| one.refusal).collect();
+        (chosen.steps.iter().map(|step| step.policy).collect::<Vec<_>>(), told)
+    };
+    assert_eq!(of(&Permitted::all), (vec!["better"], vec![Refusal::Conflict]));
+    assert_eq!(of(&none_of_better), (vec!["carrefour"], vec![stays]));
+}
+
+#[test]
+fn a_step_that_keeps_a_better_one_waiting_has_to_win_what_that_loses() {
+    let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+    let waits = Proposal { policy: "waits", ..spread() };
+    let of_size = |size: usize| {
+        let mut step = spread();
+        if let Action::MovePages { pages, .. } = &mut step.action {
+            pages.truncate(size);
+        }
+        step
+    };
+    let in_trial = |step: Proposal| match step.policy == "waits" {
+        true => Permitted {
+            step: None,
+            refused: vec![Refused { proposal: step, refusal: Refusal::TrialRunning }],
+        },
+        false => Permitted::all(step),
+    };
+    let taken = |steps: Vec<Proposal>| {
+        choose_of(&in_trial, &[], Partners::none(), &arbiter(&jam), &jam, steps).steps.len()
+    };
+    assert_eq!(taken(vec![of_size(8)]), 1, "nothing waits");
+    assert_eq!(taken(vec![of_size(8), waits.clone()]), 0);
+    assert_eq!(taken(vec![of_size(700), waits]), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::history::Subject;
 use super::{Guard, Scene, Verdicts};
 use crate::model::{App, Model};
-use crate::plan::{Action, PageMove, Proposal, Refusal};
+use crate::plan::{Action, PageMove, Permitted, Proposal, Refusal, Refused};
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::vec::Vec;
 
@@ -64,6 +64,30 @@ impl Guard {
         if !admitted.is_empty() {
             self.calls.take(1.0);
             verdicts.admitted.push(with_pages(&proposal, admitted));
+        }
+    }
+
+    /// The pages of a step that stayed long enough to move; all of a step that moves none.
+    pub(super) fn permit_pages(&self, step: Proposal, now: Nanos) -> Permitted {
+        let Action::MovePages { pid, pages, .. } = &step.action else {
+            return Permitted::all(step);
+        };
+        let mut stays: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
+        let mut goes = Vec::with_capacity(pages.len());
+        for page in pages {
+            let subject = Subject::Page(*pid, page.address);
+            match self.history.may_move(subject, now, &self.settings, false) {
+                Ok(()) => goes.push(*page),
+                Err(refusal) => add_refused(&mut stays, refusal, *page),
+            }
+        }
+        if stays.is_empty() {
+            return Permitted::all(step);
+        }
+        let part = |(refusal, pages)| Refused { proposal: with_pages(&step, pages), refusal };
+        Permitted {
+            refused: stays.into_iter().map(part).collect(),
+            step: (!goes.is_empty()).then(|| with_pages(&step, goes)),
         }
     }
 

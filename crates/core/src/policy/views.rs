@@ -1,7 +1,7 @@
 //! What a policy is shown in one step: the interval of each of its lanes.
 
 use crate::model::Model;
-use crate::plan::Permits;
+use crate::plan::{Permits, Permitted};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -56,16 +56,16 @@ impl<'a> Views<'a> {
     /// One view for each lane.
     #[must_use]
     pub fn new(lanes: Vec<View<'a>>) -> Self {
-        Self { lanes, permits: &|_| Ok(()) }
+        Self { lanes, permits: &Permitted::all }
     }
 
-    /// The same where some steps could not be done now.
+    /// The same where some steps may not be done now.
     #[must_use]
     pub fn with_permits(self, permits: Permits<'a>) -> Self {
         Self { permits, ..self }
     }
 
-    /// Says why steps could not be done now.
+    /// Tells what of a step may be done now.
     pub fn permits(&self) -> Permits<'_> {
         self.permits
     }
