@@ -6,7 +6,7 @@
 
 use crate::model::Model;
 use crate::plan::Kind;
-use crate::trial::{Judged, Verdict};
+use crate::trial::{Change, Judged, Verdict};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 
@@ -52,15 +52,22 @@ impl Record {
     }
 }
 
+/// What a trial realised: the measured change and the expected one, each weighted by how exact it
+/// is. A trial that cannot tell says nothing for or against what was promised.
+fn realised(measured: Change, expected: f64, error: f64) -> f64 {
+    let (noise, error) = (measured.noise * measured.noise, error * error);
+    (measured.change * error + expected * noise) / (error + noise)
+}
+
 impl Belief {
     /// Takes in a trial that ended. Trials without a prediction or a comparison say nothing.
     pub fn learn(&mut self, judged: &Judged, now: Nanos) {
         let compared = judged.speed().filter(|_| judged.verdict != Verdict::PhaseChange);
         let Some((predicted, speed)) = judged.predicted.zip(compared) else { return };
-        // A fall below the noise is none, and so is a rise.
-        let realised = if speed.change.abs() > speed.noise { speed.change } else { 0.0 };
         let predicted = predicted.max(0.0);
         for kind in &judged.kinds {
+            let expected = predicted * self.factor(judged.pid, judged.policy, *kind, now);
+            let realised = realised(speed, expected, predicted.max(PRIOR));
             let own = self.of_process.entry((judged.pid, judged.policy, *kind)).or_default();
             own.add(predicted, realised, now);
             let all = self.of_all.entry((judged.policy, *kind)).or_default();
@@ -87,7 +94,7 @@ impl Belief {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Change, Comparison};
+    use crate::trial::Comparison;
     use alloc::vec;
 
     const INTERLEAVED: Kind = Kind::Pages(crate::plan::Mechanism::Interleaving);
@@ -144,12 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_by_less_than_the_noise_did_not_change() {
-        let mut belief = Belief::default();
-        belief.learn(&judged(1, 0.1, -0.005), Nanos(0));
-        assert!((factor(&belief, 1, 0) - factor(&belief, 1, 0)).abs() < 1e-12);
-        let mut none = Belief::default();
-        none.learn(&judged(1, 0.1, 0.0), Nanos(0));
-        assert_eq!(factor(&belief, 1, 0), factor(&none, 1, 0));
+    fn a_trial_that_cannot_tell_leaves_belief_as_it_was_and_an_exact_one_does_not() {
+        let after = |change: f64, noise: f64| {
+            let mut belief = Belief::default();
+            let mut judged = judged(1, 0.3, change);
+            judged.comparison.instructions = Some(Change { change, noise });
+            belief.learn(&judged, Nanos(0));
+            factor(&belief, 1, 0)
+        };
+        assert!(after(0.0, 3.0) > 0.95);
+        assert!(after(0.77, 1.5) >= 1.0, "it rose by more than was promised, if anything");
+        assert!(after(0.0, 0.01) < 0.1);
+        assert!(after(0.0, 0.3) > after(0.0, 0.1));
     }
 }

@@ -190,11 +190,11 @@ fn without_samples_of_addresses_sam_gathers_the_threads_it_sees() {
 }
 
 #[test]
-fn samples_are_on_again_for_pairs_that_come_apart_when_carrefour_has_switched_them_off() {
+fn samples_are_many_again_for_pairs_that_come_apart_when_carrefour_asks_for_few() {
     let told = check(
         4,
         |number| match number {
-            // Carrefour finds little traffic to memory.
+            // Carrefour sees no traffic to memory.
             ..=14 => Pairs { fetched: 0.0, touch: &[], ..TOGETHER },
             15..=17 => Pairs { rung: Rung::Counters, touch: &[], ..APART },
             18..=20 => APART,
@@ -214,9 +214,9 @@ fn samples_are_on_again_for_pairs_that_come_apart_when_carrefour_has_switched_th
         "#]],
     );
     expect![[r#"
-        1 s: sample 1: off
+        1 s: sample 1: every 1040000 cycles, 30000 pages tracked
         1 s: sample 1: every 65000 cycles, 30000 pages tracked
-        2 s: sample 1: off"#]]
+        2 s: sample 1: every 1040000 cycles, 30000 pages tracked"#]]
     .assert_eq(&told.rates.join("\n"));
 }
 
