@@ -220,8 +220,8 @@ impl Guard {
         self.check_time(app, scene)
     }
 
-    /// What of a step may be done now, as far as its worth and budgets do not matter: what trials
-    /// leave to it, and pages that stayed long enough.
+    /// What of a step may be done now: what trials leave to it, and pages that stayed long enough.
+    /// Worth and budgets do not matter here.
     pub(crate) fn permit(&self, step: Proposal, standing: &Standing<'_>) -> Permitted {
         match self.check_trials(&step, standing) {
             Ok(()) => self.permit_pages(step, standing.now),

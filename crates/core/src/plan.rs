@@ -230,8 +230,8 @@ impl Plan {
     }
 }
 
-/// Divides a step into what may be done now and what may not, whatever it is worth: a trial of
-/// another policy runs, or pages moved a moment ago.
+/// Divides a step into what may be done now and what may not, whatever it is worth. Trials of other
+/// policies hold steps up, and pages that moved a moment ago stay.
 pub type Permits<'a> = &'a dyn Fn(Proposal) -> Permitted;
 
 /// A step as far as it may be done now.
