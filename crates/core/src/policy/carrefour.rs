@@ -189,7 +189,7 @@ impl Carrefour {
             // Where samples or hint faults are the only source of traffic, switching them off would
             // make blind for good. No counter tells traffic that is unknown.
             (Err(SamplingCause::TrafficUnknown), _) if rates.disabled == Sampling::Off => {
-                (rates.idle.unwrap_or(rates.cheap), SamplingCause::TrafficUnknown)
+                (rates.cheap, SamplingCause::TrafficUnknown)
             }
             (Err(cause), _) => match (app.traffic_source, rates.disabled) {
                 (TrafficSource::Samples | TrafficSource::HintFaults, Sampling::Off) => {

@@ -214,9 +214,9 @@ fn samples_are_many_again_for_pairs_that_come_apart_when_carrefour_asks_for_few(
         "#]],
     );
     expect![[r#"
-        1 s: sample 1: every 1040000 cycles, 30000 pages tracked
+        1 s: sample 1: every 260000 cycles, 30000 pages tracked
         1 s: sample 1: every 65000 cycles, 30000 pages tracked
-        2 s: sample 1: every 1040000 cycles, 30000 pages tracked"#]]
+        2 s: sample 1: every 260000 cycles, 30000 pages tracked"#]]
     .assert_eq(&told.rates.join("\n"));
 }
 
