@@ -5,6 +5,7 @@
 
 pub(crate) mod client;
 pub(crate) mod commands;
+pub(crate) mod door;
 pub(crate) mod protocol;
 pub(crate) mod seldom;
 pub(crate) mod server;

@@ -89,3 +89,29 @@ pub(super) fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
     }
     charges.scale(large);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Link, Topology, synthetic};
+
+    #[test]
+    fn what_links_carry_beside_requests_leaves_less_of_them_for_requests() {
+        let mut description = synthetic::describe("node:2 core:1 mhz:2000").expect("a machine");
+        description.links =
+            [(0, 1), (1, 0)].map(|(from, to)| Link { from, to, bytes_per_s: 6.4e9 }).into();
+        let topology = Topology::new(description).expect("sound");
+        // Two controllers, then links of 100 lines in a µs, of which 20 and 30 are requests.
+        let load = [0.0, 0.0, 20.0, 30.0];
+        let fitted = |uses: Option<[f64; 2]>| {
+            let mut charges = Charges::of(&topology);
+            let mut model = Model::empty(2);
+            model.link_use = uses.map(Into::into);
+            fit_links(&mut charges, &model, &load);
+            [charges.servers[2].per_us, charges.servers[3].per_us]
+        };
+        assert_eq!(fitted(None), [100.0; 2]);
+        assert_eq!(fitted(Some([0.2, 0.3])), [100.0; 2], "nothing but requests");
+        assert_eq!(fitted(Some([0.5, 0.5])), [50.0; 2], "half of it is none");
+    }
+}

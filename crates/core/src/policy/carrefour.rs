@@ -186,17 +186,20 @@ impl Carrefour {
     ) -> (Sampling, SamplingCause) {
         let rates = &self.preset.sampling;
         match (verdict, changes) {
-            // Where samples or hint faults are the only source of traffic, switching them off would
-            // make blind for good. No counter tells traffic that is unknown.
-            (Err(SamplingCause::TrafficUnknown), _) if rates.disabled == Sampling::Off => {
-                (rates.cheap, SamplingCause::TrafficUnknown)
+            // Where no counter tells of traffic, switching samples or hint faults off would make
+            // blind for good.
+            (Err(cause), _) => {
+                let by_samples = matches!(
+                    app.traffic_source,
+                    TrafficSource::Samples | TrafficSource::HintFaults
+                );
+                let is_uncounted = by_samples || *cause == SamplingCause::TrafficUnknown;
+                let rate = match rates.disabled {
+                    Sampling::Off if is_uncounted => rates.cheap,
+                    disabled => disabled,
+                };
+                (rate, *cause)
             }
-            (Err(cause), _) => match (app.traffic_source, rates.disabled) {
-                (TrafficSource::Samples | TrafficSource::HintFaults, Sampling::Off) => {
-                    (rates.cheap, *cause)
-                }
-                (_, disabled) => (disabled, *cause),
-            },
             (Ok(_), Some(actions)) => {
                 let idles = self.apps.get(&app.pid).is_some_and(|state| state.idle_rounds >= 2);
                 let rate = match (actions < needed, rates.idle) {

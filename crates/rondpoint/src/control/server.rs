@@ -17,6 +17,7 @@ use rondpoint_linux::syscall::process::effective_user;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::door::Door;
 use super::protocol::{Call, INTERFACE, Reply};
 use super::seldom::Seldom;
 use super::wire;
@@ -27,8 +28,6 @@ const MOST_OF_A_USER: usize = 32;
 /// Connections accepted in a row. A client that connects without end must not keep out the others.
 /// A new client's call is read before as many newer ones could take its place.
 const MOST_AT_ONCE: usize = MOST_OF_A_USER / 2;
-/// Time without new connections after one that could not be accepted, as for want of descriptors.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// How long a daemon that begins waits for another that does.
 const ALONE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes read from a client at a time.
@@ -56,8 +55,7 @@ pub(crate) struct Server {
     file: Option<(u64, u64)>,
     connections: BTreeMap<Id, Connection>,
     next: u64,
-    /// No connection is accepted before.
-    closed_until: Option<Instant>,
+    door: Door,
     /// Connections that were closed for newer ones.
     crowded: Seldom,
 }
@@ -138,7 +136,7 @@ impl Server {
             path: path.to_path_buf(),
             connections: BTreeMap::new(),
             next: 0,
-            closed_until: None,
+            door: Door::default(),
             crowded: Seldom::default(),
         })
     }
@@ -164,8 +162,7 @@ impl Server {
 
     /// What to wait for: to read from, and to write to.
     pub(crate) fn descriptors(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
-        let is_open = self.closed_until.is_none_or(|until| until <= Instant::now());
-        let listener = is_open.then_some(self.listener.as_fd());
+        let listener = self.door.is_open().then_some(self.listener.as_fd());
         let open = self.connections.values();
         let read = open.clone().filter(|one| one.output.is_empty()).map(|one| one.stream.as_fd());
         let write = open.filter(|one| !one.output.is_empty()).map(|one| one.stream.as_fd());
@@ -196,14 +193,7 @@ impl Server {
 
     fn accept(&mut self) {
         for _ in 0..MOST_AT_ONCE {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    let is_none = error.kind() == io::ErrorKind::WouldBlock;
-                    self.closed_until = (!is_none).then(|| Instant::now() + AFTER_FAILURE);
-                    return;
-                }
-            };
+            let Some(stream) = self.door.let_in(self.listener.accept()) else { return };
             let Ok(peer) = peer_of(&stream) else { continue };
             if stream.set_nonblocking(true).is_err() {
                 continue;

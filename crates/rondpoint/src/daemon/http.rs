@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use crate::control::door::Door;
+
 /// Connections at a time: a few scrapers, and some that never ask.
 const MOST: usize = 32;
 /// Connections accepted in a row.
 const MOST_AT_ONCE: usize = MOST / 2;
-/// Time without new connections after one that could not be accepted, as for want of descriptors.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Longest request that is read.
 const LONGEST: usize = 8 << 10;
 /// A client has so long to ask and to read.
@@ -26,8 +26,7 @@ pub(super) struct Http {
     listener: TcpListener,
     /// The oldest first.
     connections: Vec<Connection>,
-    /// No connection is accepted before.
-    closed_until: Option<Instant>,
+    door: Door,
 }
 
 struct Connection {
@@ -46,13 +45,12 @@ impl Http {
         let told = || format!("[metrics] listen = \"{address}\"");
         let listener = TcpListener::bind(address).with_context(told)?;
         listener.set_nonblocking(true).with_context(told)?;
-        Ok(Self { listener, connections: Vec::new(), closed_until: None })
+        Ok(Self { listener, connections: Vec::new(), door: Door::default() })
     }
 
     /// What to wait for: to read from, and to write to.
     pub(super) fn descriptors(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
-        let is_open = self.closed_until.is_none_or(|until| until <= Instant::now());
-        let listener = is_open.then(|| self.listener.as_fd());
+        let listener = self.door.is_open().then(|| self.listener.as_fd());
         let of = |answered: bool| {
             let them = self.connections.iter().filter(move |one| one.output.is_some() == answered);
             them.map(|one| one.stream.as_fd())
@@ -64,14 +62,7 @@ impl Http {
     /// metrics.
     pub(super) fn turn(&mut self) -> bool {
         for _ in 0..MOST_AT_ONCE {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    let is_none = error.kind() == io::ErrorKind::WouldBlock;
-                    self.closed_until = (!is_none).then(|| Instant::now() + AFTER_FAILURE);
-                    break;
-                }
-            };
+            let Some(stream) = self.door.let_in(self.listener.accept()) else { break };
             if self.connections.len() >= MOST {
                 self.connections.remove(0);
             }

@@ -409,3 +409,26 @@ fn base_page_move(address: u64, from: usize, to: usize) -> PageMove {
     assert!(from < MAX_NODES && to < MAX_NODES, "nodes {from} and {to} are in 16 bits");
     PageMove { address, shift: PAGE_SHIFT, from: from as u16, to: to as u16 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::preset::STEADY;
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn few_pages_stay_unless_they_surely_have_many_of_the_accesses() {
+        let moved = |pages: usize, of_them: u32| {
+            let mut marks = Marks {
+                sampled: 400,
+                colocate: vec![base_page_move(0, 0, 1); pages],
+                accesses: Accesses { all: 1000, colocate: of_them, ..Accesses::default() },
+                ..Marks::default()
+            };
+            marks.leave_few(&STEADY.pages);
+            marks.colocate.len()
+        };
+        assert_eq!([moved(3, 3), moved(3, 24)], [0, 0], "as many as chance may bring");
+        assert_eq!([moved(3, 300), moved(40, 40)], [3, 40]);
+    }
+}

@@ -8,11 +8,17 @@ fn call(method: &str) -> Vec<u8> {
     wire::message(&call).unwrap()
 }
 
-#[test]
-fn calls_come_in_pieces_and_are_answered_one_by_one() {
+/// A server in a folder that it makes, beneath one that goes at the end.
+fn listening() -> (tempfile::TempDir, PathBuf, Server) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/control");
-    let mut server = Server::listen(&path).unwrap();
+    let server = Server::listen(&path).unwrap();
+    (folder, path, server)
+}
+
+#[test]
+fn calls_come_in_pieces_and_are_answered_one_by_one() {
+    let (_folder, path, mut server) = listening();
     let mut client = UnixStream::connect(&path).unwrap();
     let both = [call("a.B"), call("a.C")].concat();
     client.write_all(&both[..5]).unwrap();
@@ -36,9 +42,7 @@ fn calls_come_in_pieces_and_are_answered_one_by_one() {
 
 #[test]
 fn what_is_no_call_or_too_long_ends_its_connection_and_no_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
-    let mut server = Server::listen(&path).unwrap();
+    let (_folder, path, mut server) = listening();
     let mut good = UnixStream::connect(&path).unwrap();
     let mut bad = UnixStream::connect(&path).unwrap();
     let mut long = UnixStream::connect(&path).unwrap();
@@ -60,9 +64,7 @@ fn what_is_no_call_or_too_long_ends_its_connection_and_no_other() {
 
 #[test]
 fn a_call_that_came_with_another_is_known_to_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
-    let mut server = Server::listen(&path).unwrap();
+    let (_folder, path, mut server) = listening();
     let mut client = UnixStream::connect(&path).unwrap();
     client.write_all(&[call("a.B"), call("a.C"), b"{".to_vec()].concat()).unwrap();
     for (name, others) in [("a.B", true), ("a.C", false)] {
@@ -77,9 +79,7 @@ fn a_call_that_came_with_another_is_known_to_wait() {
 
 #[test]
 fn idle_connections_keep_no_client_out_and_an_active_one_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
-    let mut server = Server::listen(&path).unwrap();
+    let (_folder, path, mut server) = listening();
     let mut active = UnixStream::connect(&path).unwrap();
     let idle = (0..3 * MOST).map(|_| {
         let mut stream = UnixStream::connect(&path).unwrap();
@@ -101,9 +101,7 @@ fn idle_connections_keep_no_client_out_and_an_active_one_stays() {
 
 #[test]
 fn a_socket_that_was_removed_comes_back_for_every_user() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("new/control");
-    let mut server = Server::listen(&path).unwrap();
+    let (_folder, path, mut server) = listening();
     assert!(!server.come_back().unwrap());
     let mut early = UnixStream::connect(&path).unwrap();
     assert!(server.turn().is_empty());
