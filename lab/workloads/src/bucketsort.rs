@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use clap::Args;
 
 use crate::flags::{Memory, Pace, Placement, Seed, Threads};
+use crate::pages::Pages;
 use crate::random::{Random, mix};
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 use crate::team::{Member, Team, part};
 
 #[derive(Debug, Args)]

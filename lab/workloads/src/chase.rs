@@ -7,9 +7,10 @@ use clap::Args;
 
 use crate::flags::{Memory, Seed};
 use crate::nodes::cpus_of_node;
+use crate::pages::Pages;
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages};
+use crate::system;
 
 const WORDS_PER_LINE: usize = 8;
 

@@ -13,9 +13,10 @@ use clap::Args;
 
 use crate::flags::{Memory, Seed};
 use crate::own;
+use crate::pages::Pages;
 use crate::random::mix;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages};
+use crate::system;
 
 /// How often each thread reads the region of a round.
 const PASSES: usize = 6;

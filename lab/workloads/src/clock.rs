@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::flags::{Memory, Pace, Placement, Threads};
+use crate::pages::Pages;
 use crate::report::{Failure, Report};
-use crate::system::{Pages, switches};
+use crate::system::switches;
 use crate::team::{Member, Team, parts_mut};
 
 /// A line of numbers.

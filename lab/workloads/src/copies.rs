@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::flags::Memory;
+use crate::pages::{Pages, page_bytes};
 use crate::report::{Failure, Report};
-use crate::system::{Pages, fork_for, page_bytes};
+use crate::system::fork_for;
 
 /// `MADV_NUMA_REPLICATE` of the series in `kernel/`.
 const REPLICATE: i32 = 240;

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::{Args, ValueEnum};
 
 use crate::flags::{Memory, Pace};
+use crate::pages::{Pages, page_bytes};
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages, page_bytes};
+use crate::system;
 use crate::team::{Member, Team, part};
 
 const WORDS_PER_LINE: usize = 8;

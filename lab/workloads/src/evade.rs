@@ -14,9 +14,10 @@ use clap::{Args, ValueEnum};
 use crate::flags::{Memory, Seed};
 use crate::nodes;
 use crate::own;
+use crate::pages::{Pages, page_bytes};
 use crate::random::mix;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages, page_bytes};
+use crate::system;
 
 /// Between two looks at where the pages are.
 const LOOK: Duration = Duration::from_millis(1);
@@ -130,11 +131,11 @@ fn report(flags: &Flags, begin: Instant, moved: bool) -> Report {
     report.pair("seconds", format!("{seconds:.6}")).check("moved", moved)
 }
 
-/// Whether a page has left its node, before the patience is over.
+/// Whether another node has got a page, before the patience is over.
 fn wait_for_a_move(words: &Pages<u64>, home: u32, flags: &Flags) -> Result<bool, Failure> {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(flags.patience) {
-        if words.pages_elsewhere(home)? > 0 {
+        if words.pages_of_others(home)? > 0 {
             return Ok(true);
         }
         std::thread::sleep(LOOK);

@@ -9,9 +9,9 @@ use clap::Args;
 use crate::apart::Clock;
 use crate::flags::{Apart, Memory, Seed};
 use crate::own;
+use crate::pages::Pages;
 use crate::random::mix;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 
 /// How often a round reads its region.
 const PASSES: usize = 4;

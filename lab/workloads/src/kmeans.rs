@@ -14,9 +14,10 @@ use std::sync::{Mutex, RwLock};
 use clap::Args;
 
 use crate::flags::{Memory, Obstacles, Pace, Placement, Seed, Threads};
+use crate::pages::Pages;
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages};
+use crate::system;
 use crate::team::{Member, Team, part};
 
 const DIMENSIONS: usize = 32;

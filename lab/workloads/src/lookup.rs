@@ -13,9 +13,10 @@ use clap::Args;
 use crate::apart::Clock;
 use crate::flags::{Apart, Memory, Seed, size};
 use crate::nodes::{cpus_of_node, nodes_with_memory};
+use crate::pages::Pages;
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::system::{Pages, run_on};
+use crate::system::run_on;
 
 use self::table::Table;
 

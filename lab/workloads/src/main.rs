@@ -22,6 +22,7 @@ mod mix;
 mod movers;
 mod nodes;
 mod own;
+mod pages;
 mod parts;
 mod pingpong;
 mod pipeline;

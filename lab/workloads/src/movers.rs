@@ -12,9 +12,10 @@ use clap::Args;
 
 use crate::flags::{Memory, Seed};
 use crate::nodes::cpus_of_node;
+use crate::pages::{Pages, page_bytes};
 use crate::random::mix;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages, page_bytes};
+use crate::system;
 
 /// A huge page of x86-64.
 const HUGE_BYTES: usize = 2 << 20;

@@ -10,8 +10,8 @@ use clap::Args;
 
 use crate::apart::Clock;
 use crate::flags::{self, Apart, Memory};
+use crate::pages::Pages;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 use crate::team::part;
 
 const WORDS_PER_LINE: usize = 8;

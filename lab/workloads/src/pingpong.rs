@@ -9,8 +9,9 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::flags::Pace;
+use crate::pages::Pages;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages};
+use crate::system;
 use crate::team::{Member, Team};
 
 /// Words between two pairs' lines: two lines, because some prefetchers fetch lines in pairs.

@@ -8,9 +8,9 @@ use clap::Args;
 
 use crate::apart::{Clock, Rounds};
 use crate::flags::{Apart, Memory, Seed};
+use crate::pages::Pages;
 use crate::random::mix;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 
 /// Buffers of a pair: one is filled while the other is read.
 const BUFFERS: usize = 2;

@@ -13,9 +13,10 @@ use clap::{Args, ValueEnum};
 
 use crate::flags::{Memory, Seed};
 use crate::nodes::cpus_of_node;
+use crate::pages::{Pages, page_bytes};
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages, page_bytes};
+use crate::system;
 
 const WORDS_PER_LINE: usize = 8;
 

@@ -15,9 +15,9 @@ use clap::Args;
 use crate::apart::{Clock, Rounds};
 use crate::flags::{Apart, Memory, Seed};
 use crate::own;
+use crate::pages::Pages;
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 
 /// Words of a record: four lines of the cache.
 const RECORD: usize = 32;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use clap::Args;
 
 use crate::flags::{Memory, Pace, Placement, Seed, Threads};
+use crate::pages::Pages;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 use crate::team::{Member, Team, part};
 
 /// Rounding grows by about one part in 2⁵³ a round; a stale neighbour is off by about (mode/side)².

@@ -9,8 +9,9 @@ use clap::{Args, ValueEnum};
 
 use crate::flags::{Memory, Pace, Placement, Threads};
 use crate::nodes::cpus_of_node;
+use crate::pages::Pages;
 use crate::report::{Failure, Report};
-use crate::system::{self, Pages};
+use crate::system;
 use crate::team::{Member, Team, part, parts_mut};
 
 const LINE_BYTES: usize = 64;

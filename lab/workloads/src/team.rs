@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::flags::{Pace, Placement, Rule, Threads};
 use crate::nodes;
+use crate::pages::{Pages, Plain};
 use crate::report::Failure;
-use crate::system::{self, Pages, Plain};
+use crate::system;
 
 /// The threads of one run.
 pub(crate) struct Team {

@@ -7,9 +7,9 @@
 use clap::Args;
 
 use crate::flags::{Memory, Pace, Placement, Seed, Threads};
+use crate::pages::Pages;
 use crate::random::mix;
 use crate::report::{Failure, Report};
-use crate::system::Pages;
 use crate::team::{Member, Team, part, parts_mut};
 
 /// Knuth's MMIX generator (TAOCP 2, 3.3.4).

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::flags::Memory;
+use crate::pages::{Pages, Shared};
 use crate::report::Failure;
-use crate::system::{Pages, Shared};
 
 /// At the end of a file: how many processes use it now, and all changes of those that have left.
 const BOOKS: usize = 2;
