@@ -1,4 +1,4 @@
-//! What our actions cost and brought, by process: pages, refusals of the host, time spent and time
+//! Accounts of the actions on each process: pages moved, refusals of the host, time spent and time
 //! frozen.
 
 use crate::model::Model;
@@ -24,13 +24,13 @@ pub struct Account {
     pub threads: u64,
     /// Steps that the host refused or does not offer; sampling rates do not count.
     pub refused: u64,
-    /// Steps with a process, thread or page that was gone.
+    /// Steps whose process, thread or page had ended.
     pub gone: u64,
     /// Time that the host worked.
     pub spent: Nanos,
-    /// Time that the process stood still.
+    /// Time for which the process was stopped.
     pub frozen: Nanos,
-    /// How much of both went into changes that a trial has found better.
+    /// Part of the time, spent and frozen, for changes that a trial found better.
     pub proven: Nanos,
 }
 
@@ -41,7 +41,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Enters what became of a plan.
+    /// Enters the outcomes of a plan.
     pub fn enter(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
             let Some(step) = plan.steps.get(outcome.step) else { continue };
@@ -54,8 +54,8 @@ impl Accounts {
                 (StepResult::Done, Action::SetAffinity { .. }) => account.threads += 1,
                 (StepResult::Done, _) => {}
                 (StepResult::Gone, _) => account.gone += 1,
-                // A machine without samples offers no sampling rate: nothing was wanted of the
-                // process itself.
+                // A machine without samples refuses a sampling rate. This is no refused change of
+                // the process.
                 (_, Action::SetSampling { .. }) => {}
                 (StepResult::Unsupported | StepResult::Refused { .. }, _) => account.refused += 1,
             }
@@ -68,15 +68,15 @@ impl Accounts {
         self.apps.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Time that movers spent on a process, frozen time included, for changes that have yet to show
-    /// what they are worth.
+    /// Time that movers spent on a process, with frozen time, for changes that no trial has found
+    /// better yet.
     #[must_use]
     pub fn unproven(&self, pid: Pid) -> Nanos {
         let account = self.of(pid);
         (account.spent + account.frozen).since(account.proven)
     }
 
-    /// What was done to a process so far has been found better.
+    /// A trial found the changes of a process better.
     pub fn prove(&mut self, pid: Pid) {
         if let Some(account) = self.apps.get_mut(&pid) {
             account.proven = account.spent + account.frozen;

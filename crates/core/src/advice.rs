@@ -1,5 +1,5 @@
-//! Which nodes a program should begin on: as few as hold it, the nearest to each other, the
-//! emptiest.
+//! Advises nodes for a new program: the fewest nodes with room for it, the nearest to each other,
+//! the emptiest.
 //!
 //! Sets grow node by node from each node in turn, so the work is at most cubic in the number of
 //! nodes.
@@ -21,7 +21,7 @@ pub struct Amount {
 /// One node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Supply {
-    /// What is unused now.
+    /// CPU time and memory that are unused now.
     pub free: Amount,
     /// Thousandths of a CPU, used or not.
     pub all_milli_cpus: u64,
@@ -30,9 +30,9 @@ pub struct Supply {
 /// How well the nodes hold the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// Their idle CPUs and free memory do.
+    /// Their idle CPUs and their free memory suffice.
     Free,
-    /// Their free memory does, and it shares their CPUs with what runs there.
+    /// Their free memory suffices, and the program shares their CPUs with other programs.
     SharedCpus,
     /// Not even all nodes together have the CPUs and the free memory.
     Short,
@@ -43,7 +43,7 @@ pub enum Fit {
 pub struct Advice {
     /// The nodes; never empty where any may be used.
     pub nodes: NodeSet,
-    /// How well they hold it.
+    /// How well the nodes hold the program.
     pub fit: Fit,
 }
 
@@ -72,9 +72,9 @@ pub fn advise(
 struct Search<'a> {
     topology: &'a Topology,
     usable: &'a NodeSet,
-    /// What counts as there.
+    /// CPU time and memory of each node that the search may use.
     amounts: &'a [Amount],
-    /// What is unused: it decides between sets that are equally good.
+    /// Unused CPU time and memory of each node: decides between sets that are equally good.
     free: &'a [Amount],
     wanted: Amount,
 }
@@ -85,7 +85,7 @@ struct Rank {
     nodes: usize,
     /// Sum of the costs of all pairs.
     spread: u64,
-    /// Permille of the free CPUs or memory that the program takes, whichever is more.
+    /// Permille of the free CPUs or of the free memory that the program takes, the larger of both.
     load: u64,
 }
 
@@ -101,7 +101,8 @@ impl Search<'_> {
         sum.milli_cpus >= self.wanted.milli_cpus && sum.bytes >= self.wanted.bytes
     }
 
-    /// Adds the nearest node until the set holds the program, then takes out what is not needed.
+    /// Adds the nearest node until the set holds the program, then removes nodes that are not
+    /// needed.
     fn grow(&self, seed: usize) -> Option<NodeSet> {
         let mut nodes: NodeSet = [seed].into_iter().collect();
         while !self.holds(&nodes) {
@@ -133,8 +134,8 @@ impl Search<'_> {
         Rank { nodes: nodes.len(), spread, load: self.load(nodes) }
     }
 
-    /// What it costs that two nodes are used together: picoseconds of each kilobyte both ways where
-    /// bandwidth was measured, else their distances.
+    /// Cost of using two nodes together. With measured bandwidth: picoseconds for a kilobyte in
+    /// both directions, otherwise the sum of their distances.
     fn cost(&self, a: usize, b: usize) -> u64 {
         const PICO: f64 = 1e12;
         const KILO: f64 = 1e3;
@@ -145,7 +146,7 @@ impl Search<'_> {
         let Some(bandwidth) = self.topology.bandwidth() else { return distance() };
         let one = |from, to| match bandwidth[(from, to)] {
             rate if rate > 0.0 => (PICO * KILO / rate) as u64,
-            // A node that cannot draw, for it has no CPU, costs nothing this way.
+            // A node without CPUs reads nothing, so this direction costs nothing.
             _ => 0,
         };
         one(a, b) + one(b, a)

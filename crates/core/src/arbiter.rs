@@ -1,10 +1,10 @@
-//! Chooses among what policies propose: the set of candidates that together win most, each worth
-//! more than it costs.
+//! Chooses among the proposals of all policies: the set of candidates with the largest total gain,
+//! each worth more than it costs.
 //!
-//! The value of a candidate is the believed lower bound of its gain less its cost. The gain lasts
-//! as long as the present phase is expected to. The arbiter takes the best, prices the others again
-//! beside it, and so on until none is worth anything. Only what a candidate touches is priced
-//! again, and only when it could be the next best.
+//! The value of a candidate is: lower bound of its gain × belief × expected length of the phase −
+//! cost. The arbiter takes the candidate with the largest value and prices the others on top of it.
+//! It repeats this until no candidate has a positive value. A candidate is priced again only when
+//! it could be the next best.
 
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
@@ -21,24 +21,24 @@ use crate::worth::Worth;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A phase is expected to last as long as it has lasted, between these bounds (our choice). Pages
-/// move back as fast as they came, and nothing is known more than a minute ahead.
+/// Bounds of the expected length of a phase (our choice). A phase is expected to last as long again
+/// as it has lasted. The lower bound is short because pages move back as fast as they came.
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
-/// Seconds that a trial takes from its last step on.
+/// Seconds from the last step of a trial to its verdict.
 const TRIAL_S: f64 = TRIAL_WINDOW.0 as f64 / 1e9 * MIN_TRIAL_WINDOWS as f64;
-/// Weight of a new measurement of what moving takes.
+/// Weight of a new measurement in the mean time to move a page.
 const FRESH: f64 = 0.2;
 
-/// What was chosen.
+/// Result of a choice.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chosen {
-    /// Steps to do, the most valuable first.
+    /// Steps to carry out, the most valuable first.
     pub steps: Vec<Proposal>,
-    /// The others, with what they would be worth.
+    /// Steps that were not chosen, with their worth.
     pub refused: Vec<Refused>,
 }
 
-/// What is remembered from step to step.
+/// State that the arbiter keeps from step to step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arbiter {
     belief: Belief,
@@ -47,12 +47,12 @@ pub struct Arbiter {
     phases: BTreeMap<Pid, (Nanos, Measure)>,
 }
 
-/// What makes other candidates wait.
+/// Reasons for which a candidate must win more than its cost.
 struct Rules<'a> {
-    /// Whether samples are about to tell more of a process.
+    /// Whether samples were requested that will soon show more of a process.
     asked: &'a dyn Fn(Pid) -> bool,
-    /// By process: CPU seconds that the best candidate which waits for a trial of it wins in a
-    /// second.
+    /// By process: gain of the best candidate that waits for a trial of this process, in CPU
+    /// seconds per second.
     waiting: BTreeMap<Pid, f64>,
 }
 
@@ -61,7 +61,7 @@ struct Offer {
     candidate: Candidate,
     bill: Bill,
     worth: Option<Worth>,
-    /// How many were taken when it was priced.
+    /// Number of candidates that were taken before it was priced.
     round: usize,
 }
 
@@ -72,13 +72,13 @@ impl Offer {
 }
 
 impl Arbiter {
-    /// One that has seen nothing.
+    /// An arbiter without experience.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
         Self { belief: Belief::default(), moving: MoveCosts::of(topology), phases: BTreeMap::new() }
     }
 
-    /// Takes in an interval: which phase each process is in.
+    /// Updates the phase of each process from an interval.
     pub fn observe(&mut self, model: &Model) {
         self.belief.forget_gone(model);
         self.phases.retain(|pid, _| model.app(*pid).is_some());
@@ -91,12 +91,12 @@ impl Arbiter {
         }
     }
 
-    /// Takes in trials that ended.
+    /// Learns from trials that ended.
     pub fn judge(&mut self, judged: &[Judged], now: Nanos) {
         judged.iter().for_each(|one| self.belief.learn(one, now));
     }
 
-    /// Takes in what a plan took.
+    /// Learns the time to move a page from the outcomes of a plan.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
             let Some(step) = plan.steps.get(outcome.step) else { continue };
@@ -108,12 +108,12 @@ impl Arbiter {
         }
     }
 
-    /// Chooses among proposals, as far as each may be done now by `permits`.
+    /// Chooses among the proposals that `permits` allows now.
     ///
-    /// The trial of a small step keeps all else waiting. Where a candidate waits for a trial, a
-    /// step that makes it longer has to win what is lost meanwhile. Samples are about to tell more
-    /// of processes that are `asked` about: until then a step has to win [`WORTH_MOVING`] of their
-    /// time.
+    /// A trial makes the steps of other policies wait. If a candidate waits for a trial, a step
+    /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. If
+    /// samples were requested for a process (`asked`), a step must win [`WORTH_MOVING`] of its time
+    /// until they arrive.
     #[must_use]
     pub fn choose(
         &self,
@@ -143,7 +143,7 @@ impl Arbiter {
             Offer { candidate, bill, worth, round: 0 }
         };
         let mut offers: Vec<Offer> = permitted.into_iter().map(offer).collect();
-        // One policy changes a process in a step, by as many mechanisms as win beside each other.
+        // In one step, one policy changes a process, by all its mechanisms with a positive value.
         let mut claimed: BTreeMap<Pid, &'static str> = BTreeMap::new();
         let mut round = 0;
         while let Some(best) = best_of(&offers) {
@@ -175,7 +175,7 @@ impl Arbiter {
         chosen
     }
 
-    /// What a candidate is worth on top of a placement; `None` where it cannot be priced.
+    /// Worth of a candidate on top of a placement; `None` if it cannot be priced.
     fn worth(
         &self,
         seen: Seen<'_>,
@@ -215,7 +215,7 @@ impl Arbiter {
         Bill::of(seen, &priced(candidate, &follows), &self.moving)
     }
 
-    /// Notes what the `refused` steps of a candidate would win while they wait for a trial.
+    /// Notes the gain that the `refused` steps of a candidate lose while they wait for a trial.
     fn let_wait(
         &self,
         seen: Seen<'_>,
@@ -233,14 +233,14 @@ impl Arbiter {
         }
     }
 
-    /// For how long what a process does now is expected to last.
+    /// Expected length of the present phase of a process.
     fn horizon(&self, pid: Pid, now: Nanos) -> Nanos {
         let lasted = self.phases.get(&pid).map_or(Nanos(0), |(began, _)| now.since(*began));
         lasted.clamp(HORIZON.0, HORIZON.1)
     }
 }
 
-/// The place of the most valuable offer; the first of several.
+/// Index of the most valuable offer; the first one on a tie.
 fn best_of(offers: &[Offer]) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (place, offer) in offers.iter().enumerate() {
@@ -260,8 +260,8 @@ fn priced<'a>(candidate: &'a Candidate, follows: &'a [Proposal]) -> Vec<&'a Prop
     candidate.steps.iter().chain(follows).collect()
 }
 
-/// A placement of threads on other nodes is priced as if their memory had followed. Its policy
-/// moves that memory later: these are the missing steps.
+/// Moves of memory that a policy will propose after its threads have moved. A placement of threads
+/// on other nodes is priced with these moves.
 fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
     let Some(first) = candidate.steps.iter().find(|step| step.reason.is_indivisible()) else {
         return Vec::new();
@@ -280,7 +280,7 @@ fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
     steps
 }
 
-/// Where the memory of each node goes when most threads of that node go there.
+/// For each node: the node to which most of its threads move, and so their memory.
 fn memory_after(seen: Seen<'_>, app: &App, steps: &[Proposal]) -> Vec<NodeMove> {
     let mut goes: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
     for step in steps {

@@ -1,8 +1,9 @@
-//! How far predictions are to be believed: what trials realised over what was predicted of them, by
-//! process and by what was done.
+//! Belief in predictions of the cost model: the measured gain of past trials over their predicted
+//! gain, by process and mechanism.
 //!
-//! A mechanism that keeps its promises is believed; one that does not is discounted until nothing
-//! that it promises is worth its cost. Old experience fades, so that nothing is given up for good.
+//! A mechanism whose gains come as predicted keeps a belief near 1. The belief in another falls
+//! until its predicted gains are below its cost. Old trials fade, so that no mechanism is given up
+//! for good.
 
 use crate::model::Model;
 use crate::plan::Kind;
@@ -10,22 +11,22 @@ use crate::trial::{Change, Judged, Verdict};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 
-/// After this time experience counts half (our choice): phases last seconds to minutes.
+/// Time after which a trial counts half (our choice). Phases last seconds to minutes.
 const HALF_LIFE: Nanos = Nanos::from_secs(60);
-/// Before any trial it is as if this much had been predicted and kept (our choice). One trial of a
-/// tenth that brings nothing halves what is believed.
+/// Prior experience: a predicted gain of this size that came true (our choice). One trial without
+/// gain, of a predicted tenth, then halves the belief.
 const PRIOR: f64 = 0.1;
-/// More than was predicted is believed up to here only (our choice).
+/// Upper limit of belief, for gains above the prediction (our choice).
 const MOST: f64 = 1.25;
 
-/// Experience with predictions.
+/// Experience with the predictions of all policies.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Belief {
     of_process: BTreeMap<(Pid, &'static str, Kind), Record>,
     of_all: BTreeMap<(&'static str, Kind), Record>,
 }
 
-/// Sums of relative changes of speed, faded to a time.
+/// Sums of predicted and measured changes of speed, faded to a time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Record {
     predicted: f64,
@@ -45,22 +46,23 @@ impl Record {
         self.realised += realised;
     }
 
-    /// Part of what is promised that is believed. `before` is the part without this experience.
+    /// Measured over predicted gain. `before` is the belief without this experience.
     fn factor(self, before: f64, now: Nanos) -> f64 {
         let Self { predicted, realised, .. } = self.at(now);
         ((PRIOR * before + realised) / (PRIOR + predicted)).clamp(0.0, MOST)
     }
 }
 
-/// What a trial realised: the measured change and the expected one, each weighted by how exact it
-/// is. A trial that cannot tell says nothing for or against what was promised.
+/// Gain that a trial shows: the mean of the measured and the expected change, each weighted by its
+/// precision. A trial with much noise thus gives the expected change and leaves the belief as it
+/// is.
 fn realised(measured: Change, expected: f64, error: f64) -> f64 {
     let (noise, error) = (measured.noise * measured.noise, error * error);
     (measured.change * error + expected * noise) / (error + noise)
 }
 
 impl Belief {
-    /// Takes in a trial that ended. Trials without a prediction or a comparison say nothing.
+    /// Learns from a trial that ended. A trial without a prediction or a comparison is left out.
     pub fn learn(&mut self, judged: &Judged, now: Nanos) {
         let compared = judged.speed().filter(|_| judged.verdict != Verdict::PhaseChange);
         let Some((predicted, speed)) = judged.predicted.zip(compared) else { return };
@@ -75,7 +77,7 @@ impl Belief {
         }
     }
 
-    /// What part of a promise is to be believed, 0 to 1.25: 1 before any experience.
+    /// The factor for a predicted gain, 0 to 1.25; 1 before any trial.
     #[must_use]
     pub fn factor(&self, pid: Pid, policy: &'static str, kind: Kind, now: Nanos) -> f64 {
         let of = |record: Option<&Record>, before| {

@@ -1,4 +1,5 @@
-//! What may be chosen: steps that make sense together, and what they lay claim to.
+//! Groups proposals into candidates: steps that are done together or not at all, with the processes
+//! that they change.
 
 use crate::plan::{Action, Kind, Permits, Proposal, Refused};
 use crate::units::{Pid, Tid};
@@ -8,19 +9,19 @@ use alloc::vec::Vec;
 /// Steps of one policy that are done together or not at all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// The policy that wants them.
+    /// The policy that proposed them.
     pub policy: &'static str,
     /// In the policy's order.
     pub steps: Vec<Proposal>,
     /// Processes that it changes: no other candidate changes them in the same step.
     pub claims: BTreeSet<Pid>,
-    /// What it does.
+    /// Kinds of its actions.
     pub kinds: BTreeSet<Kind>,
 }
 
 impl Candidate {
-    /// The steps that may be done now, and the others with the reason. Page moves may be done in
-    /// part, all else together or not at all.
+    /// The steps that the guard permits now, and the refused steps with their reasons. Moves of
+    /// pages may be done in part, all other steps together or not at all.
     #[must_use]
     pub fn permitted(mut self, permits: Permits<'_>) -> (Self, Vec<Refused>) {
         let in_parts = self.kinds.iter().all(|kind| kind.moves_pages());
@@ -38,14 +39,15 @@ impl Candidate {
     }
 }
 
-/// Proposals as candidates, in the order of their first steps; and those that need no price:
-/// sampling rates, and copies that are taken back alone.
+/// Returns proposals as candidates, in the order of their first steps. Also returns the steps that
+/// need no price: sampling rates, and copies of pages that are only dropped.
 ///
 /// One candidate holds steps that belong together:
-/// - what a policy wants of one process, page mechanisms apart;
+/// - all proposals of a policy for one process, but one candidate for each mechanism that moves
+///   pages;
 /// - both halves of an exchange;
-/// - a thread that stays and the one that joins it;
-/// - a placement of several processes that is all or nothing.
+/// - a thread that stays in place and the thread that joins it;
+/// - an indivisible placement of several processes.
 #[must_use]
 pub fn candidates(proposals: Vec<Proposal>) -> (Vec<Candidate>, Vec<Proposal>) {
     let together = Together::of(&proposals);
@@ -69,7 +71,7 @@ pub fn candidates(proposals: Vec<Proposal>) -> (Vec<Candidate>, Vec<Proposal>) {
         found[at].kinds.insert(step.action.kind());
         found[at].steps.push(step);
     }
-    // A candidate that only takes copies back needs no price either.
+    // A candidate that only drops copies needs no price.
     let is_priced = |one: &Candidate| {
         one.steps.iter().any(|step| !matches!(step.action, Action::Unreplicate { .. }))
     };
@@ -78,7 +80,7 @@ pub fn candidates(proposals: Vec<Proposal>) -> (Vec<Candidate>, Vec<Proposal>) {
     (priced, free)
 }
 
-/// Which proposals belong together: a forest of parents.
+/// Which proposals belong together: a forest of parents (union-find).
 struct Together {
     parent: Vec<Option<usize>>,
 }
@@ -130,7 +132,7 @@ fn key(step: &Proposal) -> Key {
     let kind = step.action.kind();
     match step.reason.is_indivisible() {
         true => (step.policy, None, None),
-        // Page mechanisms are judged apart from each other.
+        // Each mechanism that moves pages is priced by itself.
         false => (step.policy, step.action.pid(), kind.moves_pages().then_some(kind)),
     }
 }

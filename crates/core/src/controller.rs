@@ -1,7 +1,8 @@
-//! One step: observation in, plan out. The only place that puts the stages in order.
+//! The controller: each step takes an observation and returns a plan. It calls the model, the
+//! trials, the policies and the guard in this order.
 //!
-//! Everything that varies enters through [`Input`]: the same inputs, settings and seed give the
-//! same plans, live, simulated or replayed.
+//! All data enters through [`Input`]. So equal inputs, settings and seeds give equal plans, live,
+//! simulated or replayed.
 
 mod pending_samples;
 mod slot;
@@ -29,28 +30,28 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What a controller is made with.
+/// Settings of a controller.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
     /// Seed of every random choice.
     pub seed: u64,
-    /// Budgets and rules.
+    /// Budgets and rules of the guard.
     pub guard: GuardSettings,
 }
 
-/// What enters a step.
+/// Input of a step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Input {
     /// The machine now.
     pub observation: Observation,
-    /// What became of the last plan.
+    /// Results of the last plan's steps.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What a step gives.
+/// Result of a step of the controller.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
-    /// What to do now; its inverses are to be written down first.
+    /// Steps to carry out now. The host writes their inverses to the ledger first.
     pub plan: Plan,
     /// Trials that ended.
     pub judged: Vec<Judged>,
@@ -58,7 +59,7 @@ pub struct Step {
     pub window: Option<Model>,
 }
 
-/// What policies decided on in a step.
+/// What the policies were shown and proposed in a step.
 struct Decided {
     /// Trials that ended.
     judged: Vec<Judged>,
@@ -68,7 +69,7 @@ struct Decided {
     intervals: Vec<Model>,
 }
 
-/// The controller.
+/// The policies, the guard and the state that they need from step to step.
 pub struct Controller {
     topology: Topology,
     slots: Vec<Slot>,
@@ -86,7 +87,7 @@ pub struct Controller {
     quiet: Quiet,
     pause: Option<CountingPause>,
     usual: Usual,
-    /// When a host that waits or pauses comes back by itself.
+    /// Time at which a waiting or pausing host observes again, if nothing changes before.
     returns_at: Nanos,
 }
 
@@ -117,7 +118,7 @@ impl Controller {
         }
     }
 
-    /// The same, with plans numbered from the one after `plans` on: for a host with a ledger that
+    /// As [`Controller::new`], with plan numbers that begin after `plans`. For a host whose ledger
     /// still has plans of another controller.
     #[must_use]
     pub fn numbered_after(mut self, plans: u64) -> Self {
@@ -125,7 +126,8 @@ impl Controller {
         self
     }
 
-    /// One step: learn, look, judge, propose, admit, write down.
+    /// Makes one step. Learns the last outcomes, computes the window, judges trials and collects
+    /// proposals. Lets the guard admit proposals and enters the plan into the ledger.
     pub fn step(&mut self, input: Input) -> Step {
         self.learn(&input.outcomes);
         self.pause = None;
@@ -154,14 +156,14 @@ impl Controller {
         Step { plan, judged, window: Some(window) }
     }
 
-    /// The machine that it manages.
+    /// The managed machine.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Cycles between samples at the highest rate that its policies will ask for, as admitted;
-    /// `None` where they do not say.
+    /// Cycles between samples at the highest rate that the policies will ask for, within the
+    /// guard's budget. `None` if no policy declares a rate.
     #[must_use]
     pub fn full_sampling(&self) -> Option<u64> {
         self.guard.full_sampling(&self.topology)
@@ -173,21 +175,21 @@ impl Controller {
         self.plans
     }
 
-    /// What was done and spent.
+    /// Sums of the actions done and the time spent.
     #[must_use]
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
 
-    /// What is changed at this moment, for putting it back at the end.
+    /// All present changes, so that they can be undone at the end.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// How long to wait for the next step: while all is quiet until the next policy wants to
-    /// decide, so that watching costs little. A window when something is going on: a trial needs
-    /// some before and after an action.
+    /// Time until the next step. Without a trial that is the time until the next policy decides, so
+    /// that observation costs little. During a trial it is one window, because a trial needs
+    /// several windows before and after an action.
     #[must_use]
     pub fn period(&self) -> Nanos {
         let shortest = self.slots.iter().map(|slot| slot.policy.period()).min();
@@ -201,25 +203,24 @@ impl Controller {
         due.map_or(shortest, |due| due.since(now)).max(window)
     }
 
-    /// For how long no process needs to be counted, and what would end that; `None` = go on
-    /// watching.
+    /// A pause of counting and the changes that would end it. `None`: go on counting.
     pub fn take_pause(&mut self) -> Option<CountingPause> {
         self.pause.take()
     }
 
-    /// What ends the wait for the next step before its time; `None` where that is short anyway.
+    /// The changes that end the wait for the next step early. `None` if the wait is short anyway.
     pub fn take_watch(&mut self) -> Option<Watch> {
         let is_long = self.period() > TRIAL_WINDOW && self.guard.settings().act;
         self.usual.watch().filter(|_| is_long)
     }
 
-    /// Whether the host came back before its time, by more than a tenth: what ended its wait was a
-    /// change.
+    /// Whether the host observed again over a tenth of the wait too early. Then a change ended the
+    /// wait.
     fn is_early(&self, now: Nanos, began: Nanos) -> bool {
         self.returns_at.since(now).0 > self.returns_at.since(began).0 / 10
     }
 
-    /// The program does something else now: everything is looked at closely again.
+    /// The program has begun another phase: all policies and trials look closely again.
     fn wake(&mut self, observation: Observation) -> Step {
         let mut window = Model::empty(self.topology.node_count());
         window.at = observation.at;
@@ -233,8 +234,9 @@ impl Controller {
         }
     }
 
-    /// How long counting may stop after this step; `None` to go on. A manager that may only watch
-    /// goes on: it was started for that. Without a running process there is nothing to spare.
+    /// The pause of counting after this step; `None` = go on counting. A manager that may only
+    /// observe goes on, because observing is its purpose. Without a running process a pause would
+    /// save nothing.
     fn pause_after(
         &mut self,
         plan: &Plan,
@@ -247,8 +249,8 @@ impl Controller {
             self.quiet.disturb(window.at);
             return None;
         }
-        // A closer look that finds nothing to do is over when its policy says so. Then it was quiet
-        // all the while.
+        // While a process is sampled at the full rate, counting goes on. The quiet time keeps
+        // running until the policy lowers the rate.
         let full = self.full_sampling();
         let is_full =
             |sampling: &Sampling| sampling.cycles().zip(full).is_some_and(|(c, f)| c <= f);
@@ -263,7 +265,7 @@ impl Controller {
         let all_decided = self.slots.iter().all(|slot| slot.all_decided_after(watched));
         let cpus: BTreeMap<Pid, f64> =
             window.apps.iter().map(|app| (app.pid, app.cpu_percent / 100.0)).collect();
-        // A process that is gone by the next look may have run all the while.
+        // Births count too: a process that was born and ended between two looks used CPU time.
         let runs = here.births > Some(0) || cpus.values().any(|cpus| *cpus > IDLE_CPUS);
         (all_decided && runs)
             .then(|| CountingPause::new(longest, (before, here), cpus, self.usual.watch()))
@@ -277,8 +279,8 @@ impl Controller {
         self.slots.iter_mut().for_each(|slot| slot.policy.learn(&plan, outcomes));
     }
 
-    /// An observation from which on there is something to compare with: the first, or the first
-    /// after a pause.
+    /// Begins a window at an observation without a predecessor: the first one, or the first after a
+    /// pause.
     fn begin_window(
         &mut self,
         mut observation: Observation,
@@ -295,7 +297,7 @@ impl Controller {
         self.returns_at += self.period();
     }
 
-    /// Judges trials by the last window, then asks each policy with a period that is over.
+    /// Judges trials by the last window. Then asks each policy whose period is over for proposals.
     fn decide(&mut self, previous: &Observation, current: &Observation) -> Decided {
         let tracked_pages = self.sampling.values().filter_map(|sampling| sampling.tracked_pages());
         let tracked_pages = tracked_pages.max().unwrap_or(UpdateSettings::default().tracked_pages);
@@ -335,7 +337,8 @@ impl Controller {
         Decided { judged, proposals, window, intervals }
     }
 
-    /// Lanes that decided start over; samples stay for those that have yet to decide.
+    /// Starts a new interval for the lanes that decided. Keeps samples for the lanes that have not
+    /// decided yet.
     fn keep(&mut self, mut observation: Observation, plan: &Plan) {
         let had_samples = observation.samples.is_some();
         self.pending.take(&mut observation);
@@ -348,8 +351,8 @@ impl Controller {
         self.previous = Some(here);
     }
 
-    /// Turns bad verdicts into proposals that undo, as far as there is a way back, and settles the
-    /// others.
+    /// Turns bad verdicts into proposals that undo the change, if the ledger has an inverse. Marks
+    /// other changes as settled.
     fn undo(&mut self, judged: &mut [Judged], window: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for trial in judged {
@@ -412,7 +415,7 @@ impl Controller {
         let predicted = acts.then(|| self.predicted(&plan, window, intervals));
         self.trials.begin(&plan, &predicted.unwrap_or_default());
         self.note_sampling(&plan);
-        // What was refused is for reports only.
+        // Refused steps are for reports only.
         self.last_plan = Plan {
             number: plan.number,
             steps: plan.steps.clone(),
@@ -426,7 +429,7 @@ impl Controller {
         predicted(window, intervals, &self.topology, &plan.steps, self.partners())
     }
 
-    /// With whom threads exchange data, as far as a policy had that named.
+    /// The threads that exchange data with each other, as far as samples named them.
     #[must_use]
     pub fn partners(&self) -> &Partners {
         let known = self.slots.iter().find_map(|slot| slot.policy.partners());

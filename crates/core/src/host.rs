@@ -1,5 +1,5 @@
-//! The loop: one interface for the live machine, the simulator and a replayed trace. It cannot tell
-//! which it has.
+//! The control loop and its interface [`Host`], which the live machine, the simulator and a
+//! replayed trace implement.
 
 use crate::controller::{Controller, Input, Step};
 use crate::counting_pause::{CountingPause, Watch};
@@ -8,20 +8,21 @@ use crate::plan::Outcome;
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
-/// What the loop manages.
+/// A machine with processes that the loop observes and changes.
 pub trait Host {
-    /// What can go wrong with the host itself. A refused action is an outcome, not an error.
+    /// Failure of the host itself. A refused action is an outcome, not an error.
     type Error;
 
-    /// Waits for about `period` and looks; `None` when there is nothing left to manage.
+    /// Waits for about `period` and observes. `None` when no process is left to manage.
     ///
     /// # Errors
     /// The host cannot be observed any more.
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>, Self::Error>;
 
-    /// As [`Host::observe`], and glances meanwhile, once in [`QUICK_GLANCE`]. Where the watch says
-    /// that something changed, it looks at once. Then it sets [`Observation::after_pause`], for the
-    /// counts so far mix the time before and after. A host that cannot glance waits for `period`.
+    /// As [`Host::observe`], with a quick check for changes each [`QUICK_GLANCE`]. If `_watch`
+    /// reports a change, the host observes at once. It then sets [`Observation::after_pause`],
+    /// because the counts mix the time before and after the change. A host without quick checks
+    /// waits for `period`.
     ///
     /// [`QUICK_GLANCE`]: crate::limits::QUICK_GLANCE
     ///
@@ -31,8 +32,8 @@ pub trait Host {
         self.observe(period)
     }
 
-    /// Stops counting until the pause is over, then looks. A host that cannot stop goes on watching
-    /// and waits for `period` only.
+    /// Stops counting until the pause ends, then observes. A host that cannot stop counting waits
+    /// for `period` only.
     ///
     /// # Errors
     /// As [`Host::observe`].
@@ -44,26 +45,26 @@ pub trait Host {
         self.observe(period)
     }
 
-    /// Writes down the inverses of the step's plan and what its trials settled, then does the
-    /// plan's steps in order; one outcome for each.
+    /// Writes the inverses of the step's plan and the settled trials to the ledger. Then carries
+    /// out the plan's steps in order and returns one outcome for each.
     ///
     /// # Errors
-    /// The inverses could not be written: nothing was done.
+    /// The inverses could not be written, and no step was carried out.
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Self::Error>;
 }
 
 /// An observer of everything that goes through the loop: a recorder, a report.
 pub trait Witness {
-    /// What the controller is about to be given.
+    /// Called with the input before the controller gets it.
     fn input(&mut self, _input: &Input) {}
 
-    /// What it decided, and what became of that.
+    /// Called with the controller's decision and its outcomes.
     fn step(&mut self, _step: &Step, _outcomes: &[Outcome]) {}
 }
 
 impl Witness for () {}
 
-/// Runs until the host has nothing left.
+/// Runs until the host has no process left.
 ///
 /// # Errors
 /// The host's.
@@ -77,8 +78,8 @@ pub fn run<H: Host>(
     Ok(())
 }
 
-/// Makes one turn of the loop. Returns whether the host has anything left. `outcomes` are the last
-/// turn's, and then this one's.
+/// Makes one turn of the loop. Returns whether the host has a process left. `outcomes` holds those
+/// of the last turn and receives those of this turn.
 ///
 /// # Errors
 /// The host's.

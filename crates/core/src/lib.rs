@@ -1,15 +1,14 @@
 //! The functional core of Rondpoint: model, policies, guard, plan, ledger, controller.
 //!
-//! The way of a decision, each stage a module: [`observation`] (what was read) → [`model`] (what it
-//! means) → [`policy`] (proposals) → guard → [`plan`] → outcomes.
+//! The stages of a decision are modules: [`observation`] (readings of the sensors) → [`model`]
+//! (rates and ratios) → [`policy`] (proposals) → guard → [`plan`] → outcomes.
 //!
 //! Nodes, CPUs and cache domains are dense indices (`usize`) into the [`topology::Topology`]; the
 //! kernel's own numbers, which may have holes, appear only in its tables. Matrices are `[accessing
 //! node][holding node]`.
 //!
-//! What is not here: a clock, a file, a thread, an environment variable, unsafe code, a hash map
-//! with an order that reaches a result. Randomness comes from a [`random::Random`] made from a seed
-//! that the caller gives.
+//! This crate uses no clock, file, thread, environment variable or unsafe code. The order of a hash
+//! map never reaches a result. Randomness comes from a [`random::Random`], which the caller seeds.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,31 +1,30 @@
-//! What a candidate is worth, with the numbers that this is made of.
+//! Worth of a candidate: its gain over the expected length of the phase, less its cost.
 
 use core::fmt;
 
-/// Why a candidate was taken or not.
+/// The numbers from which the worth of a candidate is computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Worth {
-    /// CPU seconds won in a second: likely, and at least.
+    /// Expected gain, CPU seconds per second.
     pub won: f64,
-    /// Lower bound of that.
+    /// Lower bound of the gain.
     pub least: f64,
-    /// CPU seconds in a second that it has to win before it is worth anything, because its trial
-    /// makes others wait.
+    /// Gain that is required because its trial makes other candidates wait, CPU seconds per second.
     pub needed: f64,
-    /// What part of it is believed.
+    /// Share of the gain that past trials make credible.
     pub belief: f64,
-    /// Seconds for which it is expected to last.
+    /// Expected length of the phase in seconds.
     pub horizon_s: f64,
-    /// CPU seconds that moving takes.
+    /// Cost of moving, CPU seconds.
     pub cost_s: f64,
 }
 
 impl Worth {
-    /// CPU seconds that it is worth.
+    /// The worth in CPU seconds; 0 or less means that the candidate is refused.
     #[must_use]
     pub fn value(&self) -> f64 {
-        // What harms is believed whole.
+        // Belief never reduces a predicted loss.
         let least = self.least - self.needed;
         let believed = if least > 0.0 { self.belief * least } else { least };
         believed * self.horizon_s - self.cost_s

@@ -1,4 +1,4 @@
-//! Samples and hint faults that a lane has yet to decide on, or wants to see again.
+//! Keeps samples and hint faults until every lane has decided on them, or longer if a policy asks.
 
 use crate::limits::{HINT_FAULT_MEMORY, MAX_EARLIER_HINT_FAULTS};
 use crate::observation::{Observation, Samples};
@@ -14,19 +14,20 @@ pub(super) struct PendingSamples {
     kept: KeptPages,
 }
 
-/// The pages whose hint faults are remembered: all, or one in 2ⁿ where there are too many. All
-/// faults of such a page are, so that its sharers still show.
+/// The choice of pages whose hint faults are kept: all pages, or one in 2ⁿ if there are too many
+/// faults. All faults of a chosen page are kept, so that all its sharers show.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeptPages {
-    /// n.
+    /// The n of one page in 2ⁿ.
     halvings: u32,
-    /// Other pages are chosen each time, so that each gets its turn.
+    /// Changes with each choice, so that other pages are chosen each time.
     turn: u64,
 }
 
 impl KeptPages {
     fn has(self, pid: Pid, page: u64) -> bool {
-        // The golden ratio and another odd number: they deal out, and order nothing.
+        // A multiplicative hash by the golden ratio and another odd number. The order of pages does
+        // not depend on it.
         let number = (page >> PAGE_SHIFT) ^ u64::from(pid.0) << 44 ^ self.turn << 22;
         let product =
             u128::from(number ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xd6e8_feb8_6659_fd93_u64);
@@ -48,8 +49,9 @@ impl PendingSamples {
         self.bound_hint_faults();
     }
 
-    /// Halves the pages until the faults of earlier observations are few enough: each decision
-    /// reads all of them. The newest stay whole until the next observation.
+    /// Halves the chosen pages until few enough faults of earlier observations are left, because
+    /// each decision reads all of them. Faults of the newest observation are all kept until the
+    /// next one.
     fn bound_hint_faults(&mut self) {
         let Some((_, earlier)) = self.hint_faults.split_last_mut() else { return };
         let thin = |faults: &mut Samples, kept: KeptPages| {
@@ -70,7 +72,7 @@ impl PendingSamples {
         }
     }
 
-    /// Samples of a page that moved tell where it was: they go.
+    /// Removes samples of pages that moved: they show the old node.
     pub(super) fn forget_moved(&mut self, moved: &BTreeSet<(Pid, u64)>) {
         if moved.is_empty() {
             return;
@@ -80,7 +82,7 @@ impl PendingSamples {
         }
     }
 
-    /// Samples up to this time have served every lane.
+    /// Removes samples up to this time, which every lane has used.
     pub(super) fn forget_until(&mut self, served: Nanos) {
         self.samples.retain(|(at, _)| *at > served);
     }

@@ -1,5 +1,5 @@
-//! A policy and the lanes in which it decides: where the interval of each begins, and when it is
-//! over.
+//! A policy and the lanes in which it decides. Each lane has an interval of observation and a time
+//! for its next decision.
 
 use super::pending_samples::PendingSamples;
 use crate::ledger::Ledger;
@@ -24,27 +24,29 @@ pub(super) struct Slot {
 /// One lane of a policy.
 #[derive(Default)]
 struct Lane {
-    /// Its counters are read from here on: where it decided last or, if something was done then,
-    /// where that was over.
+    /// Begin of the lane's interval: the observation at its last decision or, if that decision
+    /// acted, the next observation.
     since: Arc<Observation>,
-    /// When it decided last.
+    /// Time of its last decision.
     decided_at: Nanos,
-    /// It decides no later after that than this, if its period is longer; doubles each time.
+    /// Longest time to the next decision, if the lane's period is longer. Doubles with each
+    /// decision.
     soon: Nanos,
-    /// Samples that came later belong to its interval.
+    /// Samples after this time belong to its interval.
     samples_after: Nanos,
-    /// No samples from before are shown to it, however long it remembers.
+    /// Samples before this time are never shown to the lane, however long its policy remembers
+    /// samples.
     remembers_after: Nanos,
-    /// Hint faults that came later do.
+    /// Hint faults after this time belong to its interval.
     hint_faults_after: Nanos,
-    /// It decides in this step.
+    /// Whether the lane decides in this step.
     is_due: bool,
-    /// It decided in the last step and something was done. The next window mixes old and new
-    /// placement, so the lane's interval begins behind it.
+    /// Whether the lane decided in the last step and the host acted. The next window mixes old and
+    /// new placement, so the lane's interval begins after that window.
     acted: bool,
 }
 
-/// What a lane's interval is made of. Lanes with the same span share a model.
+/// Where a lane's interval begins. Lanes with the same span share a model.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Span {
     /// When its counters begin.
@@ -53,13 +55,13 @@ pub(super) struct Span {
     hint_faults_after: Nanos,
 }
 
-/// Intervals that were made in this step, for the lanes that share them.
+/// Models computed in this step, shared by lanes with the same interval.
 #[derive(Default)]
 pub(super) struct Intervals<'a> {
     made: Vec<(Span, Rc<Interval<'a>>)>,
 }
 
-/// What an interval is measured with.
+/// Inputs from which the model of an interval is computed.
 #[derive(Clone, Copy)]
 pub(super) struct Scene<'a> {
     pub(super) topology: &'a Topology,
@@ -76,20 +78,20 @@ impl Slot {
         Self { policy, lanes }
     }
 
-    /// The host is looked at from here on. Each lane decides as soon as it may have seen enough.
+    /// Observation begins here. Each lane decides after its shortest interval.
     pub(super) fn begin(&mut self, here: &Arc<Observation>) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             lane.begin_anew(here, self.policy.lane_least(number));
         }
     }
 
-    /// Counting goes on here after a pause. Each lane decides again when it has seen enough,
+    /// Counting resumes here after a pause. Each lane decides within [`WATCH_BETWEEN_PAUSES`],
     /// however long its period is.
     pub(super) fn resume(&mut self, here: &Arc<Observation>) {
         self.lanes.iter_mut().for_each(|lane| lane.begin_anew(here, WATCH_BETWEEN_PAUSES));
     }
 
-    /// When the next lane wants to decide.
+    /// Time of the next decision of any lane.
     pub(super) fn due_at(&self) -> Option<Nanos> {
         let due = |(number, lane): (usize, &Lane)| {
             lane.decided_at + self.policy.lane_period(number).min(lane.soon)
@@ -102,14 +104,13 @@ impl Slot {
         self.lanes.iter().all(|lane| lane.decided_at > time)
     }
 
-    /// Samples up to this time are needed by no lane.
+    /// No lane needs samples up to this time.
     pub(super) fn served_until(&self) -> Nanos {
         let served = |(number, lane): (usize, &Lane)| lane.samples_from(&*self.policy, number);
         self.lanes.iter().enumerate().map(served).min().unwrap_or(Nanos(0))
     }
 
-    /// Finds the lanes with a period that is over at the end of a window. Returns whether there is
-    /// one.
+    /// Marks the lanes whose period is over at the end of a window. Returns whether there is one.
     pub(super) fn look(&mut self, now: Nanos, window: Nanos) -> bool {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             lane.is_due = lane.is_over(now, window, self.policy.lane_period(number));
@@ -119,7 +120,7 @@ impl Slot {
         any
     }
 
-    /// What its lanes are shown.
+    /// The models that the lanes are shown.
     pub(super) fn views<'a>(&self, scene: Scene<'a>, intervals: &mut Intervals<'a>) -> Views<'a> {
         let view = |(number, lane): (usize, &Lane)| View {
             is_due: lane.is_due,
@@ -128,8 +129,8 @@ impl Slot {
         Views::new(self.lanes.iter().enumerate().map(view).collect())
     }
 
-    /// The step is over: lanes that decided start over. `here` holds no samples now; `had_samples`
-    /// says whether it did.
+    /// Ends the step: lanes that decided begin a new interval at `here`. The samples were taken out
+    /// of `here`; `had_samples` says whether there were any.
     pub(super) fn end(&mut self, here: &Arc<Observation>, had_samples: bool, acts: bool) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             if self.policy.begins_anew(number) {
@@ -152,7 +153,8 @@ impl Slot {
 }
 
 impl Lane {
-    /// All that came before here says nothing. It decides after `soon` if its period is longer.
+    /// Discards everything before `here`. The lane decides after `soon`, or after its period if
+    /// that is shorter.
     fn begin_anew(&mut self, here: &Arc<Observation>, soon: Nanos) {
         self.begin(here);
         self.acted = false;
@@ -160,23 +162,23 @@ impl Lane {
         self.remembers_after = here.at;
     }
 
-    /// It has decided on everything up to here. Hint faults are kept all the same, where they are
-    /// the only sensor.
+    /// Begins a new interval after a decision. Hint faults are kept where they are the only sensor.
     fn begin(&mut self, here: &Arc<Observation>) {
         self.since = Arc::clone(here);
         self.decided_at = here.at;
         self.samples_after = here.at;
     }
 
-    /// Whether its period is over, give or take a tenth: a host that wakes a little early would
-    /// else halve the rate of decisions. Where windows are short, the nearest end of one counts.
+    /// Whether the lane's period is over, within a tenth. Otherwise a host that wakes slightly
+    /// early would halve the rate of decisions. With short windows, the lane decides at the window
+    /// end nearest to the period.
     fn is_over(&self, now: Nanos, window: Nanos, period: Nanos) -> bool {
         let period = period.min(self.soon);
         let early = (period.0 / 10).min(window.0 / 2);
         now.since(self.decided_at).0 >= period.0 - early
     }
 
-    /// Samples that came later are shown to it.
+    /// The lane is shown samples after this time.
     fn samples_from(&self, policy: &dyn Policy, number: usize) -> Nanos {
         let remembered = self.samples_after.0.saturating_sub(policy.lane_memory(number).0);
         self.remembers_after.max(Nanos(remembered))
