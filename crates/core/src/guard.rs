@@ -1,10 +1,10 @@
-//! The guard admits proposals or refuses them with a typed reason. It alone knows budgets,
-//! cool-downs, what a task is allowed, which processes are not to be touched and what was undone.
-//! No policy can get around it.
+//! The guard admits proposals or refuses them with a typed reason. Only the guard knows budgets,
+//! cool-downs, allowed CPUs and nodes, exempt processes and undone changes. Every proposal passes
+//! it.
 //!
-//! Order of a step: undoing first, then proposals as they came. A proposal may be admitted in part
-//! (pages over the budget, CPUs that the thread is not allowed); the refused part is reported. When
-//! in doubt it changes nothing.
+//! In a step, undo actions come first, then proposals in the order of the policies. A proposal may
+//! be admitted in part, for example pages up to the budget. The refused part is reported. When in
+//! doubt, the guard refuses.
 
 mod budget;
 mod history;
@@ -31,7 +31,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The guard's memory.
+/// The guard: settings, budgets, and the history of moves and failures.
 #[derive(Debug, Clone)]
 pub struct Guard {
     settings: GuardSettings,
@@ -39,11 +39,11 @@ pub struct Guard {
     calls: Budget,
     history: History,
     failures: BTreeMap<(Pid, Kind), Failure>,
-    /// Trials of each process that failed.
+    /// Number of failed trials of each process.
     failed_trials: BTreeMap<Pid, u32>,
-    /// Cycles between samples at the policies' highest rate, as far as they say.
+    /// Cycles between samples at the highest rate of all policies, if they declare one.
     full_sampling: Option<u64>,
-    /// Fewest cycles between samples that were ever asked for.
+    /// Fewest cycles between samples that a policy ever asked for.
     fastest_sampling: BTreeMap<Option<Pid>, u64>,
 }
 
@@ -53,35 +53,35 @@ struct Failure {
     until: Nanos,
 }
 
-/// What the guard looks at in a step.
+/// Inputs of the guard in a step.
 #[derive(Clone, Copy)]
 pub struct Scene<'a> {
-    /// The state of the machine.
+    /// The model of the last window.
     pub model: &'a Model,
     /// The machine.
     pub topology: &'a Topology,
-    /// What was spent so far.
+    /// Time that movers have spent on each process.
     pub accounts: &'a Accounts,
-    /// How trials stand.
+    /// State of the trials.
     pub standing: Standing<'a>,
-    /// What we changed.
+    /// The present changes.
     pub ledger: &'a Ledger,
 }
 
-/// How trials stand in a step.
+/// State of the trials in a step.
 #[derive(Clone, Copy)]
 pub struct Standing<'a> {
     /// The present.
     pub now: Nanos,
     /// Processes with a running trial, and its policy.
     pub running: &'a BTreeMap<Pid, &'static str>,
-    /// Processes that have not been watched for long enough to tell later whether an action helped.
+    /// Processes with too few windows to compare with after an action.
     pub unready: &'a BTreeSet<Pid>,
-    /// All trials, which know what was tried in vain.
+    /// All trials, with the waits after trials without a gain.
     pub tried: &'a Trials,
 }
 
-/// A step's verdicts as they grow.
+/// Steps of the present plan that were admitted or refused so far.
 #[derive(Default)]
 struct Verdicts {
     admitted: Vec<Proposal>,
@@ -89,7 +89,7 @@ struct Verdicts {
     moved_threads: BTreeSet<Tid>,
     stayed_threads: BTreeSet<Tid>,
     exchanges: BTreeMap<Tid, Proposal>,
-    /// Whether the indivisible placement of the step may be done; known when its first part comes.
+    /// Whether the indivisible placement of this step is admitted. Decided with its first part.
     whole: Option<bool>,
     /// Bytes that the admitted moves bring to each node.
     planned_bytes: BTreeMap<usize, u64>,
@@ -123,7 +123,7 @@ impl Guard {
         }
     }
 
-    /// Its settings.
+    /// Settings of the guard.
     #[must_use]
     pub fn settings(&self) -> &GuardSettings {
         &self.settings
@@ -157,8 +157,8 @@ impl Guard {
         (verdicts.admitted, verdicts.refused)
     }
 
-    /// Remembers that a trial of a process failed and which kinds of action it had. Each kind is
-    /// refused for a while that doubles each time.
+    /// Notes a failed trial of a process and its kinds of action. Each kind is then refused for a
+    /// time that doubles with each failure.
     pub fn note_failure(&mut self, pid: Pid, kinds: &[Kind], now: Nanos) {
         for kind in kinds {
             let fresh = Failure { times: 0, until: now };
@@ -189,8 +189,8 @@ impl Guard {
         self.history.forget_old(now, &self.settings);
     }
 
-    /// What concerns the whole proposal: permission, trust, exemptions, trials, locks, failures,
-    /// time.
+    /// Checks the proposal as a whole: permission, confidence, exemptions, trials, locks, failures
+    /// and the time of movers.
     fn check_subject(
         &self,
         proposal: &Proposal,
@@ -212,7 +212,7 @@ impl Guard {
         self.check_exempt(app)?;
         self.check_trials(proposal, &scene.standing)?;
         let kind = proposal.action.kind();
-        // Copies may be taken back in the same step, before the memory goes.
+        // Copies may be dropped in the same step, before a bulk move.
         let takes_back = matches!(proposal.action, Action::Unreplicate { .. });
         if bulk.contains(&pid) && kind.moves_pages() && !takes_back {
             return Err(Refusal::Locked);
@@ -220,8 +220,8 @@ impl Guard {
         self.check_time(app, scene)
     }
 
-    /// What of a step may be done now: what trials leave to it, and pages that stayed long enough.
-    /// Worth and budgets do not matter here.
+    /// The part of a step that trials and the residence of pages permit now. Budgets are not
+    /// checked here.
     pub(crate) fn permit(&self, step: Proposal, standing: &Standing<'_>) -> Permitted {
         match self.check_trials(&step, standing) {
             Ok(()) => self.permit_pages(step, standing.now),
@@ -231,8 +231,8 @@ impl Guard {
         }
     }
 
-    /// What trials leave to a step: none of another policy runs, and what was undone or in vain
-    /// waits.
+    /// Checks that no trial of another policy runs, and that no wait after a failed or useless
+    /// trial holds.
     fn check_trials(&self, proposal: &Proposal, standing: &Standing<'_>) -> Result<(), Refusal> {
         let kind = proposal.action.kind();
         let Some(pid) = proposal.action.pid().filter(|_| kind != Kind::Sampling) else {
@@ -264,7 +264,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether a process is left alone because too many of its changes were undone.
+    /// Whether a process is exempt because too many of its trials failed.
     pub(crate) fn has_given_up(&self, pid: Pid) -> bool {
         self.failures(pid) >= self.settings.max_failures
     }
@@ -306,8 +306,8 @@ impl Guard {
         }
     }
 
-    /// Undoing needs the subject to be there and nothing else: budgets and cool-downs were paid
-    /// when it was done. A thread that has chosen a mask of its own since keeps that one.
+    /// An undo action needs no budget: only its process or thread must exist. A thread that has
+    /// chosen a mask of its own since the change keeps it.
     fn admit_undo(&mut self, proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
         let exemption = match &proposal.action {
             Action::SetAffinity { pid, tid, .. } => {
@@ -322,22 +322,22 @@ impl Guard {
         }
     }
 
-    /// Sets the budget of samples for this rate rather than for the first that is asked for.
+    /// Scales the budget of samples to this rate instead of the first requested one.
     pub fn expect_sampling(&mut self, cycles: Option<u64>) {
         self.full_sampling = cycles;
     }
 
-    /// Cycles between samples at the policies' highest rate, as they are admitted; `None` where no
-    /// policy says which that is.
+    /// Cycles between samples at the highest rate of all policies, within the budget. `None` if no
+    /// policy declares a rate.
     #[must_use]
     pub fn full_sampling(&self, topology: &Topology) -> Option<u64> {
         let full = self.full_sampling?;
         Some(stretched(full, full, self.settings.samples_per_s_per_cpu, topology))
     }
 
-    /// A sampling rate within the budget of samples per second and CPU. The fastest rate that was
-    /// ever asked for a process becomes the budget. Slower rates keep their proportion to it, so an
-    /// adaptive rate stays adaptive.
+    /// Admits a sampling rate within the budget of samples per second and CPU. The fastest rate
+    /// ever requested for a process is scaled down to the budget. Slower rates are scaled by the
+    /// same factor, so an adaptive rate stays adaptive.
     fn admit_sampling(
         &mut self,
         mut proposal: Proposal,
@@ -356,8 +356,8 @@ impl Guard {
         verdicts.admitted.push(proposal);
     }
 
-    /// Bulk migration: each source once, allowed targets with room. It may put the nodes' budgets
-    /// into debt, which then keeps everything else still until it is paid.
+    /// Admits a bulk move if each source appears once and the targets are allowed and have room. It
+    /// may put the nodes' byte budgets into debt. Other moves then wait until the debt is paid.
     fn admit_bulk(&mut self, mut proposal: Proposal, scene: &Scene<'_>, verdicts: &mut Verdicts) {
         let may_freeze = self.settings.freeze;
         let Action::MoveProcessMemory { pid, nodes, freeze, .. } = &mut proposal.action else {
@@ -376,7 +376,7 @@ impl Guard {
         }
     }
 
-    /// What each node will send or receive.
+    /// Bytes that each node will send or receive.
     fn check_bulk(
         &self,
         pid: Pid,
@@ -412,7 +412,7 @@ impl Guard {
                 }
                 charges.push((side, resident(node.from)));
             }
-            // What leaves the target in the same action makes room there.
+            // Memory that leaves the target in the same action makes room there.
             let leaves = if sources.contains(&node.to) { resident(node.to) } else { Bytes(0) };
             let free = self.free(scene, node.to);
             if resident(node.from) > free + leaves {
@@ -422,7 +422,8 @@ impl Guard {
         Ok(charges)
     }
 
-    /// Free memory of a node beyond the reserve; all of it where nothing is known.
+    /// Free memory of a node beyond the reserve. If free memory is not known, all memory of the
+    /// node counts as free.
     fn free(&self, scene: &Scene<'_>, node: usize) -> Bytes {
         let memory = scene.topology.memory(node);
         let reserve = Bytes((memory.0 as f64 * self.settings.reserve_share) as u64);

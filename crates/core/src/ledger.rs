@@ -1,8 +1,8 @@
-//! What we changed and how to put it back. Every step of a plan has its inverse here before it is
-//! applied.
+//! The ledger of all changes and their inverses. The inverse of a step is entered before the step
+//! is carried out.
 //!
-//! Affinities come back exactly: each thread's first mask is kept until it is gone. Pages come back
-//! by best effort, and only until the change has stood its trial.
+//! Affinities are restored exactly: the first mask of each thread is kept until the thread ends.
+//! Pages are restored as far as memory allows, and only until a trial has accepted the change.
 
 use crate::index_set::CpuSet;
 use crate::limits::MAX_LEDGER_ENTRIES;
@@ -19,18 +19,19 @@ struct Mask {
     now: CpuSet,
 }
 
-/// Everything that is changed at this moment.
+/// All changes that hold now.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ledger {
     masks: BTreeMap<Tid, Mask>,
     open: VecDeque<Inverse>,
-    /// Plans that brought memory of a process to where it cannot be told from other memory of it.
+    /// Plans that moved memory of a process to a node with other memory of the same process. The
+    /// two cannot be separated again.
     mixed: BTreeSet<(Pid, u64)>,
 }
 
 impl Ledger {
-    /// Enters a plan before it is applied and gives the inverse of each step, for the host to write
-    /// down first.
+    /// Enters a plan before it is carried out. Returns the inverse of each step, which the host
+    /// writes to its file first.
     pub fn enter(&mut self, plan: &Plan, model: &Model) -> Vec<Inverse> {
         let mut inverses = Vec::with_capacity(plan.steps.len());
         for (step, proposal) in plan.steps.iter().enumerate() {
@@ -58,7 +59,7 @@ impl Ledger {
                     Mask { pid: *pid, now: first.clone(), first }
                 });
                 let before = core::mem::replace(&mut mask.now, cpus.clone());
-                // The old mask alone would leave it where it was sent.
+                // The old mask alone would leave the thread where the plan put it.
                 let via = thread.map(|thread| thread.cpu).filter(|cpu| before.contains(*cpu));
                 (Some(Action::SetAffinity { pid: *pid, tid: *tid, cpus: before, via }), true)
             }
@@ -87,8 +88,8 @@ impl Ledger {
         }
     }
 
-    /// A mask that the host did not set is not ours: there is nothing to restore. Memory that did
-    /// not move did not mix.
+    /// Removes entries of steps that the host did not carry out: masks that were not set, and
+    /// memory that did not move.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let failed =
             outcomes.iter().filter(|one| one.plan == plan.number && one.result != StepResult::Done);
@@ -109,10 +110,10 @@ impl Ledger {
         }
     }
 
-    /// The actions that undo what these plans did to a process, last change first; they leave the
-    /// ledger. There are none where all its memory joined other memory of the process. Its threads,
-    /// sent back alone, would be far from all that they use (emulated, asymsched-two: 0.5 of
-    /// Linux).
+    /// Takes the actions that undo these plans for a process out of the ledger, last change first.
+    /// It returns none if a plan merged the process's memory with other memory of the same process.
+    /// Threads that went back alone would be far from their memory (emulated, asymsched-two: 0.5
+    /// times the speed of Linux).
     pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
         if plans.iter().any(|plan| self.mixed.contains(&(pid, *plan))) {
             self.settle(pid, plans);
@@ -133,7 +134,7 @@ impl Ledger {
         actions
     }
 
-    /// A change has stood its trial: its pages stay where they are. Masks stay in the ledger.
+    /// Forgets the inverses of pages after a trial accepted the change. Masks stay in the ledger.
     pub fn settle(&mut self, pid: Pid, plans: &[u64]) {
         self.mixed.retain(|(of, plan)| *of != pid || !plans.contains(plan));
         self.open.retain(|inverse| {
@@ -142,7 +143,7 @@ impl Ledger {
         });
     }
 
-    /// Every thread back to its first mask: for the end of the manager.
+    /// The actions that restore the first mask of every thread, for the end of the manager.
     #[must_use]
     pub fn restore(&self) -> Vec<Action> {
         let changed = self.masks.iter().filter(|(_, mask)| mask.now != mask.first);
@@ -156,13 +157,13 @@ impl Ledger {
             .collect()
     }
 
-    /// The mask that we gave to a thread, if any.
+    /// The mask that Rondpoint gave to a thread, if any.
     #[must_use]
     pub fn mask(&self, tid: Tid) -> Option<&CpuSet> {
         self.masks.get(&tid).map(|mask| &mask.now)
     }
 
-    /// Notes in a model which masks we narrowed.
+    /// Marks the threads in a model whose masks Rondpoint narrowed.
     pub fn tell_masks(&self, model: &mut Model) {
         let narrows = |tid| self.masks.get(&tid).is_some_and(|mask| mask.now != mask.first);
         model.threads.iter_mut().for_each(|thread| thread.is_narrowed = narrows(thread.tid));
@@ -180,8 +181,8 @@ impl Ledger {
     }
 }
 
-/// Whether memory comes to a node where memory of the process stays, or from several nodes to one.
-/// Afterwards the two cannot be told apart, and to send all of it back would do more than to undo.
+/// Whether memory comes to a node where other memory of the process stays, or from several nodes to
+/// one. Then the two cannot be separated later. Moving all of it back would move more than came.
 fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
     let to_same =
         |(place, one): (usize, &NodeMove)| nodes[..place].iter().any(|other| other.to == one.to);
@@ -193,7 +194,7 @@ fn mixes(app: &App, nodes: &[NodeMove]) -> bool {
     nodes.iter().any(|one| stays(one.to) && resident(one.to).is_some_and(|bytes| bytes > Bytes(0)))
 }
 
-/// The process of an action that moves all its memory on some nodes.
+/// The process of a bulk move.
 fn moves_all_of(action: &Action) -> Option<Pid> {
     match action {
         Action::MoveProcessMemory { pid, .. } => Some(*pid),

@@ -1,5 +1,4 @@
-//! What is to be done and why, and what became of it: actions, proposals, plans, outcomes. All of
-//! it is data.
+//! Actions, proposals, plans and outcomes, as plain data.
 
 mod reason;
 
@@ -22,7 +21,7 @@ pub enum Action {
     MovePages {
         /// Process.
         pid: Pid,
-        /// Which mechanism wants it.
+        /// The mechanism that proposed it.
         mechanism: Mechanism,
         /// Pages and their targets.
         pages: Vec<PageMove>,
@@ -34,11 +33,11 @@ pub enum Action {
         /// Pages.
         pages: Vec<PageMove>,
     },
-    /// Take the copies of these pages back to one.
+    /// Drop the copies of these pages.
     Unreplicate {
         /// Process.
         pid: Pid,
-        /// Pages; the target is where the one copy stays.
+        /// Pages; the target is the node of the copy that stays.
         pages: Vec<PageMove>,
     },
     /// Restrict a thread to these CPUs.
@@ -57,11 +56,12 @@ pub enum Action {
     MoveProcessMemory {
         /// Process.
         pid: Pid,
-        /// Source and target nodes; sources are distinct, moves happen as if all at once.
+        /// Source and target nodes. Sources are distinct. All moves count as simultaneous: memory
+        /// that arrives on a source does not move on.
         nodes: Vec<NodeMove>,
         /// Stop the process meanwhile.
         freeze: bool,
-        /// What was resident on the sources when this was proposed.
+        /// Memory that was resident on the sources at the time of the proposal.
         memory: Bytes,
     },
     /// Change how often addresses are sampled.
@@ -73,7 +73,7 @@ pub enum Action {
     },
 }
 
-/// Kinds of actions, for what was undone and for locks.
+/// Kinds of actions. Failures, waits and locks are counted by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Kind {
@@ -105,13 +105,13 @@ pub enum Mechanism {
     CoLocation,
     /// To a node drawn at random, away from busy controllers.
     Interleaving,
-    /// The same for pages that only the node which holds them accesses.
+    /// To a node drawn at random, for pages that only their own node accesses.
     Offloading,
-    /// After threads moved to other nodes: the pages follow as they are accessed.
+    /// To the new node of their threads, as the pages are accessed there.
     Following,
 }
 
-/// A page and where it goes.
+/// A page, its node and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PageMove {
@@ -119,9 +119,9 @@ pub struct PageMove {
     pub address: u64,
     /// log2 of its size.
     pub shift: u8,
-    /// Node that holds it now; the page is moved only from there.
+    /// Node that holds the page now. The page moves only from this node.
     pub from: u16,
-    /// Node that shall hold it.
+    /// Target node.
     pub to: u16,
 }
 
@@ -151,7 +151,7 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    /// Cycles between two samples, where there are any.
+    /// Cycles between two samples; `None` without sampling.
     #[must_use]
     pub fn cycles(self) -> Option<u64> {
         match self {
@@ -160,7 +160,7 @@ impl Sampling {
         }
     }
 
-    /// Pages that are tracked, where there are samples.
+    /// Pages that are tracked; `None` without sampling.
     #[must_use]
     pub fn tracked_pages(self) -> Option<usize> {
         match self {
@@ -170,7 +170,7 @@ impl Sampling {
     }
 }
 
-/// What a policy wants, and why.
+/// An action that a policy proposes, with its reason.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Proposal {
@@ -179,7 +179,7 @@ pub struct Proposal {
     /// What.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub action: Action,
-    /// Why, with the numbers that led to it.
+    /// The reason, with the numbers that led to it.
     pub reason: Reason,
 }
 
@@ -187,9 +187,9 @@ pub struct Proposal {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Refused {
-    /// What was proposed, or the part of it that was refused.
+    /// The proposal, or the refused part of it.
     pub proposal: Proposal,
-    /// Why not.
+    /// The reason of the refusal.
     pub refusal: Refusal,
 }
 
@@ -201,57 +201,57 @@ pub struct Inverse {
     pub plan: u64,
     /// Index of the step in it.
     pub step: usize,
-    /// The action that undoes it. `None` if there is nothing to restore (sampling is reset when we
-    /// end), or if undoing would move more than came.
+    /// The action that undoes it. `None` for sampling rates, which are reset at the end anyway.
+    /// `None` also if undoing would move more memory than the step moved.
     pub action: Option<Action>,
-    /// Whether that restores the first state exactly.
+    /// Whether the action restores the first state exactly.
     pub exact: bool,
 }
 
-/// What is to be done now, in this order.
+/// Steps to carry out now, in this order.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Plan {
     /// Number of the plan, counted by the controller from 1.
     pub number: u64,
-    /// Admitted.
+    /// Admitted proposals.
     pub steps: Vec<Proposal>,
-    /// The inverse of each step, to be written down before anything is applied.
+    /// The inverse of each step, written to the ledger before any step is carried out.
     pub inverses: Vec<Inverse>,
-    /// Proposed and refused, for reports.
+    /// Refused proposals, for reports.
     pub refused: Vec<Refused>,
 }
 
 impl Plan {
-    /// Whether it changes more than how closely is looked.
+    /// Whether the plan changes more than sampling rates.
     #[must_use]
     pub fn acts(&self) -> bool {
         self.steps.iter().any(|step| step.action.kind() != Kind::Sampling)
     }
 }
 
-/// Divides a step into what may be done now and what may not, whatever it is worth. Trials of other
-/// policies hold steps up, and pages that moved a moment ago stay.
+/// Divides a step into a permitted and a refused part, without regard to its worth. Steps that wait
+/// for a trial of another policy are refused, and so are pages that moved recently.
 pub type Permits<'a> = &'a dyn Fn(Proposal) -> Permitted;
 
-/// A step as far as it may be done now.
+/// The permitted and the refused parts of a step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Permitted {
-    /// What may be done.
+    /// The permitted part.
     pub step: Option<Proposal>,
-    /// The rest, and why.
+    /// The refused parts, with reasons.
     pub refused: Vec<Refused>,
 }
 
 impl Permitted {
-    /// All of a step.
+    /// A step that is permitted as a whole.
     #[must_use]
     pub fn all(step: Proposal) -> Self {
         Self { step: Some(step), refused: Vec::new() }
     }
 }
 
-/// What became of one step of a plan.
+/// Outcome of one step of a plan.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Outcome {
@@ -259,16 +259,16 @@ pub struct Outcome {
     pub plan: u64,
     /// Index of the step in it.
     pub step: usize,
-    /// What happened.
+    /// Result of the step.
     pub result: StepResult,
     /// How long the host worked on it.
     pub spent: Nanos,
-    /// How long the process stood still for it.
+    /// How long the process was stopped for it.
     pub frozen: Nanos,
 }
 
-/// What happened to a step. Partial success is success with counts; a refused action is an outcome,
-/// never an error.
+/// Result of a step. A partial success is a success with counts. A refused action is a result, not
+/// an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -304,7 +304,7 @@ impl StepResult {
     }
 }
 
-/// What happened to the pages of a step, in base pages of 4 KiB.
+/// Results for the pages of a step, counted in base pages of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PageCounts {
@@ -312,8 +312,8 @@ pub struct PageCounts {
     pub moved: u64,
     /// Already where they should be.
     pub in_place: u64,
-    /// Neither where the plan had them nor where they should be: the kernel or another program
-    /// moved them, or they were never seen. Left alone.
+    /// On a node that is neither the planned source nor the target, and left there. The kernel or
+    /// another program moved them, or no sample had shown their node.
     pub elsewhere: u64,
     /// Unmapped, zero or special pages.
     pub absent: u64,
@@ -375,7 +375,7 @@ impl PageCounts {
 }
 
 impl PageMove {
-    /// Size of the page. A malformed one, which the guard refuses, is as large as can be told.
+    /// Size of the page. For a malformed page, which the guard refuses, the largest number.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(1_u64.checked_shl(self.shift.into()).unwrap_or(u64::MAX))
@@ -439,7 +439,7 @@ impl fmt::Display for Many {
     }
 }
 
-/// ` 12 × 0→1, 3 × 0→2`: how many pages take which way.
+/// Numbers of pages by source and target: ` 12 × 0→1, 3 × 0→2`.
 fn by_route(f: &mut fmt::Formatter<'_>, pages: &[PageMove]) -> fmt::Result {
     let mut routes = alloc::collections::BTreeMap::new();
     for page in pages {

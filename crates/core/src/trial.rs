@@ -1,17 +1,20 @@
-//! The check window: an action is a trial until it has been shown not to harm.
+//! Trials: each action is checked by comparing windows before and after it, and is undone if it did
+//! harm.
 //!
-//! For each process the last windows are remembered. The first action of a policy opens a trial:
-//! what was measured before, in the phase that the program is in, stays fixed. Further actions of
-//! the same policy join it. Those of others have to wait, unless it promised less than a trial can
-//! tell from noise. What its policy has yet to bring about belongs to it. Where memory follows
-//! threads, windows count from its arrival: until then the threads are far from it, and a verdict
-//! would put them back. Three windows after the last action (or after [`MAX_TRIAL_WINDOWS`]) it is
-//! judged:
-//! - the change is the mean of what could be measured. The noise comes from the variance of the
-//!   windows themselves (`noise`): of those after, where a program has just begun something else;
-//! - worse by more than the noise: undo; better needs more than instructions per second, which a
-//!   spinning barrier raises;
-//! - processes with threads that one plan moved are judged together (`together`).
+//! The last windows of each process are kept. The first action of a policy opens a trial. The
+//! windows of the present phase before it become the reference. Further actions of the same policy
+//! join the trial. Actions of other policies wait, unless the trial promised less than a trial can
+//! tell from noise.
+//!
+//! A trial includes later steps that complete its action. If memory follows threads, windows count
+//! from the arrival of the memory. Before that the threads are far from their memory, and a verdict
+//! would undo the move. The trial is judged three windows after the last action, or after
+//! [`MAX_TRIAL_WINDOWS`]:
+//! - The change is the mean of the available measures. The noise comes from the variance of the
+//!   windows (`noise`).
+//! - A change for the worse beyond the noise is undone. The verdict "better" needs more than
+//!   instructions per second, because a thread that spins at a barrier raises them.
+//! - Processes whose threads one plan moved are judged together (`together`).
 
 mod measure;
 mod noise;
@@ -43,20 +46,20 @@ pub struct Judged {
     pub policy: &'static str,
     /// Plans that took part.
     pub plans: Vec<u64>,
-    /// What was done.
+    /// Kinds of its actions.
     pub kinds: Vec<Kind>,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// Before and after.
     pub comparison: Comparison,
-    /// Relative change of speed that the cost model predicted, 0.1 = 10 % faster; `None` where it
-    /// prices what was done in no way.
+    /// Relative change of speed that the cost model predicted, 0.1 = 10 % faster; `None` if it
+    /// could not price the actions.
     pub predicted: Option<f64>,
 }
 
 impl Judged {
-    /// What the prediction is compared with: the program's own count of work, or instructions where
-    /// it tells none.
+    /// The measured change that a prediction is compared with: that of the program's own count of
+    /// work, or else of instructions.
     #[must_use]
     pub fn speed(&self) -> Option<Change> {
         self.comparison.speed()
@@ -68,21 +71,21 @@ struct Trial {
     policy: &'static str,
     plans: Vec<u64>,
     kinds: BTreeSet<Kind>,
-    /// Those of its plans that moved threads of other processes as well.
+    /// Plans of the trial that also moved threads of other processes.
     together: BTreeSet<u64>,
-    /// Processes that it changed places with.
+    /// Processes with which this one exchanged places.
     partners: BTreeSet<Pid>,
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
-    /// What all of its plans together were predicted to bring.
+    /// Predicted change of speed by all of its plans together.
     predicted: Option<f64>,
-    /// When its first plan was made.
+    /// Time of its first plan.
     began: Nanos,
     /// Movers' time since the last window.
     moving: Nanos,
-    /// Since when windows are left out because pages were moved in them or its policy is still
-    /// under way.
+    /// Time since which windows are left out, because pages move in them or the action is not
+    /// complete.
     waiting_since: Option<Nanos>,
 }
 
@@ -103,15 +106,14 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Takes in one window and judges what is due. Trials of processes with which a policy is still
-    /// `under_way` wait.
+    /// Adds one window to each process and judges the trials that are due. A trial waits while its
+    /// policy is still completing the action (`under_way`).
     pub fn observe(&mut self, window: &Model, under_way: impl Fn(Pid) -> bool) -> Vec<Judged> {
         self.now = window.at;
         self.apps.retain(|pid, watched| {
             window.app(*pid).is_some_and(|app| app.started == watched.started)
         });
-        // Only samples tell of a process without CPU time: it is gone, or it is too soon to watch
-        // it.
+        // A process without CPU time has ended or has just begun; only samples showed it.
         for app in window.apps.iter().filter(|app| app.cpu_time > Nanos(0)) {
             let watched = self.apps.entry(app.pid).or_default();
             watched.started = app.started;
@@ -121,8 +123,8 @@ impl Trials {
         due.into_iter().flat_map(|group| self.judge(&group)).collect()
     }
 
-    /// Ends the trials of processes that are judged together. Some stay open: they are judged again
-    /// when others have gone back.
+    /// Judges the trials of a group of processes and ends them. Some stay open, and are judged
+    /// again after other processes of the group were moved back.
     fn judge(&mut self, group: &[Pid]) -> Vec<Judged> {
         let mut judged = Vec::with_capacity(group.len());
         let mut partners = Vec::with_capacity(group.len());
@@ -149,8 +151,8 @@ impl Trials {
         judged
     }
 
-    /// An admitted plan opens trials or joins open ones. `predicted` is the change that it promises
-    /// to each process.
+    /// Opens a trial for each process of an admitted plan, or joins an open one. `predicted` is the
+    /// predicted change of speed of each process.
     pub fn begin(&mut self, plan: &Plan, predicted: &BTreeMap<Pid, f64>) {
         let together = Together::of(plan);
         for step in &plan.steps {
@@ -194,8 +196,8 @@ impl Trials {
         }
     }
 
-    /// A plan of which the host did nothing for a process takes no part in its trial; a trial
-    /// without plans was none.
+    /// Removes a plan from the trial of a process if the host did none of its steps there. Removes
+    /// a trial without plans.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let step_of = |outcome: &Outcome| {
             let step = plan.steps.get(outcome.step).filter(|_| outcome.plan == plan.number)?;
@@ -223,14 +225,15 @@ impl Trials {
         }
     }
 
-    /// Processes with a trial for which the steps of other policies wait, and its policy.
+    /// Processes with a trial that makes other policies wait, and the policy of each trial.
     #[must_use]
     pub fn running(&self) -> BTreeMap<Pid, &'static str> {
         let trials = self.trials().filter(|(_, trial)| !trial.is_open_to_all());
         trials.map(|(pid, trial)| (pid, trial.policy)).collect()
     }
 
-    /// For how long a policy is not to try again what was in vain, by its latest trials.
+    /// Remaining wait of a policy before it tries a kind of action again, after trials without a
+    /// gain.
     #[must_use]
     pub fn wait(&self, pid: Pid, policy: &'static str, kind: Kind) -> Option<Nanos> {
         let own = self.apps.get(&pid)?.waits.left(policy, kind, self.now);
@@ -245,14 +248,13 @@ impl Trials {
         self.apps.iter().filter_map(|(pid, watched)| Some((*pid, watched.trial.as_ref()?)))
     }
 
-    /// Whether a process is being tried, or has not been watched for long enough for that (nor has
-    /// any, at the start).
+    /// Whether short windows are needed: a trial is open, or a process has too few windows for one.
     #[must_use]
     pub fn need_windows(&self) -> bool {
         self.apps.is_empty() || self.trials().next().is_some() || !self.unready().is_empty()
     }
 
-    /// Processes that were not watched for long enough to act on them.
+    /// Processes with too few windows to act on them.
     #[must_use]
     pub fn unready(&self) -> BTreeSet<Pid> {
         let unready = |watched: &Watched| {
@@ -262,8 +264,8 @@ impl Trials {
     }
 }
 
-/// The windows of the phase that the program is in now, the last one at least. What it did before
-/// says nothing about what came of an action: one thread may have filled its memory.
+/// The windows of the present phase, at least the last one. Windows of earlier phases are no
+/// reference for an action; one thread may have filled the memory then, for example.
 fn last_phase(windows: &[Measure]) -> &[Measure] {
     let Some(last) = windows.last() else { return windows };
     let other = windows.iter().rposition(|window| !window.is_phase_of(last));
@@ -271,16 +273,15 @@ fn last_phase(windows: &[Measure]) -> &[Measure] {
 }
 
 impl Watched {
-    /// A window goes to the trial or, without one, to the history. The first window after an action
-    /// holds the action's own cost and is left out. Windows in which pages moved for more of the
-    /// time than a change has to exceed are left out, too. So are windows in which the action is
-    /// not complete, for a bounded time, whatever a policy says.
+    /// Adds a window to the trial or, without one, to the history. A trial leaves out the first
+    /// window after an action, which contains the action's cost. It leaves out windows in which
+    /// moving pages took a larger share of the time than the least noise. For a bounded time it
+    /// also leaves out windows in which the action is not complete.
     fn take_in(&mut self, measure: Measure, under_way: bool, window: &Model) {
         self.waits.take_in(&measure, window.at);
         match &mut self.trial {
             None => {
-                // A process that begins has no counts in its first window, which says nothing to
-                // compare later ones with.
+                // The first window of a new process has no counts, so it is no reference.
                 if measure.is_counted() && !self.history.iter().any(Measure::is_counted) {
                     self.history.clear();
                 }
@@ -297,7 +298,7 @@ impl Watched {
                     trial.quiet += 1;
                     trial.after.push(measure);
                 } else if is_at_work {
-                    // The action's own window.
+                    // The first window after an action.
                     trial.quiet = 1;
                 }
             }
@@ -306,25 +307,24 @@ impl Watched {
 }
 
 impl Trial {
-    /// Whether it may wait, from the first time on that it is asked, for what is not complete.
+    /// Whether the trial may leave out a window. The limit of time begins at the first call.
     fn waits(&mut self, now: Nanos) -> bool {
         now.since(*self.waiting_since.get_or_insert(now)) < MAX_TRIAL_WAIT
     }
 
-    /// Whether steps of any policy join it. It promised less than a trial can tell from noise, so
-    /// nothing is learnt by making what wins more wait for its verdict.
+    /// Whether steps of any policy may join the trial. Its predicted change is below the noise, so
+    /// other policies would wait for a verdict that says nothing.
     fn is_open_to_all(&self) -> bool {
         self.predicted.is_some_and(|change| change.abs() < LEAST_NOISE)
     }
 
-    /// The windows that it is judged by: those since the last action, without the action's own; at
-    /// least the last three.
+    /// The windows after the last action, without the first one; at least the last three.
     fn windows(&self) -> &[Measure] {
         let windows = (self.quiet - 1).max(MIN_TRIAL_WINDOWS);
         &self.after[self.after.len() - windows..]
     }
 
-    /// What came of it for its process alone.
+    /// The verdict for its process alone.
     fn judged(&self, pid: Pid) -> Judged {
         let moved_threads = self.kinds.contains(&Kind::Affinity);
         let comparison = Comparison::between(last_phase(&self.before), self.windows());
@@ -339,16 +339,17 @@ impl Trial {
         }
     }
 
-    /// Others that were moved with it go back now, which is an action like its own: what was before
-    /// stays what it is compared with.
+    /// Restarts the count of windows because other processes of the group move back now. The
+    /// windows before the action stay the reference.
     fn begin_again(&mut self) {
         self.after.clear();
         self.quiet = 0;
         self.waiting_since = None;
     }
 
-    /// The next trial is measured against what holds now, in another phase too. Else the wait for
-    /// three more windows after each change would keep a changing program from any trial.
+    /// The windows after the action become the reference of the next trial, even after a change of
+    /// phase. Otherwise a program that changes often would never have the three windows that a
+    /// trial needs.
     fn into_history(self) -> Vec<Measure> {
         let windows = self.windows();
         windows[windows.len().saturating_sub(MAX_TRIAL_WINDOWS / 2)..].to_vec()
@@ -376,7 +377,7 @@ mod tests {
         let mut trials = Trials::default();
         for window in 1..=MIN_TRIAL_WINDOWS {
             let mut model = Model::empty(1);
-            // The second process is another one in each window.
+            // The second process has another number in each window.
             let pids = [Pid(1), Pid(10 + window as u32)];
             model.apps = pids.map(|pid| App::new(pid, 0..0)).into();
             model.apps[0].cpu_time = Nanos(1);

@@ -1,14 +1,14 @@
-//! How threads go back when their move is undone. They go to the node that they came from, and stay
-//! there if their data is there.
+//! Masks with which threads return when a trial undoes their move. A thread returns to its old
+//! node, and is pinned there if its data is there.
 //!
-//! The old mask alone undoes little. The kernel sends a thread on to any idle node, and that is the
-//! one from which it was taken back. It has done so by the next look, a quarter of a second later
-//! (emulated, nmass-2). So at home a thread gets the CPUs of the node, until a policy moves it
-//! again. Its first mask comes back with all others at the end, and in three cases at once:
-//! - where its data is elsewhere: the verdict may have been wrong. The thread would stay away from
-//!   its data for long (emulated, demo-pairs: 0.65 of Linux);
-//! - where the node has no CPU for it;
-//! - where its process is left alone from now on.
+//! The old mask alone would not keep the thread on its old node. The kernel moves it to an idle
+//! node within a quarter of a second, which is the node that it just left (emulated, nmass-2). So
+//! the thread is pinned to the CPUs of the old node until a policy moves it again. Its first mask
+//! is restored at the end of the manager. In three cases it is restored at once:
+//! - Its data is on another node. A pinned thread would stay away from its data for long (emulated,
+//!   demo-pairs: 0.65 times the speed of Linux).
+//! - The node has no free CPU for it.
+//! - Its process is exempt from now on.
 
 use crate::model::{App, Model, SampledHome, Thread};
 use crate::plan::{Action, Proposal};
@@ -18,7 +18,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Narrows the masks with which threads go back to the nodes where they ran.
+/// Narrows the masks of returning threads to the nodes where they ran.
 pub(crate) fn keep_on_node(
     undo: &mut [Proposal],
     model: &Model,
@@ -49,8 +49,8 @@ pub(crate) fn keep_on_node(
     }
 }
 
-/// Whether the data of a thread is on a node: by its samples, else, of a process with one thread,
-/// by its memory.
+/// Whether the data of a thread is on a node, by its samples. Without samples, a process with one
+/// thread is judged by its resident memory.
 fn is_home(model: &Model, app: &App, tid: Tid, node: usize) -> bool {
     let threads = model.threads_of(app);
     let thread = threads.iter().find(|thread| thread.tid == tid);

@@ -1,9 +1,9 @@
-//! A token bucket that holds at most one second's worth: a cap on any rate.
+//! A token bucket that limits a rate. It holds the tokens of one second at most.
 
 use crate::units::Nanos;
 
-/// Tokens that come back with time. It may go into debt for one large purchase and then sells
-/// nothing until that is paid.
+/// Tokens that refill with time. One large purchase may put the bucket into debt; it then gives no
+/// tokens until the debt is paid.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Budget {
     per_s: f64,
@@ -17,18 +17,18 @@ impl Budget {
         Self { per_s, tokens: per_s, at: now }
     }
 
-    /// Lets time pass.
+    /// Refills for the time since the last call.
     pub(super) fn refill(&mut self, now: Nanos) {
         self.tokens = (self.tokens + self.per_s * now.since(self.at).seconds()).min(self.per_s);
         self.at = now;
     }
 
-    /// What is left; negative in debt.
+    /// Tokens that are left; negative in debt.
     pub(super) fn left(&self) -> f64 {
         self.tokens
     }
 
-    /// Takes tokens; the caller looked at [`Budget::left`] first.
+    /// Takes tokens. The caller has checked [`Budget::left`] before.
     pub(super) fn take(&mut self, tokens: f64) {
         self.tokens -= tokens;
     }

@@ -1,4 +1,5 @@
-//! When each page and thread was moved, for residence and against going back and forth.
+//! Times of the moves of each page and thread. They enforce the residence and limit moves back and
+//! forth.
 
 use super::settings::GuardSettings;
 use crate::limits::MAX_REMEMBERED_MOVES;
@@ -9,36 +10,36 @@ use core::hash::{BuildHasherDefault, Hash, Hasher};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// Something that moves.
+/// A page, its copies, or a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// A page by its process and first address.
     Page(Pid, u64),
-    /// The copies of that page, which leave it where it is.
+    /// The copies of a page; making them does not move the page.
     Copies(Pid, u64),
     /// A thread.
     Thread(Tid),
 }
 
-/// When a subject moved.
+/// Times at which a subject moved.
 #[derive(Debug, Clone, PartialEq)]
 struct Moves {
     last: Nanos,
-    /// Those before it, from the oldest that may be in the window on. Most subjects move once, and
-    /// an empty list takes no memory of its own.
+    /// Earlier moves that may still be in the window. Most subjects move once, and an empty list
+    /// takes no memory of its own.
     earlier: Vec<Nanos>,
 }
 
-/// Moves of the last window: any stretch of time of its length.
+/// Moves within the last window of time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct History {
-    /// Never iterated for a result.
+    /// No result depends on its order.
     moves: HashMap<Subject, Moves, BuildHasherDefault<Mix>>,
     swept: Nanos,
 }
 
 impl History {
-    /// Forgets what is older than the window, once per window.
+    /// Forgets moves older than the window, once per window.
     pub(super) fn forget_old(&mut self, now: Nanos, settings: &GuardSettings) {
         if now.since(self.swept) >= settings.window {
             self.moves.retain(|_, moves| now.since(moves.last) < settings.window);
@@ -60,7 +61,7 @@ impl History {
         }
     }
 
-    /// Whether a subject was moved in this very step.
+    /// Whether a subject was moved in the present step.
     pub(super) fn moves_now(&self, subject: Subject, now: Nanos) -> bool {
         self.moves.get(&subject).is_some_and(|moves| moves.last == now)
     }
@@ -73,8 +74,8 @@ impl History {
         }
     }
 
-    /// Remembers a move if the subject may move now and did not in this very step; `urgent` skips
-    /// residence. One search of the table: a step does this for each of many pages.
+    /// Notes a move if the subject may move now and did not move in the present step; `urgent`
+    /// skips residence. It searches the table once, because a step calls it for many pages.
     pub(super) fn admit(
         &mut self,
         subject: Subject,
@@ -100,7 +101,7 @@ impl History {
         Ok(())
     }
 
-    /// A memory that is full cannot promise the bound for a subject that it would not remember.
+    /// A full history refuses new subjects, because it could not limit their moves.
     fn has_room(&self, settings: &GuardSettings) -> Result<(), Refusal> {
         match self.moves.len() < MAX_REMEMBERED_MOVES {
             true => Ok(()),

@@ -7,7 +7,7 @@ use crate::plan::{Action, PageMove, Permitted, Proposal, Refusal, Refused};
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::vec::Vec;
 
-/// What is done to pages.
+/// Kinds of actions on pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PagesKind {
     Move,
@@ -67,7 +67,8 @@ impl Guard {
         }
     }
 
-    /// The pages of a step that stayed long enough to move; all of a step that moves none.
+    /// Returns the pages of a step that stayed long enough to move. A step without pages is
+    /// returned whole.
     pub(super) fn permit_pages(&self, step: Proposal, now: Nanos) -> Permitted {
         let Action::MovePages { pid, pages, .. } = &step.action else {
             return Permitted::all(step);
@@ -107,7 +108,7 @@ impl Guard {
         if !app.may_use_node(to) {
             return Err(Refusal::NodeNotAllowed { node: to });
         }
-        // Giving copies back undoes a change.
+        // Dropping copies undoes a change, so it is always allowed.
         if kind != PagesKind::Unreplicate && !app.has_read_policy_of(page) {
             return Err(Refusal::PolicyUnread);
         }
@@ -119,12 +120,12 @@ impl Guard {
         };
         match kind {
             PagesKind::Move => room_on(to)?,
-            // A copy on every node, but where the page itself lies.
+            // Each node gets a copy, except the node of the page itself.
             PagesKind::Replicate => {
                 let controllers = scene.topology.controllers();
                 controllers.iter().filter(|&node| node != from).try_for_each(room_on)?;
             }
-            // Memory gets free.
+            // Dropping copies frees memory.
             PagesKind::Unreplicate => return Ok(()),
         }
         for node in [from, to] {
@@ -136,8 +137,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether a page stayed long enough, and remembers that it changes now. A page whose copies
-    /// the kernel refused or took back never moved: copies have a history of their own.
+    /// Checks that a page stayed long enough, and notes that it changes now. Copies have a history
+    /// of their own: a page whose copies the kernel refused or dropped has not moved.
     fn check_history(
         &mut self,
         app: &App,
@@ -157,14 +158,15 @@ impl Guard {
         if kind == PagesKind::Move && may_have_copies(app, page.address) {
             self.history.may_move(copies, now, &self.settings, false)?;
         }
-        // Copies leave a page where it is. Copies of one part that came seconds after the others
-        // would have the state between judged. In it, nodes without a copy all read the rest.
+        // Copies skip residence. Otherwise some pages would get copies seconds later than others.
+        // The trial would then judge a mixed state, in which nodes without a copy all read the
+        // original pages.
         let urgent = kind == PagesKind::Replicate;
         self.history.admit(subject, now, &self.settings, urgent)
     }
 
-    /// A page moves for all processes that have mapped it. An exempt process keeps it where it is.
-    /// It does not go to a node on which one of them may not have memory.
+    /// A page moves for all processes that have mapped it. So it stays if one of these processes is
+    /// exempt, or may not have memory on the target node.
     fn check_sharers(&self, app: &App, page: &PageMove, model: &Model) -> Result<(), Refusal> {
         let index = model.apps.partition_point(|other| other.pid < app.pid);
         let is_policy_usual = |sharer: usize| {
@@ -211,7 +213,7 @@ impl Guard {
 }
 
 impl App {
-    /// Whether the memory policy of all of a page was read.
+    /// Whether the memory policy was read for the whole page.
     fn has_read_policy_of(&self, page: &PageMove) -> bool {
         let Some(read) = &self.policy_read else { return true };
         let after = read.partition_point(|range| range.start <= page.address);
@@ -220,7 +222,7 @@ impl App {
     }
 }
 
-/// Whether a page has copies now, as far as the host tells.
+/// Whether a page may have copies now; true if the host does not know.
 fn may_have_copies(app: &App, address: u64) -> bool {
     let Some(replicas) = &app.replicas else { return true };
     replicas.binary_search_by_key(&address, |replica| replica.address).is_ok()
@@ -248,7 +250,7 @@ fn with_pages(proposal: &Proposal, list: Vec<PageMove>) -> Proposal {
     Proposal { policy: proposal.policy, action, reason: proposal.reason.clone() }
 }
 
-/// Groups by cause; the numbers of the first page of a group stand for it.
+/// Groups refused pages by cause. A group shows the numbers of its first page.
 fn add_refused(groups: &mut Vec<(Refusal, Vec<PageMove>)>, refusal: Refusal, page: PageMove) {
     match groups.iter_mut().find(|(of, _)| of.same_cause(&refusal)) {
         Some((_, pages)) => pages.push(page),

@@ -1,5 +1,5 @@
-//! What the guard allows. Every number is a choice of ours unless a source is named; an operator
-//! may tighten or widen all of them.
+//! Budgets and rules of the guard. Every number is our choice unless a source is named. An operator
+//! may change all of them.
 
 use crate::index_set::IndexSet;
 use crate::units::Nanos;
@@ -7,44 +7,45 @@ use crate::units::Nanos;
 /// Budgets and rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuardSettings {
-    /// Whether anything may change at all: off until the operator allows it.
+    /// Whether any change is allowed. Off by default.
     pub act: bool,
-    /// Least confidence of the model; kernel statistics alone stay below it.
+    /// Least confidence of the model for a change. Kernel statistics alone stay below it.
     pub min_confidence: f64,
     /// Bytes per second that may be moved from or to one node. Carrefour's own bound is 117 MiB/s
     /// (30,000 pages a second).
     pub bytes_per_s_per_node: u64,
     /// Calls per second (a batch of pages or one thread is a call).
     pub calls_per_s: u32,
-    /// Samples per second and CPU; the PMU notes put the pain of large-buffer PEBS beyond a few
+    /// Samples per second and CPU. By the PMU notes, large-buffer PEBS slows programs beyond a few
     /// thousand.
     pub samples_per_s_per_cpu: u32,
-    /// A page stays this long (ALGORITHMS 5.6: at most once per 5 s).
+    /// Least time between two moves of a page (ALGORITHMS 5.6: 5 s).
     pub page_residence: Nanos,
-    /// A thread stays this long where it was moved to, unless coherence wants it elsewhere.
-    /// ALGORITHMS 5.6: 5 epochs. Here they are SAM's epochs of 100 ms, because the bound on moves
-    /// holds slower policies.
+    /// Least time between two moves of a thread, except moves for coherence. ALGORITHMS 5.6 has 5
+    /// epochs. They are taken as SAM's epochs of 100 ms, because the bound on moves limits slower
+    /// policies anyway.
     pub thread_residence: Nanos,
     /// The window in which moves of one subject are counted.
     pub window: Nanos,
-    /// Moves of one page or thread in the window.
+    /// Most moves of one page or thread in the window.
     pub max_moves_per_window: u32,
-    /// Movers' time per time of a process (ALGORITHMS 5.6: 5 % of its run time). The CPU time of
-    /// all its threads counts where that is more: a mover works beside them on one CPU. Time that
-    /// went into changes that were found better does not count …
+    /// Most time of movers, as a share of the process's run time (ALGORITHMS 5.6: 5 %). If the CPU
+    /// time of all its threads is larger, that counts instead. Time for changes that a trial found
+    /// better does not count …
     pub mover_share: f64,
-    /// … and this much each process may always take (our choice: a gigabyte or more of small
-    /// pages).
+    /// … and this much time is always allowed for each process (our choice: enough to move a
+    /// gigabyte of small pages).
     pub mover_allowance: Nanos,
     /// Share of a node's memory that stays free.
     pub reserve_share: f64,
     /// Whether a process may be stopped while its memory moves.
     pub freeze: bool,
-    /// Processes that the user does not want touched (pids).
+    /// Processes that the user excluded (pids).
     pub opted_out: IndexSet,
-    /// How long what was undone is refused the first time; each failure doubles it.
+    /// How long a kind of change is refused after its first failure. Each further failure doubles
+    /// the time.
     pub back_off: Nanos,
-    /// A process is left alone after this many failed trials.
+    /// Number of failed trials after which a process is left alone.
     pub max_failures: u32,
 }
 

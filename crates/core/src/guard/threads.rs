@@ -1,4 +1,4 @@
-//! Admission of affinity masks; both halves of an exchange or neither.
+//! Admission of affinity masks. Both halves of an exchange are admitted, or neither.
 
 use super::history::Subject;
 use super::{Guard, Scene, Verdicts};
@@ -32,7 +32,7 @@ pub(super) fn exchanges(proposals: &[Proposal]) -> BTreeMap<Tid, Proposal> {
 }
 
 impl Guard {
-    /// Admits the part of a mask that the thread may have.
+    /// Admits the CPUs of a mask that the thread may use.
     pub(super) fn admit_affinity(
         &mut self,
         mut proposal: Proposal,
@@ -57,7 +57,7 @@ impl Guard {
         }
     }
 
-    /// The other half of an exchange was admitted, or could be.
+    /// Checks that the other half of an exchange was admitted or can be.
     fn check_partner(
         &self,
         proposal: &Proposal,
@@ -77,8 +77,8 @@ impl Guard {
         if refused { Err(Refusal::PartnerRefused) } else { Ok(()) }
     }
 
-    /// A part of an indivisible placement may be done only if all parts may. A thread that is there
-    /// already is no hindrance.
+    /// A part of an indivisible placement is admitted only if all parts are. A thread that is
+    /// already in place does not prevent it.
     pub(super) fn check_placement(
         &self,
         proposal: &Proposal,
@@ -102,12 +102,12 @@ impl Guard {
         if whole {
             return Ok(());
         }
-        // A part that has a cause of its own says that one.
+        // A part with a refusal of its own reports that one.
         let own = self.check_affinity(proposal, 1.0, scene, verdicts).err();
         Err(own.unwrap_or(Refusal::PartnerRefused))
     }
 
-    /// The part of a mask that a thread may have, if `calls` more calls are left.
+    /// The CPUs of a mask that a thread may use, if `calls` more calls are left.
     fn check_affinity(
         &self,
         proposal: &Proposal,
@@ -134,7 +134,8 @@ impl Guard {
         if verdicts.moved_threads.contains(tid) {
             return Err(Refusal::Conflict);
         }
-        // A placement of more threads than the budget of a second takes all of it and more.
+        // A placement may have more threads than the calls of one second. It then takes the whole
+        // budget.
         let in_placement = verdicts.whole == Some(true) && proposal.reason.is_indivisible();
         if self.calls.left() < calls && !in_placement {
             return Err(Refusal::CallBudget);

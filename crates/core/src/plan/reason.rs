@@ -1,7 +1,7 @@
-//! Why something is proposed or refused: typed, with the numbers that led to it. Text is made from
-//! it only when printing.
+//! Reasons of proposals and refusals, typed, with the numbers that led to them. Text is made only
+//! for printing.
 //!
-//! Each policy keeps its own reasons beside its code; here they become one type.
+//! Each policy defines its own reasons beside its code. [`Reason`] joins them into one type.
 
 use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
@@ -15,29 +15,29 @@ use crate::units::{Bytes, Nanos, Tid};
 use crate::worth::Worth;
 use core::fmt;
 
-/// Why something is proposed.
+/// Reason of a proposal.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
 pub enum Reason {
     /// Pages that congest a controller or a link.
     Carrefour(CarrefourReason),
-    /// Locality against cache pressure.
+    /// Threads placed by locality and cache pressure.
     NMass(NMassReason),
-    /// Groups of nodes with more bandwidth between them.
+    /// A group of nodes with more bandwidth.
     AsymSched(AsymSchedReason),
     /// Sharing, remote memory or bandwidth of sockets.
     Sam(SamReason),
     /// Threads that share data.
     Sharing(SharingReason),
-    /// The node of a thread's data, where threads take turns.
+    /// Threads on crowded CPUs, pinned to the node of their data.
     Home(HomeReason),
-    /// The check window found it worse than before: back to what it was.
+    /// A trial found the change worse, so it is undone.
     Undo(Undo),
     /// Reason of a policy that is not built in, as text with its numbers.
     Other(alloc::string::String),
 }
 
-/// The check window's verdict behind an undo.
+/// The verdict of the trial that led to an undo.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Undo {
@@ -49,7 +49,7 @@ pub struct Undo {
     pub noise: f64,
 }
 
-/// Why a proposal was not admitted.
+/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -61,9 +61,9 @@ pub enum Refusal {
     ObserveOnly,
     /// The model is not trusted enough.
     LowConfidence {
-        /// Of the model.
+        /// Confidence of the model.
         confidence: f64,
-        /// Needed.
+        /// Least confidence.
         needed: f64,
     },
     /// The process or thread is not to be touched.
@@ -80,8 +80,8 @@ pub enum Refusal {
         /// Target.
         node: usize,
     },
-    /// Its memory policy was not read there yet: it may be one of its own. Or a copy of a file lies
-    /// there, which stays on its node.
+    /// The memory policy of these pages was not read yet, so the process may have bound them. Or
+    /// they belong to a copy of a file, which stays on its node.
     PolicyUnread,
     /// A node has no memory, or not enough free.
     NoMemory {
@@ -99,33 +99,33 @@ pub enum Refusal {
     },
     /// Calls per second are used up.
     CallBudget,
-    /// It is so already.
+    /// The page or thread is already there.
     AlreadyThere,
-    /// It moved too recently.
+    /// The page or thread moved too recently.
     Residence {
-        /// How long it has to stay yet.
+        /// How long it has to stay.
         left: Nanos,
     },
-    /// It would go back and forth.
+    /// The page or thread moved too often.
     PingPong {
         /// Moves in the window.
         moves: u32,
     },
-    /// The same was undone before.
+    /// A trial undid the same kind of change before.
     Undone {
         /// How long it stays refused.
         left: Nanos,
     },
-    /// Trials of the same found no gain.
+    /// Trials of the same kind of change found no gain.
     InVain {
-        /// For how long it is left.
+        /// How long it is not tried again.
         left: Nanos,
     },
-    /// The process has not been watched for long enough to tell afterwards whether it helped.
+    /// The process has too few windows to compare with after the change.
     TooEarly,
     /// A trial of this process is running: no other change until it is judged.
     TrialRunning,
-    /// Another action has the process (bulk migration wins).
+    /// A bulk move of the process is in the same step.
     Locked,
     /// The manager's movers used more than their share of the run time.
     TimeBudget {
@@ -138,16 +138,16 @@ pub enum Refusal {
     PartnerRefused,
     /// Another policy of higher priority moved the same subject in this step.
     Conflict,
-    /// One of several policies gave way to another by a rule of `auto`.
+    /// A rule of `auto` gave another policy priority.
     #[cfg_attr(feature = "serde", serde(rename = "held"))]
     Vetoed {
         /// The rule.
         #[cfg_attr(feature = "serde", serde(rename = "held"))]
         veto: Veto,
     },
-    /// It is not worth what it costs, by the cost model.
+    /// The cost model predicts no gain above its cost.
     Worth {
-        /// What it would be worth; `None` where too little is known to price it.
+        /// The worth; `None` if too little is known to price it.
         worth: Option<Worth>,
     },
     /// The action does not make sense on this topology (a CPU or node that is not there, an empty
@@ -163,14 +163,15 @@ impl Reason {
         matches!(self, Self::Sam(SamReason::Move { phase: Phase::Coherence, .. }))
     }
 
-    /// Whether the policy's proposals with such reasons are one placement: all of them or none.
+    /// Whether the proposals of the policy with such reasons are one placement, done as a whole or
+    /// not at all.
     #[must_use]
     pub fn is_indivisible(&self) -> bool {
         matches!(self, Self::AsymSched(AsymSchedReason::Placement(_)))
     }
 
-    /// The thread with which this one changes places, if it is one half of an exchange: both move
-    /// or neither.
+    /// The thread with which this thread changes places, if the proposal is one half of an
+    /// exchange. Both move or neither.
     #[must_use]
     pub fn exchanged_with(&self) -> Option<Tid> {
         match self {
@@ -179,7 +180,7 @@ impl Reason {
         }
     }
 
-    /// The thread that joins this one, which stays for it.
+    /// The thread that joins this thread, which stays in place for it.
     #[must_use]
     pub fn joined_by(&self) -> Option<Tid> {
         match self {

@@ -1,13 +1,13 @@
-//! What a window says about a process's progress, and how two groups of windows compare.
+//! Measures of a process's progress in a window, and the comparison of two groups of windows.
 
 use super::noise::{Change, change};
 use crate::model::{App, Model, Thread, TrafficSource};
 use alloc::vec::Vec;
 
-/// One window of one process. What was not sensed is `None`.
+/// Measures of one process in one window. A value that no sensor gave is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measure {
-    /// The application's own count of work per second.
+    /// Work per second, by the application's own count.
     pub progress_per_s: Option<f64>,
     /// Instructions per second, all threads.
     pub instructions_per_s: Option<f64>,
@@ -17,7 +17,7 @@ pub struct Measure {
     pub latency_cycles: Option<f64>,
     /// Share of the cycles in which its threads did not wait for memory.
     pub unstalled_share: Option<f64>,
-    /// Local access ratio in percent: used only where none of the others is known.
+    /// Local access ratio in percent: used only if none of the other measures is known.
     pub local_percent: Option<f64>,
     /// Busy threads.
     pub threads: f64,
@@ -30,17 +30,17 @@ pub struct Measure {
 }
 
 /// A thread counts as busy with at least this share of the busiest thread's CPU time (our choice).
-/// A thread that only waits for others is no measure of progress.
+/// A thread that mostly waits for other threads is no measure of progress.
 const BUSY_SHARE: f64 = 0.25;
-/// A change of threads or CPU use by more is another phase (our choice; SAM-MPH takes a flag that
-/// falls away).
+/// A larger change of threads or CPU use is another phase (our choice; SAM-MPH uses a flag that
+/// falls).
 pub(crate) const PHASE_CHANGE: f64 = 0.3;
-/// A change by more of what is asked of memory in an instruction is another phase, unless threads
-/// were moved, which changes it by itself. It has to show in misses and in requests where both are
-/// known. Prefetches that come in time where they came late turn misses into hits, with equal
-/// requests.
+/// A larger change of memory traffic per instruction is another phase, unless the trial moved
+/// threads, which changes traffic by itself. If misses and requests are both known, both have to
+/// change. Late prefetches that come in time after a move turn misses into hits, but leave the
+/// requests as they are.
 const PHASE_CHANGE_DEMAND: f64 = 0.5;
-/// A fall of instructions beyond the noise by more is clear (our choice).
+/// A fall of instructions by more than this beyond the noise is clear (our choice).
 const CLEAR_FALL: f64 = 0.05;
 
 impl Measure {
@@ -83,8 +83,8 @@ impl Measure {
         self.instructions_per_s.is_some()
     }
 
-    /// Whether the program does what it did in another window, as far as threads, CPU use and what
-    /// is asked of memory tell.
+    /// Whether the program is in the same phase as in another window, by its threads, CPU use and
+    /// memory traffic.
     #[must_use]
     pub fn is_phase_of(&self, other: &Self) -> bool {
         let like = |a: f64, b: f64, most: f64| (a - b).abs() <= most * b.abs();
@@ -96,14 +96,15 @@ impl Measure {
     }
 }
 
-/// Requests for memory per 1000 instructions. Hint faults tell where memory is used, not how much.
+/// Requests for memory per 1000 instructions. Hint faults do not count: they show where memory is
+/// used, not how much.
 fn requests_per_1000(app: &App, instructions_per_s: f64) -> Option<f64> {
     let counted = app.traffic_source != TrafficSource::HintFaults && instructions_per_s > 0.0;
     let traffic = app.traffic.as_ref().filter(|_| counted)?;
     Some(traffic.total_per_us() * 1e9 / instructions_per_s)
 }
 
-/// What a trial turned out to be.
+/// The verdict of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Verdict {
@@ -113,19 +114,19 @@ pub enum Verdict {
     Worse,
     /// Neither.
     Unclear,
-    /// The program does something else now: no comparison.
+    /// The program has begun another phase, so there is no comparison.
     PhaseChange,
-    /// Worse, but the processes that were moved with it gained more: it stays.
+    /// Worse, but the processes that were moved with it gained more. The change stays.
     Traded,
-    /// Worse, but nothing of it can be put back: memory that mixed with other memory of its
-    /// process. It stays, and is not tried again soon.
+    /// Worse, but it cannot be undone, because the moved memory mixed with other memory of its
+    /// process. The change stays and is not tried again soon.
     NoWayBack,
-    /// Not worse itself, but undone: a process that it changed places with goes back.
+    /// Not worse itself, but undone because a process with which it exchanged places goes back.
     Returned,
 }
 
 impl Verdict {
-    /// Whether what was tried is undone.
+    /// Whether the change is undone.
     #[must_use]
     pub fn is_undone(self) -> bool {
         matches!(self, Self::Worse | Self::Returned)
@@ -148,11 +149,11 @@ pub struct Comparison {
     pub unstalled: Option<Change>,
     /// Local access ratio.
     pub local: Option<Change>,
-    /// What the verdict was made from; `None` if nothing could be measured.
+    /// The mean change that gave the verdict; `None` if nothing could be measured.
     pub combined: Option<Change>,
     /// Relative change of busy threads and CPU use, the larger; for a phase change.
     pub phase: f64,
-    /// Relative change of misses per instruction, or of requests where that is smaller.
+    /// Relative change of misses per instruction or of requests, the smaller of both.
     pub misses: f64,
 }
 
@@ -190,18 +191,17 @@ impl Comparison {
         }
     }
 
-    /// Change of the program's own count of work, or of instructions where it tells none.
+    /// Change of the program's own count of work, or of instructions if it has none.
     #[must_use]
     pub fn speed(&self) -> Option<Change> {
         self.progress.or(self.instructions)
     }
 
-    /// The verdict. Moving threads changes misses by itself, so they tell a phase only where memory
-    /// alone was moved.
+    /// The verdict. Moving threads changes misses by itself. So a change of misses means another
+    /// phase only if the trial moved no threads.
     ///
-    /// Instructions never confirm themselves, and those of the slowest thread are instructions too.
-    /// Where latency or stalls are known, one of them has to be better as well. Else threads that
-    /// all spin would do.
+    /// Instructions alone, of all threads or of the slowest, never confirm a gain: all threads may
+    /// spin. If latency or stalls are known, one of them has to improve too.
     #[must_use]
     pub fn verdict(&self, moved_threads: bool) -> Verdict {
         if self.phase > PHASE_CHANGE || (!moved_threads && self.misses > PHASE_CHANGE_DEMAND) {
@@ -227,9 +227,9 @@ impl Comparison {
         }
     }
 
-    /// Less spinning at barriers lowers the sum of instructions, but never those of the slowest
+    /// Less spinning at barriers lowers the sum of instructions, but not those of the slowest
     /// thread, for which the others wait. If both fall, the program is slower, whatever latency and
-    /// stalls say. An own count of progress knows better.
+    /// stalls show. A program's own count of work overrides this.
     fn all_threads_slower(&self) -> bool {
         let fell = |part: Option<Change>| {
             part.is_some_and(|part| part.change < -(part.noise + CLEAR_FALL))
@@ -237,15 +237,15 @@ impl Comparison {
         self.progress.is_none() && fell(self.instructions) && fell(self.slowest)
     }
 
-    /// The local ratio, where nothing else is known.
+    /// The local access ratio, if no other measure is known.
     fn local_alone(&self) -> Option<Change> {
         let others = [self.progress, self.instructions, self.slowest, self.latency, self.unstalled];
         self.local.filter(|_| others.iter().all(Option::is_none))
     }
 }
 
-/// The mean of what was measured of one process; noises add as if they were one measurement,
-/// because they are not independent.
+/// The mean of the measures of one process. Their noises are averaged too, because the measures are
+/// not independent.
 fn mean(parts: &[Change]) -> Option<Change> {
     let count = parts.len() as f64;
     (!parts.is_empty()).then(|| Change {

@@ -1,13 +1,13 @@
-//! How two groups of windows differ in one value, and how much of that is noise.
+//! The difference of two groups of windows in one value, with its noise.
 
 use crate::limits::MIN_TRIAL_WINDOWS;
 
 /// Student's t for 95 %, two-sided, from one degree of freedom on.
 const T_95: [f64; 12] =
     [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179];
-/// Three windows on both sides. More windows only make it too careful.
+/// For three windows on each side. With more windows it is too careful.
 const DEGREES: usize = 2 * MIN_TRIAL_WINDOWS - 2;
-/// Below this nothing is called a change, however little the windows vary.
+/// Least noise: a smaller change counts as none, however little the windows vary.
 pub(super) const LEAST_NOISE: f64 = 0.01;
 
 /// A relative change and the noise that it has to exceed; 0.1 = 10 % better.
@@ -29,7 +29,7 @@ struct Group {
 }
 
 impl Group {
-    /// `None` where those are too few: three, or all of a group that is shorter.
+    /// `None` with too few windows: fewer than three, or not all of a shorter group.
     fn of(windows: &[Option<f64>]) -> Option<Self> {
         let known = || windows.iter().copied().flatten();
         let count = known().count();
@@ -49,8 +49,8 @@ impl Group {
 
 /// Change of a value, one for each window, that is known in enough windows of both groups.
 ///
-/// A program that has just begun something else leaves one or two windows to compare with, which
-/// tell nothing of their own noise. It is taken from both groups together then.
+/// A program in a new phase has only one or two windows before the action. They do not show their
+/// own noise, so the noise comes from both groups together.
 pub(super) fn change(before: &[Option<f64>], after: &[Option<f64>]) -> Option<Change> {
     let (before, after) = (Group::of(before)?, Group::of(after)?);
     if before.mean <= 0.0 || after.count < MIN_TRIAL_WINDOWS {
@@ -64,7 +64,7 @@ pub(super) fn change(before: &[Option<f64>], after: &[Option<f64>]) -> Option<Ch
     Some(Change { change, noise: (noise / before.mean).max(LEAST_NOISE) })
 }
 
-/// Half width of the interval of the difference, where both groups vary alike.
+/// Half width of the interval of the difference, if both groups vary alike.
 fn pooled(before: &Group, after: &Group) -> f64 {
     let degrees = before.count + after.count - 2;
     let variance = (before.squares + after.squares) / degrees as f64;

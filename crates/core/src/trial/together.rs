@@ -1,13 +1,16 @@
-//! Processes with threads that one plan moved: one may have gained what another gave up, so they
-//! are judged together.
+//! Judges processes together if one plan moved threads of all of them. One process may have gained
+//! by the loss of another.
 //!
-//! N-MASS lets one process use memory from afar so that another, which uses more of it, need not.
-//! By itself the first is worse off. So what one plan moved stays where its processes gain in the
-//! mean. Where they do not, the process that lost most goes back. With it go the processes that
-//! changed places with it or were one placement with it: one half undone puts two threads where one
-//! was. The other losers are judged again without it, for its company may be what cost them. Of two
-//! that share a cache from afar and lose, one alone may gain. Half of the losers go at a time, so a
-//! bad plan of n processes is gone after log2 n trials.
+//! N-MASS moves one process away from its memory so that another process, with more misses, can be
+//! near its own. The first process loses by itself. So a plan stays if its processes gain on
+//! average.
+//!
+//! Otherwise the processes that lost most move back, half of the losers at a time. A bad plan of n
+//! processes is thus undone after log2 n trials. Processes that exchanged places with a returning
+//! process return too, and so do all processes of one placement. Half an exchange would put two
+//! threads where one was. The other losers are judged again, because the returning processes may
+//! have caused their loss. Of two processes that share a cache far from their memory, one alone may
+//! gain.
 
 use super::measure::Verdict;
 use super::noise::Change;
@@ -18,12 +21,12 @@ use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// What the moves of threads in one plan have to do with each other.
+/// Relations between the moves of threads in one plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Together {
     /// Policies that move threads of more than one process.
     several: BTreeSet<&'static str>,
-    /// Processes that change places or are one placement, both ways.
+    /// Pairs of processes that exchange places or belong to one placement, in both directions.
     partners: BTreeSet<(Pid, Pid)>,
 }
 
@@ -53,7 +56,7 @@ impl Together {
         together
     }
 
-    /// Notes in the trial of one of its processes what it has to do with the others.
+    /// Notes in the trial of one process its relations with the others.
     pub(super) fn note(&self, pid: Pid, plan: u64, trial: &mut Trial) {
         if self.several.contains(trial.policy) {
             trial.together.insert(plan);
@@ -64,19 +67,19 @@ impl Together {
 }
 
 impl Trial {
-    /// Enough windows have passed since its last action.
+    /// Whether enough windows have passed since its last action.
     fn is_settled(&self) -> bool {
         self.quiet > MIN_TRIAL_WINDOWS || self.is_overdue()
     }
 
-    /// Its action has lasted so long that the last windows judge it.
+    /// Whether the trial has reached its longest time, so that the last windows decide.
     fn is_overdue(&self) -> bool {
         self.after.len() >= MAX_TRIAL_WINDOWS
     }
 }
 
-/// Trials that are to be judged now, in groups that are judged together. A settled one waits for
-/// those that it was moved with, until one of them is overdue.
+/// Trials that are judged now, in groups. A trial with enough windows waits for the others of its
+/// group until one of them is overdue.
 pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     let mut groups = Vec::new();
     let mut left: BTreeSet<Pid> = trials.keys().copied().collect();
@@ -93,8 +96,8 @@ pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     groups
 }
 
-/// A process and all that it was moved with, directly or by way of others; they are taken from
-/// `left`.
+/// Takes out of `left` a process and all processes that were moved with it, directly or through
+/// others.
 fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Trial>) -> Vec<Pid> {
     let mut group = Vec::from([first]);
     let mut next = 0;
@@ -111,8 +114,8 @@ fn with_related(first: Pid, left: &mut BTreeSet<Pid>, trials: &BTreeMap<Pid, &Tr
     group
 }
 
-/// Gives each process of a group the verdict that the whole deserves. Returns the processes to
-/// judge again. `partners`: the processes that each changed places with.
+/// Gives each process of a group its verdict by the mean of the group. Returns the processes to
+/// judge again. `partners` has the processes with which each exchanged places.
 pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeSet<Pid> {
     let compared = group.iter().filter(|judged| judged.verdict != Verdict::PhaseChange);
     let changes: Vec<Change> = compared.filter_map(|judged| judged.comparison.combined).collect();
@@ -140,9 +143,9 @@ pub(super) fn settle(group: &mut [Judged], partners: &[BTreeSet<Pid>]) -> BTreeS
     }
 }
 
-/// The mean gain of processes. Their noises come from different measurements, so their squares add.
-/// Example: a gain of 49 % ± 21 and a loss of 17 % ± 17 make 16 % ± 14. With noises simply averaged
-/// that would be no gain, and both would go back (a run of demo-pairs).
+/// The mean gain of processes. Their noises are independent, so the squares of the noises add.
+/// Example from a run of demo-pairs: a gain of 49 % ± 21 and a loss of 17 % ± 17 make 16 % ± 14.
+/// With averaged noises this would be no gain, and both would go back.
 fn mean_of_processes(changes: &[Change]) -> Option<Change> {
     let count = changes.len() as f64;
     (!changes.is_empty()).then(|| Change {

@@ -1,14 +1,14 @@
-//! Waits after trials in vain, by process, policy and what was done.
+//! Waits after trials without a gain, by process, policy and kind of action.
 //!
-//! What won nothing is not tried again for as long as the trial took, and for twice as long each
-//! further time. So a process that nothing helps is left alone, whichever policy finds something to
-//! do there, and its counters may rest. A gain clears the wait. Another phase of the program ends
-//! it. What was in vain is tried once more, and waits longer than before if it is in vain again.
-//! Pages do not wait: each round treats others, and what they win builds up.
+//! After a trial without a gain, the policy waits as long as the trial took before it tries the
+//! same kind of action again. The wait doubles with each further trial without a gain. So a process
+//! that no policy can help is left alone, and its counters may pause. A gain clears the wait. A new
+//! phase of the program ends it, but the next trial without a gain waits longer still. Moves of
+//! pages do not wait: each round moves other pages, and their gains add up.
 //!
-//! Harm to one process is a warning for all. A policy with trials that harm one after the other,
-//! and no gain between, waits in the same way for every process. The guard protects a harmed
-//! process for longer.
+//! A harmful trial is a warning for all processes. A policy whose trials did harm, with no gain
+//! between, waits by the same rule for every process. The guard protects the harmed process for
+//! longer.
 
 use super::{Judged, Measure, Verdict};
 use crate::limits::MIN_TRIAL_WINDOWS;
@@ -16,10 +16,10 @@ use crate::plan::Kind;
 use crate::units::Nanos;
 use alloc::collections::BTreeMap;
 
-/// The most doublings: twelve hours after trials of a third of a second.
+/// Most doublings. With trials of a third of a second the longest wait is twelve hours.
 const MAX_DOUBLINGS: u32 = 17;
 
-/// What a trial is remembered by.
+/// Key of a wait.
 type Key = (&'static str, Kind);
 
 /// Waits of one process.
@@ -34,7 +34,7 @@ pub(super) struct Warnings {
     of: BTreeMap<Key, Doubling>,
 }
 
-/// A wait that doubles.
+/// A wait that doubles after each trial without a gain.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Doubling {
     /// Trials in a row without a gain.
@@ -46,14 +46,14 @@ struct Doubling {
 #[derive(Debug, Clone, PartialEq)]
 struct Wait {
     doubling: Doubling,
-    /// What the program did when the last of them was judged.
+    /// Measures of the program at the last verdict.
     phase: Measure,
-    /// Windows in a row in which it did something else.
+    /// Windows in a row that belong to another phase.
     others: usize,
 }
 
 impl Doubling {
-    /// After one more trial, which took so long.
+    /// Extends the wait after one more trial without a gain, which took `took`.
     fn after(self, took: Nanos, now: Nanos) -> Self {
         let doubled = took.0.saturating_mul(1 << self.times.min(MAX_DOUBLINGS));
         Self { times: self.times.saturating_add(1), began: now, until: now + Nanos(doubled) }
@@ -65,8 +65,8 @@ impl Doubling {
 }
 
 impl Waits {
-    /// Takes in a window. One that differs may be noise; as many as a verdict needs are another
-    /// phase.
+    /// Checks whether a window belongs to another phase. A single window may be noise; as many as a
+    /// verdict needs end the wait.
     pub(super) fn take_in(&mut self, window: &Measure, now: Nanos) {
         for wait in self.of.values_mut() {
             wait.others = if window.is_phase_of(&wait.phase) { 0 } else { wait.others + 1 };
@@ -76,7 +76,7 @@ impl Waits {
         }
     }
 
-    /// Takes in a trial that took so long, and what the program did at its end.
+    /// Learns from a trial of this duration, with the program's measures at its end.
     pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, phase: Measure, now: Nanos) {
         for key in keys(judged) {
             if gained(judged) {
@@ -89,14 +89,14 @@ impl Waits {
         }
     }
 
-    /// For how long a policy is not to try this again.
+    /// Remaining time in which a policy does not try this kind of action again.
     pub(super) fn left(&self, policy: &'static str, kind: Kind, now: Nanos) -> Option<Nanos> {
         self.of.get(&(policy, kind))?.doubling.left(now)
     }
 }
 
 impl Warnings {
-    /// Takes in a trial that took so long. Processes that were harmed in one step count once.
+    /// Learns from a trial of this duration. Several processes harmed in one step count once.
     pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, now: Nanos) {
         for key in keys(judged) {
             if gained(judged) {
@@ -110,7 +110,7 @@ impl Warnings {
         }
     }
 
-    /// For how long a policy is not to try this anywhere.
+    /// Remaining time in which a policy tries this kind of action on no process.
     pub(super) fn left(&self, policy: &'static str, kind: Kind, now: Nanos) -> Option<Nanos> {
         self.of.get(&(policy, kind))?.left(now)
     }
@@ -124,7 +124,7 @@ fn gained(judged: &Judged) -> bool {
     matches!(judged.verdict, Verdict::Better | Verdict::Traded)
 }
 
-/// Whether a trial found no gain, not even one that other measures contradict.
+/// Whether a trial found no gain, not even one that some measures contradict.
 fn is_in_vain(judged: &Judged) -> bool {
     let gains = |change: super::Change| change.change > change.noise;
     judged.verdict == Verdict::Unclear && !judged.comparison.combined.is_some_and(gains)
