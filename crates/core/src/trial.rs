@@ -265,10 +265,12 @@ impl Trials {
 }
 
 /// The windows of the present phase, at least the last one. Windows of earlier phases are no
-/// reference for an action; one thread may have filled the memory then, for example.
+/// reference for an action: one thread may have filled the memory then, or threads may have used
+/// other parts of it.
 fn last_phase(windows: &[Measure]) -> &[Measure] {
     let Some(last) = windows.last() else { return windows };
-    let other = windows.iter().rposition(|window| !window.is_phase_of(last));
+    let is_same = |window: &Measure| window.is_phase_of(last) && window.is_placed_as(last);
+    let other = windows.iter().rposition(|window| !is_same(window));
     &windows[other.map_or(0, |place| place + 1)..]
 }
 
@@ -462,5 +464,19 @@ mod tests {
         assert_eq!(kept(&[4.0, 1.0, 4.0, 4.0, 4.0, 4.0]), [4.0; 4]);
         assert_eq!(kept(&[1.0, 1.0, 1.0, 4.0]), [4.0], "a program that has just been woken for");
         assert_eq!(kept(&[4.0, 5.0, 4.0, 4.0]), [4.0, 5.0, 4.0, 4.0]);
+    }
+
+    /// Threads take over each other's parts: they run as before, on memory that is far away now.
+    #[test]
+    fn what_was_before_leaves_out_another_placement() {
+        let window = |local| Measure { local_percent: Some(local), ..Measure::default() };
+        let kept = |local: &[f64]| -> Vec<Option<f64>> {
+            let windows: Vec<_> = local.iter().map(|local| window(*local)).collect();
+            last_phase(&windows).iter().map(|window| window.local_percent).collect()
+        };
+        assert_eq!(kept(&[99.0, 98.0, 2.0, 4.0]), [Some(2.0), Some(4.0)]);
+        assert_eq!(kept(&[60.0, 40.0, 55.0]).len(), 3, "samples are few in a short window");
+        let unknown = [Measure::default(), window(50.0)];
+        assert_eq!(last_phase(&unknown).len(), 2);
     }
 }

@@ -40,6 +40,9 @@ pub(crate) const PHASE_CHANGE: f64 = 0.3;
 /// change. Late prefetches that come in time after a move turn misses into hits, but leave the
 /// requests as they are.
 const PHASE_CHANGE_DEMAND: f64 = 0.5;
+/// A larger change of the local access ratio, in percentage points, is another placement (our
+/// choice).
+const OTHER_PLACEMENT: f64 = 30.0;
 /// A fall of instructions by more than this beyond the noise is clear (our choice).
 const CLEAR_FALL: f64 = 0.05;
 
@@ -93,6 +96,12 @@ impl Measure {
         like(self.threads, other.threads, PHASE_CHANGE)
             && like(self.cpu_percent, other.cpu_percent, PHASE_CHANGE)
             && (known.peek().is_none() || known.any(|(a, b)| like(a, b, PHASE_CHANGE_DEMAND)))
+    }
+
+    /// Whether its threads were as near to the memory that they used as in another window.
+    pub(super) fn is_placed_as(&self, other: &Self) -> bool {
+        let known = self.local_percent.zip(other.local_percent);
+        known.is_none_or(|(a, b)| (a - b).abs() <= OTHER_PLACEMENT)
     }
 }
 
