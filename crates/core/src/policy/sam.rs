@@ -77,6 +77,8 @@ pub struct Sam {
     forget_in: u32,
 }
 
+/// Ten times a second [SAM-slides].
+const PERIOD: Nanos = Nanos::from_millis(100);
 /// Intervals between two searches for ended threads: a search looks at all threads of the model.
 const FORGET_EVERY: u32 = 64;
 
@@ -132,6 +134,7 @@ impl Sam {
         let (uses, threads) =
             observe::uses(model, topology, &sockets, &self.latest.observe(model, topology));
         let thresholds = self.preset.basis.for_topology(topology);
+        self.marks.pass(model.elapsed);
         consolidate(
             &sockets.layout,
             &uses,
@@ -179,9 +182,8 @@ impl Policy for Sam {
         renamed.tids.iter().for_each(|&tid| self.marks.relabel(tid, of_socket));
     }
 
-    /// Ten times a second [SAM-slides].
     fn period(&self) -> Nanos {
-        Nanos::from_millis(100)
+        PERIOD
     }
 
     /// Its two rounds of counters are over. The effect of one interval shows in the next (our

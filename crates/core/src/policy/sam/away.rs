@@ -5,13 +5,14 @@
 //! takes the home from the page distribution where there is one; otherwise it excludes one socket
 //! after the other. It forgets after a time without remote accesses (inferred).
 
+use super::PERIOD;
 use super::view::DataHome;
-use crate::{IndexSet, Tid};
+use crate::{IndexSet, Nanos, Tid};
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 
-/// Intervals with few remote accesses after which a mark is cleared [inferred: the length of
-/// SAM-MPH's history].
+/// Intervals of [`PERIOD`] with few remote accesses after which a mark is cleared [inferred: the
+/// length of SAM-MPH's history].
 const QUIET_INTERVALS: u8 = 16;
 
 /// How marks are made and lost.
@@ -81,6 +82,13 @@ impl Marks {
         self.get(tid).is_some_and(|away| away.is_remote_on(socket))
     }
 
+    /// Counts an interval of `elapsed` as all the intervals of [`PERIOD`] that it is as long as.
+    /// Call it before the interval's threads are taken in.
+    pub(super) fn pass(&mut self, elapsed: Nanos) {
+        let more = (elapsed.0 / PERIOD.0).saturating_sub(1).min(u64::from(QUIET_INTERVALS)) as u8;
+        self.marks.values_mut().for_each(|away| away.quiet = away.quiet.saturating_add(more));
+    }
+
     /// Takes in one interval of a thread on a socket; `is_remote` = above the threshold of remote
     /// accesses. Gives its mark.
     pub fn observe(
@@ -136,7 +144,7 @@ impl Marks {
     fn quiet(&mut self, tid: Tid, home: DataHome) -> Option<&Away> {
         let Entry::Occupied(mut mark) = self.marks.entry(tid) else { return None };
         let away = mark.get_mut();
-        away.quiet += 1;
+        away.quiet = away.quiet.saturating_add(1);
         // Forgets the old place: the pages moved.
         let is_moved =
             matches!((away.home, home), (Some(old), DataHome::Socket(new)) if old != new);
@@ -180,6 +188,21 @@ mod tests {
         assert!(marks.is_remote_on(T, 0));
         marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
         assert_eq!(marks.get(T), None);
+    }
+
+    #[test]
+    fn one_long_quiet_interval_clears_a_mark_as_sixteen_short_ones_do() {
+        let mut marks = Marks::default();
+        for (intervals, is_kept) in [(15, true), (16, false), (1_000_000, false)] {
+            marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+            marks.pass(Nanos(intervals * PERIOD.0));
+            marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+            assert_eq!(marks.get(T).is_some(), is_kept, "{intervals} intervals");
+        }
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.pass(Nanos(1_000_000 * PERIOD.0));
+        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        assert!(marks.is_remote_on(T, 0), "it was remote all the time");
     }
 
     #[test]
