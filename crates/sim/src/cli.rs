@@ -1,7 +1,7 @@
 //! The command line: what is compared on what, progress, and where the answer goes.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -24,6 +24,9 @@ use crate::world::Scene;
 /// Seeds of one comparison at most.
 const MOST_RUNS: u64 = 10_000;
 
+/// What is compared with first touch where `--policy` is not given.
+const DEFAULT_CONTENDERS: [&str; 2] = ["interleave", "auto"];
+
 /// Simulate programs on a NUMA machine under several placements
 #[derive(Debug, Parser)]
 #[command(name = "rondpoint simulate", bin_name = "rondpoint simulate")]
@@ -35,9 +38,9 @@ struct Arguments {
     #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
     workload: Option<String>,
     /// What places them: first-touch, interleave, interleave-late, autonuma, numad, oracle, or a
-    /// policy NAME[:PRESET], several at once joined by +
-    #[arg(long, value_name = "P[,P2…]", value_delimiter = ',', default_value = "interleave,auto")]
-    policy: Vec<String>,
+    /// policy NAME[:PRESET], several at once joined by +; default: interleave,auto
+    #[arg(long, value_name = "P[,P2…]", value_delimiter = ',')]
+    policy: Option<Vec<String>>,
     /// Seed of every chance and of the machine's hidden constants
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -57,8 +60,9 @@ struct Arguments {
     /// and rules that must hold
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "runs", "case"])]
     swarm: Option<u64>,
-    /// Run one case of the swarm, and shrink it if it breaks a rule
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["machine", "workload", "policy", "runs"])]
+    /// Run one case of the swarm, and shrink it if it breaks a rule; with --policy under that
+    /// policy and without faults, as --judge does
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["machine", "workload", "runs"])]
     case: Option<u64>,
     /// Print a paper's numbers beside simulated ones: carrefour, nmass, asymsched, sam
     #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case"])]
@@ -151,7 +155,7 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
         };
     }
     if let Some(seed) = arguments.case {
-        return one_case(seed, arguments.record.as_deref(), arguments.json);
+        return one_case(seed, arguments);
     }
     let comparison = compare(arguments)?;
     Ok((shown(arguments.json, &comparison, Comparison::text)?, true))
@@ -169,15 +173,24 @@ fn swarm(arguments: &Arguments, cases: u64) -> Result<(String, bool)> {
     Ok((shown(arguments.json, &report, Report::text)?, report.broken.is_empty()))
 }
 
-fn one_case(seed: u64, trace: Option<&Path>, json: bool) -> Result<(String, bool)> {
-    let case = Case::draw(seed, &Ranges::frozen());
-    if let Some(path) = trace {
+fn one_case(seed: u64, arguments: &Arguments) -> Result<(String, bool)> {
+    let mut case = Case::draw(seed, &Ranges::frozen());
+    if let Some(words) = &arguments.policy {
+        let [word] = words.as_slice() else {
+            bail!("--policy {}: expected one policy for --case", words.join(","));
+        };
+        if !matches!(contender(word)?, Contender::Managed(choices) if choices.len() == 1) {
+            bail!("--policy {word}: expected one policy of Rondpoint for --case");
+        }
+        (case.policy, case.faults) = (word.clone(), None);
+    }
+    if let Some(path) = arguments.record.as_deref() {
         swarm::record(&case, path)?;
     }
     eprintln!("seed {seed}: {} on {}", case.policy, case.machine);
     let result = swarm::run(&case);
     let report = Report::of(seed, std::slice::from_ref(&result));
-    let mut text = shown(json, &report, Report::text)?;
+    let mut text = shown(arguments.json, &report, Report::text)?;
     if let Some(broken) = &result.broken {
         let smaller = swarm::shrink(&case, &broken.rule);
         text += &format!("\nshrunk: {}\n", serde_json::to_string_pretty(&smaller)?);
@@ -195,14 +208,18 @@ fn pmu(word: Option<&str>, scene_default: Pmu) -> Result<Pmu> {
     Ok(*pmu)
 }
 
+fn contender(word: &str) -> Result<Contender> {
+    word.parse().map_err(|error| anyhow::anyhow!("--policy {word}: {error}"))
+}
+
 fn compare(arguments: &Arguments) -> Result<Comparison> {
     let machine = catalogue::machine(arguments.machine.as_deref().unwrap_or_default())?;
     let workload = catalogue::workload(arguments.workload.as_deref().unwrap_or_default())?;
     let pmu = pmu(arguments.pmu.as_deref(), Pmu::of(&machine))?;
     let mut contenders = vec![Contender::FirstTouch];
-    for word in &arguments.policy {
-        let contender =
-            word.parse().map_err(|error| anyhow::anyhow!("--policy {word}: {error}"))?;
+    let default = || DEFAULT_CONTENDERS.map(String::from).to_vec();
+    for word in arguments.policy.clone().unwrap_or_else(default) {
+        let contender = contender(&word)?;
         if !contenders.contains(&contender) {
             contenders.push(contender);
         }
