@@ -265,7 +265,7 @@ impl Trials {
 }
 
 /// The windows of the present phase, at least the last one. Windows of earlier phases are no
-/// reference for an action: one thread may have filled the memory then, or threads may have used
+/// reference for an action. One thread may have filled the memory then, or threads may have used
 /// other parts of it.
 fn last_phase(windows: &[Measure]) -> &[Measure] {
     let Some(last) = windows.last() else { return windows };
