@@ -1,18 +1,18 @@
-//! What placement costs a program, in shares of its CPU time: one currency for proposals that have
-//! nothing else in common.
+//! The cost model: the share of its CPU time that a program loses to placement. Proposals of all
+//! kinds are compared by this one figure.
 //!
-//! [`Facts`] are a window as the model sees it. A [`Placement`] says where threads and memory are,
-//! or would be. [`CostModel::lost`] says what each process loses there, by [`Cause`].
+//! [`Facts`] hold the model fitted to a window. A [`Placement`] is a present or possible place of
+//! threads and memory. [`CostModel::lost`] computes the loss of each process under a placement, by
+//! [`Cause`].
 //!
-//! A thread that waits for memory waits for as many misses at once as its core can have under way.
-//! Their number need not be known: the time that the thread waits for all of them is counted. Part
-//! of it is lost to placement: the part by which an access takes longer than on an idle machine
-//! with all data local. It is lost to distance, to a queue at a controller, or to one on a link. A
-//! program that asks for little and waits long for each answer loses as much as one that asks for
-//! much.
+//! A thread waits for several misses at once, as many as its core can have under way. The model
+//! does not need this number, because counters give the whole waiting time. Placement causes a part
+//! of that time: the part by which an access takes longer than a local access on an idle machine.
+//! The causes are distance, queues at controllers and queues on links. So a program with little
+//! traffic and long waits may lose as much as one with much traffic.
 //!
-//! A price is an interval. An action is worth its price where the lower bound of what it wins is
-//! above what it costs.
+//! A price is an interval. An action is worth its price if the lower bound of its gain is above its
+//! cost.
 
 mod charges;
 mod crowd;
@@ -48,22 +48,23 @@ pub use self::seen::{Sampled, Seen};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
 
-/// Latency of a local access on an idle machine in nanoseconds, where it was not measured. It is 87
-/// on Carrefour's machine A (200 cycles at 2.3 GHz) and 60 to 100 on later ones [ALGORITHMS 6]. The
-/// upper end is taken, so that an idle machine is not taken for a jam.
+/// Latency of a local access on an idle machine in nanoseconds, if it was not measured. It is 87 on
+/// Carrefour's machine A (200 cycles at 2.3 GHz) and 60 to 100 on later ones [ALGORITHMS 6]. The
+/// upper end is used, so that an idle machine does not look jammed.
 pub const IDLE_LOCAL_NS: f64 = 100.0;
-/// What another node adds to a local access, as a share of it, where it was not measured. It is at
-/// most 0.3 on Carrefour's machine A, 0.8 on N-MASS's [ALGORITHMS 6].
+/// Extra latency of another node's memory, as a share of a local access, if it was not measured. It
+/// is at most 0.3 on Carrefour's machine A, 0.8 on N-MASS's [ALGORITHMS 6].
 pub const REMOTE_EXTRA: f64 = 0.3;
-/// A program must be sure to lose this share of its CPU time before pages are moved for it (our
-/// choice). A trial tells one percent from noise, and samples for the pages cost another.
+/// Least share of its CPU time that a program must surely lose before its pages are moved (our
+/// choice). A trial cannot tell one percent from noise, and sampling the pages costs another
+/// percent.
 pub const WORTH_MOVING: f64 = 0.02;
-/// Clock where it is not known.
+/// Clock rate, if it is not known.
 const CLOCK_HZ: f64 = 2e9;
 /// Standard errors from the mean to the end of an interval: 95 % of a normal distribution.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// A share of CPU time: the likely value and what it is at least.
+/// A share of CPU time: the expected value and its lower bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Price {
@@ -85,8 +86,9 @@ pub fn idle_local_cycles(topology: &Topology) -> f64 {
     ns * topology.clock_hz().unwrap_or(CLOCK_HZ) / 1e9
 }
 
-/// Share of its CPU time that an application loses because its accesses take longer than local ones
-/// on an idle machine. `None` where latency is not known, or neither stalls nor requests are known.
+/// Share of its CPU time that an application loses because its accesses take longer than local
+/// accesses on an idle machine. `None` if latency is unknown, or if both stalls and requests are
+/// unknown.
 #[must_use]
 pub fn lost_to_latency(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
     let latency = app.latency_cycles?;
@@ -94,7 +96,7 @@ pub fn lost_to_latency(model: &Model, topology: &Topology, app: &App) -> Option<
     let (likely, least) = counted.or_else(|| waiting::waiting(topology, app, latency))?;
     let idle = idle_local_cycles(topology);
     let extra = |latency: f64| (1.0 - idle / latency).clamp(0.0, 1.0);
-    // Latencies of single accesses vary about as much as their mean is.
+    // The standard deviation of latencies is about as large as their mean.
     let error = STANDARD_ERRORS / libm::sqrt(app.latency_accesses.max(1.0));
     let shortest = latency * (1.0 - error).max(0.0);
     Some(Price { likely: likely * extra(latency), least: least * extra(shortest) })
@@ -119,8 +121,8 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// A thread that waits for share `stalled` of its time, at this latency over `accesses`
-    /// accesses.
+    /// Loss of a thread that waits for the share `stalled` of its time, at this mean latency of
+    /// `accesses` accesses.
     fn lost(stalled: f64, latency_cycles: f64, accesses: f64) -> Price {
         let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
         let mut model = Model::empty(2);
@@ -139,7 +141,7 @@ mod tests {
         assert!((lost(0.8, 800.0, 1e6).likely - 0.6).abs() < 1e-9, "three fourths of the wait");
     }
 
-    /// The same where no stalls are counted, by requests/µs of one CPU.
+    /// The same without stall counts, from the requests/µs of one CPU.
     fn lost_unseen(per_us: f64, latency_cycles: f64) -> Option<Price> {
         lost_on(
             &synthetic::parse("node:2 core:2 mhz:2000").expect("a machine"),

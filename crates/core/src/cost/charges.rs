@@ -1,5 +1,5 @@
-//! What an access costs on one machine, in cycles, and the queues on its way. Resolved once from
-//! the topology. A value that the topology lacks has a default with its source.
+//! Costs of memory accesses on one machine, in cycles, and the queues on their way. They are
+//! computed once from the topology. A value that the topology lacks has a default with its source.
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;
@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 
 use super::{CLOCK_HZ, IDLE_LOCAL_NS, REMOTE_EXTRA};
 
-/// What full use of a controller adds to a local access, as a share of it, where it was not
+/// Latency that full use of a controller adds, as a share of a local access, if it was not
 /// measured. Carrefour's table 1 has 476 cycles at 45 % use and about 200 on an idle machine.
 const BURST_SHARE: f64 = 3.0;
-/// Misses that a CPU keeps under way, where it was not measured: 10 line fill buffers of Intel's
-/// cores from Nehalem to Skylake [product data].
+/// Misses that a CPU keeps under way, if it was not measured: 10 line fill buffers of Intel's cores
+/// from Nehalem to Skylake [product data].
 const OUTSTANDING: f64 = 10.0;
-/// ns of a line from a neighbour's private cache, where it was not measured [ALGORITHMS 6, S2].
+/// ns to fetch a line from a neighbour's private cache, if it was not measured [ALGORITHMS 6, S2].
 const SAME_DOMAIN_NS: f64 = 35.0;
 /// ACPI's distance of a node to itself; each further multiple of it is a hop.
 const LOCAL_DISTANCE: f64 = 10.0;
@@ -26,28 +26,29 @@ pub(super) struct Charges {
     pub(super) cycles_per_us: f64,
     /// Cycles of a DRAM access on an idle machine, `[accessing][holding]`.
     pub(super) idle: Matrix<f64>,
-    /// The least of a node's row: its own memory, or the nearest.
+    /// The least cost in a node's row: its own memory, or the nearest memory.
     pub(super) nearest: Vec<f64>,
-    /// Cycles of a line from a cache of another node, `[accessing][owning]`; the diagonal is
-    /// another cache domain of the node.
+    /// Cycles to fetch a line from a cache of another node, `[accessing][owning]`. The diagonal is
+    /// another cache domain of the same node.
     pub(super) transfer: Matrix<f64>,
-    /// Cycles of a line from a neighbour behind the same cache.
+    /// Cycles to fetch a line from a CPU behind the same cache.
     pub(super) same_domain: f64,
     /// Misses that one CPU keeps under way.
     pub(super) outstanding: f64,
-    /// Controllers by node first, then links, then pairs with a limit of their own.
+    /// Controllers in the order of nodes, then links, then pairs of nodes with a limit of their
+    /// own.
     pub(super) servers: Vec<Server>,
-    /// Servers beside the controller on the way of each pair.
+    /// For each pair of nodes, its servers other than the controller.
     ways: Matrix<(u32, u32)>,
     on_ways: Vec<u32>,
 }
 
-/// Something that accesses wait for.
+/// A queue on the way of an access: a controller, a link, or a pair of nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Server {
-    /// Lines in a µs; infinite where it is not known.
+    /// Capacity in lines per µs; infinite if unknown.
     pub(super) per_us: f64,
-    /// Cycles that full use adds before there is a backlog.
+    /// Cycles that full use adds by bursts, before a backlog begins.
     pub(super) burst: f64,
     /// Cycles of a round trip through it: the unit of a backlog.
     pub(super) unit: f64,
@@ -115,7 +116,8 @@ impl Charges {
         charges
     }
 
-    /// Links of each pair, and the pair itself where it reaches less than they carry.
+    /// Notes the links of each pair of nodes, and the pair itself if its bandwidth is below that of
+    /// its links.
     fn lay_ways(&mut self, topology: &Topology) {
         let count = topology.node_count();
         for (a, h) in (0..count).flat_map(|a| (0..count).map(move |h| (a, h))) {
@@ -142,15 +144,15 @@ impl Charges {
         &self.on_ways[begin as usize..end as usize]
     }
 
-    /// A server where controllers serve `factor` times as much. A factor below 1 stands for
-    /// traffic in bursts: while threads ask, every server is fuller than in the mean. So it holds
-    /// for links as well. Above 1 it corrects the capacity of controllers.
+    /// A server after the fit to the measured latency. A `factor` below 1 stands for traffic in
+    /// bursts, so it scales links as well as controllers. A factor above 1 corrects the capacity of
+    /// controllers only.
     pub(super) fn scaled(&self, place: usize, factor: f64) -> Server {
         let is_controller = place < self.nearest.len();
         self.servers[place].scaled(if is_controller { factor } else { factor.min(1.0) })
     }
 
-    /// All servers scaled so.
+    /// Scales all servers in this way.
     pub(super) fn scale(&mut self, factor: f64) {
         self.servers = (0..self.servers.len()).map(|place| self.scaled(place, factor)).collect();
     }

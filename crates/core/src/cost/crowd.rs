@@ -1,4 +1,4 @@
-//! More threads than CPUs: which nodes are crowded, and where the kernel runs the threads there.
+//! Nodes with more running threads than CPUs, and the CPUs on which the kernel runs these threads.
 
 use crate::model::{Model, Thread};
 use crate::topology::Topology;
@@ -6,12 +6,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Samples of a thread below which they say nothing of where it ran (our choice).
+/// Least number of samples that show where a thread ran (our choice).
 const MIN_WANDERING: u32 = 16;
-/// Part of a node's CPUs that has to be asked for so that its threads may wait (our choice).
+/// Demand for CPUs, as a share of a node's CPUs, from which on the node counts as crowded (our
+/// choice).
 const CROWDED: f64 = 0.9;
 
-/// Nodes with all CPUs asked for while more threads run there. `cpus` = CPUs of each node.
+/// Whether each node is crowded: nearly all CPUs are in demand, and more threads run there than it
+/// has CPUs. `cpus` = CPUs of each node.
 pub(super) fn crowded(model: &Model, topology: &Topology, cpus: &[f64]) -> Vec<bool> {
     let mut wanted_and_threads = vec![(0.0, 0.0); cpus.len()];
     for thread in model.threads.iter().filter(|thread| thread.is_running()) {
@@ -24,8 +26,9 @@ pub(super) fn crowded(model: &Model, topology: &Topology, cpus: &[f64]) -> Vec<b
     wanted_and_threads.iter().zip(cpus).map(is_crowded).collect()
 }
 
-/// Threads that ran on several nodes, one of which is crowded: there the kernel puts a thread on
-/// whichever CPU is free next. Elsewhere a thread that ran on two nodes has moved once.
+/// Threads that ran on several nodes, at least one of them crowded. On crowded nodes the kernel
+/// puts a thread on the CPU that is free next. On other nodes a thread that ran on two nodes has
+/// moved once.
 pub(super) fn wandering(
     model: &Model,
     topology: &Topology,
@@ -56,8 +59,8 @@ pub(super) fn wandering(
     wandering
 }
 
-/// Running threads of crowded nodes that may run on others, by place: the kernel takes them to
-/// whichever CPU is idle next.
+/// Running threads of crowded nodes that may run on other nodes, by place in the model. The kernel
+/// moves such a thread to the CPU that is idle next.
 pub(super) fn unpinned_threads(
     model: &Model,
     topology: &Topology,
@@ -71,8 +74,8 @@ pub(super) fn unpinned_threads(
     model.threads.iter().enumerate().filter(is_unpinned).map(|(place, _)| place).collect()
 }
 
-/// What is asked of each CPU of some nodes, once `unpinned` CPUs more are asked for where least is.
-/// Nodes are given by what is asked for there in any case, and their CPUs.
+/// Demand on each CPU after the demand of unpinned threads, `unpinned` CPUs, was spread over the
+/// nodes with the least demand. `nodes` has the demand of pinned threads and the CPUs of each node.
 pub(super) fn level(nodes: &[(f64, f64)], unpinned: f64) -> f64 {
     if unpinned <= 0.0 {
         return 0.0;

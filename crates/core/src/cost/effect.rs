@@ -1,4 +1,4 @@
-//! What steps change, worked out once: it is the same on top of any placement.
+//! The changes that steps make to a placement. They are computed once and apply to any placement.
 
 use super::group::{Group, summed};
 use super::joining::{Step, move_thread};
@@ -10,14 +10,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What steps change, in their order.
+/// The changes of several steps, in their order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Effect {
-    /// With the place of the process among the facts. A step may change nothing of it.
+    /// For each step: the place of its process among the facts, and the change, if any.
     pub(super) alterations: Vec<(usize, Option<Alteration>)>,
 }
 
-/// What one step changes of a process.
+/// The change that one step makes to a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Alteration {
     /// Pages go to other nodes.
@@ -32,8 +32,8 @@ pub(super) enum Alteration {
 }
 
 impl Effect {
-    /// What some steps change. Sampling rates and steps on processes of which nothing is known are
-    /// left out.
+    /// The changes of some steps. Sampling rates, and steps on processes without facts, are left
+    /// out.
     #[must_use]
     pub fn of(seen: Seen<'_>, steps: &[&Proposal]) -> Self {
         let alteration = |step: &&Proposal| {
@@ -63,8 +63,8 @@ impl Alteration {
         })
     }
 
-    /// A thread gets a mask. It leaves the caches that the mask excludes, or its own for that of
-    /// the CPU on the way.
+    /// A new mask moves a thread: from the caches that the mask excludes, or to the cache of the
+    /// CPU `via`.
     fn thread(seen: Seen<'_>, place: usize, cpus: &CpuSet, via: Option<usize>) -> Option<Self> {
         let (thread, topology) = (&seen.model.threads[place], seen.topology);
         let last = Some(thread.cpu).filter(|cpu| cpus.contains(*cpu));
@@ -81,8 +81,8 @@ impl Alteration {
         (thread.cpu_share > 0.0 && !from.is_empty()).then_some(Self::Thread { place, from, to })
     }
 
-    /// Changes the groups of its process. `moved` = threads that went to other caches before, and
-    /// this one.
+    /// Applies the change to the groups of its process. `moved` = threads that moved to other
+    /// caches so far, this one included.
     pub(super) fn apply(
         &self,
         seen: Seen<'_>,
@@ -121,7 +121,7 @@ impl Alteration {
     }
 }
 
-/// Misses in a µs that each node's memory answers.
+/// Misses per µs that each node's memory serves.
 fn asked(groups: &[Group], nodes: usize) -> Vec<f64> {
     let mut asked = vec![0.0; nodes];
     for group in groups {
@@ -139,17 +139,17 @@ pub(super) struct Moved {
     ways: BTreeMap<(usize, usize), Way>,
 }
 
-/// Pages that go one way.
+/// Pages with the same source and target node.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Way {
-    /// Part of what lies on the first node.
+    /// Share of the memory on the source node.
     bytes: f64,
-    /// Samples of these pages, and what they tell of the accesses of each node.
+    /// Samples of these pages, and the accesses of each node by these samples.
     samples: f64,
     by_node: BTreeMap<usize, f64>,
-    /// Weight that what is expected of any page has in it.
+    /// Weight of the prior in these accesses.
     expected: f64,
-    /// Part of the accesses to the first node that go to these pages, as far as samples tell.
+    /// Share of the accesses to the source node that go to these pages, by samples.
     sampled: f64,
 }
 
@@ -171,8 +171,9 @@ impl Moved {
         moved
     }
 
-    /// Counts samples of the pages. Pages that were never sampled have accesses too: as many, in
-    /// proportion, as sampled ones have single samples (Good and Turing's estimate).
+    /// Adds the samples of these pages. Pages without samples have accesses too. Their share of all
+    /// accesses is the share of samples that are the only one of their page (Good and Turing's
+    /// estimate).
     fn sample(&mut self, sampled: &Sampled<'_>, index: usize, pages: &[PageMove]) {
         let Some(of_app) = sampled.of.get(index).filter(|of_app| of_app.all > 0.0) else { return };
         let covered = 1.0 - of_app.once / of_app.all;
@@ -197,7 +198,7 @@ impl Moved {
         }
     }
 
-    /// Parts of all accesses of a group that go another way: `(from, to, part)`.
+    /// Shares of a group's accesses that move from one node to another: `(from, to, share)`.
     fn parts(
         &self,
         mechanism: Mechanism,
@@ -210,7 +211,7 @@ impl Moved {
         let part = |((from, to), way): (&(usize, usize), &Way)| {
             let share = shares[*from];
             let samples = way.samples;
-            // The group's part of the accesses to these pages.
+            // The group's share of the accesses to these pages.
             let users = match (samples > 0.0, mechanism) {
                 (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
                 (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),

@@ -1,8 +1,8 @@
-//! What the cost model knows of a window: the groups of threads of each process. They are fitted so
-//! that the model's present equals what was measured.
+//! The cost model fitted to a window: groups of threads of each process. The fit makes the model
+//! reproduce the measured present.
 //!
-//! How fast threads work between misses and how many misses they have under way follow from what
-//! was counted. So what is left to the model is what changes when threads or pages go elsewhere.
+//! The counts give the speed of threads between misses and the number of misses under way. So the
+//! model has to predict only the effect of other places for threads or pages.
 
 use super::charges::Charges;
 use super::flows::{by_memory, flows};
@@ -18,37 +18,36 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Least part of its time that a group has left without its waits. Counts of several events never
-/// fit each other exactly.
+/// Least share of a group's time without waits. Counts of different events never agree exactly, so
+/// the computed share may be too small.
 const LEAST_WORK: f64 = 0.02;
-/// Samples of a thread below which its own say less than those of its group (our choice).
+/// Weight of a group's samples beside those of one thread, in samples (our choice).
 const PRIOR_SAMPLES: f64 = 8.0;
 
-/// What is known of the machine's processes over a window.
+/// The fitted model of all processes in a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     pub(super) charges: Charges,
     /// Ascending by pid.
     pub(super) processes: Vec<Process>,
-    /// Load of all together on each server, and how long each makes wait.
+    /// Load on each server, and the wait at each server.
     pub(super) load: Vec<f64>,
     pub(super) waits: Waits,
-    /// CPUs of each node that may be used, and what all threads there ask for.
+    /// Usable CPUs of each node, and the demand of all threads there in CPUs.
     pub(super) cpus: Vec<f64>,
     pub(super) wanted: Vec<f64>,
-    /// Part of these that threads ask for which run on whichever node has a CPU for them.
+    /// Part of that demand by threads that run on any node with a free CPU.
     pub(super) unpinned: Vec<f64>,
-    /// Misses in a µs of the threads behind each cache.
+    /// Misses per µs of the threads behind each cache.
     pub(super) pressure: Vec<f64>,
-    /// CPU time in µs that all processes together lose in a µs for each cycle that a server makes
-    /// wait longer.
+    /// CPU time that all processes lose per µs for each extra cycle of wait at a server.
     pub(super) exposure: Vec<f64>,
-    /// Threads that samples named partners of.
+    /// Threads with partners that samples named.
     pub(super) named: Named,
-    /// Threads that took turns on CPUs of several nodes, by place in the model. With each cache its
-    /// share of their time.
+    /// Threads that ran on several nodes in turn, by place in the model: each cache with its share
+    /// of the thread's time.
     pub(super) wandering: BTreeMap<usize, Vec<(usize, f64)>>,
-    /// Threads that run on whichever node has a CPU for them, by place in the model.
+    /// Threads that run on any node with a free CPU, by place in the model.
     pub(super) unpinned_threads: BTreeSet<usize>,
 }
 
@@ -56,20 +55,22 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Process {
     pub(super) pid: Pid,
-    /// How it runs now.
+    /// Its groups of threads at present.
     pub(super) groups: Vec<Group>,
     pub(super) evidence: Evidence,
 }
 
-/// What the fit of a process rests on.
+/// The evidence behind the fit of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub struct Evidence {
-    /// Cycles that wait for memory were counted; else the core's bound on misses under way tells.
+    /// Whether stalled cycles were counted. Otherwise the most misses that a core has under way
+    /// gives the waits.
     pub counts_stalls: bool,
-    /// Accesses over which latency was measured; 0 = the machine's alone tells.
+    /// Number of accesses over which latency was measured; 0 = only the machine's latency is known.
     pub latency_accesses: f64,
-    /// Which node asks which memory was counted or sampled; else the place of the memory tells.
+    /// Whether traffic from node to node was counted or sampled. Otherwise the place of the memory
+    /// gives it.
     pub knows_traffic: bool,
 }
 
@@ -80,7 +81,7 @@ impl Facts {
         Self::with_partners(model, topology, Partners::none())
     }
 
-    /// As [`Facts::of`], where samples named partners of threads.
+    /// As [`Facts::of`], with partners of threads that samples named.
     #[must_use]
     pub fn with_partners(model: &Model, topology: &Topology, partners: &Partners) -> Self {
         let mut charges = Charges::of(topology);
@@ -123,7 +124,7 @@ impl Facts {
         facts
     }
 
-    /// What the fit of a process rests on; `None` for one that did not run.
+    /// The evidence behind the fit of a process; `None` if the process did not run.
     #[must_use]
     pub fn evidence(&self, pid: Pid) -> Option<Evidence> {
         self.place(pid).map(|place| self.processes[place].evidence)
@@ -134,7 +135,7 @@ impl Facts {
     pub(super) fn on_machine(&self, machine: &Topology) -> Self {
         let mut there = self.clone();
         there.charges = Charges::of(machine);
-        // The links are others, so load is that of the groups alone.
+        // The other machine has other links, so only the groups' own load counts.
         there.load = there.charges.no_load();
         there.exposure = there.charges.no_load();
         for group in there.processes.iter_mut().flat_map(|process| &mut process.groups) {
@@ -150,7 +151,7 @@ impl Facts {
         there
     }
 
-    /// The place of a process.
+    /// Index of a process.
     pub(super) fn place(&self, pid: Pid) -> Option<usize> {
         let place = self.processes.binary_search_by_key(&pid, |one| one.pid).ok()?;
         (!self.processes[place].groups.is_empty()).then_some(place)
@@ -227,7 +228,7 @@ impl Facts {
         }
     }
 
-    /// Finds work and overlap such that the group needs a µs for what it did in one.
+    /// Finds work and overlap such that the model reproduces the group's speed.
     fn fit(&self, group: &mut Group, sums: &Sums) {
         let cycles = self.charges.cycles_per_us;
         let transfers = self.transfer_cycles(group);
@@ -248,7 +249,7 @@ impl Facts {
         }
     }
 
-    /// Cycles for lines of other caches in what is done in a µs now.
+    /// Cycles that a group spends per µs on lines from other caches.
     pub(super) fn transfer_cycles(&self, group: &Group) -> f64 {
         let far: f64 = group.far.iter().map(|(_, share)| share).sum();
         let from =
@@ -257,8 +258,8 @@ impl Facts {
         group.lines * each
     }
 
-    /// What one thread of a group asks for and where, in the `share` of its time that it spends in
-    /// the group. Its own samples tell, as far as there are enough, else its group.
+    /// The accesses of one thread of a group, in the `share` of its time that it spends in the
+    /// group. They follow from its own samples or, with few samples, from its group.
     pub(super) fn thread_alone(
         &self,
         (place, thread): (usize, &Thread),
@@ -291,16 +292,16 @@ impl Facts {
 struct Sums {
     threads: f64,
     cpus: f64,
-    /// CPUs that they wait for; `None` where the kernel does not count it for all.
+    /// CPUs that they wait for; `None` if the kernel does not count it for each thread.
     queued: Option<f64>,
-    /// The same for all and for those that run where there is a CPU, as far as it is counted.
+    /// Demand for CPUs of all threads, and of unpinned threads, as far as it is counted.
     asked: f64,
     unpinned: f64,
     stalled: f64,
     stalls_known: bool,
     misses: f64,
     lines: f64,
-    /// Of the lines, those from other nodes, where both are counted.
+    /// Lines from other nodes, if both counts exist.
     far: Option<f64>,
 }
 
@@ -347,7 +348,8 @@ impl Sums {
         self.lines += cpus * own_lines(thread).unwrap_or(0.0);
     }
 
-    /// CPUs that the threads ask for. On a `crowded` node where nothing counts it, all would run.
+    /// Demand of the threads in CPUs. Without counts, all threads of a `crowded` node are assumed
+    /// to want a whole CPU.
     fn wanted(&self, crowded: bool) -> f64 {
         match self.queued {
             Some(queued) => self.cpus + queued,

@@ -1,5 +1,4 @@
-//! Servers as a window shows them: what is asked of each, and capacities that explain the measured
-//! latency.
+//! Load of the controllers and links in a window, and capacities that explain the measured latency.
 
 use super::charges::Charges;
 use super::solve::{self, Waits};
@@ -7,14 +6,15 @@ use crate::model::{Model, Traffic, TrafficSource};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Factors between which capacities are fitted to the measured latency (our choice). Threads that
-/// wait for each other ask in bursts, counts leave out write-backs, and data sheets promise more
-/// than is reached.
+/// Bounds of the factor on capacities (our choice). Real capacities differ from the machine file:
+/// threads that wait for each other send bursts, counts miss write-backs, and data sheets promise
+/// too much.
 const FITS: (f64, f64) = (0.5, 1.5);
-/// Steps of that fit: each halves what is left of the range.
+/// Steps of the fit. Each halves the range.
 const FIT_STEPS: usize = 24;
 
-/// Load on every server: of the whole machine where it is counted, else of the applications.
+/// Load on every server: that of the whole machine if it is counted, otherwise that of the
+/// applications.
 pub(super) fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
     let mut load = charges.no_load();
     let counted = model.apps.iter().filter(|app| app.traffic_source != TrafficSource::HintFaults);
@@ -29,8 +29,7 @@ pub(super) fn present_load(model: &Model, charges: &Charges) -> Vec<f64> {
     load
 }
 
-/// Makes room on links for what goes over them and is no request of a thread, as write-backs: their
-/// capacity is that for requests.
+/// Lowers the capacity of links by the traffic that is no request of a thread, such as write-backs.
 pub(super) fn fit_links(charges: &mut Charges, model: &Model, load: &[f64]) {
     let Some(uses) = &model.link_use else { return };
     let nodes = charges.nearest.len();
@@ -62,8 +61,8 @@ pub(super) fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
     let (mut small, mut large) = FITS;
     for server in &mut charges.servers[..nodes] {
         if server.per_us.is_infinite() && busiest > 0.0 {
-            // The fit then searches from half of the load of the busiest node to a thousand times
-            // that.
+            // The fit then searches between half of the busiest node's load and a thousand times
+            // that load.
             server.per_us = busiest;
             (small, large) = (0.5, 1000.0);
         }
@@ -80,7 +79,7 @@ pub(super) fn fit_capacity(charges: &mut Charges, model: &Model, load: &[f64]) {
         flows.iter().map(of).sum::<f64>() / weight
     };
     for _ in 0..FIT_STEPS {
-        // Factors are searched by their ratio: the range may be wide.
+        // The search takes geometric means, because the range may be wide.
         let middle = libm::sqrt(small * large);
         match mean(middle) > measured {
             true => small = middle,

@@ -1,4 +1,4 @@
-//! Which node asks which memory, and how much, as far as a window tells.
+//! Traffic from node to node in a window: counted, sampled, or estimated from hint faults.
 
 use super::charges::Charges;
 use crate::matrix::Matrix;
@@ -7,13 +7,13 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Part of its time for which a thread is assumed to wait for memory where neither its requests nor
-/// its stalls are counted. It lies between nothing and all, so half is least wrong.
+/// Share of its time for which a thread is assumed to wait for memory if neither requests nor
+/// stalls are counted. Half has the smallest possible error.
 const ASSUMED_WAIT: f64 = 0.5;
 
-/// DRAM requests in a µs by `[accessing][holding]`: counted or sampled. Hint faults tell
-/// proportions. How many there are the misses of the threads tell, and where nothing counts these,
-/// an assumption.
+/// DRAM requests per µs, `[accessing][holding]`, counted or sampled. Hint faults give only
+/// proportions. The rate then comes from the threads' misses or, without such counts, from
+/// [`ASSUMED_WAIT`].
 pub(super) fn flows(
     app: &App,
     threads: &[Thread],
@@ -39,7 +39,8 @@ pub(super) fn flows(
     Some(Matrix::from_fn(nodes, |a, h| scales[a] * per_us[(a, h)]))
 }
 
-/// Without counts or samples of the memory asked, each thread asks all memory of its process alike.
+/// Traffic without counts or samples: each thread is assumed to use all memory of its process
+/// equally.
 pub(super) fn by_memory(app: &App, threads: &[Thread], topology: &Topology) -> Matrix<f64> {
     let nodes = topology.node_count();
     let misses = by_node(threads, topology, |thread, _| counted(thread));
@@ -53,7 +54,7 @@ fn counted(thread: &Thread) -> f64 {
     thread.rates.memory_per_s.unwrap_or(0.0) / 1e6
 }
 
-/// What threads ask for in a µs, each as said on its node, by that node.
+/// Sum by node of a rate of each thread on its node.
 fn by_node(
     threads: &[Thread],
     topology: &Topology,

@@ -1,9 +1,8 @@
-//! What a program would have won if its memory had lain otherwise from its start. Either all of it
-//! is spread over all nodes, or each node has a copy of its read-only files.
+//! Predicts the gain of another placement of memory from the program's start. Either all memory is
+//! spread over all nodes, or each node has a copy of the program's read-only files.
 //!
-//! Only the program itself decides where its new memory goes: Linux lets nobody else set that.
-//! Pages that are used and freed within a second are gone before anybody can move them. So this is
-//! advice for the next start.
+//! On Linux only a process itself sets the policy of its new memory. Pages that are freed within a
+//! second cannot be moved in time. So this is advice for the next start.
 
 use super::facts::Facts;
 use super::placement::Placement;
@@ -14,16 +13,16 @@ use crate::topology::Topology;
 use crate::units::{Nanos, Pid};
 use alloc::vec::Vec;
 
-/// Windows closer than this are not priced (our choice): a price takes as long as a look.
+/// Least time between priced windows (our choice), because pricing takes as long as an observation.
 const EVERY: Nanos = Nanos::from_millis(500);
-/// A window is taken to become at most twice as long (our choice): no window ends before it began.
+/// Largest predicted loss of a window (our choice): at half the speed a window takes twice as long.
 const LEAST_CHANGE: f64 = -0.5;
 
-/// What memory that is spread over all nodes would have won.
+/// Predicted gain of memory that is spread over all nodes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpreadFromStart(Run);
 
-/// What copies of files on each node would have won.
+/// Predicted gain of copies of files on each node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CopiesFromStart(Run);
 
@@ -34,15 +33,15 @@ struct Run {
     priced_until: Nanos,
     /// Length of the windows, seconds.
     seconds: f64,
-    /// How long they would have been: the longest and the shortest time, and the likely one.
+    /// Predicted length of the windows: longest, expected and shortest.
     longest: f64,
     likely: f64,
     shortest: f64,
 }
 
 impl SpreadFromStart {
-    /// Prices a window, unless another was priced a moment ago or nothing waits for memory in it.
-    /// Windows come in order.
+    /// Prices a window, unless another was priced less than [`EVERY`] before or no thread waits for
+    /// memory. Windows come in order.
     pub fn observe(&mut self, window: &Model, topology: &Topology) {
         let controllers: Vec<usize> = topology.controllers().iter().collect();
         self.0.observe(window, topology, |facts, placed, app| {
@@ -50,7 +49,7 @@ impl SpreadFromStart {
         });
     }
 
-    /// Relative gain of speed over the whole run, 0.1 = 10 % faster. `None` where nothing was
+    /// Relative gain of speed over the whole run, 0.1 = 10 % faster. `None` if no window was
     /// priced.
     #[must_use]
     pub fn gain(&self) -> Option<Interval> {
@@ -59,8 +58,8 @@ impl SpreadFromStart {
 }
 
 impl CopiesFromStart {
-    /// As [`SpreadFromStart::observe`]. `shares` tells which part of a process's accesses to memory
-    /// is to the files; a process that is not in it does not read them.
+    /// As [`SpreadFromStart::observe`]. `shares` has the share of a process's memory accesses that
+    /// go to the files. Processes without an entry do not read the files.
     pub fn observe(&mut self, window: &Model, topology: &Topology, shares: &[(Pid, f64)]) {
         self.0.observe(window, topology, |facts, placed, app| {
             match shares.iter().find(|(pid, _)| *pid == app.pid) {
@@ -78,7 +77,7 @@ impl CopiesFromStart {
 }
 
 impl Run {
-    /// Prices a window where `place` changes the placement of each process.
+    /// Prices a window with the placement of each process changed by `place`.
     fn observe(
         &mut self,
         window: &Model,

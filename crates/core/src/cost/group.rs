@@ -1,4 +1,4 @@
-//! Threads of one process behind one cache: what prices are made of.
+//! A group is the threads of one process behind one cache. Prices are computed for groups.
 
 use crate::topology::Topology;
 use alloc::collections::BTreeMap;
@@ -11,26 +11,26 @@ pub(super) struct Group {
     pub(super) domain: usize,
     /// Threads that run.
     pub(super) threads: f64,
-    /// CPUs that they have now.
+    /// CPUs that they use now.
     pub(super) cpus: f64,
-    /// CPUs that they ask for.
+    /// CPUs that they would use without waiting for a CPU.
     pub(super) wanted: f64,
-    /// Part of these that threads ask for which run on whichever node has a CPU for them.
+    /// Part of `wanted` by threads that run on any node with a free CPU.
     pub(super) unpinned: f64,
-    /// Cycles in which they wait for nothing.
+    /// Cycles in which they compute without waiting.
     pub(super) work: f64,
     pub(super) misses: f64,
-    /// Misses under way at once.
+    /// Number of misses under way at once.
     pub(super) overlap: f64,
-    /// Share of the misses to each node's memory.
+    /// Share of the misses that each node's memory serves.
     pub(super) shares: Vec<(usize, f64)>,
     /// Lines that they exchange with threads of their process, near and far.
     pub(super) lines: f64,
     /// Share of these lines that comes from other cache domains, by their node.
     pub(super) far: Vec<(usize, f64)>,
-    /// Misses in a µs of all threads behind the cache where these counts come from.
+    /// Misses per µs of all threads behind the group's cache, when the counts were taken.
     pub(super) pressure: f64,
-    /// The thread, by place in the model, where it is one that a step moved.
+    /// The moved thread, by place in the model, if the group is one thread that a step moved.
     pub(super) thread: Option<usize>,
 }
 

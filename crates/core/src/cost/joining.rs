@@ -1,5 +1,5 @@
-//! A thread that goes from one cache to another: the threads that it joins and leaves, and what it
-//! exchanges with its partners then.
+//! Moves a thread from one cache to another in the model, and updates the lines that it exchanges
+//! with the threads on both sides.
 
 use super::group::{Group, node_of, summed};
 use super::lines::own_lines;
@@ -7,16 +7,16 @@ use super::seen::Seen;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A thread that goes from one cache to another, beside threads that went before it.
+/// The move of a thread from one cache to another, after moves of other threads.
 pub(super) struct Step<'a> {
     pub(super) seen: Seen<'a>,
-    /// Threads that went before, by place in the model, with the cache that they are behind now.
+    /// Threads that moved before, by place in the model, with their new cache.
     pub(super) moved: &'a BTreeMap<usize, usize>,
     /// The thread, by place in the model.
     pub(super) place: usize,
-    /// The share of its time that it spent there.
+    /// The share of its time that it spent behind the old cache.
     pub(super) share: f64,
-    /// Where from, and where to.
+    /// Old and new cache.
     pub(super) caches: (usize, usize),
 }
 
@@ -35,15 +35,15 @@ impl Step<'_> {
         self.moved.get(&place).copied().unwrap_or_else(at_first)
     }
 
-    /// Share of the thread's lines that come from other caches, by node, while it is behind this
-    /// one.
+    /// Share of the thread's lines that come from other caches, by node, if it runs behind this
+    /// cache.
     fn far_from(&self, domain: usize) -> Vec<(usize, f64)> {
         let node = |partner: usize| self.node_of(self.domain_of(partner));
         let apart = self.partners().iter().filter(|(one, _)| self.domain_of(*one) != domain);
         summed(apart.map(|(partner, share)| (node(*partner), *share)))
     }
 
-    /// What the thread's partners fetch from it comes from its new place.
+    /// The thread's partners now fetch its lines from its new node.
     fn tell_partners(&self, groups: &mut [Group]) {
         let (from, to) = self.caches;
         for (partner, _) in self.partners() {
@@ -72,9 +72,10 @@ impl Step<'_> {
     }
 }
 
-/// A thread exchanges lines with the threads that it joins, and leaves those beside it. Where its
-/// partners are not known, assumed are threads elsewhere, in proportion to what these exchange with
-/// others. Gives the share of its lines that are near now and were not.
+/// Updates the sources of a thread's lines: lines of the group that it joins become near, lines of
+/// the group that it leaves become far. A thread without named partners is assumed to share with
+/// other groups in proportion to their own far lines. Returns the share of its lines that become
+/// near.
 fn meet(alone: &mut Group, groups: &[Group], to: usize) -> f64 {
     let far: f64 = alone.far.iter().map(|(_, share)| share).sum();
     let exchanged = |group: &Group| {
@@ -91,7 +92,7 @@ fn meet(alone: &mut Group, groups: &[Group], to: usize) -> f64 {
     met
 }
 
-/// The lines of a thread are near for the groups that it joins, which fetched them from its node.
+/// The groups that the thread joins fetch its lines from the near cache now.
 fn welcome(groups: &mut [Group], alone: &Group, met: f64, to: usize) {
     let lines = alone.lines * alone.cpus * met;
     for group in groups.iter_mut().filter(|group| group.domain == to && group.lines > 0.0) {
@@ -102,7 +103,7 @@ fn welcome(groups: &mut [Group], alone: &Group, met: f64, to: usize) {
     }
 }
 
-/// A thread runs behind another cache, and asks for the same memory as before.
+/// Moves a thread behind another cache. It uses the same memory as before.
 pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     let (from, to) = step.caches;
     let is_from = |group: &Group| group.domain == from && group.thread.is_none();
@@ -124,8 +125,8 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     groups.push(Group { node, domain: to, thread, unpinned: 0.0, ..alone });
 }
 
-/// The rest of a group asks for the group's accesses without the thread's. Where it is known what
-/// the thread fetched from `far` caches, the rest fetches the group's lines without those.
+/// Removes a thread from its group: its accesses are subtracted. If the lines that it fetched from
+/// `far` caches are known, they are subtracted too.
 fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize, f64)]>) {
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
@@ -154,7 +155,7 @@ fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize
     group.threads = (group.threads - alone.threads).max(1.0);
 }
 
-/// Sums by node, those above zero, and the sum of all.
+/// Positive sums by node, and their total.
 fn above_zero(values: impl Iterator<Item = (usize, f64)>) -> (Vec<(usize, f64)>, f64) {
     let mut sums = summed(values);
     sums.retain(|(_, sum)| *sum > 0.0);

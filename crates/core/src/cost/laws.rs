@@ -207,7 +207,8 @@ proptest! {
     fn more_load_of_others_never_loses_less(world in world(), more in 0.0..100.0f64) {
         let facts = world.facts();
         let mut loaded = facts.clone();
-        // On each controller: else one process that is held up may leave another more room.
+        // More load on each controller. Otherwise one slower process may leave more room for
+        // another.
         loaded.load[..NODES].iter_mut().for_each(|load| *load += more);
         let (before, after) = (total(&everything(&facts)), total(&everything(&loaded)));
         prop_assert!(before <= after + 1e-3 * after.abs() + 1.0, "{before} {after}");

@@ -1,4 +1,4 @@
-//! Lines that threads fetch from other caches, and from how far.
+//! Cache lines that threads fetch from other caches, and the distance of those caches.
 
 use super::group::{Group, summed};
 use crate::model::{App, Model, Thread};
@@ -6,7 +6,7 @@ use crate::topology::Topology;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// By thread, by place in the model: its partners, with the share of its lines.
+/// For each thread, by place in the model: its partners, with their share of its lines.
 pub(super) type Named = BTreeMap<usize, Vec<(usize, f64)>>;
 
 /// Lines that a thread fetches from other caches in a µs of its CPU time; `None` = not counted.
@@ -16,8 +16,8 @@ pub(super) fn own_lines(thread: &Thread) -> Option<f64> {
     known.then(|| rates.into_iter().flatten().sum::<f64>() / 1e6)
 }
 
-/// Fills in where the lines of each group come from: the partners that samples named, else all
-/// threads of the process alike.
+/// Fills in the sources of each group's lines: the partners that samples named, otherwise all
+/// threads of the process equally.
 pub(super) fn spread_lines(
     groups: &mut [Group],
     (model, topology): (&Model, &Topology),
@@ -42,8 +42,8 @@ pub(super) fn spread_lines(
     }
 }
 
-/// Lines in a µs of the threads with named partners, by the cache that they are behind. First all
-/// of them, then those from other caches by the node of these.
+/// Lines per µs of the threads with named partners, by the cache of the thread. First all lines,
+/// then lines from other caches by their node.
 fn named_lines(
     model: &Model,
     topology: &Topology,
@@ -67,8 +67,8 @@ fn named_lines(
     of_domain
 }
 
-/// Scales the lines from other nodes to their count, where there is one. Threads need not share
-/// with those beside which they run. Counted are `(all, far)` lines.
+/// Scales the lines from other nodes to their count, if there is one. Without this, the model
+/// assumes that threads share equally with near and far threads. The counts are `(all, far)` lines.
 pub(super) fn count_far(group: &mut Group, (lines, far): (f64, Option<f64>)) {
     let spread: f64 = group.far.iter().map(|(_, share)| share).sum();
     let Some(far) = far.filter(|_| lines > 0.0 && spread > 0.0) else { return };

@@ -1,4 +1,4 @@
-//! Time lost: of each process, by cause.
+//! Time that each process loses under a placement, by cause.
 
 use super::charges::Charges;
 use super::crowd;
@@ -10,26 +10,26 @@ use crate::units::Pid;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Power by which misses fall with a thread's part of the last-level cache. The rule of thumb is
-/// 0.5 (Hartstein and others, "Cache miss behavior: is it √2?", 2006), and 0 holds for a stream. No
-/// count tells which, so the middle is taken.
+/// Exponent by which misses fall with a thread's share of the last-level cache. The rule of thumb
+/// is 0.5 (Hartstein and others, "Cache miss behavior: is it √2?", 2006); a stream has 0. No
+/// counter distinguishes them, so the middle is used.
 const CROWDING: f64 = 0.25;
 
-/// Why time is lost.
+/// A cause of lost time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Cause {
     /// Distance to memory of other nodes.
     RemoteDram,
-    /// Others in the queue of a memory controller.
+    /// The queue of a memory controller.
     ControllerQueue,
-    /// Others on a link.
+    /// The queue on a link.
     LinkQueue,
     /// Lines that come from other caches.
     Coherence,
     /// Misses because other processes use the cache.
     CrowdedCache,
-    /// Others on the CPU.
+    /// Waiting for a CPU that another thread uses.
     WaitingForCpu,
 }
 
@@ -56,47 +56,47 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What a process loses, in nanoseconds for each second that its threads ask for.
+/// Loss of a process, in nanoseconds per second of its demand for CPU time.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ProcessLoss {
     /// Process.
     pub pid: Pid,
-    /// CPUs that its threads ask for.
+    /// Demand of its threads in CPUs.
     pub cpus: f64,
-    /// ns lost in a second of theirs, in the order of [`CAUSES`].
+    /// ns lost per second of demand, in the order of [`CAUSES`].
     pub ns_per_s: [f64; CAUSES.len()],
-    /// What it does in a second relative to now: 1.1 = 10 % more.
+    /// Speed relative to now: 1.1 = 10 % faster.
     pub pace: f64,
 }
 
 impl ProcessLoss {
-    /// ns lost in a second, all causes together: below 10⁹.
+    /// ns lost per second by all causes together: below 10⁹.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.ns_per_s.iter().sum()
     }
 
-    /// ns lost in a second by one cause.
+    /// ns lost per second by one cause.
     #[must_use]
     pub fn by(&self, cause: Cause) -> f64 {
         self.ns_per_s[cause as usize]
     }
 
-    /// The cause that takes most.
+    /// The cause of the largest loss.
     #[must_use]
     pub fn worst(&self) -> Cause {
         CAUSES.into_iter().max_by(|a, b| self.by(*a).total_cmp(&self.by(*b))).unwrap_or(CAUSES[0])
     }
 }
 
-/// What is lost under a placement.
+/// Losses under a placement.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Lost {
-    /// The processes that the placement places, ascending by pid.
+    /// Processes with a place in the placement, ascending by pid.
     pub processes: Vec<ProcessLoss>,
-    /// CPU time in ns that all others lose in a second more than now; negative where they gain.
+    /// Additional loss of all other processes, in ns of CPU time per second; negative if they gain.
     pub others_ns_per_s: f64,
     /// Highest use of a controller, 1 = full.
     pub busiest_controller: f64,
@@ -111,29 +111,28 @@ impl Lost {
     }
 }
 
-/// Says what a placement costs each process.
+/// Computes the loss of each process under a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CostModel;
 
 impl CostModel {
-    /// What the processes of a placement lose under it. Processes that the placement does not name
-    /// stay as they are and ask for as much as now. Their additional loss is one figure for all of
-    /// them together.
+    /// Losses of the processes of a placement. Other processes stay in place and send as much
+    /// traffic as now. Their additional loss is one figure for all of them.
     #[must_use]
     pub fn lost(&self, facts: &Facts, placement: &Placement) -> Lost {
         Priced::new(facts, placement).lost()
     }
 }
 
-/// A placement as it is priced.
+/// A placement with the demand on CPUs and caches that it causes.
 struct Priced<'a> {
     facts: &'a Facts,
     placed: Vec<(&'a Process, &'a [Group])>,
-    /// CPUs asked for by node, those that may be of any node, and misses by cache.
+    /// Demand for CPUs by node, the part of it by unpinned threads, and misses by cache.
     wanted: Vec<f64>,
     unpinned: Vec<f64>,
     pressure: Vec<f64>,
-    /// CPUs asked for on each CPU of the nodes where threads run that may run on any.
+    /// Demand per CPU on the nodes over which unpinned threads are spread.
     level: f64,
 }
 
@@ -206,8 +205,7 @@ impl<'a> Priced<'a> {
         }
     }
 
-    /// CPUs that a group gets. Threads that may run on any node get as much of what they ask for
-    /// wherever they are.
+    /// CPUs that a group gets. Unpinned threads get the same share of their demand on each node.
     fn served(&self, group: &Group) -> f64 {
         let node = group.node;
         let bound = (self.wanted[node] - self.unpinned[node]) / self.facts.cpus[node].max(1e-9);
@@ -215,7 +213,7 @@ impl<'a> Priced<'a> {
         (group.wanted - group.unpinned) / here + group.unpinned / self.level.max(1.0)
     }
 
-    /// A group under this placement. Misses change with what else goes through its cache.
+    /// A group under this placement. Its misses change with the other traffic through its cache.
     fn runner<'g>(&self, group: &'g Group) -> Runner<'g> {
         let crowd = self.pressure[group.domain] / group.pressure;
         let misses = match crowd.is_finite() && crowd > 0.0 {
@@ -254,7 +252,7 @@ impl<'a> Priced<'a> {
         }
     }
 
-    /// Cycles lost of those for what is done in a µs now, by cause.
+    /// Cycles lost by cause, of the cycles for the present work of a µs.
     fn causes(&self, runner: &Runner<'_>, waits: &Waits) -> [f64; CAUSES.len()] {
         let charges = &self.facts.charges;
         let group = runner.group;
@@ -270,7 +268,8 @@ impl<'a> Priced<'a> {
         let alone = (own / self.pressure[group.domain].max(own)).min(1.0);
         let crowded = if own > 0.0 { 1.0 - libm::pow(alone, CROWDING) } else { 0.0 };
         let each = runner.misses / group.overlap;
-        // What crowding adds misses the nearest memory; its queues are counted as queues.
+        // Misses by crowding are charged at the cost of the nearest memory. Queues that they meet
+        // count as queues.
         let coherence = self.facts.transfer_cycles(group) - group.lines * charges.same_domain;
         let kept = each * (1.0 - crowded);
         [
@@ -296,9 +295,9 @@ fn busiest(charges: &Charges, others: &[f64], runners: &[Runner<'_>], waits: &Wa
     used.map(|(server, load)| load / server.per_us).fold(0.0, f64::max)
 }
 
-/// The processes of a placement that stays: the present.
+/// Placements that equal the present.
 impl Facts {
-    /// Everything where it is now, all priced anew together.
+    /// All processes at their present places.
     #[must_use]
     pub fn everything(&self) -> Placement {
         let all = self.processes.iter().enumerate();
@@ -306,7 +305,7 @@ impl Facts {
         Placement::at(running.map(|(place, of)| (place, of.groups.clone())).collect())
     }
 
-    /// These processes where they are now.
+    /// These processes at their present places.
     #[must_use]
     pub fn present(&self, pids: &[Pid]) -> Placement {
         let places = pids.iter().filter_map(|pid| self.place(*pid));

@@ -1,18 +1,17 @@
-//! How far a few samples of a page tell which nodes use it.
+//! Estimates the accessing nodes of a page from a few samples.
 //!
-//! Three samples from one node are that node's page where pages have owners. Where all threads use
-//! all pages, some pages look like that by chance, and no move of them wins anything. Pairs of
-//! samples of one page tell which of both holds: how much more often than by chance both come from
-//! one node. The accesses of a page are then taken for a draw from its process's. What the process
-//! does has the weight of so many samples: a Dirichlet prior, its concentration estimated from all
-//! pages.
+//! Three samples of a page from one node may mean that the page belongs to that node. If all
+//! threads use all pages, they are chance, and moving the page wins nothing. Pairs of samples of
+//! one page distinguish the two cases. With owners, both samples come from one node more often than
+//! by chance. The difference gives the weight of a Dirichlet prior. Its mean is the distribution of
+//! all samples of the process, its concentration is estimated from all pages.
 
 use alloc::vec::Vec;
 
-/// Pages, taken to be owned by one node each, that count beside those that were seen twice. So a
-/// handful of pages is believed. Our choice.
+/// Number of assumed pages with one owner each, beside the pages with two samples. So the samples
+/// of a few pages are believed. Our choice.
 const BELIEVED: f64 = 4.0;
-/// Least part of pages that is taken to be owned: a thousand samples of a page outweigh any prior.
+/// Least share of pages with an owner. A thousand samples of a page then outweigh any prior.
 const LEAST_OWNED: f64 = 1e-3;
 
 /// Sums over the sampled pages of a process.
@@ -26,7 +25,7 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    /// Takes in a page by its samples of each node.
+    /// Adds the samples of a page by node.
     pub(super) fn add(&mut self, accesses: impl Iterator<Item = (usize, u32)>) {
         let (mut total, mut same) = (0.0, 0.0);
         for (node, count) in accesses {
@@ -42,7 +41,7 @@ impl Ownership {
         }
     }
 
-    /// What is expected of each page before its own samples.
+    /// The prior for a page.
     pub(super) fn prior(&self) -> Prior {
         let all: f64 = self.by_node.iter().sum::<f64>().max(1.0);
         let by_chance: f64 = self.by_node.iter().map(|count| count * count).sum();
@@ -55,8 +54,8 @@ impl Ownership {
     }
 }
 
-/// What is expected of a page before its own samples, in samples. That is nothing where each page
-/// is one node's, and many where all nodes use all pages.
+/// Expected accesses of a page before its own samples, in samples. The prior is empty if each page
+/// has one owner, and large if all nodes use all pages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Prior {
     /// By accessing node.
@@ -65,8 +64,8 @@ pub(super) struct Prior {
 }
 
 impl Prior {
-    /// What one sample of a page weighs, its own or an expected one: all of them together weigh as
-    /// much as its own `samples` are.
+    /// Weight of one sample, seen or expected. The weights of all sum up to the number of seen
+    /// `samples`.
     pub(super) fn per_sample(&self, samples: u32) -> f64 {
         f64::from(samples) / (self.all + f64::from(samples))
     }

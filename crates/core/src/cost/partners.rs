@@ -1,7 +1,8 @@
-//! With whom threads exchange lines, as far as samples named it.
+//! Pairs of threads that exchange cache lines, as named by samples.
 //!
-//! Counters say how many lines a thread fetches from other caches, not from whose. Pages that two
-//! threads touched name both. So prices know what becomes of a pair that a step takes apart.
+//! Counters show how many lines a thread fetches from other caches, but not the other thread.
+//! Samples of pages that two threads touched name both. So the cost model can price a step that
+//! parts the pair.
 
 use crate::model::Model;
 use crate::units::Tid;
@@ -16,7 +17,7 @@ pub struct Partners {
     of: BTreeMap<Tid, BTreeMap<Tid, u32>>,
 }
 
-/// Nobody's.
+/// The empty set of partners.
 static NONE: Partners = Partners { of: BTreeMap::new() };
 
 impl Partners {
@@ -26,7 +27,7 @@ impl Partners {
         &NONE
     }
 
-    /// Takes in pairs of threads with their common samples. What was known of these threads is
+    /// Stores pairs of threads with their common samples. Earlier partners of these threads are
     /// replaced.
     pub fn learn(&mut self, pairs: impl Iterator<Item = (Tid, Tid, u32)>) {
         let mut common: BTreeMap<Tid, BTreeMap<Tid, u32>> = BTreeMap::new();
@@ -47,8 +48,8 @@ impl Partners {
         self.of.retain(|tid, _| alive.contains(tid));
     }
 
-    /// Pairs by the places of their threads in the model, the lower place first: most samples
-    /// first.
+    /// Pairs by the places of their threads in the model, lower place first. Pairs with the most
+    /// samples come first.
     pub fn pairs(&self, model: &Model) -> impl Iterator<Item = (usize, usize, u32)> + use<> {
         let places = self.places(model);
         let mut pairs = Vec::new();
@@ -62,8 +63,8 @@ impl Partners {
         pairs.into_iter()
     }
 
-    /// By place in the model: the partners of each thread, with their share of what it has in
-    /// common with all.
+    /// For each thread, by place in the model: its partners, with their share of its common
+    /// samples.
     pub(super) fn shares(&self, model: &Model) -> BTreeMap<usize, Vec<(usize, f64)>> {
         let places = self.places(model);
         let named = |(&(app, tid), &place): (&(usize, Tid), &usize)| {
@@ -77,7 +78,7 @@ impl Partners {
         places.iter().filter_map(named).collect()
     }
 
-    /// Places of threads in the model by process and thread; none where nothing is known.
+    /// Places of threads in the model by process and thread. Empty if no partner is known.
     fn places(&self, model: &Model) -> BTreeMap<(usize, Tid), usize> {
         let known =
             model.threads.iter().enumerate().filter(|(_, one)| self.of.contains_key(&one.tid));

@@ -1,5 +1,4 @@
-//! Where threads run and memory lies, as far as it is priced: the present, or what steps of a plan
-//! make of it.
+//! A placement: the nodes of threads and memory, at present or after steps of a plan.
 
 use super::effect::Effect;
 use super::facts::Facts;
@@ -11,28 +10,28 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Where some processes are; all others are where they are now.
+/// The placement of some processes. All others are at their present places.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// Groups of a process, by its place among the facts, ascending.
+    /// Groups of each placed process, ascending by the place of the process among the facts.
     pub(super) placed: Vec<(usize, Vec<Group>)>,
-    /// Threads behind another cache than now, by place in the model, with that cache.
+    /// Threads that moved behind another cache, by place in the model, with that cache.
     pub(super) moved: BTreeMap<usize, usize>,
 }
 
 impl Placement {
-    /// Nothing is placed otherwise than now.
+    /// The present placement.
     #[must_use]
     pub fn unchanged() -> Self {
         Self::at(Vec::new())
     }
 
-    /// These groups, and no thread of them behind another cache than now.
+    /// A placement with these groups, in which no thread moved.
     pub(super) fn at(placed: Vec<(usize, Vec<Group>)>) -> Self {
         Self { placed, moved: BTreeMap::new() }
     }
 
-    /// Processes that it places.
+    /// The processes of this placement.
     pub fn pids<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = Pid> + 'a {
         self.placed.iter().map(|(place, _)| facts.processes[*place].pid)
     }
@@ -56,8 +55,8 @@ impl Placement {
         self
     }
 
-    /// This placement with the processes of another where they are now, as far as it has not placed
-    /// them: to compare both.
+    /// This placement, with the missing processes of `other` added at their present places. Used to
+    /// compare both.
     #[must_use]
     pub(super) fn completed(mut self, facts: &Facts, other: &Self) -> Self {
         for (place, _) in &other.placed {
@@ -79,7 +78,7 @@ impl Placement {
         self
     }
 
-    /// The process with all memory that a thread asks for on the thread's own node.
+    /// The process with the memory of each thread on the thread's own node.
     #[must_use]
     pub fn local(mut self, facts: &Facts, pid: Pid, topology: &Topology) -> Self {
         self.change(facts, pid, |group| {
@@ -88,8 +87,8 @@ impl Placement {
         self
     }
 
-    /// The process with this share of its accesses to each node on the thread's own node, as copies
-    /// of what it reads have it.
+    /// The process with this share of its accesses made local, as by copies of the data that it
+    /// reads.
     #[must_use]
     pub fn partly_local(
         mut self,

@@ -1,4 +1,4 @@
-//! What a plan is predicted to win, before it is done: its trial tells later what it won.
+//! Predicts the gain of a plan before it is carried out. Its trial measures the gain later.
 
 use super::effect::Effect;
 use super::facts::Facts;
@@ -13,11 +13,11 @@ use crate::units::Pid;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Relative change of speed that the steps of a plan bring to each process that they touch.
-/// Processes with an unpriced step, or of which too little is known, are left out.
+/// Predicted relative change of speed of each process that a plan changes. Processes with a step
+/// that has no price, or without facts, are left out.
 ///
-/// Intervals that end with the window and began earlier may tell more: those on which the steps
-/// were decided. `partners` = what samples named before.
+/// `intervals` end with the window and began earlier. They may have more samples, because the steps
+/// were decided on them. `partners` = pairs of threads that samples named before.
 #[must_use]
 pub fn predicted(
     window: &Model,
@@ -35,7 +35,7 @@ pub fn predicted(
     changes(Seen { model, pages: &pages, topology, facts: &facts }, &steps)
 }
 
-/// As [`predicted`], of facts that are known already.
+/// As [`predicted`], with given facts.
 #[must_use]
 pub fn changes(seen: Seen<'_>, steps: &[&Proposal]) -> BTreeMap<Pid, f64> {
     let then = Placement::unchanged().after(seen, &Effect::of(seen, steps));
@@ -48,7 +48,7 @@ pub fn changes(seen: Seen<'_>, steps: &[&Proposal]) -> BTreeMap<Pid, f64> {
     both.map(change).filter(|(pid, change)| !left_out.contains(pid) && change.is_finite()).collect()
 }
 
-/// Processes with a step of unknown worth: copies that are taken back.
+/// Processes with a step that has no price: copies that are dropped.
 fn unpriced(steps: &[&Proposal]) -> BTreeSet<Pid> {
     let odd = steps.iter().filter(|step| matches!(step.action, Action::Unreplicate { .. }));
     odd.filter_map(|step| step.action.pid()).collect()

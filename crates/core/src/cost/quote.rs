@@ -1,4 +1,4 @@
-//! The price of steps: what they win, how sure that is, and what they cost once.
+//! The price of steps: their gain, its uncertainty, and the cost of moving.
 
 use super::effect::Effect;
 use super::facts::{Evidence, Facts};
@@ -12,27 +12,26 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Part of a predicted change that is uncertain where stalls and traffic were counted. Our choice:
-/// about what trials in the simulator show.
+/// Relative error of a predicted change if stalls and traffic were counted. Our choice, close to
+/// the errors of trials in the simulator.
 const ERROR: f64 = 0.3;
-/// The same where something had to be assumed.
+/// The same if one of them had to be assumed.
 const ERROR_OF_ASSUMED: f64 = 0.5;
-/// Below this part of a process's time nothing is won for sure by changing all of it: a trial tells
-/// no less from noise. Steps that change a part are one of several and need that part of it.
+/// Least gain, as a share of the process's time, for a change of the whole process. A trial cannot
+/// tell less from noise. A change of a part needs the same share of that part.
 const LEAST: f64 = 0.01;
-/// ns to move a base page until the first moves have told. Our choice.
+/// ns to move a base page, until it was measured. Our choice.
 const PAGE_NS: f64 = 2_000.0;
-/// Part of that for each page of a bulk move: 0.7 with four workers (emulated,
-/// docs/results/move-memory.md), and the rest of such a move.
+/// Time for each page of a bulk move, relative to single pages. It was 0.7 with four workers
+/// (emulated, docs/results/move-memory.md); other costs of the move are added.
 const BULK_SHARE: f64 = 0.8;
-/// ns for which each thread of a process stands still for a page that moves: the flush of
-/// translations, in batches.
+/// ns for which each thread of a process stops for a moved page: the TLB flush, in batches.
 const FLUSH_NS: f64 = 30.0;
-/// Bytes of cache that a thread fills again elsewhere, where the cache is not known: its second
-/// level and a part of the last.
+/// Bytes of cache that a moved thread fills again, if the caches are not known: the second level
+/// and a part of the last.
 const WARM_BYTES: f64 = 2_097_152.0;
 
-/// A value that lies between two others.
+/// An expected value with bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Interval {
@@ -62,7 +61,7 @@ impl Interval {
     }
 }
 
-/// What steps bring one process.
+/// Predicted change of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Change {
@@ -70,7 +69,7 @@ pub struct Change {
     pub pid: Pid,
     /// Relative change of speed: 0.1 = 10 % faster.
     pub speed: Interval,
-    /// What it loses most by now, and how much, in ns of a second.
+    /// Cause of its largest loss at present.
     pub cause: Cause,
     /// ns lost by that cause in a second, now and then.
     pub lost_ns_per_s: (f64, f64),
@@ -90,7 +89,7 @@ pub struct Quote {
     pub controller: (f64, f64),
 }
 
-/// What moving takes, in ns, as it was measured so far.
+/// Measured costs of moving, in ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MoveCosts {
     /// The mover's time for one base page.
@@ -100,7 +99,7 @@ pub struct MoveCosts {
 }
 
 impl MoveCosts {
-    /// Before anything was moved on a machine.
+    /// Costs before any move was measured.
     #[must_use]
     pub fn of(topology: &Topology) -> Self {
         let costs = topology.costs();
@@ -113,8 +112,8 @@ impl MoveCosts {
         Self { page_ns: PAGE_NS, thread_ns: lines * local_ns / under_way }
     }
 
-    /// CPU seconds that some steps take, once: the mover's, and what the program's threads stand
-    /// still for.
+    /// CPU seconds that some steps take: time of the mover, and time for which the program's
+    /// threads stop.
     #[must_use]
     pub fn seconds(&self, seen: Seen<'_>, steps: &[&Proposal]) -> f64 {
         let ns = |step: &&Proposal| {
@@ -136,13 +135,13 @@ impl MoveCosts {
     }
 }
 
-/// Steps with all of their price that is the same on top of any placement.
+/// The part of the price of steps that is the same for each placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bill {
     effect: Effect,
     /// CPU seconds that moving takes, once.
     cost_s: f64,
-    /// Part of each process that is changed, 1 = all of it; the others are not in it.
+    /// Share of each process that the steps change, 1 = all of it.
     parts: BTreeMap<Pid, f64>,
 }
 
@@ -171,13 +170,13 @@ impl Quote {
         Self { cost_s: bill.cost_s, ..Self::of_placements(seen.facts, before, &after, part) }
     }
 
-    /// What one placement wins over another; free of cost.
+    /// Gain of one placement over another, without the cost of moving.
     #[must_use]
     pub fn between(facts: &Facts, before: &Placement, after: &Placement) -> Self {
         Self::of_placements(facts, before, after, |_| 1.0)
     }
 
-    /// The same where a `part` of each process is changed, 1 = all of it.
+    /// The same if only a `part` of each process is changed, 1 = all of it.
     fn of_placements(
         facts: &Facts,
         before: &Placement,
@@ -192,7 +191,7 @@ impl Quote {
         Self::compared(facts, &now, &then, others, part)
     }
 
-    /// What another machine with the same nodes and CPUs wins, everything placed as it is.
+    /// Gain of another machine with the same nodes and CPUs, under the present placement.
     #[must_use]
     pub fn on_machine(facts: &Facts, machine: &Topology) -> Self {
         let there = facts.on_machine(machine);
@@ -201,7 +200,8 @@ impl Quote {
         Self::compared(facts, &now, &then, Interval::default(), |_| 1.0)
     }
 
-    /// What each process and all together win, beside what `others` win; free of cost.
+    /// Gain of each process and of all together, including the gain `others`, without the cost of
+    /// moving.
     fn compared(
         facts: &Facts,
         now: &Lost,
@@ -221,7 +221,7 @@ impl Quote {
     }
 }
 
-/// Part of a process's threads and memory that steps change, at most 1; 1 where that is not known.
+/// Share of a process's threads and memory that steps change, at most 1; 1 if unknown.
 fn part_of(seen: Seen<'_>, pid: Pid, steps: &[&Proposal]) -> f64 {
     let Some(app) = seen.model.app(pid) else { return 1.0 };
     let own = steps.iter().filter(|step| step.action.pid() == Some(pid));
@@ -256,14 +256,14 @@ fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss, part: f64) -> C
     }
 }
 
-/// Part of a predicted change that the evidence leaves open. Where no latency was measured the
-/// machine's own stands for it: it is assumed, and no sample adds to its error.
+/// Relative error of a predicted change by the evidence. Without a measured latency the machine's
+/// latency is assumed, and the number of samples adds no error.
 fn error_of(evidence: Evidence) -> f64 {
     let Evidence { counts_stalls, latency_accesses, knows_traffic } = evidence;
     if latency_accesses <= 0.0 || !counts_stalls || !knows_traffic {
         return ERROR_OF_ASSUMED;
     }
-    // Latencies of single accesses vary about as much as their mean is.
+    // The standard deviation of latencies is about as large as their mean.
     ERROR + super::STANDARD_ERRORS / libm::sqrt(latency_accesses)
 }
 

@@ -1,4 +1,4 @@
-//! What prices are made from: a window, its sampled pages, and what both tell.
+//! Inputs of the cost model: a window, its sampled pages, and the facts of both.
 
 use super::facts::Facts;
 use super::ownership::{Ownership, Prior};
@@ -7,16 +7,16 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A window and what is known of it.
+/// A window with its sampled pages and facts.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The window.
     pub model: &'a Model,
-    /// Sampled pages of it, or of an interval that ends with it and has more.
+    /// Sampled pages of the window, or of a longer interval that ends with it.
     pub pages: &'a Sampled<'a>,
     /// The machine.
     pub topology: &'a Topology,
-    /// What the window tells.
+    /// The cost model fitted to the window.
     pub facts: &'a Facts,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct SampledApp {
     pub(super) once: f64,
     /// By the node that holds the page.
     pub(super) of_node: Vec<f64>,
-    /// What is expected of each page before its own samples.
+    /// The prior for a page.
     pub(super) prior: Prior,
 }
 

@@ -1,16 +1,17 @@
-//! Closed queues: threads with finitely many misses under way, each of which waits the longer the
-//! more is asked of the servers on its way. Waits and paces are brought to agree.
+//! Solves the network of closed queues. Each thread has a bounded number of misses under way. Waits
+//! depend on the load of the servers, and loads depend on the waits. The solver iterates until both
+//! agree.
 
 use super::charges::{Charges, Server};
 use super::group::Group;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Round trips that a full server adds for load above its capacity, per unit of that excess. Beyond
-/// full use the backlog grows until the threads in it ask for no more. Our choice: threads ask for
-/// a few percent more than there is.
+/// Wait in round trips per unit of load above the capacity. Above full use the backlog grows until
+/// the waiting threads send no more. Our choice: the load then settles a few percent above the
+/// capacity.
 const OVERFULL: f64 = 60.0;
-/// Rounds at most; a dozen are usual.
+/// Most rounds; a dozen are usual.
 const ROUNDS: usize = 60;
 /// A round that changes no wait by more than this part of a round trip is the last.
 const SETTLED: f64 = 1e-5;
@@ -25,7 +26,7 @@ impl Server {
         self.burst * used.min(1.0) + OVERFULL * self.unit * (used - 1.0).max(0.0)
     }
 
-    /// Cycles more for each line more in a µs.
+    /// Extra cycles of wait for each extra line per µs.
     fn steepness(&self, load: f64) -> f64 {
         match load < self.per_us {
             true => self.burst / self.per_us,
@@ -40,7 +41,7 @@ impl Waits {
         Self::at_scaled(charges, load, 1.0)
     }
 
-    /// Waits where controllers serve `factor` times as much.
+    /// Waits with capacities scaled by `factor`.
     pub(super) fn at_scaled(charges: &Charges, load: &[f64], factor: f64) -> Self {
         let wait = |(place, load): (usize, &f64)| charges.scaled(place, factor).wait(*load);
         Self(load.iter().enumerate().map(wait).collect())
@@ -60,7 +61,7 @@ impl Charges {
     }
 }
 
-/// Adds what goes between two nodes to all servers on its way.
+/// Adds the traffic between two nodes to all servers on its way.
 pub(super) fn add_flow(
     charges: &Charges,
     load: &mut [f64],
@@ -71,7 +72,7 @@ pub(super) fn add_flow(
     charges.way(accessing, holding).iter().for_each(|server| load[*server as usize] += per_us);
 }
 
-/// Adds what a group loses by each cycle of wait, for all servers that it uses.
+/// Adds the loss of a group per cycle of wait, at all servers that it uses.
 pub(super) fn add_exposure(charges: &Charges, exposure: &mut [f64], group: &Group, sign: f64) {
     let each = sign * group.cpus * group.misses / group.overlap / charges.cycles_per_us;
     for (holding, share) in &group.shares {
@@ -79,28 +80,28 @@ pub(super) fn add_exposure(charges: &Charges, exposure: &mut [f64], group: &Grou
     }
 }
 
-/// A group with what is fixed while queues settle.
+/// A group with the values that do not change while the queues are solved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Runner<'a> {
     pub(super) group: &'a Group,
     /// CPUs that it gets.
     pub(super) cpus: f64,
-    /// Cycles apart from waiting for DRAM, for what is done in a µs now.
+    /// Cycles for the present work of a µs, without waits for DRAM.
     pub(super) fixed: f64,
-    /// Misses in that.
+    /// Misses in that work.
     pub(super) misses: f64,
 }
 
 impl Runner<'_> {
-    /// Cycles for what it does in a µs now.
+    /// Cycles for the present work of a µs.
     pub(super) fn cycles(&self, charges: &Charges, waits: &Waits) -> f64 {
         let latency = charges.latency(self.group.node, &self.group.shares, waits);
         self.fixed + self.misses * latency / self.group.overlap
     }
 }
 
-/// Servers whose load may change, each once. All others keep their waits: on a large machine these
-/// are most.
+/// Servers whose load may change, each once. All other servers keep their waits; on a large machine
+/// these are most.
 #[derive(Debug, Clone)]
 pub(super) struct Touched {
     servers: Vec<usize>,
@@ -108,12 +109,12 @@ pub(super) struct Touched {
 }
 
 impl Touched {
-    /// None of them.
+    /// No server.
     pub(super) fn none(charges: &Charges) -> Self {
         Self { servers: Vec::new(), is_in: vec![false; charges.servers.len()] }
     }
 
-    /// Adds all on the ways of a group.
+    /// Adds all servers on the ways of a group.
     pub(super) fn add(&mut self, charges: &Charges, group: &Group) {
         for (holding, _) in &group.shares {
             let way = charges.way(group.node, *holding).iter().map(|server| *server as usize);
@@ -130,11 +131,13 @@ impl Touched {
     }
 }
 
-/// Waits at which all runners ask for what these waits let them ask for, beside what others ask.
-/// `touched` = the servers of the runners, and those whose load is another than at the start.
+/// Finds waits that agree with the traffic that the runners send at these waits, beside the traffic
+/// of others. `touched` = the servers of the runners, and servers with another load than at the
+/// start.
 ///
-/// Each round is a step of Newton's method for each server by itself, as if all servers on the way
-/// of a flow changed alike. They do so where a jam ends; elsewhere the step is only smaller.
+/// Each round makes a step of Newton's method for each server by itself, as if all servers on the
+/// way of a flow changed equally. That is so at the end of a jam; in other cases the step is
+/// smaller.
 pub(super) fn settle(
     charges: &Charges,
     others: &[f64],
@@ -152,8 +155,8 @@ pub(super) fn settle(
         for of in runners {
             let cycles = of.cycles(charges, &waits);
             let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
-            // One cycle more at every server slows it by this many misses per µs, for each server
-            // on the way.
+            // Fewer misses per µs for one more cycle at every server, counted for each server on
+            // the way.
             let slowed = per_us * of.misses / of.group.overlap / cycles;
             for (holding, share) in &of.group.shares {
                 let way = charges.way(of.group.node, *holding);

@@ -1,24 +1,26 @@
-//! Share of its time that an application waits for memory, where no counter tells stalls, as on
-//! AMD's processors.
+//! Estimates the share of its time for which an application waits for memory, on processors without
+//! stall counters, such as AMD's.
 //!
-//! By Little's law the misses under way are those asked for in a second times what each takes. A
-//! core has a bounded number of misses under way at once. So the misses that are seen need at least
-//! so many whole cores. It is a lower bound: a core that has fewer under way waits for longer.
+//! By Little's law, the number of misses under way is the rate of misses times their latency. A
+//! core has a bounded number of misses under way. So the measured misses keep at least so many
+//! whole cores waiting. This is a lower bound: a core with fewer misses under way waits for a
+//! longer time.
 
 use super::CLOCK_HZ;
 use crate::model::{App, TrafficSource};
 use crate::topology::Topology;
 
-/// Misses that one core has under way at most, where calibration did not measure it. Intel's Golden
-/// Cove keeps this many for its second-level cache (64-IA-32 Optimization Reference Manual). Older
-/// cores and AMD's keep fewer.
+/// Most misses that one core has under way, if calibration did not measure it. Intel's Golden Cove
+/// keeps this many for its second-level cache (64-IA-32 Optimization Reference Manual). Older cores
+/// and AMD's keep fewer.
 const MOST_UNDER_WAY: f64 = 48.0;
-/// The same where a thread waits for them: buffers of a first-level cache from 2008 on, 8 to 16.
+/// Usual number of misses under way of a waiting thread: first-level caches since 2008 have 8 to 16
+/// buffers.
 const USUALLY_UNDER_WAY: f64 = 10.0;
 
-/// The likely share and the least; `None` where no rate of requests is known.
+/// The expected share and its lower bound; `None` if no rate of requests is known.
 pub(super) fn waiting(topology: &Topology, app: &App, latency_cycles: f64) -> Option<(f64, f64)> {
-    // What faults count is no rate of requests.
+    // Hint faults give no rate of requests.
     let counted = app.traffic_source != TrafficSource::HintFaults;
     let per_us = app.traffic.as_ref().filter(|_| counted)?.total_per_us();
     let cpus = app.cpu_percent / 100.0;
