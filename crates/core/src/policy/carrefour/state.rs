@@ -92,9 +92,11 @@ impl AppState {
         Self { started, ..Self::default() }
     }
 
-    /// The application does something else now: rounds of before say nothing of it.
+    /// The application does something else now: earlier rounds say nothing of it. Pages that were
+    /// moved may have other users, so those between sampled pages may move again.
     pub(super) fn begin_anew(&mut self) {
         (self.last, self.actions, self.idle_rounds) = (None, None, 0);
+        self.moves.clear();
         self.waits_until = Nanos(0);
     }
 
@@ -289,14 +291,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_of_no_use_waits_for_a_period_unless_the_application_does_something_else() {
+    fn another_phase_ends_the_wait_of_what_was_of_no_use_and_lets_pages_move_again() {
         let mut state = AppState::default();
         let (now, period) = (Nanos::from_secs(100), Nanos::from_secs(5));
         state.wait_in_vain(now, period);
         assert_eq!(state.wait(now), Some(period));
         state.wait_in_vain(now, period);
         assert_eq!(state.wait(now), Some(period), "as long again, as in the author code");
+        let page = PageMove { address: 4096, shift: 12, from: 0, to: 1 };
+        state.note_treated(&super::super::preset::STEADY, &[page]);
+        assert_eq!(state.moves(page.address), 1);
         state.begin_anew();
+        assert_eq!(state.moves(page.address), 0, "it may have another user now");
         assert_eq!(state.wait(now), None);
     }
 }
