@@ -1,16 +1,15 @@
-//! When watching may pause, and what ends the pause.
+//! Pauses of counting: when they begin, and the changes that end them.
 //!
 //! Counters cost a program 6 to 18 % when its threads sleep 7,500 times a second
-//! (docs/results/watch-barriers.md, emulated). So after a quiet time counting stops for as long as
-//! it has been quiet, at most [`LONGEST_PAUSE`]. Where counting is dear ([`price`]) the quiet time
-//! needed is as short as the policies allow.
+//! (docs/results/watch-barriers.md, emulated). So after a time without actions and trials, counting
+//! stops for as long as this time was, at most [`LONGEST_PAUSE`]. For a program that counting slows
+//! much ([`price`]), the quiet time is as short as the policies allow.
 //!
-//! `/proc` and counters outside the cores cost the program nothing and are looked at meanwhile.
-//! What is seen there, once in [`GLANCE`](crate::limits::GLANCE), ends the pause. It may be
-//! processes or threads that came or went, another use of CPUs, a busy thread on another node, or
-//! other traffic between nodes. Where threads take turns on CPUs, the kernel shares those out anew
-//! all the time, which is no reason. What only the program's own counters tell is seen when
-//! counting goes on.
+//! During a pause, `/proc` and counters outside the cores are read once in
+//! [`GLANCE`](crate::limits::GLANCE), because they cost the program nothing. A pause ends when
+//! processes or threads begin or end, when CPU use or the traffic between nodes changes, or when a
+//! busy thread changes its node. On crowded CPUs the kernel moves threads all the time, so their
+//! moves do not count. Changes that only the program's own counters show are seen after the pause.
 
 mod price;
 mod watch;
@@ -26,37 +25,37 @@ use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// For how long nothing was done.
+/// Time without actions and trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Quiet {
-    /// Nothing was done or tried since.
+    /// Time of the last action or trial.
     since: Nanos,
-    /// Counting goes on since.
+    /// Time at which counting began or resumed.
     watched_since: Nanos,
 }
 
 impl Quiet {
-    /// Something was done, is being tried, or is not complete.
+    /// Notes that an action was done, is on trial, or is not complete.
     pub(crate) fn disturb(&mut self, now: Nanos) {
         *self = Self { since: now, watched_since: now };
     }
 
-    /// Counting goes on.
+    /// Notes that counting resumes.
     pub(crate) fn resume(&mut self, now: Nanos) {
         self.watched_since = now;
     }
 
-    /// Since when a decision counts as one on what was just watched.
+    /// Decisions after this time rest on the present stretch of counting.
     pub(crate) fn watched_since(&self) -> Nanos {
         self.watched_since
     }
 
-    /// For how long counting may stop now. `dear`: counting is dear, and this time is enough to
-    /// watch.
+    /// How long counting may stop now. `dear`: counting slows the program much, and this quiet time
+    /// is enough.
     pub(crate) fn pause(&self, now: Nanos, dear: Option<Nanos>) -> Option<Nanos> {
         let quiet = now.since(self.since);
-        // As with the policies' periods: a host that wakes a little early would else watch for a
-        // window more.
+        // A tolerance as for the policies' periods. Otherwise a host that wakes slightly early
+        // would count for one more window.
         let enough = |wanted: Nanos, passed: Nanos| {
             let wanted = dear.map_or(wanted, |dear| dear.min(wanted));
             passed.0 >= wanted.0 - wanted.0 / 10
@@ -70,31 +69,31 @@ impl Quiet {
 /// A pause of counting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountingPause {
-    /// It ends by itself after this time.
+    /// Longest duration.
     pub longest: Nanos,
-    /// What was seen last in `/proc`.
+    /// The last readings of `/proc`.
     last: Seen,
     /// CPUs that each process kept busy in the window before.
     cpus: BTreeMap<Pid, f64>,
-    /// What units outside the cores counted in it; `None` where there are none.
+    /// Traffic in that window by counters outside the cores; `None` without such counters.
     traffic: Option<Vec<f64>>,
-    /// What ends it between two looks.
+    /// Quick checks between two readings.
     pub watch: Option<Watch>,
 }
 
-/// What can be seen without counting the program.
+/// Readings that need no counters on the program.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Seen {
     at: Nanos,
     processes: BTreeMap<(Pid, Nanos), Threads>,
-    /// Requests from node to node, or bytes by link; none where neither is counted.
+    /// Requests from node to node, or bytes by link; empty if neither is counted.
     traffic: Vec<Counter>,
 }
 
 /// The threads of a process.
 type Threads = BTreeMap<Tid, Ran>;
 
-/// Where a thread ran last, and its time there and elsewhere.
+/// The last CPU of a thread, and its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ran {
     cpu: usize,
@@ -112,7 +111,7 @@ impl Seen {
         let ran = |thread: &ThreadObservation| {
             (thread.tid, Ran { cpu: thread.cpu, time: thread.cpu_time })
         };
-        // Only samples tell of a thread without CPU time, and no samples are taken in a pause.
+        // A thread without CPU time is known by samples only, and a pause has no samples.
         let has_run = |thread: &&ThreadObservation| thread.cpu_time > Nanos(0);
         let threads = |process: &ProcessObservation| {
             let threads: Threads = process.threads.iter().filter(has_run).map(ran).collect();
@@ -153,8 +152,8 @@ impl Seen {
         pairs.map(busy).sum()
     }
 
-    /// Rates per second since `earlier`; `None` where one is missing, or nothing is counted. A
-    /// counter with a time that stands still counts the program, which is not counted in a pause.
+    /// Rates per second since `earlier`; `None` if a counter is missing. A counter whose running
+    /// time does not advance counts the program and is paused.
     fn traffic_since(&self, earlier: &Self) -> Option<Vec<f64>> {
         let seconds = self.at.since(earlier.at).seconds();
         let rate = |(now, before): (&Counter, &Counter)| {
@@ -167,22 +166,22 @@ impl Seen {
     }
 }
 
-/// A change of CPU use by more ends a pause, as it is another phase to a trial (`PHASE_CHANGE`
-/// there).
+/// Least relative change of CPU use that ends a pause. For a trial the same change is another phase
+/// (`PHASE_CHANGE`).
 const OTHER_USE: f64 = 0.3;
-/// Below this use, in CPUs, a process is idle, and how idle does not matter. A process that does
-/// not run is not counted either.
+/// A process that uses fewer CPUs is idle, and changes of its use do not count.
 pub(crate) const IDLE_CPUS: f64 = 0.1;
-/// A greater relative change of the whole traffic ends a pause (`PHASE_CHANGE_DEMAND` of a trial).
-/// A program runs up to a fourth faster when it is not counted.
+/// Least relative change of the whole traffic that ends a pause (`PHASE_CHANGE_DEMAND` of a trial).
+/// A program runs up to a fourth faster without counters.
 const OTHER_TRAFFIC: f64 = 0.5;
-/// This share of the traffic has to go other ways to end a pause (our choice).
+/// Least share of the traffic on other routes that ends a pause (our choice).
 const OTHER_WAYS: f64 = 0.3;
-/// Shares of a CPU over less time than this are those of single ticks of the scheduler.
+/// Least time over which a share of a CPU is measured. Over less time it depends on single ticks of
+/// the scheduler.
 const SHORTEST_SHARE: Nanos = Nanos::from_millis(100);
 
 impl CountingPause {
-    /// It begins after the window between two observations.
+    /// A pause that begins after the window between two observations.
     pub(crate) fn new(
         longest: Nanos,
         (before, begins): (&Observation, &Observation),
@@ -194,8 +193,8 @@ impl CountingPause {
         Self { longest, last, cpus, traffic, watch }
     }
 
-    /// Whether what is seen in `/proc` now is a reason to count again. Counters and samples of
-    /// `observation` are not looked at.
+    /// Whether a change in `/proc` ends the pause. Counters on the program and samples of
+    /// `observation` are not used.
     pub fn is_disturbed_by(&mut self, observation: &Observation, topology: &Topology) -> bool {
         let last = core::mem::replace(&mut self.last, Seen::of(observation));
         let elapsed = self.last.at.since(last.at);
@@ -226,12 +225,13 @@ impl CountingPause {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let parts = before.iter().zip(&now);
         let other = parts.map(|(a, b)| (share(*a, all_before) - share(*b, all_now)).abs());
-        // What goes other ways is missing in one place and too much in another.
+        // Traffic that changed its route is missing on one route and added on another, so half of
+        // the sum is the change.
         other.sum::<f64>() / 2.0 > OTHER_WAYS
     }
 
-    /// Whether a process uses CPUs otherwise. In a crowd only beginning or ceasing to run counts,
-    /// for the kernel shares CPUs out anew all the time.
+    /// Whether the CPU use of a process changed. On crowded CPUs only a process that begins or
+    /// stops to run counts, because the kernel divides the CPUs anew all the time.
     fn is_other_use(&self, pid: Pid, uses: f64, is_crowd: bool) -> bool {
         self.cpus.get(&pid).is_some_and(|cpus| match is_crowd {
             true => (uses > IDLE_CPUS) != (*cpus > IDLE_CPUS),
@@ -240,7 +240,7 @@ impl CountingPause {
     }
 }
 
-/// Seconds that threads ran.
+/// CPU time of threads in seconds.
 fn used(before: &Threads, now: &Threads) -> f64 {
     let ran = |(before, now): (&Ran, &Ran)| now.time.since(before.time).seconds();
     before.values().zip(now.values()).map(ran).sum()

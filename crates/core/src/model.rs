@@ -1,9 +1,9 @@
-//! What two observations mean: rates, ratios and page records of one interval. Nothing downstream
-//! of it sees a counter.
+//! The model: rates, ratios and page records of one interval, computed from two observations.
+//! Policies see the model, never a counter.
 //!
-//! A metric that could not be sensed is `None`, never a guess; [`Sensing`] says which rung fed the
-//! model and how far to trust it. The fields are public and plain so that tests and `decide` can
-//! write a model by hand. [`Model::check`] refuses a model that contradicts itself or its topology.
+//! A metric without a sensor is `None`, never a guess. [`Sensing`] names the sensors behind the
+//! model and its confidence. The fields are public, so that tests and `decide` can build a model by
+//! hand. [`Model::check`] refuses a model that contradicts itself or its topology.
 
 mod check;
 mod pages;
@@ -33,10 +33,10 @@ pub struct Model {
     pub at: Nanos,
     /// Its length.
     pub elapsed: Nanos,
-    /// Which rung of the sensing ladder fed it, and how far to trust it.
+    /// The sensors behind the model, and its confidence.
     pub sensing: Sensing,
-    /// DRAM traffic of the whole machine; of all managed applications together where the machine
-    /// cannot be counted.
+    /// DRAM traffic of the whole machine. If the machine cannot be counted, that of all managed
+    /// applications.
     pub traffic: Option<Traffic>,
     /// Mean latency of a DRAM access over the machine, in cycles.
     pub latency_cycles: Option<f64>,
@@ -46,17 +46,17 @@ pub struct Model {
     pub free_memory: Option<Vec<Bytes>>,
     /// Managed processes, ascending by pid.
     pub apps: Vec<App>,
-    /// Their threads: ascending by app, then tid. [`App::threads`] is a range of it.
+    /// Their threads, ascending by app, then tid. [`App::threads`] is a range of this list.
     pub threads: Vec<Thread>,
-    /// What the processes have mapped together.
+    /// Memory that several processes have mapped.
     pub shared: SharedMemory,
-    /// Sampled pages; those of shared memory are their owner's.
+    /// Sampled pages. A page of shared memory belongs to its owner.
     pub pages: Pages,
     /// Which thread touched which sampled page, in sample order: the input of sharing signatures.
     pub touches: Vec<Touch>,
 }
 
-/// Rungs of the sensing ladder, best first.
+/// Kinds of sensors, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Rung {
@@ -70,42 +70,42 @@ pub enum Rung {
     Statistics,
 }
 
-/// Where the model comes from and how far to trust it.
+/// The sensors behind a model, and its confidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensing {
-    /// The best rung that gave something.
+    /// The best kind of sensor that gave data.
     pub rung: Rung,
-    /// 0 (know nothing) ..= 1 (every source read, nothing lost, nothing multiplexed away).
+    /// 0 (nothing known) ..= 1 (every sensor read, no sample lost, no counter multiplexed).
     pub confidence: f64,
-    /// Share of the samples that was lost.
+    /// Share of lost samples.
     pub lost_share: f64,
-    /// Smallest share of the interval for which a used counter really counted.
+    /// Smallest share of the interval for which a counter was running on the hardware.
     pub running_share: f64,
 }
 
-/// Where an application's node traffic was learnt.
+/// Source of an application's traffic from node to node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum TrafficSource {
     /// Counters of its own threads.
     Counters,
-    /// Its address samples, scaled to the DRAM requests of the machine or, where those are not
-    /// counted, of its threads.
+    /// Its address samples, scaled to the DRAM requests of the machine or, without such counts, of
+    /// its threads.
     Samples,
-    /// It is the only managed application: the machine's.
+    /// The traffic of the machine, because it is the only managed application.
     Machine,
-    /// Its NUMA hint faults: the proportions are right, the rate is that of the faults and not of
-    /// DRAM requests.
+    /// Its NUMA hint faults. The proportions are right; the rate is that of faults, not of DRAM
+    /// requests.
     HintFaults,
 }
 
-/// Where an application's share of reads was learnt.
+/// Source of an application's share of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum ReadSource {
-    /// Counters of its own: exact.
+    /// Counters of the application: exact.
     Counters,
-    /// Its sampled loads and stores: the share is at least this.
+    /// Its sampled loads and stores: a lower bound.
     Samples,
 }
 
@@ -120,17 +120,17 @@ pub struct App {
     pub threads: Range<usize>,
     /// Its DRAM traffic.
     pub traffic: Option<Traffic>,
-    /// Where that was learnt.
+    /// Source of the value above.
     pub traffic_source: TrafficSource,
     /// Lines fetched from other nodes' caches, by `[accessing][owning]`.
     pub cache_traffic: Option<Traffic>,
     /// Reads among its DRAM accesses, in percent (MRR).
     pub read_percent: Option<f64>,
-    /// Where that was learnt.
+    /// Source of the value above.
     pub read_source: ReadSource,
     /// Mean latency of its DRAM accesses in cycles, from samples.
     pub latency_cycles: Option<f64>,
-    /// Accesses that this latency is the mean of.
+    /// Number of accesses behind this mean.
     pub latency_accesses: f64,
     /// Page faults per second.
     pub faults_per_s: Option<f64>,
@@ -146,10 +146,10 @@ pub struct App {
     pub mappings: Option<Vec<Mapping>>,
     /// Pages with copies on several nodes, ascending by address.
     pub replicas: Option<Vec<Replica>>,
-    /// Parts whose memory policy was read and is a usual one, ascending by address; `None` = all of
-    /// its memory.
+    /// Ranges whose memory policy was read and is `default` or `local`, ascending by address;
+    /// `None` = all of its memory.
     pub policy_read: Option<Vec<AddressRange>>,
-    /// Why it is not to be touched, if so.
+    /// Reason for which it must not be changed, if any.
     pub exempt: Option<Exemption>,
     /// Its own count of work done, per second.
     pub progress_per_s: Option<f64>,
@@ -169,7 +169,7 @@ pub struct Touch {
 }
 
 impl Model {
-    /// An interval in which nothing was seen: the start for a model written by hand.
+    /// An empty model, to be filled in by hand.
     #[must_use]
     pub fn empty(node_count: usize) -> Self {
         Self {
@@ -212,8 +212,8 @@ impl Model {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
 
-    /// Mean use of the links in percent, and 100 · sd / mean over them; `None` where links are not
-    /// known.
+    /// Mean use of the links in percent, and their imbalance (100 · sd / mean). `None` if the use
+    /// of links is not known.
     #[must_use]
     pub fn link_use_and_imbalance_percent(&self) -> Option<(f64, f64)> {
         let uses = self.link_use.as_deref().filter(|uses| !uses.is_empty())?;
@@ -223,7 +223,7 @@ impl Model {
 }
 
 impl App {
-    /// An application of which nothing is known but its threads' place in the model.
+    /// An application of which only the places of its threads are known.
     #[must_use]
     pub fn new(pid: Pid, threads: Range<usize>) -> Self {
         Self {

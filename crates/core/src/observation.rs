@@ -1,9 +1,9 @@
-//! What was read from a host at one instant: cumulative counters, each source an `Option` (`None` =
-//! not readable here).
+//! An observation: the readings of a host at one instant. Counters are cumulative. Each source is
+//! an `Option` (`None` = not readable here).
 //!
-//! Nothing in it is a rate or an opinion; two of them make a [`crate::Model`]. Only samples and
-//! hint faults are a list of what came since the previous observation. Nodes and CPUs are indices
-//! of the topology: the reader translates the kernel's numbers.
+//! An observation holds no rates; two observations make a [`crate::Model`]. Samples and hint faults
+//! are lists since the previous observation. Nodes and CPUs are indices of the topology: the reader
+//! translates the kernel's numbers.
 
 mod counters;
 mod samples;
@@ -16,18 +16,18 @@ use crate::matrix::Matrix;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::vec::Vec;
 
-/// One look at the machine.
+/// One observation of the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
-    /// When, on the host's monotonic clock.
+    /// Time on the host's monotonic clock.
     pub at: Nanos,
-    /// What came between the previous observation and this one says nothing: it was not counted, or
-    /// a change lies in it. This one only begins a window.
+    /// Whether this observation only begins a window. The time since the previous observation was
+    /// not counted, or contains a change.
     pub after_pause: bool,
     /// DRAM requests (lines) by `[accessing][holding]`, the whole machine, since counting began.
     pub node_traffic: Option<Matrix<Counter>>,
-    /// Lines that each node's controllers served, the whole machine, since counting began. Where
-    /// reads can be counted alone it is those. It is read where `node_traffic` cannot be.
+    /// Lines that each node's controllers served, for the whole machine, since counting began. Only
+    /// reads, if reads can be counted separately. It is read only if `node_traffic` cannot be.
     pub controller_lines: Option<Vec<Counter>>,
     /// Bytes carried by each directed link, in the topology's order.
     pub link_bytes: Option<Vec<Counter>>,
@@ -54,8 +54,8 @@ pub struct ProcessObservation {
     pub threads: Vec<ThreadObservation>,
     /// DRAM requests of its threads by `[accessing][holding]`.
     pub node_traffic: Option<Matrix<Counter>>,
-    /// Counts of the whole process, children that are not managed by themselves included, where
-    /// they are not taken per thread.
+    /// Counts of the whole process, used if counts are not taken per thread. They include children
+    /// that are not managed separately.
     pub counters: Counters,
     /// Cache lines fetched from the caches of another node by `[accessing][owning]`.
     pub cache_traffic: Option<Matrix<Counter>>,
@@ -68,17 +68,17 @@ pub struct ProcessObservation {
     /// Memory that other processes may have mapped too, ascending by address. Memory that is not
     /// readable is left out.
     pub shared: Vec<SharedMapping>,
-    /// Pages with copies on several nodes, ascending by address, where the kernel replicates.
+    /// Pages with copies on several nodes, ascending by address, if the kernel replicates pages.
     pub replicas: Option<Vec<Replica>>,
-    /// Parts whose memory policy was read and is a usual one, ascending by address; `None` = all of
-    /// its memory. Pages elsewhere may have a policy of their own, or are copies of a file that
-    /// stay on their node.
+    /// Ranges whose memory policy was read and is `default` or `local`, ascending by address;
+    /// `None` = all of its memory. Other pages may have a policy of their own, or belong to a copy
+    /// of a file.
     pub policy_read: Option<Vec<AddressRange>>,
-    /// The application's own count of work done, where it tells one.
+    /// The application's own count of work done, if it reports one.
     pub progress: Option<f64>,
     /// Nodes from which it may have memory (its cpuset); `None` = all.
     pub allowed_nodes: Option<NodeSet>,
-    /// Why it is not to be touched, if so.
+    /// Reason for which it must not be changed, if any.
     pub exempt: Option<Exemption>,
     /// Pages that the kernel's balancing or another program moved since its start.
     pub pages_moved_by_others: Option<u64>,
@@ -95,11 +95,11 @@ pub struct ThreadObservation {
     pub cpu_time: Nanos,
     /// Time since its start for which it could run and waited for a CPU.
     pub queued: Option<Nanos>,
-    /// How often it was put on a CPU since its start.
+    /// Number of time slices since its start.
     pub slices: Option<u64>,
-    /// CPUs that it may use: its own mask before we changed it, within its cpuset.
+    /// CPUs that it may use: its mask before Rondpoint changed it, within its cpuset.
     pub allowed: CpuSet,
-    /// Why it is not to be touched, if so.
+    /// Reason for which it must not be changed, if any.
     pub exempt: Option<Exemption>,
     /// Its counters.
     pub counters: Counters,
@@ -114,8 +114,7 @@ pub struct AddressRange {
     pub end: u64,
 }
 
-/// Why a process or thread is only watched, never touched. Reasons: isolated CPUs, kernel threads,
-/// real-time tasks, an explicit policy or binding of its own, another manager's cgroup.
+/// Reason for which a process or thread is observed but never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Exemption {
@@ -129,9 +128,9 @@ pub enum Exemption {
     OwnMemoryPolicy,
     /// Another manager's cgroup.
     OtherManager,
-    /// The user said so.
+    /// The user excluded it.
     OptedOut,
-    /// Earlier trials made it slower again and again.
+    /// Several trials made it slower.
     GivenUp,
 }
 
@@ -140,7 +139,7 @@ pub enum Exemption {
 pub struct Replica {
     /// First address.
     pub address: u64,
-    /// How often a write took it back to one copy.
+    /// How often a write dropped its copies.
     pub collapses: u32,
 }
 
@@ -164,7 +163,7 @@ pub struct SharedMapping {
     pub end: u64,
     /// What is mapped.
     pub object: SharedObject,
-    /// Where in it the range begins, in bytes.
+    /// Offset of the range in the object, in bytes.
     pub offset: u64,
 }
 
@@ -177,12 +176,12 @@ pub struct SharedObject {
     pub inode: u64,
 }
 
-/// What a mapping is, as far as moving or replicating its pages is concerned.
+/// Kind of a mapping, for the question whether its pages may move or get copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MappingKind {
     /// Private anonymous memory, readable and writable.
     PrivateAnonymous,
-    /// Private anonymous memory of which some is in huge pages.
+    /// Private anonymous memory, partly in huge pages.
     PrivateHuge,
     /// Private, but not readable and writable, or from a file.
     PrivateOther,

@@ -1,7 +1,7 @@
-//! The policies. A policy is a state machine that turns a model into proposals; it holds no handle
-//! and knows no budget.
+//! The policies. A policy is a state machine that turns a model into proposals. It cannot act and
+//! knows no budget.
 //!
-//! A new policy is one file here and one line in [`POLICIES`]; `docs/new-policy.md` shows one.
+//! A new policy is one file here and one line in [`POLICIES`]; `docs/new-policy.md` has an example.
 
 pub mod asymsched;
 pub mod auto;
@@ -29,88 +29,88 @@ use alloc::vec::Vec;
 
 /// Turns models into proposals.
 pub trait Policy {
-    /// What should change, with reasons. Same state, model, topology and random numbers: same
+    /// Returns proposals with reasons. Equal state, model, topology and random numbers give equal
     /// proposals.
     fn propose(&mut self, model: &Model, topology: &Topology, random: &mut Random)
     -> Vec<Proposal>;
 
-    /// The program does something else now: what was found to be of no use may be of some. Gives
-    /// the samples that it wants to see of that.
+    /// Called when the program has begun another phase: actions that failed before may help now.
+    /// Returns the sampling rates that the policy wants.
     fn wake(&mut self) -> Vec<Proposal> {
         Vec::new()
     }
 
-    /// What became of a plan: called once for each plan, before the next [`Policy::propose`]. Steps
-    /// of other policies are in it too.
+    /// Called once with the outcomes of each plan, before the next [`Policy::propose`]. The plan
+    /// includes steps of other policies.
     fn learn(&mut self, _plan: &Plan, _outcomes: &[Outcome]) {}
 
-    /// Threads went to other nodes and their memory with them. What was learnt of the old nodes
-    /// holds for the new ones. Told to policies that `auto` asks.
+    /// Called for members of `auto` when threads moved to other nodes with their memory. Knowledge
+    /// about the old nodes then holds for the new nodes.
     fn rename(&mut self, _topology: &Topology, _renamed: &Renamed) {}
 
-    /// Trials that ended, with what was predicted and measured. Those of other policies are among
-    /// them.
+    /// Called with the trials that ended, with predicted and measured changes. Trials of other
+    /// policies are included.
     fn judge(&mut self, _judged: &[Judged], _now: Nanos) {}
 
-    /// What it vetoed itself in the last [`Policy::propose`], with the rule, for reports. Gives
-    /// it once.
+    /// Takes the proposals that the policy itself vetoed in the last [`Policy::propose`], with the
+    /// rule, for reports.
     fn take_vetoed(&mut self) -> Vec<Refused> {
         Vec::new()
     }
 
-    /// Whether what it has begun on a process is still being completed, by its own next steps: the
-    /// trial of it waits, for a while.
+    /// Whether later steps of the policy will complete an action on a process. The trial of the
+    /// action waits for them, for a bounded time.
     fn is_under_way(&self, _pid: Pid) -> bool {
         false
     }
 
-    /// Whether it looks at [`Model::touches`], which cost time and memory to collect.
+    /// Whether it uses [`Model::touches`], which cost time and memory to collect.
     fn wants_touches(&self) -> bool {
         false
     }
 
-    /// With whom threads exchange data, where samples named it for this policy. Predictions of what
-    /// a plan wins rest on it.
+    /// The threads that exchange data with each other, as samples named them for this policy.
+    /// Predictions of the cost model use them.
     fn partners(&self) -> Option<&Partners> {
         None
     }
 
-    /// For how long it wants to see samples beyond the decision that they were taken for. Samples
-    /// of pages that were moved since are left out.
+    /// How long the policy wants to see samples again after its first decision on them. Samples of
+    /// pages that have moved are left out.
     fn sample_memory(&self) -> Nanos {
         Nanos(0)
     }
 
-    /// In how many lanes it decides, at least one. Each lane has its own period and its own
-    /// interval: what the host showed since that lane last decided. The first lane decides in every
-    /// step in which any does.
+    /// Number of lanes, at least one. A lane is a part of the policy with its own period and its
+    /// own interval since its last decision. The first lane decides in every step in which any lane
+    /// does.
     fn lanes(&self) -> usize {
         1
     }
 
-    /// How often a lane wants to decide.
+    /// Time between two decisions of a lane.
     fn lane_period(&self, _lane: usize) -> Nanos {
         self.period()
     }
 
-    /// The shortest interval that may tell a lane enough, after the beginning or a change of the
-    /// program. Each further one is twice as long, up to the lane's period.
+    /// Shortest interval of a lane, used after the beginning or a change of phase. Each further
+    /// interval is twice as long, up to the lane's period.
     fn lane_least(&self, lane: usize) -> Nanos {
         self.lane_period(lane)
     }
 
-    /// Whether a lane's interval begins anew after this step, as after a change of the program.
-    /// Asked once after each step that included the policy.
+    /// Whether a lane's interval begins anew after this step, as after a change of phase. Called
+    /// once after each step that included the policy.
     fn begins_anew(&mut self, _lane: usize) -> bool {
         false
     }
 
-    /// As [`Policy::sample_memory`], of one lane.
+    /// As [`Policy::sample_memory`], for one lane.
     fn lane_memory(&self, _lane: usize) -> Nanos {
         self.sample_memory()
     }
 
-    /// As [`Policy::propose`], of a policy with several lanes: asked when one of them is due.
+    /// As [`Policy::propose`], for a policy with several lanes. Called when one of them is due.
     fn propose_due(
         &mut self,
         views: &Views<'_>,
@@ -120,20 +120,18 @@ pub trait Policy {
         views.due(0).map_or_else(Vec::new, |model| self.propose(model, topology, random))
     }
 
-    /// Cycles between two samples at the highest rate that it ever asks for; `None` = not known
-    /// before it asks. Budgets are set for that rate, so that a low one stays low where it is asked
-    /// for first.
+    /// Cycles between two samples at the highest rate that the policy ever asks for; `None` = not
+    /// known in advance. The budget is scaled to this rate, so that a low first request stays low.
     fn full_sampling(&self) -> Option<u64> {
         None
     }
 
-    /// How often it wants to decide.
+    /// Time between two decisions.
     fn period(&self) -> Nanos {
         Nanos::from_secs(1)
     }
 
-    /// For how long it has to be asked, while nothing changes, until it has found all that it wants
-    /// to do.
+    /// How long it takes until the policy has made all its proposals, if nothing changes.
     fn settles_within(&self) -> Nanos {
         self.period()
     }
@@ -147,10 +145,11 @@ pub struct Registered {
     pub about: &'static str,
     /// Names of its presets, the default first; empty if it has none.
     pub presets: &'static [&'static str],
-    /// Makes one with a preset of `presets` (`None` = the default); `None` if there is no such
-    /// preset.
+    /// Makes the policy with a preset of `presets` (`None` = the default). Returns `None` for an
+    /// unknown preset.
     pub make: fn(preset: Option<&str>) -> Option<Box<dyn Policy>>,
-    /// Makes the one that `auto` asks once an epoch, if it asks this policy so.
+    /// Makes the member of `auto`, which `auto` calls once an epoch; `None` if the policy is no
+    /// such member.
     pub in_auto: Option<fn() -> Box<dyn Policy>>,
 }
 

@@ -40,8 +40,8 @@ struct Run {
 }
 
 impl SpreadFromStart {
-    /// Prices a window, unless another was priced less than [`EVERY`] before or no thread waits for
-    /// memory. Windows come in order.
+    /// Prices a window, unless another was priced a moment before or no thread waits for memory.
+    /// Windows come in order.
     pub fn observe(&mut self, window: &Model, topology: &Topology) {
         let controllers: Vec<usize> = topology.controllers().iter().collect();
         self.0.observe(window, topology, |facts, placed, app| {

@@ -1,26 +1,28 @@
-//! Whether counting is dear for a program. The program pays each time that a thread goes on or off
-//! a CPU, and for each task that is born.
+//! Whether counting slows a program much. The cost arises at each switch of a thread on or off a
+//! CPU, and at the birth of each task.
 //!
 //! Measured (*emulated*, in a slow motion of 10; docs/results/watch-children.md):
-//! - Two threads that sleep 1,200 times for each second that they run lose 7 % of their speed,
-//!   which is 59 µs each time. Two at 7,500 barriers a second lose 18 %.
+//! - Two threads that sleep 1,200 times per second of CPU time lose 7 % of their speed, which is 59
+//!   µs each time. Two threads at 7,500 barriers a second lose 18 %.
 //! - Eight threads that start one child after the other, 113 a second, lose 15 %, which is 12 ms a
 //!   child.
 //!
-//! On metal, without slow motion, a tenth of that is expected (inferred). 128 inherited events that
-//! count nothing made a birth and an end 1.1 ms longer on a busy virtual machine.
+//! On metal, without slow motion, a tenth of these costs is expected (inferred). On a busy virtual
+//! machine, 128 inherited events that count nothing made the birth and end of a process 1.1 ms
+//! longer.
 
 use super::IDLE_CPUS;
 use crate::observation::{Observation, ProcessObservation, ThreadObservation};
 use crate::units::Tid;
 
-/// Counting is dear above this many time slices per second of CPU time: 3 % in slow motion, a tenth
-/// of that without (our choice).
+/// Time slices per second of CPU time above which counting costs too much: 3 % in slow motion, a
+/// tenth of that without (our choice).
 const DEAR_SLICES: f64 = 500.0;
 /// A birth costs about as much as this many time slices.
 const SLICES_OF_A_BIRTH: f64 = 500.0;
 
-/// Whether it was between two observations to any process that runs. `false` where nothing tells.
+/// Whether counting cost too much for any running process between two observations. `false` if the
+/// kernel does not count slices or births.
 pub(crate) fn is_dear(before: &Observation, now: &Observation) -> bool {
     let elapsed = now.at.since(before.at).seconds();
     let mut all_seconds = 0.0;
@@ -32,7 +34,8 @@ pub(crate) fn is_dear(before: &Observation, now: &Observation) -> bool {
             return true;
         }
     }
-    // A process that starts many others may do nothing but wait for them.
+    // Births count even if no process runs: a process that starts many others may only wait for
+    // them.
     now.births.unwrap_or(0) as f64 * SLICES_OF_A_BIRTH > DEAR_SLICES * all_seconds
 }
 

@@ -1,12 +1,14 @@
-//! What ends a wait before its time: a change that is cheap to see.
+//! Quick checks during a wait: changes of CPU time or traffic end the wait early.
 //!
-//! Where little goes on the controller waits for seconds. A program that comes out of its serial
-//! start meanwhile would not be helped. So the host glances at each process once in
-//! [`QUICK_GLANCE`](crate::limits::QUICK_GLANCE): its clock tells the CPU time of all its threads.
-//! Where a process runs, units outside the cores also tell the requests of the whole machine. The
-//! first glance is compared with what the look before it read. A glance that lies outside of what
-//! the last [`USUAL`] showed ends the wait. What a program does over and over within that time is
-//! usual. Where waking is of no use again and again, what is usual is remembered for longer.
+//! In quiet times the controller waits for seconds. A program that begins its parallel part
+//! meanwhile would get no help. So the host makes a quick reading, a glance, once in
+//! [`QUICK_GLANCE`](crate::limits::QUICK_GLANCE). A glance reads the CPU clock of each process. If
+//! a process runs, it also reads the DRAM requests of the whole machine, where counters outside the
+//! cores exist.
+//!
+//! The range of the values in the last [`USUAL`] is usual. A glance outside of this range ends the
+//! wait, so activity that repeats within [`USUAL`] does not. The first glance is compared with the
+//! observation before it. After several wakes without use, the range covers a longer time.
 
 use super::{IDLE_CPUS, OTHER_TRAFFIC, OTHER_USE, SHORTEST_SHARE};
 use crate::model::Model;
@@ -15,31 +17,31 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// How long a program's activity is remembered. Our choice: policies that decide each second look
-/// often enough at a program that repeats itself faster.
+/// How long values of a program stay in the range. Our choice: policies that decide each second see
+/// a program that repeats itself faster often enough.
 const USUAL: Nanos = Nanos::from_secs(2);
-/// The memory grows from the third useless wake on. Our choice: a program that starts up, works
-/// alone and then in parallel wakes twice.
+/// Wakes without use before the time grows. Our choice: a program that starts, runs one thread and
+/// then many causes two wakes.
 const FREE_WAKES: u32 = 2;
-/// The most doublings of the memory: 16 s.
+/// Most doublings of the time: 16 s.
 const MAX_DOUBLINGS: u32 = 3;
-/// Difference in CPUs between a tenth of a second and the windows that marks a program working in
-/// bursts. Our choice: two bursts of 10 ms.
+/// Difference in CPUs between the use in a tenth of a second and in windows, from which on a
+/// program counts as bursty. Our choice: two bursts of 10 ms.
 const BURSTS: f64 = 0.2;
 
-/// What is cheap to read of each process and of the machine.
+/// A quick reading of each process and of the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Glance {
-    /// When, on the host's monotonic clock.
+    /// Time on the host's monotonic clock.
     pub at: Nanos,
-    /// CPU time of each process since its start, all its threads together, those that ended too.
+    /// CPU time of each process since its start, ended threads included.
     pub cpu_time: BTreeMap<Pid, Nanos>,
-    /// DRAM requests of the whole machine since counting began; `None` where no unit outside the
-    /// cores counts them, and where the watch asks for none.
+    /// DRAM requests of the whole machine since counting began. `None` without counters outside the
+    /// cores, or if the watch does not ask for them.
     pub requests: Option<Counter>,
 }
 
-/// The least and the most of something.
+/// A range of values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Range {
     least: f64,
@@ -61,13 +63,13 @@ impl Range {
     }
 }
 
-/// What the last windows showed.
+/// Values of the last windows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Usual {
     windows: Vec<Window>,
     /// When a change last ended a wait.
     woken_at: Nanos,
-    /// How often that was of no use since something was done.
+    /// Number of wakes without use since the last action.
     in_vain: u32,
 }
 
@@ -79,7 +81,7 @@ struct Window {
 }
 
 impl Usual {
-    /// Takes in a window, at the end of which something was done or not.
+    /// Adds a window. `acts`: the controller acted at its end.
     pub(crate) fn take_in(&mut self, window: &Model, acts: bool) {
         let memory = self.memory();
         if acts || window.at.since(self.woken_at) > Nanos(2 * memory.0) {
@@ -93,7 +95,7 @@ impl Usual {
         });
     }
 
-    /// A change ended a wait.
+    /// Notes that a change ended a wait.
     pub(crate) fn wake(&mut self, now: Nanos) {
         self.woken_at = now;
         self.in_vain = self.in_vain.saturating_add(1);
@@ -103,7 +105,7 @@ impl Usual {
         Nanos(USUAL.0 << self.in_vain.saturating_sub(FREE_WAKES).min(MAX_DOUBLINGS))
     }
 
-    /// What would end a wait that begins now; `None` where nothing was seen since the last change.
+    /// The watch for a wait that begins now. `None` if no window was seen since the last change.
     pub(crate) fn watch(&self) -> Option<Watch> {
         let last = self.windows.last().filter(|last| last.at > self.woken_at)?;
         let range = |value: &dyn Fn(&Window) -> Option<f64>| {
@@ -129,26 +131,28 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next glance is compared with this one, which the last look read.
+    /// Sets the first reading, which the last observation contained. The next glance is compared
+    /// with it.
     pub fn begin(&mut self, glance: Glance) {
         self.last = Some(glance);
     }
 
-    /// Whether a glance has to tell requests: those of others do not concern processes that do not
-    /// run.
+    /// Whether a glance has to read requests. Without a running process, requests are those of
+    /// other programs.
     #[must_use]
     pub fn wants_requests(&self) -> bool {
         self.requests_per_s.is_some() && self.cpus.values().any(|usual| usual.most > IDLE_CPUS)
     }
 
-    /// Whether a glance is a reason to look. Without a beginning the first begins a comparison.
+    /// Whether a glance shows a change. Without [`Watch::begin`], the first glance only begins the
+    /// comparison.
     pub fn is_disturbed_by(&mut self, glance: Glance) -> bool {
         let Some(last) = &self.last else {
             self.last = Some(glance);
             return false;
         };
         let elapsed = glance.at.since(last.at);
-        // A host that wakes a little early has passed a tick less.
+        // Tolerance for a host that wakes slightly early.
         if elapsed.0 < SHORTEST_SHARE.0 - SHORTEST_SHARE.0 / 10 {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Refuses a model that contradicts itself or its topology, and names the field.
+//! Checks a model against itself and its topology, and names the wrong field.
 
 use super::{Model, Traffic};
 use crate::topology::Topology;
@@ -6,7 +6,7 @@ use crate::units::Bytes;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-/// A field that cannot be.
+/// A field with an impossible value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {expected}")]
 pub struct ModelError {
@@ -21,7 +21,7 @@ fn refuse<T>(path: impl ToString, expected: impl ToString) -> Result<T, ModelErr
 }
 
 impl Model {
-    /// Checks every field against the topology and the others.
+    /// Checks every field against the topology and the other fields.
     ///
     /// # Errors
     /// The path of the first field that is wrong, and what was expected.
@@ -210,8 +210,8 @@ fn percent(path: impl ToString, value: Option<f64>) -> Result<(), ModelError> {
     }
 }
 
-/// Far above anything that a machine of today can count in a second, and small enough that sums of
-/// it stay finite.
+/// Largest rate. It is far above the counts of a present machine, and sums of such rates stay
+/// finite.
 const MOST: f64 = 1e18;
 
 fn amount(path: impl ToString, value: Option<f64>) -> Result<(), ModelError> {

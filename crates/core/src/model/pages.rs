@@ -1,9 +1,8 @@
-//! Records of sampled pages: the nodes that accessed them, how often, whether there was a write. A
-//! record takes at most 64 bytes a page up to eight nodes, table included. With more nodes it holds
-//! the first four that were seen and spills the rest.
+//! Records of sampled pages: the accessing nodes, the number of accesses and of writes. With up to
+//! eight nodes a record takes at most 64 bytes, hash table included. With more nodes, a record
+//! holds the first four accessing nodes; a list outside of the record holds more.
 //!
-//! Records come in the order in which pages were first seen, which is the order of the samples: the
-//! hash table only finds them.
+//! Records are in the order of the first sample of each page. The hash table only finds records.
 
 use crate::limits::{DENSE_NODES, MAX_TRACKED_PAGES};
 use crate::observation::UNKNOWN_NODE;
@@ -23,7 +22,7 @@ pub struct Pages {
     records: Vec<Record>,
     index: HashTable<u32>,
     /// Accesses of pages that more than four nodes of a large machine touched, in the order in
-    /// which that was seen.
+    /// which the fifth node was seen.
     spilled: Vec<Vec<(u16, u16)>>,
     ignored: u64,
 }
@@ -36,12 +35,12 @@ struct Record {
     app: u32,
     /// Sampled stores, saturating.
     stores: u16,
-    /// Sampled loads that memory answered, saturating.
+    /// Sampled loads that memory served, saturating.
     memory_reads: u16,
-    /// Node that holds it, or [`UNKNOWN_NODE`].
+    /// Node that holds the page, or [`UNKNOWN_NODE`].
     home: u16,
-    /// Dense: count of node i. Sparse: pairs (node + 1, count), the first free pair is (0, 0).
-    /// Spilled: the list's place, low half first.
+    /// Dense: count of node i. Sparse: pairs (node + 1, count); the first free pair is (0, 0).
+    /// Spilled: the index of the list, low half first.
     counts: [u16; DENSE_NODES],
     shift: u8,
     is_spilled: bool,
@@ -52,8 +51,8 @@ const _: () =
     assert!(size_of::<Record>() <= 48, "a record and its share of the table fit in 64 bytes");
 
 impl Record {
-    /// The list of accesses is from now on at this place, of which there are fewer than records: 32
-    /// bits hold it.
+    /// Replaces the counts by the index of a list. There are fewer lists than records, so 32 bits
+    /// hold the index.
     fn spill_to(&mut self, place: usize) {
         self.is_spilled = true;
         self.counts = [0; DENSE_NODES];
@@ -80,7 +79,7 @@ pub struct Page<'a> {
     pub home: Option<usize>,
     /// Sampled stores.
     pub stores: u32,
-    /// Sampled loads that memory answered.
+    /// Sampled loads that memory served.
     pub memory_reads: u32,
     /// Whether an access went beyond the private caches of its CPU.
     pub leaves_caches: bool,
@@ -98,7 +97,7 @@ pub enum Accesses<'a> {
     Spilled(&'a [(u16, u16)]),
 }
 
-/// The accesses to a page in short.
+/// Summary of the accesses to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accessors {
     /// The node that [`Page::accesses`] gives first.
@@ -127,8 +126,8 @@ impl Page<'_> {
         dense.chain(pairs).chain(spilled).filter(|(_, count)| *count > 0)
     }
 
-    /// The accesses in short, in one pass for callers that look at a million pages; `None` without
-    /// any.
+    /// Summary of the accesses, computed in one pass for callers with a million pages. `None`
+    /// without accesses.
     #[must_use]
     pub fn accessors(&self) -> Option<Accessors> {
         let mut seen: Option<Accessors> = None;
@@ -172,7 +171,7 @@ impl Page<'_> {
 }
 
 impl Pages {
-    /// No page yet, at most `capacity` (and [`MAX_TRACKED_PAGES`]) ever.
+    /// An empty table for at most `capacity` (and [`MAX_TRACKED_PAGES`]) pages.
     #[must_use]
     pub fn new(node_count: usize, capacity: usize) -> Self {
         let capacity = capacity.min(MAX_TRACKED_PAGES);
@@ -186,13 +185,13 @@ impl Pages {
         }
     }
 
-    /// A table of the same kind with nothing in it.
+    /// An empty table with the same settings.
     #[must_use]
     pub fn cleared(&self) -> Self {
         Self::new(self.node_count, self.capacity)
     }
 
-    /// How many pages it may ever track.
+    /// Most pages that it tracks.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -206,18 +205,19 @@ impl Pages {
         self.index.reserve(more, |&i| hash(records[i as usize].app, records[i as usize].address));
     }
 
-    /// Which of `parts` (a power of two) a page is in. Pages of one part are neighbours in the
-    /// table: recording part by part stays within a cache. Holds until the table grows.
+    /// The part of the table, of `parts` (a power of two), that holds a page. Pages of one part are
+    /// neighbours in the table, so recording part by part stays within a cache. Valid until the
+    /// table grows.
     #[must_use]
     pub fn part(&self, app: u32, address: u64, parts: usize) -> usize {
-        // The table's place of an entry is the low bits of its hash. The number of places is a
-        // power of two, of which the table fills 7/8.
+        // The low bits of the hash give the place of an entry. The number of places is a power of
+        // two, and the table fills at most 7/8 of them.
         let places = (self.index.capacity() * 8 / 7).next_power_of_two().max(parts);
         let shift = places.trailing_zeros() - parts.trailing_zeros();
         (hash(app, address) >> shift) as usize & (parts - 1)
     }
 
-    /// Gives back room that is not needed, if it is a quarter or more.
+    /// Frees unused memory if it is a quarter or more.
     pub fn shrink(&mut self) {
         if self.records.capacity() <= self.records.len() / 4 * 5 {
             return;
@@ -227,8 +227,8 @@ impl Pages {
         self.index.shrink_to_fit(|&i| hash(records[i as usize].app, records[i as usize].address));
     }
 
-    /// Adds one access. A new page is ignored (and counted) when the table is full; a known one
-    /// still counts [author code].
+    /// Adds one access. In a full table, an access to a new page is only counted as ignored; known
+    /// pages are still recorded [author code].
     pub fn record(
         &mut self,
         app: u32,
@@ -253,15 +253,15 @@ impl Pages {
         Some(id)
     }
 
-    /// Adds what answered an access that [`Self::record`] has counted.
+    /// Adds the source of an access that [`Self::record`] has counted.
     pub fn note_answer(&mut self, id: PageId, memory_read: bool, leaves_caches: bool) {
         let record = &mut self.records[id.0 as usize];
         record.memory_reads = record.memory_reads.saturating_add(u16::from(memory_read));
         record.leaves_caches |= leaves_caches;
     }
 
-    /// Adds what was seen of a page in another interval, there of the process with another index
-    /// perhaps. `None` where the table is full.
+    /// Adds the accesses to a page in another interval, where its process may have had another
+    /// index. `None` if the table is full.
     pub fn add(&mut self, page: &Page<'_>, app: u32) -> Option<PageId> {
         let id = self.find_or_add(app, page.address, page.shift)?;
         let record = &mut self.records[id.0 as usize];
@@ -391,11 +391,11 @@ impl Pages {
         (0..self.records.len() as u32).map(|id| self.get(PageId(id)))
     }
 
-    /// Memory that the table holds now, for the promise of bytes per page.
+    /// Memory of the table, for tests of its size per page.
     #[must_use]
     pub fn memory(&self) -> Bytes {
-        // A slot of the hash table is a 32-bit index and one control byte; a spilled list is its
-        // pairs and where they are.
+        // A slot of the hash table is a 32-bit index and one control byte. A spilled list is its
+        // pairs and their pointer.
         let index = self.index.capacity() * 8 / 7 * (size_of::<u32>() + 1);
         let spilled: usize = self.spilled.iter().map(|list| list.capacity() * 4).sum();
         let spilled = spilled + self.spilled.capacity() * size_of::<Vec<(u16, u16)>>();
@@ -418,8 +418,8 @@ fn count_in(list: &mut Vec<(u16, u16)>, node: u16, times: u16) {
     }
 }
 
-/// A multiply-and-fold of page number and process, with fixed constants (the golden ratio and
-/// another odd number): it only finds records and never orders them.
+/// A multiplicative hash of page number and process, with fixed constants. It only finds records;
+/// no order depends on it.
 fn hash(app: u32, address: u64) -> u64 {
     let mixed = (address >> PAGE_SHIFT) ^ (u64::from(app) << 44);
     let product = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xd6e8_feb8_6659_fd93_u64);

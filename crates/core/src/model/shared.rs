@@ -1,9 +1,9 @@
 //! Memory that several processes have mapped, and the process that owns each of its pages.
 //!
-//! A page of shared memory has an address in each process that maps it. Kept for each of them, it
-//! would look like a page that only that process's threads use. Each process would have it brought
-//! to itself, and take it away from the others. So in a model it is a page of one of them, its
-//! owner, with the accesses of all.
+//! A page of shared memory has an address in each process that maps it. With a record for each
+//! process, it would look like several private pages, and each process would get it moved to its
+//! own node. So the model has one record for it, which belongs to one process, the owner, and has
+//! the accesses of all.
 
 use super::App;
 use crate::observation::{ProcessObservation, SharedMapping, SharedObject};
@@ -11,19 +11,19 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// An owner uses at least this many percent of one CPU, if any of the processes does (our choice).
-/// Policies leave alone a process that hardly runs, and the one that started the others often does
-/// not.
+/// Least CPU use of an owner in percent of one CPU, if any of the processes has it (our choice).
+/// Policies leave alone a process that hardly runs, and the process that started the others often
+/// hardly runs.
 const OWNER_CPU_PERCENT: f64 = 10.0;
 
-/// Where the processes of a model have mapped what others have mapped too.
+/// The ranges of shared memory of each process of a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SharedMemory {
-    /// By process (its index), ascending by address; empty where nothing is shared.
+    /// By process (its index), ascending by address; empty without shared memory.
     parts: Vec<Vec<Part>>,
-    /// The same in the order of the owners and of the addresses there.
+    /// The same ranges in the order of the owner's addresses.
     by_owner: Vec<Vec<Part>>,
-    /// The processes that share something, once for each object.
+    /// The processes that share an object, for each object.
     sharers: Vec<Vec<usize>>,
 }
 
@@ -33,14 +33,14 @@ struct Part {
     start: u64,
     end: u64,
     owner: usize,
-    /// Where it begins in the owner.
+    /// The address in the owner at which it begins.
     in_owner: u64,
     /// Index of [`SharedMemory::sharers`].
     sharers: usize,
 }
 
 impl SharedMemory {
-    /// What these processes share with each other. Both lists are in the same order.
+    /// Finds the shared memory of these processes. Both lists are in the same order.
     #[must_use]
     pub fn of(apps: &[App], processes: &[ProcessObservation]) -> Self {
         let mut objects: BTreeMap<SharedObject, Vec<(usize, &SharedMapping)>> = BTreeMap::new();
@@ -55,7 +55,7 @@ impl SharedMemory {
         }
         for parts in &mut memory.parts {
             parts.sort_by_key(|part| part.start);
-            // A process that has mapped an object twice has it at the lower address.
+            // If a process has mapped an object twice, the lower address counts.
             let mut end = 0;
             parts.retain(|part| {
                 let is_next = part.start >= end;
@@ -104,7 +104,7 @@ impl SharedMemory {
         parts[..behind].last().filter(|part| address < part.end)
     }
 
-    /// The process (its index) that owns this page, and the page's address there.
+    /// The owner (its index) of this page, and the page's address in the owner.
     #[must_use]
     pub fn owner(&self, app: usize, address: u64) -> (usize, u64) {
         match self.part(app, address) {
@@ -113,8 +113,8 @@ impl SharedMemory {
         }
     }
 
-    /// Where a sharer (its index) has mapped the page that `app` has at this address. `None` where
-    /// it has not, and where that is not known because it has mapped the page twice.
+    /// The address at which a sharer (its index) has mapped the page that `app` has at this
+    /// address. `None` if it has not mapped the page, or has mapped it twice.
     #[must_use]
     pub fn address_in(&self, sharer: usize, app: usize, address: u64) -> Option<u64> {
         let (owner, in_owner) = self.owner(app, address);
@@ -125,8 +125,8 @@ impl SharedMemory {
         (found < part.end).then_some(found)
     }
 
-    /// The processes (their indices) that have mapped the object of a page, perhaps without this
-    /// very page; empty where the memory is not shared.
+    /// The processes (their indices) that have mapped the object of a page, though perhaps not this
+    /// page. Empty if the memory is not shared.
     #[must_use]
     pub fn sharers(&self, app: usize, address: u64) -> &[usize] {
         self.part(app, address).map_or(&[], |part| &self.sharers[part.sharers])
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(memory.address_in(1, 0, 0x4000), Some(0xa000));
         assert_eq!(memory.address_in(0, 1, 0xa000), Some(0x4000));
         assert_eq!(memory.address_in(1, 0, 0x1000), None, "this part is not mapped there");
-        // An object of one process, and what lies behind.
+        // An object that one process has mapped, and addresses behind it.
         for (app, address) in [(1, 0x1000), (1, 0xb000), (0, 0x5000)] {
             assert_eq!(memory.owner(app, address), (app, address));
             assert!(memory.sharers(app, address).is_empty());

@@ -1,31 +1,31 @@
-//! One thread over the interval: where it ran, where its data is, and SAM's and N-MASS's rates.
+//! One thread over the interval: its CPU, the nodes of its data, and the rates that SAM and N-MASS
+//! use.
 
 use crate::index_set::CpuSet;
 use crate::observation::Exemption;
 use crate::units::Tid;
 use alloc::vec::Vec;
 
-/// A node is home if it answers more than this share of the accesses (inferred). A thread with its
-/// data on two nodes by halves gains nothing on either.
+/// Least share of a thread's accesses on its home node (inferred). A thread with half of its data
+/// on each of two nodes gains nothing on either.
 pub const MIN_HOME_SHARE: f64 = 0.60;
-/// Samples of a thread below which they say nothing about its home (inferred).
+/// Least number of samples that give a thread a home (inferred).
 const MIN_SAMPLES: u32 = 8;
-/// A thread below this share of a CPU needs none of its own [inferred; Carrefour's author code
-/// watches threads from 10 % on].
+/// Least share of a CPU with which a thread needs a CPU of its own [inferred; Carrefour's author
+/// code uses 10 %].
 pub(crate) const RUNNING_SHARE: f64 = 0.10;
-/// Samples have to exceed a half by this many standard deviations of a fair coin, so that chance
-/// makes no home. With two samples, or the few of a window, a thread with data on two nodes would
-/// alternate between them.
+/// The share of samples must exceed a half by this many standard deviations of a fair coin.
+/// Otherwise a thread with data on two nodes would alternate between two homes by chance.
 const CHANCE: f64 = 2.0;
 
-/// Where a thread's samples say that its data is.
+/// The node of a thread's data, by its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampledHome {
-    /// Clearly on this node.
+    /// Most data is on this node.
     Node(usize),
-    /// On no node clearly.
+    /// No node has most of the data.
     Scattered,
-    /// Too few samples to say.
+    /// Too few samples.
     Unknown,
 }
 
@@ -38,26 +38,25 @@ pub struct Thread {
     pub app: usize,
     /// The CPU that it ran on last.
     pub cpu: usize,
-    /// CPUs that it may use (before we narrowed its mask).
+    /// CPUs that it may use, by its mask before Rondpoint narrowed it.
     pub allowed: CpuSet,
-    /// We narrowed its mask.
+    /// Whether Rondpoint narrowed its mask.
     pub is_narrowed: bool,
     /// Why it is not to be touched, if so.
     pub exempt: Option<Exemption>,
     /// CPU time per wall time, 0..=1.
     pub cpu_share: f64,
-    /// Time that it waited for a CPU per wall time, 0..=1; `None` where the kernel does not count
-    /// it.
+    /// Time that it waited for a CPU per wall time, 0..=1; `None` if the kernel does not count it.
     pub queued_share: Option<f64>,
-    /// Its rates; a field that could not be sensed is `None`.
+    /// Its rates; a field without a sensor is `None`.
     pub rates: ThreadRates,
     /// Sampled DRAM accesses (or hint faults) by holding node; `None` without samples.
     pub accesses_by_node: Option<Vec<u32>>,
-    /// Samples by the node that it ran on, whatever they hit; `None` without samples.
+    /// Samples by the node on which the thread ran, whatever they accessed; `None` without samples.
     pub ran_on: Option<Vec<u32>>,
 }
 
-/// What its counters say. "Per second" means per second of its own CPU time.
+/// Rates from its counters. "Per second" means per second of its own CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ThreadRates {
     /// Instructions per second of wall time: the thread's progress.
@@ -79,10 +78,10 @@ pub struct ThreadRates {
     pub stall_share: Option<f64>,
     /// SPC: stall cycles per coherence event between nodes.
     pub stalls_per_coherence: Option<f64>,
-    /// Reads among its DRAM accesses in percent, where counted.
+    /// Reads among its DRAM accesses in percent, if counted.
     pub read_percent: Option<f64>,
-    /// Share of DRAM accesses that were local, where counted: with homes it says whether the CPI is
-    /// the local or the remote one.
+    /// Share of local DRAM accesses, if counted. It shows whether the CPI was measured near the
+    /// thread's memory or far from it.
     pub local_dram_share: Option<f64>,
 }
 
@@ -95,7 +94,7 @@ impl ThreadRates {
 }
 
 impl Thread {
-    /// A thread of which nothing is known but where it is and what it may.
+    /// A thread of which only its CPU and its mask are known.
     #[must_use]
     pub fn new(tid: Tid, app: usize, cpu: usize, allowed: CpuSet) -> Self {
         Self {
@@ -113,19 +112,19 @@ impl Thread {
         }
     }
 
-    /// Whether it takes enough of a CPU to be in the way of another thread there.
+    /// Whether it uses enough of a CPU to disturb another thread there.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.cpu_share >= RUNNING_SHARE
     }
 
-    /// CPU time per wall time that it asks for, 0..=1: what it gets and what it waits for.
+    /// Demand for CPU time per wall time, 0..=1: the time that it ran or waited for a CPU.
     #[must_use]
     pub fn wanted_share(&self) -> f64 {
         (self.cpu_share + self.queued_share.unwrap_or(0.0)).min(1.0)
     }
 
-    /// Where the data is that it accesses, if chance alone would not have shown it so.
+    /// The node of its data, if chance alone does not explain the samples.
     #[must_use]
     pub fn sampled_home(&self) -> SampledHome {
         let accesses = self.accesses_by_node.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How much each node draws from the memory of each, and what Carrefour derives from it: load, LAR,
+//! Memory traffic from node to node, and the metrics that Carrefour derives from it: load, LAR,
 //! MC-IMB, MAPTU.
 
 use crate::matrix::Matrix;
@@ -14,8 +14,8 @@ pub struct Traffic {
     pub requests_per_us: Matrix<f64>,
 }
 
-/// Which standard deviation. The published final table fits the population's, draft and author code
-/// the sample's (n − 1): for four controllers the second is 1.1547 times the first.
+/// The kind of standard deviation. Carrefour's final table fits the population's, its draft and
+/// author code the sample's (n − 1). For four controllers the second is 1.1547 times the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Deviation {
@@ -72,7 +72,7 @@ impl Traffic {
         load
     }
 
-    /// Bytes per second that `accessing` draws from `holding`.
+    /// Bytes per second that `accessing` reads from and writes to `holding`.
     #[must_use]
     pub fn bytes_per_s(&self, accessing: usize, holding: usize) -> f64 {
         self.requests_per_us[(accessing, holding)] * 1e6 * LINE_BYTES as f64

@@ -1,5 +1,5 @@
-//! From two observations to a model: differences, rates, page records. The same for live, simulated
-//! and replayed hosts.
+//! Computes a model from two observations: differences, rates and page records. Live, simulated and
+//! replayed hosts use the same code.
 
 mod ingest;
 mod rates;
@@ -20,12 +20,12 @@ use crate::units::{LINE_BYTES, Nanos, Tid};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How to read samples.
+/// Settings for reading samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpdateSettings {
-    /// Page records at most.
+    /// Most page records.
     pub tracked_pages: usize,
-    /// Whether to tell which thread touched which page, for policies that look at sharing.
+    /// Whether to record which thread touched which page, for policies that look at sharing.
     pub touches: bool,
 }
 
@@ -36,8 +36,8 @@ impl Default for UpdateSettings {
 }
 
 impl Model {
-    /// The interval between two observations of one host. A process or thread that is not in both
-    /// has no rates yet.
+    /// The model of the interval between two observations of one host. A process or thread that is
+    /// not in both observations has no rates yet.
     #[must_use]
     pub fn update(
         topology: &Topology,
@@ -48,7 +48,7 @@ impl Model {
         Self::between(topology, previous, current, &[], settings)
     }
 
-    /// The same with observations in between: the interval includes their samples (or hint faults).
+    /// The same with observations in between, whose samples and hint faults are included.
     #[must_use]
     pub fn between(
         topology: &Topology,
@@ -91,7 +91,7 @@ impl Model {
     }
 }
 
-/// What multiplexing left of the counters.
+/// Quality of the counters under multiplexing.
 struct Quality {
     running_share: f64,
     counted: bool,
@@ -104,7 +104,7 @@ impl Default for Quality {
 }
 
 impl Quality {
-    /// Events of a counter in the interval, if it ran long enough to be believed.
+    /// Events of a counter in the interval, if it was running for long enough.
     fn events(&mut self, earlier: Option<Counter>, later: Option<Counter>) -> Option<f64> {
         let delta = later?.since(earlier?)?;
         if delta.running_share < MIN_RUNNING_SHARE {
@@ -115,9 +115,9 @@ impl Quality {
         Some(delta.events)
     }
 
-    /// Confidence: what the rung can tell, less what was lost or not counted. The rungs' values
-    /// order them and put kernel statistics below the guard's limit; they are our choice, not
-    /// measured.
+    /// Confidence: a value for the kind of sensor, reduced by lost samples and multiplexed
+    /// counters. The values are our choice, not measured. They order the sensors and put kernel
+    /// statistics below the guard's limit.
     fn sensing(&self, model: &Model, sources: &[&Samples]) -> Sensing {
         let is_fault =
             |samples: &Samples| samples.list.first().is_some_and(|s| s.source == Source::HintFault);
@@ -165,7 +165,7 @@ fn find_thread(process: Option<&ProcessObservation>, tid: Tid) -> Option<&Thread
     Some(&threads[place])
 }
 
-/// Requests per microsecond; a cell that did not count makes the whole matrix unknown.
+/// Requests per microsecond. `None` if a counter of one cell did not count.
 fn traffic(
     (earlier, later): (Option<&Matrix<Counter>>, Option<&Matrix<Counter>>),
     elapsed: Nanos,
@@ -192,9 +192,9 @@ fn controller_lines(
     counted.map(|lines| Some(lines? / elapsed.micros())).collect()
 }
 
-/// A time of a thread in the interval. A thread without an earlier observation was born in it,
-/// unless it ran for longer than that. Then it came from somewhere else, and its time here is not
-/// known.
+/// Growth of a thread's time in the interval. A thread without an earlier observation was born in
+/// the interval, unless it has run for longer. Then it was not watched before, and the growth is
+/// unknown.
 fn since(
     before: Option<&ThreadObservation>,
     now: &ThreadObservation,
@@ -207,12 +207,13 @@ fn since(
     }
 }
 
-/// Whether a thread that was not seen before may have begun in the interval: it has run no longer.
+/// Whether a thread that was not seen before may have begun in the interval: its CPU time fits into
+/// it.
 fn began_within(thread: &ThreadObservation, elapsed: Nanos) -> bool {
     thread.cpu_time <= elapsed
 }
 
-/// A counter of a thread at the beginning of the interval: zero for one that began in it.
+/// A counter of a thread at the beginning of the interval; zero if the thread began in it.
 fn at_beginning(before: Option<&ThreadObservation>, event: Event) -> Option<Counter> {
     before.map_or(Some(Counter::default()), |before| before.counters.get(event))
 }
@@ -294,14 +295,13 @@ fn add_process(
     model.apps.push(app);
 }
 
-/// MRR in percent: reads among DRAM accesses where countable, else 100 less the refills that came
-/// modified [Carrefour, footnote 4].
+/// MRR in percent: reads among DRAM accesses if they are counted. Otherwise 100 less the percentage
+/// of refills in Modified state [Carrefour, footnote 4].
 fn read_percent(reads: &Ratio, refills: &Ratio) -> Option<f64> {
     reads.percent().or(refills.percent().map(|modified| 100.0 - modified))
 }
 
-/// Use of the links: counted where it can be, else the machine's traffic laid over the declared
-/// routes.
+/// Use of the links: counted, or else computed from the machine's traffic and the declared routes.
 fn link_use(
     topology: &Topology,
     previous: &Observation,

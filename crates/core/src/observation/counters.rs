@@ -1,5 +1,5 @@
-//! Hardware counters as they are read: a raw value and for how long it was enabled and really
-//! counted.
+//! Readings of hardware counters: a raw value, the time for which the counter was enabled, and the
+//! time for which it was running.
 
 use crate::units::Nanos;
 use alloc::vec::Vec;
@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 pub struct Counter {
     /// Raw value.
     pub value: u64,
-    /// Time for which it was wanted.
+    /// Time for which the counter was enabled.
     pub enabled: Nanos,
-    /// Time for which it counted.
+    /// Time for which it was running on the hardware.
     pub running: Nanos,
 }
 
@@ -26,8 +26,7 @@ impl Counter {
     /// Events since `earlier`, scaled to the time it was enabled, and the share of that time in
     /// which it really counted.
     ///
-    /// `None` if it never counted in between or went backwards (reset, reused): such an interval
-    /// says nothing.
+    /// `None` if it never ran in between or went backwards (reset, reused).
     #[must_use]
     pub fn since(self, earlier: Self) -> Option<Delta> {
         let events = self.value.checked_sub(earlier.value)? as f64;
@@ -48,20 +47,19 @@ impl Counter {
     }
 }
 
-/// What a counter counted between two observations.
+/// Count between two observations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Delta {
     /// Events, scaled for multiplexing.
     pub events: f64,
     /// Share of the enabled time in which it counted.
     pub running_share: f64,
-    /// Enabled time; for a per-thread counter that is its CPU time. Zero where the counter has no
-    /// times.
+    /// Enabled time; for a per-thread counter this is the thread's CPU time. Zero if the counter
+    /// has no times.
     pub enabled: Nanos,
 }
 
-/// Which event a per-thread counter counts. What it is called on which processor is the reader's
-/// business.
+/// The event of a per-thread counter. The reader maps it to the processor's own event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// Retired instructions.
@@ -76,10 +74,10 @@ pub enum Event {
     LlcReferences,
     /// Loads that hit the last-level cache.
     LlcHits,
-    /// Last-level cache misses, prefetches of the last private cache included where the event has
-    /// them.
+    /// Last-level cache misses. They include prefetches of the last private cache if the event
+    /// does.
     LlcMisses,
-    /// Last-level cache misses of prefetches, where counted apart from the demand misses.
+    /// Last-level cache misses of prefetches, if counted separately from demand misses.
     LlcPrefetchMisses,
     /// Retired loads that missed the last-level cache (the term of SAM's SNP formula).
     LlcLoadMisses,
@@ -98,18 +96,18 @@ pub enum Event {
     RemoteDram,
     /// Cycles in which the thread waited for memory.
     StallCycles,
-    /// Refills of the first-level cache from beyond the private caches (or from DRAM where that is
-    /// countable).
+    /// Refills of the first-level cache from beyond the private caches, or from DRAM only if that
+    /// can be counted.
     Refills,
     /// The `Refills` with a line that came in Modified state.
     RefillsModified,
-    /// DRAM reads, where countable per thread.
+    /// DRAM reads, if countable per thread.
     DramReads,
-    /// DRAM reads and writes, where countable per thread.
+    /// DRAM reads and writes, if countable per thread.
     DramReadsAndWrites,
     /// Latencies of all demand DRAM requests added up, in cycles.
     DramLatencyCycles,
-    /// Those requests.
+    /// Number of the requests of `DramLatencyCycles`.
     DramRequests,
 }
 

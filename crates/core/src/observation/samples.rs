@@ -1,4 +1,4 @@
-//! Address samples: one access each, with what the hardware (or a hint fault) told about it.
+//! Address samples: each is one access, as reported by the hardware or a hint fault.
 
 use crate::units::{PAGE_SHIFT, Pid, Tid};
 use alloc::vec::Vec;
@@ -9,12 +9,11 @@ pub const UNKNOWN_NODE: u16 = u16::MAX;
 /// Where an access was served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// First-level cache (prefetched lines are found there).
+    /// First-level cache. Prefetched lines are found there.
     FirstLevel,
     /// Another private cache level of the same CPU.
     Private,
-    /// A line already on its way, from memory or a cache: what a stream that is prefetched waits
-    /// for.
+    /// A line already on its way, from memory or a cache. A prefetched stream waits for such lines.
     InFlight,
     /// Last-level cache of the own domain.
     LastLevel,
@@ -28,7 +27,7 @@ pub enum Source {
     Dram,
     /// A NUMA hint fault: an access of unknown source to the page.
     HintFault,
-    /// Not told.
+    /// Not reported.
     Unknown,
 }
 
@@ -45,9 +44,9 @@ pub struct AddressSample {
     pub node: u16,
     /// Virtual address.
     pub address: u64,
-    /// Latency in cycles, 0 = not told.
+    /// Latency in cycles, 0 = not reported.
     pub latency_cycles: u32,
-    /// log2 of the page size; 12 when not told.
+    /// log2 of the page size; 12 if not reported.
     pub page_shift: u8,
     /// Where it was served.
     pub source: Source,
@@ -64,7 +63,7 @@ impl AddressSample {
     }
 }
 
-/// The samples of one interval and what is known to be missing.
+/// The samples of one interval, with the number of lost samples.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     /// In the order in which they were read.
@@ -75,6 +74,6 @@ pub struct Samples {
     pub throttled: bool,
     /// The sampling period in its own event (cycles or operations), if fixed.
     pub period: Option<u64>,
-    /// Whether stores are sampled beside loads. Without them nothing is known of writes.
+    /// Whether stores are sampled as well as loads.
     pub stores: bool,
 }

@@ -17,7 +17,7 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: None,
 };
 
-/// Watches only.
+/// Only observes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Observe;
 

@@ -1,7 +1,7 @@
-//! The policy that tries the safety contract: it gives threads CPUs at random.
+//! A policy for tests of the safety contract: it gives threads random CPUs.
 //!
-//! It helps no program, and it needs neither counters nor a second node. So tests can follow the
-//! product, whole and on any machine with two CPUs, from a decision to its undoing.
+//! It helps no program, and it needs neither counters nor a second node. So tests can run the whole
+//! product on any machine with two CPUs, from a decision to its undoing.
 
 use super::{Policy, Registered};
 use crate::model::Model;

@@ -1,4 +1,4 @@
-//! What a policy is shown in one step: the interval of each of its lanes.
+//! The intervals that a policy is shown in one step, one for each of its lanes.
 
 use crate::model::Model;
 use crate::plan::{Permits, Permitted};
@@ -7,7 +7,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 
-/// An interval of the host. It becomes a model when a policy first asks for it.
+/// An interval of the host. Its model is computed when a policy first asks for it.
 pub struct Interval<'a> {
     model: OnceCell<Model>,
     measure: Box<dyn Fn() -> Model + 'a>,
@@ -19,7 +19,7 @@ impl<'a> Interval<'a> {
         Self { model: OnceCell::new(), measure: Box::new(measure) }
     }
 
-    /// What the interval showed.
+    /// The model of the interval.
     #[must_use]
     pub fn model(&self) -> &Model {
         self.model.get_or_init(&self.measure)
@@ -48,7 +48,7 @@ pub struct Views<'a> {
 pub struct View<'a> {
     /// The lane decides in this step.
     pub is_due: bool,
-    /// What was measured for it so far.
+    /// The interval of the lane until now.
     pub interval: Rc<Interval<'a>>,
 }
 
@@ -59,13 +59,13 @@ impl<'a> Views<'a> {
         Self { lanes, permits: &Permitted::all }
     }
 
-    /// The same where some steps may not be done now.
+    /// The same views, with the steps that are permitted now.
     #[must_use]
     pub fn with_permits(self, permits: Permits<'a>) -> Self {
         Self { permits, ..self }
     }
 
-    /// Tells what of a step may be done now.
+    /// The function that divides a step into its permitted and refused parts.
     pub fn permits(&self) -> Permits<'_> {
         self.permits
     }

@@ -1,4 +1,4 @@
-//! What page records keep, and in how little memory.
+//! Tests of the contents and the size of page records.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! From samples to page records, homes of threads and touches, at 10⁷ samples a second.
+//! Turns samples into page records, homes of threads and touches, at 10⁷ samples a second.
 //!
-//! Many samples of many pages would miss the CPU's caches two or three times each. A hash of the
-//! page first deals them out to parts with records that fit in a cache. Then they are recorded part
-//! by part. Few samples are recorded as they come, and so is a table that could overflow, where the
-//! first come must be the first served.
+//! With many pages, recording each sample directly would miss the CPU's caches two or three times.
+//! So a hash of the page first sorts samples into parts whose records fit in a cache. The parts are
+//! then recorded one after the other. Few samples are recorded directly. So are samples for a table
+//! that could overflow, because there the first pages must be kept.
 
 use super::samples::SampleSums;
 use crate::model::{Model, Touch};
@@ -14,13 +14,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-/// Below this many samples their records fit in a cache anyway.
+/// Least number of samples that are sorted. The records of fewer samples fit in a cache anyway.
 const MIN_DEALT: usize = 1 << 16;
-/// Parts: with 2²¹ samples each has some 16,000 pages, 0.7 MB of records.
+/// Number of parts. With 2²¹ samples each part has some 16,000 pages, 0.7 MB of records.
 const PARTS: usize = 128;
 
-/// What is left of a sample when its process, thread and node are found. Small, because each is
-/// written and read once more.
+/// A sample after its process, thread and node were found. It is small, because each is written and
+/// read once more.
 #[derive(Clone, Copy)]
 struct Seen {
     address: u64,
@@ -35,9 +35,9 @@ const _: () = assert!(size_of::<Seen>() == 16);
 impl Seen {
     const STORE: u64 = 1;
     const REMOTE: u64 = 2;
-    /// A load that memory answered.
+    /// A load that memory served.
     const MEMORY_READ: u64 = 4;
-    /// Beyond the private caches.
+    /// An access beyond the private caches.
     const BEYOND: u64 = 8;
     const SHIFT: u32 = 4;
 
@@ -97,14 +97,14 @@ impl Finder {
     }
 }
 
-/// Spreads numbers that follow each other; it only finds and deals out, it never orders.
+/// A hash that spreads consecutive numbers. No order depends on it.
 fn hash(number: u64) -> u64 {
     let product =
         u128::from(number ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xa076_1d64_78bd_642f_u64);
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Everything that takes in the samples of one interval.
+/// Collects the samples of one interval.
 pub(super) struct Ingest<'a> {
     topology: &'a Topology,
     finder: Finder,
@@ -125,7 +125,7 @@ impl<'a> Ingest<'a> {
         touches: bool,
     ) -> Self {
         let dealt = samples >= MIN_DEALT && samples <= model.pages.capacity();
-        // A page has two samples or more where sampling is worth it.
+        // An estimate: useful sampling has two or more samples for each page.
         model.pages.expect(samples / 2);
         model.touches.reserve(if touches { samples.min(model.pages.capacity()) } else { 0 });
         let part = || Vec::with_capacity(samples / PARTS + samples / PARTS / 8);
@@ -140,7 +140,7 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    /// Takes in samples of one source.
+    /// Adds samples of one source.
     pub(super) fn add(&mut self, model: &mut Model, samples: &Samples, sums: &mut SampleSums) {
         for sample in &samples.list {
             let Some(seen) = self.see(sample, sums) else { continue };
@@ -167,8 +167,8 @@ impl<'a> Ingest<'a> {
         self.ran_on[thread as usize * self.topology.node_count() + node] += 1;
         let holder = usize::from(sample.node);
         let known = sample.node != UNKNOWN_NODE && holder < self.topology.node_count();
-        // Loads of a prefetched stream hardly ever wait for memory from the beginning: nearly all
-        // find their line on its way.
+        // Loads of a prefetched stream seldom wait for the whole access: nearly all find their line
+        // on its way.
         let from_memory =
             known && matches!(sample.source, Source::Dram | Source::InFlight | Source::HintFault);
         if from_memory {
@@ -213,7 +213,7 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    /// Records what was dealt out and gives each thread its accesses.
+    /// Records the sorted samples and gives each thread its accesses.
     pub(super) fn finish(self, model: &mut Model) {
         for seen in self.parts.iter().flatten() {
             self.record(model, seen);

@@ -1,11 +1,11 @@
-//! From a thread's counters to SAM's and N-MASS's rates.
+//! Computes the rates that SAM and N-MASS use from a thread's counters.
 
 use super::{Quality, at_beginning};
 use crate::model::ThreadRates;
 use crate::observation::{Event, ThreadObservation};
 use crate::units::Nanos;
 
-/// A share summed over threads; unknown until one thread knows both parts.
+/// A share summed over threads; unknown until one thread has both counts.
 #[derive(Default)]
 pub(super) struct Ratio {
     part: f64,
@@ -93,8 +93,8 @@ impl Counts<'_> {
         }
     }
 
-    /// SNP: counted directly where it can be, else private misses less what the last-level cache
-    /// answered or missed, if positive.
+    /// SNP: counted directly if possible. Otherwise private misses less hits and misses of the
+    /// last-level cache, if positive.
     fn neighbours(&mut self) -> Option<f64> {
         let misses = self.events(Event::LlcLoadMisses).or(self.events(Event::LlcMisses));
         let (private, hits) = (self.events(Event::PrivateMisses), self.events(Event::LlcHits));
@@ -103,12 +103,12 @@ impl Counts<'_> {
     }
 }
 
-/// Lines that a cache of another node answered.
+/// Lines that a cache of another node supplied.
 pub(super) fn from_remote_caches(mut events: impl FnMut(Event) -> Option<f64>) -> Option<f64> {
     sum(events(Event::RemoteForward), events(Event::RemoteHitm))
 }
 
-/// Misses of the last-level cache, prefetches included where they are counted.
+/// Misses of the last-level cache, with prefetches if they are counted.
 pub(super) fn llc_misses(mut events: impl FnMut(Event) -> Option<f64>) -> Option<f64> {
     let demand = events(Event::LlcMisses)?;
     Some(demand + events(Event::LlcPrefetchMisses).unwrap_or(0.0))

@@ -1,26 +1,26 @@
-//! The share of reads of a process that no counter tells apart, from samples of loads and stores.
+//! Estimates the share of reads of one of several processes from samples of loads and stores.
 //!
-//! Counters of a process say it exactly. Where a tree of several processes shares them, samples
-//! still carry the process:
+//! Counters give the share of a single process exactly. In a tree of processes that share counters,
+//! samples still name the process:
 //!
-//! - reads are sampled loads that memory answered;
-//! - writes are all sampled stores to pages of which an access left the private caches. What a
-//!   cache holds of such a page is written back in the end. A stack stays in its cache and does not
-//!   count.
+//! - reads are sampled loads that memory served;
+//! - writes are all sampled stores to pages with an access beyond the private caches. Caches write
+//!   such a page back in the end. A stack stays in its cache and does not count.
 //!
-//! The result is the lower end of an interval of 95 %: few samples open no gate. Limitation: a
-//! sampler with a latency threshold does not see a store to a line that was just read. Copies that
-//! such stores take back are counted by the kernel, and Carrefour looks at these.
+//! The result is the lower end of a 95 % interval, so few samples are never enough for copies.
+//! Limitation: a sampler with a latency threshold misses a store to a line that was just read. The
+//! kernel counts the copies that such stores drop, and Carrefour uses these counts.
 
 use crate::model::{Model, ReadSource};
 use crate::observation::{Samples, Source};
 use alloc::vec;
 
-/// Standard deviations of a normal distribution that hold 95 % of it.
+/// Half width of the 95 % interval of a normal distribution, in standard deviations.
 const DEVIATIONS: f64 = 1.96;
 
-/// Gives each application without a counted share of reads the sampled one. It stays unknown where
-/// a sampler leaves out stores, or was throttled: one event may then lack more than another.
+/// Gives the sampled share of reads to each application without a counted one. The share stays
+/// unknown if a sampler leaves out stores or was throttled, because one event may then lack more
+/// samples than another.
 pub(super) fn from_samples(model: &mut Model, sources: &[&Samples]) {
     let is_fault = |source: &&&Samples| {
         source.list.first().is_some_and(|sample| sample.source == Source::HintFault)

@@ -1,4 +1,5 @@
-//! What samples tell about applications that no counter tells apart: their traffic and latency.
+//! Computes traffic and latency of each application from samples, where counters do not separate
+//! the applications.
 
 use super::rates::{from_remote_caches, llc_misses, sum};
 use super::{at_beginning, began_within, find_process, find_thread};
@@ -9,9 +10,9 @@ use crate::units::{Nanos, Pid};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What samples add up to for each application, by `[accessing][holding]`.
+/// Sums of the samples of each application, `[accessing][holding]`.
 pub(super) struct SampleSums {
-    /// Accesses that DRAM answered, or that waited for a line on its way.
+    /// Accesses that DRAM served, or that waited for a line on its way.
     memory: Vec<Matrix<f64>>,
     faults: Vec<Matrix<f64>>,
     /// Cycles and samples.
@@ -40,7 +41,7 @@ impl SampleSums {
         Matrix::from_fn(nodes, sum)
     }
 
-    /// Adds the latency of a DRAM access, where it was told.
+    /// Adds the latency of a DRAM access, if the sample has it.
     pub(super) fn add_latency(&mut self, app: usize, sample: &AddressSample) {
         if sample.source == Source::Dram && sample.latency_cycles > 0 {
             self.latency[app].0 += f64::from(sample.latency_cycles);
@@ -49,7 +50,7 @@ impl SampleSums {
     }
 }
 
-/// What the controllers served, by who was sampled to ask.
+/// Traffic of the controllers, divided among the accessing nodes by samples.
 struct Served {
     /// Lines of each controller for each of its samples; 0 without samples.
     per_sample: Vec<f64>,
@@ -58,8 +59,9 @@ struct Served {
 }
 
 impl Served {
-    /// `lines` are those of each controller, `all` the samples of all applications. What a
-    /// controller without samples served is other programs', and taken for its own node's.
+    /// `lines` are the lines that each controller served, `all` the samples of all applications.
+    /// Lines of a controller without samples belong to other programs, and are assumed to come from
+    /// its own node.
     fn new(lines: &[f64], all: &Matrix<f64>) -> Self {
         let nodes = lines.len();
         let per_sample = |m: usize| match (0..nodes).map(|n| all[(n, m)]).sum::<f64>() {
@@ -72,21 +74,21 @@ impl Served {
         Self { machine: Matrix::from_fn(nodes, cell), per_sample }
     }
 
-    /// The part of an application with these samples.
+    /// The traffic of an application with these samples.
     fn part(&self, own: &Matrix<f64>) -> Matrix<f64> {
         Matrix::from_fn(own.size(), |n, m| own[(n, m)] * self.per_sample[m])
     }
 }
 
-/// Gives each application without counters of its own its traffic. Of several sources the first
-/// that is there is taken:
+/// Computes the traffic of each application without counters of its own, from the first available
+/// source:
 ///
 /// 1. the machine's traffic, if the application is alone;
 /// 2. its share of the machine's by samples;
 /// 3. its samples, scaled to the requests that its threads counted;
 /// 4. its share of what the controllers served.
 ///
-/// An application without samples draws nothing if others have some.
+/// An application without samples has no traffic if other applications have samples.
 pub(super) fn finish_traffic(
     model: &mut Model,
     (previous, current): (&Observation, &Observation),
@@ -100,8 +102,7 @@ pub(super) fn finish_traffic(
     let mut latency = (0.0, 0.0);
     let is_alone = model.apps.len() == 1;
     for (index, app) in model.apps.iter_mut().enumerate() {
-        // Counted latency is exact and sampled latency is not: a process that has the first needs
-        // no second.
+        // Counted latency is exact and takes precedence over sampled latency.
         let (cycles, count) =
             counted_latency(current, previous, app.pid).unwrap_or(sums.latency[index]);
         app.latency_cycles = (count > 0.0).then(|| cycles / count);
@@ -122,7 +123,7 @@ pub(super) fn finish_traffic(
             .traffic
             .as_ref()
             .map(|machine| machine.total_per_us() * sampled / all_sampled.max(1.0));
-        // A rate without samples of its place is no traffic. A rate of zero is, if other processes
+        // A rate needs samples that show its nodes. A rate of zero needs none if other processes
         // have samples.
         let placed = |rate: &f64| sampled > 0.0 || (all_sampled > 0.0 && *rate == 0.0);
         if let Some(per_us) = share.or(counted).filter(placed) {
@@ -144,8 +145,8 @@ pub(super) fn finish_traffic(
     }
 }
 
-/// Where the machine cannot be counted: what the managed applications draw together, if all are
-/// known in the same unit.
+/// The traffic of all managed applications, used if the machine cannot be counted. `None` unless
+/// all are known in the same unit.
 fn sum_of_apps(model: &Model) -> Option<Traffic> {
     let faults = |app: &App| app.traffic_source == TrafficSource::HintFaults;
     let unit = faults(model.apps.first()?);
@@ -196,10 +197,9 @@ fn counted_requests(
     requests
 }
 
-/// DRAM requests of a thread, from what its events counted. Where a processor tells local from
-/// remote memory for retired loads only, as Intel's do, prefetched lines are not among them. The
-/// last-level cache missed those too, so the higher count holds. Lines that another node's cache
-/// answered are no requests to DRAM.
+/// DRAM requests of a thread from its counters. Intel's processors count local and remote memory
+/// for retired loads only, without prefetches. Misses of the last-level cache include prefetches,
+/// so the larger of both counts is used. Lines from another node's cache are no DRAM requests.
 fn requests_of(events: impl Fn(Event) -> Option<f64>) -> Option<f64> {
     let told_apart = sum(events(Event::LocalDram), events(Event::RemoteDram))?;
     let missed = llc_misses(&events).unwrap_or(0.0);
