@@ -6,10 +6,11 @@
 //! much ([`price`]), the quiet time is as short as the policies allow.
 //!
 //! During a pause, `/proc` and counters outside the cores are read once in
-//! [`GLANCE`](crate::limits::GLANCE), because they cost the program nothing. A pause ends when
-//! processes or threads begin or end, when CPU use or the traffic between nodes changes, or when a
-//! busy thread changes its node. On crowded CPUs the kernel moves threads all the time, so their
-//! moves do not count. Changes that only the program's own counters show are seen after the pause.
+//! [`GLANCE`](crate::limits::GLANCE), because they cost the program nothing. A pause ends when a
+//! process or thread begins or ends, or when CPU use changes. It also ends when a busy thread
+//! changes its node, or when traffic between nodes changes. On crowded CPUs the kernel moves
+//! threads all the time, so their moves do not count. Changes that only the program's own counters
+//! show are seen after the pause.
 
 mod price;
 mod watch;
