@@ -1,21 +1,21 @@
-//! `auto`: all policies at once. Each proposes in a lane of its own. The cost model prices what
-//! each wants, and the arbiter takes what wins most.
+//! `auto`: all policies at once. Each policy proposes in a lane of its own. The cost model prices
+//! the proposals, and the arbiter takes the set with the largest gain.
 //!
-//! A policy that only proposes is a member. Its line in the table of policies says so
-//! ([`Registered::in_auto`]), and `auto` needs no change for it.
+//! A new policy joins `auto` by its line in the table of policies ([`Registered::in_auto`]); `auto`
+//! needs no change for it.
 //!
-//! A few things are no question of price:
+//! Some rules do not depend on prices:
 //!
-//! | what | where |
+//! | rule | module |
 //! |---|---|
-//! | memory on its way to other nodes has its process for itself; copies of pages are taken back first | `memory` |
-//! | while samples are about to name who exchanges data with whom, these threads stay | `naming` |
-//! | threads stay where moving pages wins more and Carrefour's turn comes soon | here |
-//! | one policy changes a process in a step | the arbiter |
-//! | after a change of nodes, what was learnt of them is told the new names | `renaming` |
-//! | samples are as many as the policy wants that wants most | `rates` |
+//! | while memory follows its threads, no other step changes its process; copies of pages are dropped before | `memory` |
+//! | threads stay until samples have named the pairs that exchange data | `naming` |
+//! | threads stay if moving their pages wins more and Carrefour decides soon | here |
+//! | in one step only one policy changes a process | the arbiter |
+//! | knowledge about old nodes is applied to new nodes after threads and memory moved | `renaming` |
+//! | the sampling rate of a process is the fastest that a policy wants | `rates` |
 //!
-//! Budgets, residence and undoing are the guard's, as for every policy.
+//! The guard checks budgets and residence, as for every policy. Trials undo harmful changes.
 
 mod lane;
 mod memory;
@@ -61,9 +61,9 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: None,
 };
 
-/// Intervals without a step of SAM after which it is asked with the others, once an epoch. As many
-/// make one of its flags steady. Ten looks a second cost more than the budget for watching where
-/// there is nothing to do.
+/// Intervals without a step of SAM after which SAM decides only once an epoch, with the others. So
+/// many intervals make one of its flags steady. Without anything to do, ten observations a second
+/// would cost more than the budget for observation.
 const CALM: u32 = STEADY_ABOVE + 1;
 
 /// State of the policy.
@@ -75,22 +75,23 @@ pub struct Auto {
     naming: Naming,
     rates: Rates,
     renaming: Renaming,
-    /// Made with the first machine that is seen.
+    /// Made at the first call, when the machine is known.
     arbiter: Option<Arbiter>,
-    /// Looks of SAM's since one of its moves was taken or a question was open.
+    /// Decisions of SAM since one of its moves was chosen or samples were requested to name
+    /// partners.
     calm: u32,
     refused: Vec<Refused>,
 }
 
 impl Auto {
-    /// A policy that has seen nothing yet.
+    /// The policy with all members of the table.
     #[must_use]
     pub fn new() -> Self {
         let members = POLICIES.iter().filter_map(|policy| policy.in_auto);
         Self::with_members(members.map(|make| make()).collect())
     }
 
-    /// One that asks these beside SAM, AsymSched and Carrefour.
+    /// The policy with these members beside SAM, AsymSched and Carrefour.
     #[must_use]
     pub fn with_members(members: Vec<Box<dyn Policy>>) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl Auto {
         }
     }
 
-    /// After a change of nodes, what was learnt of the old ones holds for the new ones.
+    /// Tells the policies of threads that moved to other nodes with their memory.
     fn rename(&mut self, model: &Model, topology: &Topology) {
         for renamed in self.renaming.take(model) {
             self.sam.rename(topology, &renamed);
@@ -115,7 +116,7 @@ impl Auto {
         }
     }
 
-    /// The proposals of all policies with an interval that is over.
+    /// The proposals of all policies whose lane is due.
     fn generate(
         &mut self,
         views: &Views<'_>,
@@ -151,7 +152,7 @@ impl Auto {
         proposals
     }
 
-    /// What samples named, and the samples for it.
+    /// Proposals for pairs of threads that samples named, and sampling rates for naming pairs.
     fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
         let above = self.sam.thresholds(topology).coherence;
         let over = views.due(SHARING);
@@ -165,8 +166,9 @@ impl Auto {
         proposals
     }
 
-    /// Takes out what is no question of price: memory on its way goes on, threads wait for names.
-    /// Gives what is done in any case, and what is to be priced.
+    /// Separates proposals that need no price: memory that follows its threads goes on, and threads
+    /// wait for names of their partners. Returns the steps that are done in any case, and the
+    /// proposals to be priced.
     fn without_price(&mut self, proposals: Vec<Proposal>) -> (Vec<Proposal>, Vec<Proposal>) {
         let (mut free, mut open) = (Vec::new(), Vec::new());
         for proposal in proposals {
@@ -186,8 +188,9 @@ impl Auto {
         (free, open)
     }
 
-    /// What Carrefour would do now, though its turn comes later. Where that wins more than moving
-    /// threads, these stay: each move makes known pages unknown.
+    /// Moves of pages that Carrefour would propose now, though its lane is not due. If they win
+    /// more than moves of threads, the threads stay, because a moved thread makes samples of its
+    /// pages useless.
     fn later(
         &self,
         views: &Views<'_>,
@@ -204,7 +207,8 @@ impl Auto {
         proposals
     }
 
-    /// Takes out what is done `later`, and tells the proposals that wait for it why.
+    /// Removes the chosen steps that Carrefour will propose later, and vetoes the proposals that
+    /// wait for them.
     fn leave_for_later(&mut self, chosen: Vec<Proposal>, later: &[Proposal]) -> Vec<Proposal> {
         if later.is_empty() {
             return chosen;
@@ -251,9 +255,9 @@ impl Auto {
         chosen.steps
     }
 
-    /// The interval by which proposals are priced. Pages are priced by the one that they were
-    /// sampled in: what a program did before, a serial phase for example, says nothing of them. A
-    /// tenth of a second says little of threads: what was measured since the last epoch says more.
+    /// The interval by which proposals are priced. Pages are priced by the interval in which they
+    /// were sampled, because an earlier serial phase, for example, used them otherwise. Threads are
+    /// priced by the time since the last epoch, because a tenth of a second has too few counts.
     fn window<'a>(&self, views: &'a Views<'_>, proposals: &[Proposal]) -> Option<&'a Model> {
         let moves_pages = proposals.iter().any(|one| one.action.kind().moves_pages());
         if let Some(model) = views.due(CARREFOUR).filter(|_| moves_pages) {
@@ -406,12 +410,12 @@ impl Policy for Auto {
     }
 }
 
-/// Whether a step moves a thread for itself, not as a part of a placement of all.
+/// Whether a step moves a single thread, not as a part of an indivisible placement.
 fn goes_alone(step: &Proposal) -> bool {
     step.action.kind() == Kind::Affinity && !step.reason.is_indivisible()
 }
 
-/// Whether a step goes on with what a placement of all threads of a node began.
+/// Whether a step moves memory after all threads of a node.
 fn is_part_of_the_way(step: &Proposal) -> bool {
     step.policy == asymsched::REGISTERED.name && !step.reason.is_indivisible()
 }

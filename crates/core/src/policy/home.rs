@@ -1,18 +1,18 @@
-//! Threads that take turns on crowded CPUs stay on the node of their data.
+//! Keeps threads on the node of their data if more threads run than there are CPUs.
 //!
-//! SAM reckons with one thread on each CPU and N-MASS with no more processes than cores. Where more
-//! threads want to run, the kernel takes a waiting thread to the CPU that is idle next. That CPU
-//! may be on another node, and the thread's data stays behind. Example: sixteen threads with
-//! barriers on the eight CPUs of carrefour-a have a fourth of their data on their own node, as
-//! chance has it. They run 1.5 times as fast if each is kept where its data is
-//! (docs/results/crowded-barriers.md). So a thread with samples that name one node is pinned to the
-//! CPUs of that node, where the kernel goes on balancing.
+//! SAM assumes one thread on each CPU, and N-MASS no more processes than cores. If more threads
+//! run, the kernel moves a waiting thread to the CPU that is idle next. That CPU may be on another
+//! node than the thread's data. Example: sixteen threads with barriers run on the eight CPUs of
+//! carrefour-a. By chance a fourth of each thread's data is on its node. They run 1.5 times as fast
+//! if each is kept on the node of its data (docs/results/crowded-barriers.md). So a thread whose
+//! samples name one node is pinned to the CPUs of that node. The kernel balances threads among
+//! these CPUs.
 //!
 //! No node takes more than its share of the threads. Threads beyond the share are pinned to nodes
-//! with room. Such a thread is away from its data on any node, and where it stays its data can
-//! come. A node takes no thread if more than 1.5 times its share have their data there: then pages
-//! have to go, not threads. Threads without a valid place are released. Ours: none of the four
-//! systems looks at more threads than CPUs.
+//! with room, and their data can follow them there. A node takes no thread if over 1.5 times its
+//! share of threads have their data there: then pages have to move instead. Threads without a valid
+//! place are released. This policy is ours: none of the four published systems handles more threads
+//! than CPUs.
 
 use super::renamed::Renamed;
 use super::sam::{Basis, Thresholds};
@@ -40,34 +40,34 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: Some(|| Box::new(Home::default())),
 };
 
-/// This many running threads on four CPUs are a crowd (our choice). A helper beside a thread on
-/// each CPU is none.
+/// Least number of running threads for each four CPUs that count as crowded (our choice). A helper
+/// thread beside one thread for each CPU should not count.
 const CROWD_OF_FOUR: usize = 5;
 
-/// A younger process does not count, for it may end as soon as it began (our choice).
+/// Least age of a process that counts (our choice). A younger process may end as soon as it began.
 const YOUNG: Nanos = Nanos::from_millis(500);
 
 /// State of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Home {
-    /// The node of each thread's data, as samples last told. A thread is not in it if its data is
-    /// on several nodes or was never seen.
+    /// The node of each thread's data, by the last samples. Threads with data on several nodes, or
+    /// without samples, are left out.
     homes: BTreeMap<Tid, usize>,
-    /// The node that a mask of ours pins a thread to.
+    /// The node to which this policy pinned a thread.
     pinned: BTreeMap<Tid, usize>,
 }
 
-/// Threads that take turns.
+/// Numbers of threads and CPUs where threads have to wait for CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Crowded {
     /// Running threads.
     pub threads: usize,
-    /// CPUs that they have.
+    /// CPUs that they may use.
     pub cpus: usize,
 }
 
-/// Why it proposes something.
+/// Reason of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -77,33 +77,33 @@ pub struct Crowded {
 pub enum HomeReason {
     /// The thread is pinned to the node of its data.
     Hold {
-        /// Where it ran.
+        /// Node where it ran.
         from: usize,
-        /// Its home.
+        /// Node of its data.
         node: usize,
         /// The crowd.
         crowded: Crowded,
     },
-    /// The node of the thread's data has its share of threads, so it is pinned where room is left,
-    /// and its data may come.
+    /// The node of the thread's data has its share of threads already. So the thread is pinned to a
+    /// node with room, and its data may follow.
     Beside {
-        /// Where it ran.
+        /// Node where it ran.
         from: usize,
         /// The node that it is pinned to.
         node: usize,
-        /// Its home.
+        /// Node of its data.
         home: usize,
         /// The crowd.
         crowded: Crowded,
     },
-    /// The thread may run anywhere again: its data has left, or too many threads have their data
-    /// there.
+    /// The thread is released, because its data has moved or too many threads have their data on
+    /// the node.
     Release {
         /// The node that it was pinned to.
         node: usize,
         /// Running threads with their data there.
         threads: usize,
-        /// As many as that node takes.
+        /// Number of threads that the node takes.
         share: usize,
     },
 }
@@ -112,7 +112,7 @@ pub enum HomeReason {
 struct Group<'a> {
     cpus: CpuSet,
     apps: Vec<&'a App>,
-    /// Running threads on these CPUs, of whatever process.
+    /// Running threads on these CPUs, of all processes.
     threads: usize,
 }
 
@@ -121,7 +121,7 @@ impl Group<'_> {
         Crowded { threads: self.threads, cpus: self.cpus.len() }
     }
 
-    /// As many threads as this node takes.
+    /// Number of threads that this node takes.
     fn share(&self, topology: &Topology, node: usize) -> usize {
         let cpus = self.cpus.intersection(topology.cpus_of_node(node)).len();
         (self.threads * cpus).div_ceil(self.cpus.len())
@@ -129,7 +129,7 @@ impl Group<'_> {
 }
 
 impl Crowded {
-    /// Whether this many threads on this many CPUs are a crowd.
+    /// Whether there are enough more threads than CPUs to act.
     pub(crate) fn is_crowd(self) -> bool {
         4 * self.threads >= CROWD_OF_FOUR * self.cpus
     }
@@ -194,9 +194,9 @@ impl Home {
         movable().filter_map(propose).collect()
     }
 
-    /// The node on which each thread stays. That is its home: first come threads pinned there, then
-    /// threads that run there. In a crowd, threads beyond the home's share stay on a node with
-    /// room.
+    /// The node to which each thread is pinned. This is the node of its data, as far as that node's
+    /// share allows. Threads that are pinned there come first, then threads that run there. In a
+    /// crowd, the other threads are pinned to a node with room.
     fn places(
         &self,
         group: &Group<'_>,
@@ -234,8 +234,8 @@ impl Home {
         places
     }
 
-    /// Whether one of the threads is on another node than its data: which thread the kernel takes
-    /// next is chance. While all are at home they may stay there by themselves.
+    /// Whether one of the threads runs on another node than that of its data. While all threads are
+    /// at home no pinning is needed.
     fn is_anybody_away<'a>(
         &self,
         mut threads: impl Iterator<Item = (&'a App, &'a Thread)>,
@@ -248,7 +248,7 @@ impl Home {
     }
 }
 
-/// Where no counter tells, samples are enough.
+/// Whether a thread uses memory enough to be pinned. Without counters, samples are enough.
 fn uses_memory(thread: &Thread, thresholds: &Thresholds) -> bool {
     thread.rates.memory_per_s.is_none_or(|rate| rate > thresholds.memory_thread)
 }
@@ -311,7 +311,7 @@ impl Policy for Home {
         went.for_each(|(_, home)| *home = renamed.image(*home));
     }
 
-    /// A thread that another policy gives a mask belongs to that policy from then on.
+    /// A thread that gets a mask from another policy belongs to that policy from then on.
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         let done = outcomes
             .iter()
@@ -362,7 +362,8 @@ mod tests {
     use crate::topology::synthetic;
     use crate::units::Pid;
 
-    /// Two threads on each of four CPUs. Samples name their data only in the first second.
+    /// Two threads on each of four CPUs. Only in the first second, samples name the nodes of their
+    /// data.
     fn model(topology: &Topology, nodes: Option<[usize; 8]>) -> Model {
         let mut model = Model::empty(2);
         model.at = Nanos::from_secs(10);

@@ -1,14 +1,14 @@
-//! N-MASS: on which processor single-threaded processes run, trading data locality against
-//! contention for the shared cache.
+//! N-MASS: places single-threaded processes on processors, by data locality and contention for the
+//! shared cache.
 //!
 //! Majo and Gross, "Memory Management in NUMA Multicore Systems", ISMM 2011. [`maximum_local()`]
 //! puts the processes with the highest NUMA penalty at home. [`refine()`] then shifts the cheapest
 //! of them away while that evens out the pressure on the caches. It never passes the pressure at
 //! which the link between the processors saturates. Memory is never moved.
 //!
-//! [`map`] is the algorithm on plain numbers; `penalty` holds the cost of remote memory and its
-//! source; `trigger` says when to run at all. Not covered: more processes than cores, processes
-//! with several threads, memory on several nodes.
+//! [`map`] is the algorithm on plain numbers. `penalty` has the cost of remote memory and its
+//! source. `trigger` decides when the algorithm runs. Not covered: more processes than cores,
+//! processes with several threads, memory on several nodes.
 
 mod appetite;
 mod candidates;
@@ -71,11 +71,11 @@ pub struct NMass {
 struct Known {
     sides: SidesSeen,
     appetite: Appetite,
-    /// Instructions that it retired while it was watched: its place in its profile.
+    /// Instructions retired since observation began. They give the position in its profile.
     instructions: f64,
 }
 
-/// Why it proposes something: the numbers of one process at the time of the run.
+/// Reason of a proposal: the numbers of one process at the time of the run.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(tag = "reason", rename = "nmass"))]
 pub struct NMassReason {
@@ -121,7 +121,7 @@ impl NMass {
         self.profiles.insert(pid, profile);
     }
 
-    /// Takes in one epoch of each candidate and forgets processes that ended.
+    /// Adds one epoch of each candidate and forgets processes that ended.
     fn observe(&mut self, candidates: &[Candidate], elapsed: Nanos) {
         let is_candidate =
             |pid: &Pid| candidates.binary_search_by_key(pid, |candidate| candidate.pid).is_ok();
@@ -155,7 +155,7 @@ impl NMass {
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
     }
 
-    /// The mapping that these candidates ask for, each with its new cache domain.
+    /// Runs the algorithm for these candidates. Returns each with its new cache domain.
     fn run(
         &self,
         candidates: &[Candidate],
@@ -210,11 +210,11 @@ impl NMass {
     }
 }
 
-/// Where one process is to run.
+/// The place of one process after a run.
 struct Placed {
     pid: Pid,
     domain: usize,
-    /// `None` if it runs there.
+    /// `None` if it runs there already.
     proposal: Option<Proposal>,
 }
 

@@ -1,11 +1,11 @@
 //! Thread clustering by sharing: threads that share data move to one node, unless they would
 //! compete for its resources.
 //!
-//! Carrefour assumes that such a step has run before it. The default is Kamali's variant as
-//! Carrefour describes it: sharers come together only if the node's memory bears them and the load
-//! stays balanced. The sets of threads per page and their constants are those of the experimental
-//! code of Carrefour's authors (preset `author`). `tam` groups by signatures and brings groups
-//! together in any case.
+//! Carrefour assumes that such a step has run before it. The default is Kamali's variant, as
+//! Carrefour describes it: sharers are joined only if the node's memory has the capacity and the
+//! load stays balanced. The sets of threads per page and their constants are those of the
+//! experimental code of Carrefour's authors (preset `author`). The preset `tam` groups threads by
+//! signatures and always joins a group.
 
 mod clusters;
 mod observe;
@@ -49,11 +49,11 @@ pub(super) const REGISTERED: Registered = Registered {
 #[derive(Debug, Clone)]
 pub struct Sharing {
     preset: Preset,
-    /// The last round moved threads: this one is the pages'.
+    /// Whether the last round moved threads, so that this round is left to moves of pages.
     is_page_round: bool,
 }
 
-/// Why it proposes something.
+/// Reason of a proposal.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -72,7 +72,8 @@ pub enum SharingReason {
         /// Node of the group.
         to: usize,
     },
-    /// The thread stays where those are, or come, with which it shares data.
+    /// The thread stays, because the threads with which it shares data are on its node or will come
+    /// there.
     Stay {
         /// Threads in the group.
         threads: usize,
@@ -88,19 +89,19 @@ pub enum SharingReason {
     },
     /// Switches the samples that show which threads share data on or off.
     Sampling {
-        /// They are.
+        /// Whether samples are switched on.
         names: bool,
     },
 }
 
 impl Sharing {
-    /// A policy that has moved nothing yet.
+    /// A policy without state.
     #[must_use]
     pub fn new(preset: Preset) -> Self {
         Self { preset, is_page_round: false }
     }
 
-    /// [`Policy::propose`] for some of the processes: threads of the others stay where they are.
+    /// As [`Policy::propose`], for some of the processes. Threads of other processes stay in place.
     pub fn propose_for(
         &mut self,
         model: &Model,
@@ -122,7 +123,7 @@ impl Sharing {
         observe::pairs(model, topology, asked, &self.preset)
     }
 
-    /// As [`Sharing::propose_for`], of pairs that are known: most samples first.
+    /// As [`Sharing::propose_for`], with given pairs, most samples first.
     pub fn propose_pairs(
         &mut self,
         model: &Model,
@@ -137,7 +138,7 @@ impl Sharing {
         let shift = |shift: Shift| Some(self.shift(shift, exact.take(shift)?, model, topology));
         let mut proposals: Vec<Proposal> = placed.shifts.into_iter().filter_map(shift).collect();
         proposals.extend(placed.stays.into_iter().map(|stay| Self::stay(stay, model, topology)));
-        // If no thread moved, the pages' round is now.
+        // If no thread moved, this round is already left to moves of pages.
         self.is_page_round = self.preset.alternates && !proposals.is_empty();
         proposals
     }

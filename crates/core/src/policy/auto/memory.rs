@@ -1,5 +1,6 @@
-//! Memory that follows its threads to other nodes. Nothing else changes its process meanwhile.
-//! Copies of its pages are taken back first. What is promised to it is not free for copies.
+//! Memory that follows its threads to other nodes. No other step changes the process meanwhile.
+//! Copies of its pages are dropped first. Room on the target nodes is reserved for it, so that
+//! copies do not take it.
 
 use crate::model::{App, Model};
 use crate::plan::{Action, PageMove, Proposal};
@@ -8,7 +9,7 @@ use crate::units::{Bytes, PAGE_SHIFT};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-/// All copies of a process's pages back to one, for the sake of a proposal of another policy.
+/// Proposes to drop all copies of a process's pages, before a proposal of another policy.
 pub(super) fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {
     let home = app.home().unwrap_or(0) as u16;
     let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
@@ -19,7 +20,7 @@ pub(super) fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {
     app.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()).then_some(proposal)
 }
 
-/// The model without the free memory that is promised to memory on its way.
+/// The model without the free memory that is reserved for memory on its way.
 pub(super) fn reserved<'a>(model: &'a Model, asymsched: &AsymSched) -> Cow<'a, Model> {
     let Some(free) = &model.free_memory else { return Cow::Borrowed(model) };
     let promised = model.apps.iter().flat_map(|app| {
@@ -35,7 +36,7 @@ pub(super) fn reserved<'a>(model: &'a Model, asymsched: &AsymSched) -> Cow<'a, M
     }
 }
 
-/// Free memory of each node without what is promised to memory that follows its threads.
+/// Free memory of each node without the reservations for memory that follows its threads.
 fn unpromised(free: &[Bytes], promised: impl Iterator<Item = (usize, Bytes)>) -> Vec<Bytes> {
     let mut left = free.to_vec();
     for (node, bytes) in promised {

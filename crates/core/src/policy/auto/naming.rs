@@ -1,13 +1,13 @@
-//! Samples that name which threads exchange data with which.
+//! Asks samples for pairs of threads that exchange data.
 //!
-//! Counters see one half of a pair. Of two threads that hand each other buffers only the reader
-//! fetches lines from another node: stores are not counted. Pages that both touched name the other.
-//! So what threads touch is collected where their process exchanges data between nodes. That ends
-//! when samples name a partner for each thread that is seen, or after two epochs. Until then these
-//! threads stay: what is being asked is not guessed.
+//! Counters show only one thread of a pair. If two threads hand each other buffers, only the reader
+//! fetches lines from another node, because stores are not counted. Samples of pages that both
+//! touched name the other thread. So samples are collected while a process exchanges data between
+//! nodes. The question is answered when samples name a partner for each thread, or after two
+//! epochs. Until then the threads of the process stay in place.
 //!
-//! Names are kept beyond the samples. Prices rest on them, and the `sharing` policy proposes who
-//! joins whom while the process exchanges data.
+//! Pairs are kept after the samples are gone. The cost model uses them, and the `sharing` policy
+//! proposes moves that join pairs while the process exchanges data.
 
 use super::lane::EPOCH;
 use crate::cost::Partners;
@@ -21,37 +21,36 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Names are asked for again after this long, while the process goes on to exchange data (our
-/// choice).
+/// Time after which a process that still exchanges data is asked again (our choice).
 const NAMED_FOR: Nanos = Nanos::from_secs(10);
-/// A question is open this long at most: the rest of an epoch, and a whole one.
+/// Longest time for a question: the rest of an epoch, and a whole epoch.
 const PATIENCE: Nanos = Nanos(2 * EPOCH.0);
-/// Touches collected for this long are enough if they name a partner for every thread that fetches
-/// from other nodes. In that time SAM's flags become steady.
+/// Shortest time for a question, if samples name a partner for every thread that fetches from other
+/// nodes. In this time SAM's flags become steady.
 const RIPE: Nanos = Nanos::from_millis(100 * STEADY_ABOVE as u64);
-/// Until then every running thread has to be named (our choice). A thread that is with its partner
-/// by chance fetches nothing from another node, and would make room for others.
+/// Before this time every running thread needs a partner (our choice). A thread that is beside its
+/// partner by chance fetches nothing from another node, and would be moved away to make room.
 const RIPE_WITHOUT_UNSEEN: Nanos = Nanos(2 * RIPE.0);
-/// Samples that are to name threads: Carrefour's accurate rate, as there are from the start.
+/// Sampling rate for naming: Carrefour's accurate rate, which is also the first rate.
 const ACCURATE: Sampling = FINAL.sampling.accurate;
 
-/// One process.
+/// The question about one process.
 #[derive(Debug, Clone, Default)]
 struct Question {
     started: Nanos,
-    /// Since when what its threads touch is collected.
+    /// Time since which samples of its threads are collected.
     open_since: Option<Nanos>,
-    /// Samples were asked for.
+    /// Whether samples were requested.
     is_sampled: bool,
-    /// Until then it is not asked again.
+    /// Time before which it is not asked again.
     rests_until: Nanos,
 }
 
-/// All processes.
+/// The questions about all processes.
 #[derive(Debug, Clone)]
 pub(super) struct Naming {
     now: Nanos,
-    /// There were samples once, so there are some if they are on.
+    /// Whether there were samples before, so that this machine has them.
     has_samples: bool,
     sharing: Sharing,
     partners: Partners,
@@ -71,7 +70,8 @@ impl Default for Naming {
 }
 
 impl Naming {
-    /// Takes in one interval. `above` = SAM's threshold, lines per second of CPU time.
+    /// Updates the questions from one interval. `above` = SAM's threshold, lines per second of CPU
+    /// time.
     pub(super) fn observe(&mut self, model: &Model, above: f64) {
         self.now = model.at;
         self.has_samples |= model.sensing.rung == Rung::Samples;
@@ -87,17 +87,17 @@ impl Naming {
         }
     }
 
-    /// What samples named.
+    /// The pairs that samples named.
     pub(super) fn partners(&self) -> &Partners {
         &self.partners
     }
 
-    /// Whether what threads touch is to be collected.
+    /// Whether samples of touched pages have to be collected.
     pub(super) fn wants_touches(&self) -> bool {
         self.questions.values().any(|question| question.open_since.is_some())
     }
 
-    /// Whether some question has been open for long enough to look at what was collected.
+    /// Whether a question has been open for long enough to look at the samples.
     pub(super) fn is_ripe(&self) -> bool {
         let is_ripe = |since: Nanos| self.now.since(since) >= RIPE;
         self.questions.values().any(|question| question.open_since.is_some_and(is_ripe))
@@ -108,8 +108,8 @@ impl Naming {
         self.questions.get(&pid).is_some_and(|question| question.open_since.is_some())
     }
 
-    /// Accurate samples for processes with an open question; back to the rate that others want when
-    /// it is answered.
+    /// Requests accurate samples for processes with an open question, and gives them up when it is
+    /// answered.
     pub(super) fn sample(&mut self) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for (&pid, question) in &mut self.questions {
@@ -125,8 +125,8 @@ impl Naming {
         proposals
     }
 
-    /// Answers questions by what was collected. That is a whole epoch if it `is_over`. A part is
-    /// enough where samples name a partner for every thread that is seen.
+    /// Answers questions by the collected samples. `is_over`: they are of a whole epoch. Samples of
+    /// a part are enough if they name a partner for every thread.
     pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
         let Self { now, sharing, partners, questions, .. } = self;
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
@@ -155,7 +155,7 @@ impl Naming {
         }
     }
 
-    /// Who joins whom, in processes that exchange data.
+    /// Proposes moves that join pairs, in processes that exchange data.
     pub(super) fn propose(
         &mut self,
         model: &Model,
@@ -180,7 +180,7 @@ impl Naming {
     }
 }
 
-/// Threads for which samples are to name a partner before the epoch is over.
+/// Threads that need a partner if the epoch is not over.
 fn needed(model: &Model, app: &App, above: f64, collected: Nanos) -> Vec<usize> {
     match collected < RIPE_WITHOUT_UNSEEN {
         true => running(model, app).collect(),

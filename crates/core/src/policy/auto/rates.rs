@@ -1,8 +1,7 @@
-//! One rate of samples for each process: the fastest that a policy wants. Carrefour's rate goes by
-//! what it finds. AsymSched wants each page to be seen while memory follows threads. `naming`
-//! wants each thread that touches a page while samples are to name threads that exchange data.
-//! Where data goes from cache to cache there is little traffic to memory, and Carrefour switches
-//! samples off.
+//! Sets one sampling rate for each process: the fastest that a policy wants. Carrefour's rate
+//! depends on the changes of its last round. AsymSched wants many samples while memory follows
+//! threads. `naming` wants many samples while they have to name pairs. Data that goes from cache to
+//! cache makes little traffic to memory, so Carrefour alone would switch samples off.
 
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
@@ -12,19 +11,19 @@ use crate::units::Pid;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// What was asked for last.
+/// The last requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rates {
-    /// By Carrefour.
+    /// Requests of Carrefour.
     placing: BTreeMap<Pid, Sampling>,
-    /// By AsymSched, while memory follows.
+    /// Requests of AsymSched, while memory follows threads.
     following: BTreeMap<Pid, Sampling>,
-    /// By `naming`, while samples are to name threads.
+    /// Requests of `naming`, while samples have to name pairs.
     naming: BTreeMap<Pid, Sampling>,
 }
 
 impl Rates {
-    /// Keeps the wishes of this step that change a rate, and sets each to the rate that holds.
+    /// Keeps the requests of this step that change a rate, and replaces each by the resulting rate.
     pub(super) fn merge(&mut self, proposals: &mut Vec<Proposal>) {
         proposals.retain_mut(|proposal| {
             let Action::SetSampling { pid: Some(pid), sampling } = &mut proposal.action else {
@@ -43,12 +42,12 @@ impl Rates {
                 true => wishes.insert(*pid, *sampling),
                 false => wishes.remove(pid),
             };
-            // Until Carrefour has asked for a rate, samples are as many as there may be: enough to
-            // name threads.
+            // Before Carrefour's first request, the rate is the highest, which is enough to name
+            // pairs.
             if is_nobodys && matches!(proposal.reason, Reason::Sharing(_)) {
                 return false;
             }
-            // Without a wish, no policy has asked for the rate that holds.
+            // Without a request the rate stays as it is.
             let Some(rate) = self.rate(*pid) else { return before.is_some() };
             *sampling = rate;
             before != Some(rate)
@@ -74,7 +73,7 @@ mod tests {
     use alloc::format;
     use alloc::string::{String, ToString as _};
 
-    /// What comes of wishes, one after the other, `placing:cycles`, `following:cycles` and
+    /// Resulting rates of requests, one after the other: `placing:cycles`, `following:cycles` and
     /// `followed:cycles`, `naming:cycles` and `named:cycles`.
     fn check(wishes: &str, expected: &str) {
         let mut rates = Rates::default();

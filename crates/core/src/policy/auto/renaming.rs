@@ -1,5 +1,5 @@
-//! Processes that exchanged their nodes for others, memory included: what was learnt of the old
-//! nodes holds for the new ones.
+//! Collects processes whose threads and memory moved to other nodes. Policies then apply their
+//! knowledge of the old nodes to the new ones.
 
 use crate::model::Model;
 use crate::plan::{Action, Outcome, Plan, Reason, StepResult};
@@ -8,14 +8,14 @@ use crate::policy::renamed::Renamed;
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
 
-/// By process, as far as policies have not been told.
+/// Changes of each process that the policies have not been told yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Renaming {
     untold: BTreeMap<Pid, Renamed>,
 }
 
 impl Renaming {
-    /// Takes in what became of a plan.
+    /// Learns from the outcomes of a plan.
     pub(super) fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
             let Some(step) = plan.steps.get(outcome.step) else { continue };

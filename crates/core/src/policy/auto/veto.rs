@@ -1,8 +1,8 @@
-//! What prices do not decide: a step that has to wait for another.
+//! Vetoes of `auto`: steps that have to wait for another step, whatever their price.
 
 use core::fmt;
 
-/// Why `auto` left out a proposal.
+/// Reason of a veto.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -10,8 +10,7 @@ use core::fmt;
     serde(tag = "rule", rename_all = "kebab-case")
 )]
 pub enum Veto {
-    /// Its process exchanges data, and samples will say in this epoch which threads do so with each
-    /// other.
+    /// The process exchanges data, and samples will name the pairs of threads within an epoch.
     SamplesFirst,
     /// Moving pages of the process wins more, and Carrefour's turn comes soon.
     PagesFirst,

@@ -1,5 +1,5 @@
-//! Which processes N-MASS may place, and which cores are free for them: from the model to the
-//! algorithm's plain numbers.
+//! Finds the processes that N-MASS may place and the cores that are free for them. Converts the
+//! model into the algorithm's plain numbers.
 
 use super::{Penalty, Process, Processor};
 use crate::CpuSet;

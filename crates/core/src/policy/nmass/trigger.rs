@@ -1,5 +1,5 @@
-//! When N-MASS runs again: at most once an epoch, and only if some process started, ended, changed
-//! home or changed its cache pressure.
+//! Decides when N-MASS runs again: at most once an epoch, and only if a process started, ended,
+//! changed its home or changed its cache pressure.
 
 use super::penalty::relative_change;
 use crate::{Nanos, Pid};
@@ -67,7 +67,7 @@ impl Trigger {
         due
     }
 
-    /// A process went to other nodes with its memory: neither is a change that a run has to answer.
+    /// Notes that a process moved to other nodes with its memory. This change needs no new run.
     pub(super) fn relabel(
         &mut self,
         pid: Pid,

@@ -1,4 +1,4 @@
-//! From the model to the input of clustering: threads with their node, load and data, and the
+//! Converts the model into the input of clustering: threads with their node, load and data, and the
 //! threads that touched each page.
 
 use super::pairs::{self, Pair};

@@ -1,9 +1,8 @@
-//! The node of each group of sharers: the node that serves most of their accesses, if neither CPUs
-//! nor memory suffer.
+//! Chooses a node for each group of sharers: the node that serves most of their accesses, if its
+//! CPUs and memory have the capacity.
 //!
-//! The balance of the load is never given up for a group. No node gets more threads than cores or
-//! more demand than the busiest node had, unless it still has CPU time to spare. Threads without a
-//! group make room.
+//! The load stays balanced. No node gets more threads than cores, or more demand than the busiest
+//! node had, unless it has spare CPU time. Threads without a group are moved away to make room.
 
 use super::clusters::Cluster;
 use super::preset::{Hold, Oversized, Preset};
@@ -19,7 +18,7 @@ const MAX_TRIED_NODES: usize = 4;
 /// A thread below this share of a CPU needs no core of its own (inferred).
 const RUNNING: f64 = 0.10;
 
-/// A thread as the placement sees it.
+/// A thread as input of the placement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sharer {
     /// The node where it runs.
@@ -33,7 +32,7 @@ pub struct Sharer {
     pub accesses: Vec<u32>,
     /// Whether it may be moved to each node; empty for anywhere.
     pub may_use: Vec<bool>,
-    /// Its CPU and memory count, but it stays.
+    /// Whether it must stay. Its demand for CPU and memory counts.
     pub is_fixed: bool,
 }
 
@@ -47,7 +46,7 @@ impl Sharer {
     }
 }
 
-/// Why a thread changes its node.
+/// The role of a thread that changes its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It joins the others of its group.
@@ -57,7 +56,7 @@ pub enum Role {
         /// Common samples of the weakest pair that holds it together.
         weakest: u32,
     },
-    /// It makes room.
+    /// It makes room for a group.
     Displaced,
 }
 
@@ -68,7 +67,7 @@ pub struct Shift {
     pub thread: u32,
     /// Where it ran.
     pub from: usize,
-    /// Where it shall run.
+    /// Node where it will run.
     pub to: usize,
     /// Why.
     pub role: Role,
@@ -85,13 +84,13 @@ pub struct Stay {
     pub group: usize,
 }
 
-/// Where threads go, by thread.
+/// Result of the placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
     /// Threads that change their node.
     pub shifts: Vec<Shift>,
-    /// Threads to pin once there is a shift. The kernel would take them away from their group, the
-    /// sooner the more of the others are pinned.
+    /// Threads to pin if any thread changes its node. Otherwise the kernel would move them away
+    /// from their group, sooner if many other threads are pinned.
     pub stays: Vec<Stay>,
 }
 
@@ -140,10 +139,11 @@ struct Floor<'a> {
     loads: Vec<Load>,
     /// Threads by node, ascending; kept up to date.
     on_node: Vec<Vec<u32>>,
-    /// Demand per core that no node may pass: that of the busiest at the start, or all cores busy.
+    /// Limit of the demand per core: that of the busiest node at the start, or one busy CPU for
+    /// each core.
     busiest: f64,
-    /// The most that the memory of a node has to bear in any case: at the start, or with a group
-    /// alone on it.
+    /// Highest pressure on a node's memory that cannot be avoided: at the start, or with one group
+    /// alone on the node.
     most_pressed: f64,
 }
 
@@ -171,7 +171,7 @@ impl<'a> Floor<'a> {
         floor
     }
 
-    /// Groups that a node has the cores for come to one, whatever they ask for.
+    /// Raises the limit of pressure so that each group that fits the cores of a node may be placed.
     fn expect(&mut self, clusters: &[Cluster]) {
         let most_cores = self.cores.iter().copied().max().unwrap_or(0);
         for cluster in clusters.iter().filter(|cluster| cluster.threads.len() <= most_cores) {
@@ -270,8 +270,9 @@ impl<'a> Floor<'a> {
     /// Sends threads without a group elsewhere until the node has a core for each thread and no
     /// more demand than allowed.
     ///
-    /// Threads that need a core go first, because a sleeping thread frees none. Among them go first
-    /// those with least of their data here, then those that press most on memory.
+    /// Threads that need a core are moved first, because a sleeping thread frees none. Among them,
+    /// threads with the least data on the node are moved first, then threads with the highest
+    /// pressure on memory.
     fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
         for thread in self.displaceable(node) {
             if !self.is_crowded(node) {
@@ -286,8 +287,8 @@ impl<'a> Floor<'a> {
         !self.is_crowded(node)
     }
 
-    /// Whether the node plainly cannot hold the group. It has more surplus threads than free cores
-    /// elsewhere, or no thread to send away and too much demand for its memory.
+    /// Whether the node surely cannot hold the group. Either it has more surplus threads than other
+    /// nodes have free cores. Or it has no thread to move away and too much pressure on its memory.
     fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
         let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
         let (mut running, mut demand, mut pressure) = (0, 0.0, 0.0);
@@ -351,14 +352,14 @@ impl<'a> Floor<'a> {
         !self.preset.spares_node || self.bears(self.loads[node].pressure)
     }
 
-    /// Whether the memory of a node bears this: it is below its limit, or no more than another had
-    /// to bear.
+    /// Whether a node's memory has the capacity for this pressure: it is below the limit, or below
+    /// the highest unavoidable pressure.
     fn bears(&self, pressure: f64) -> bool {
         pressure < 1.0 || self.preset.bears_most_pressed && pressure <= self.most_pressed
     }
 
-    /// Once a thread changes nodes, the threads of all groups that are where they belong, also of
-    /// groups that are together by chance.
+    /// If a thread changes nodes: the threads of all groups that are on their node already, even by
+    /// chance.
     fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
         if self.preset.hold == Hold::Release {
             return Vec::new();

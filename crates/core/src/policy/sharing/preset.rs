@@ -31,7 +31,8 @@ pub enum Oversized {
 pub enum Hold {
     /// Its mask is the node's CPUs [inferred: the kernel's balancing would take it away again].
     Node,
-    /// Put there, then its old mask again [Carrefour's authors, experimental code].
+    /// The thread is moved there and then gets its old mask again [Carrefour's authors,
+    /// experimental code].
     Release,
 }
 
@@ -46,21 +47,21 @@ pub struct Preset {
     pub oversized: Oversized,
     /// How a moved thread is held.
     pub hold: Hold,
-    /// Whether a group goes only where every thread has a core and the memory bears it [Kamali, as
-    /// Carrefour describes it]. The balance of CPU demand counts in any case.
+    /// Whether a group is placed only on a node with a core for every thread and enough memory
+    /// capacity [Kamali, as Carrefour describes it]. The balance of CPU demand is kept in any case.
     pub spares_node: bool,
     /// Whether the limit of its memory may exceed its capacity (ours). The limit is then at least
     /// the earlier demand on the most pressed node, and the demand of the most pressing group
     /// alone. One thread may ask for more than a node bears wherever it runs.
     pub bears_most_pressed: bool,
-    /// Alternate with rounds that leave threads alone, so that pages can follow [Carrefour's
+    /// Whether every second round leaves threads alone, so that pages can follow [Carrefour's
     /// authors, experimental code].
     pub alternates: bool,
 }
 
 impl Preset {
-    /// The default: sharers together unless they would fight for the node, groups split where they
-    /// must be.
+    /// The default: joins sharers unless they would overload the node, and splits groups that are
+    /// too large.
     pub const KAMALI: Self = Self {
         name: "kamali",
         detection: Detection::CommonSamples { minimum: 5 },
