@@ -1,19 +1,18 @@
-//! Carrefour: pages move, spread or get copies so that no memory controller and no link is
-//! congested.
+//! Carrefour: moves, spreads or copies pages so that no memory controller and no link is congested.
 //!
 //! Dashti et al., "Traffic Management", ASPLOS 2013, and the authors' code where the text is
 //! silent; ALGORITHMS section 1. A round:
 //!
-//! 1. [`gates::Gates`], per application: is there enough traffic, and is it uneven, remote or
-//!    read-only enough for a mechanism?
-//! 2. [`pages::Marks`], per sampled page: a page of one node moves there. A page that several nodes
-//!    only read gets a copy on each. A page that several nodes write leaves its controller, with
-//!    the probability of the controller's share of the traffic.
-//! 3. Batches with a reason. The sampling rate follows the number of changes that the last round
-//!    made.
+//! 1. [`gates::Gates`] decide for each application whether its traffic is large enough, and which
+//!    mechanisms apply by its imbalance, its locality and its share of reads.
+//! 2. [`pages::Marks`] decide for each sampled page. A page that one node uses moves there. A page
+//!    that several nodes only read gets a copy on each. A page that several nodes use and write
+//!    leaves its controller, with the probability of the controller's share of the traffic.
+//! 3. The marked pages become proposals. The sampling rate follows the number of changes of the
+//!    last round.
 //!
-//! The published variants are [`preset::Preset`]s: data, not code. Traffic limits are shares of
-//! machine A's capacity.
+//! The published variants are data: [`preset::Preset`]s. Traffic limits are shares of machine A's
+//! capacity.
 
 mod again;
 pub mod between;
@@ -74,12 +73,12 @@ pub struct Carrefour {
     preset: Preset,
     replication_offered: bool,
     apps: BTreeMap<Pid, AppState>,
-    /// Time in which no application needs another round: its mechanisms did not help, and no other
-    /// application is under close watch.
+    /// Time until the next round is needed. Set if the mechanisms of all watched applications did
+    /// not help.
     wait: Option<Nanos>,
     /// Rounds in a row in which no application needed anything.
     quiet_rounds: u32,
-    /// An application is to be judged as soon as it may be.
+    /// Whether an application has to be judged as soon as possible.
     has_noticed: bool,
 }
 
@@ -112,7 +111,7 @@ impl Carrefour {
         }
     }
 
-    /// The preset with the imbalance from which this application is interleaved now.
+    /// The preset with the present limit of imbalance for this application.
     fn preset_for(&self, pid: Pid) -> Preset {
         let mut preset = self.preset.clone();
         let last = self.apps.get(&pid).and_then(|state| state.last);
@@ -141,7 +140,7 @@ impl Carrefour {
             let rounds = self.preset.stabiliser.max_untreated_rounds.unwrap_or(0);
             return Err(SamplingCause::GivenUp { rounds });
         }
-        // A host that replicates tells what has copies, be it nothing.
+        // A host that replicates pages always lists the pages with copies, even if there are none.
         gates.mechanisms.replication &=
             self.replication_offered && state.copies_hold(&self.preset, app, model.at);
         if let Some(feedback) = &self.preset.feedback {
@@ -186,8 +185,8 @@ impl Carrefour {
     ) -> (Sampling, SamplingCause) {
         let rates = &self.preset.sampling;
         match (verdict, changes) {
-            // Where no counter tells of traffic, switching samples or hint faults off would make
-            // blind for good.
+            // Without counters of traffic, samples or hint faults must stay on: they are the only
+            // sensor.
             (Err(cause), _) => {
                 let by_samples = matches!(
                     app.traffic_source,
@@ -217,7 +216,7 @@ impl Carrefour {
         }
     }
 
-    /// A change of the sampling rate, if there is one; `marks` are those of this round.
+    /// Proposes a change of the sampling rate, if one is needed. `marks` are those of this round.
     fn propose_sampling(
         &mut self,
         app: &App,
@@ -242,13 +241,13 @@ impl Carrefour {
         if before == Some(sampling) {
             return None;
         }
-        // The round had no samples to decide by.
+        // This round had no samples to decide by.
         self.has_noticed |= before == Some(Sampling::Off) && sampling == rates.accurate;
         let action = Action::SetSampling { pid: Some(app.pid), sampling };
         Some(proposal(action, CarrefourReason::Sampling(cause)))
     }
 
-    /// Pages that collapsed too often while replicated, back to one copy where they are.
+    /// Drops the copies of pages that were written too often while they had copies.
     fn propose_unreplicate(&mut self, app: &App) -> Option<Proposal> {
         let max_collapses = self.preset.replication.as_ref()?.max_collapses;
         let over =
@@ -328,8 +327,8 @@ impl Carrefour {
         (!unstable && app.exempt.is_none()).then_some(*gates)
     }
 
-    /// Marks the pages of all enabled applications in one pass over the table, then those between
-    /// them.
+    /// Marks the sampled pages of all enabled applications in one pass over the table, then the
+    /// unsampled pages between them.
     fn mark<'a>(
         &'a self,
         model: &'a Model,

@@ -1,4 +1,4 @@
-//! When an application is judged anew, and how long it waits until then.
+//! Times at which an application is judged again.
 
 use super::gates::Gates;
 use super::reason::{CarrefourReason, SamplingCause};
@@ -13,17 +13,18 @@ use crate::units::{Nanos, Pid};
 use alloc::vec::Vec;
 
 impl Carrefour {
-    /// What was of no use may be of some now, and every process is sampled at the accurate rate
-    /// until it is judged. Gives the changes of rate.
+    /// Judges every process again, because mechanisms that failed before may help now. Returns the
+    /// changes of the sampling rate to the accurate one.
     pub(in crate::policy) fn look_again(&mut self) -> Vec<Proposal> {
         (self.wait, self.quiet_rounds) = (None, 0);
         let accurate = self.preset.sampling.accurate;
         self.apps.iter_mut().filter_map(|(pid, state)| anew(*pid, state, accurate)).collect()
     }
 
-    /// The same for each process that surely loses more time to the latency of memory than when it
-    /// was judged. The increase has to make another phase and exceed what acting has to win.
-    /// Processes that are looked at closely already are left out. Gives the changes of rate.
+    /// Judges a process again if it surely loses more CPU time to memory latency than at its last
+    /// judgement. The increase must be large enough for a new phase, and larger than the least gain
+    /// of an action. Processes at the accurate rate are left out. Returns the changes of the
+    /// sampling rate.
     pub(in crate::policy) fn notice(
         &mut self,
         model: &Model,
@@ -45,7 +46,7 @@ impl Carrefour {
         proposals
     }
 
-    /// The shortest time for which an application waits, if all others are left alone until then.
+    /// The shortest wait of any application, if all applications wait or are left alone.
     pub(super) fn shortest_wait<E>(
         &self,
         model: &Model,
@@ -58,7 +59,7 @@ impl Carrefour {
         model.apps.iter().filter_map(wait).min().filter(|_| is_idle)
     }
 
-    /// Whether a process is to be judged as soon as it may be; asked once.
+    /// Whether a process has to be judged as soon as possible. Resets the answer.
     pub(in crate::policy) fn take_noticed(&mut self) -> bool {
         core::mem::take(&mut self.has_noticed)
     }
@@ -71,7 +72,7 @@ fn anew(pid: Pid, state: &mut AppState, accurate: Sampling) -> Option<Proposal> 
     changes.then(|| proposal(action, CarrefourReason::Sampling(SamplingCause::Changed)))
 }
 
-/// CPU time that an application loses to the latency of memory, in seconds a second.
+/// CPU time that an application loses to memory latency, in seconds per second.
 pub(super) fn lost_cpus(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
     let Price { likely, least } = lost_to_latency(model, topology, app)?;
     Some(Price { likely: likely * cpus(app), least: least * cpus(app) })
@@ -96,7 +97,7 @@ mod tests {
 
     const PID: Pid = Pid(1);
 
-    /// Threads that wait for this share of their time.
+    /// An application whose threads wait for this share of their time.
     fn model(threads: u32, stalled: f64) -> Model {
         let thread = |number| {
             let mut thread = Thread::new(Tid(1 + number), 0, 0, CpuSet::first(4));
@@ -109,7 +110,8 @@ mod tests {
         Model { threads: (0..threads).map(thread).collect(), apps: vec![app], ..Model::empty(2) }
     }
 
-    /// Whether an application judged in one state, with this rate, is looked at closely in another.
+    /// Whether an application that was judged in one state, with this rate, is judged again in
+    /// another state.
     fn notices(judged: &Model, sampling: Sampling, now: &Model) -> bool {
         let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
         let mut carrefour = Carrefour::new(STEADY);

@@ -1,18 +1,18 @@
-//! Small pages between sampled ones. This rule is ours; no paper has it.
+//! Decides about unsampled small pages between sampled ones. This rule is ours; no paper has it.
 //!
 //! The samples of one round reach a few of an application's pages. The other pages wait for later
 //! rounds, and the controller stays busy meanwhile. Neighbouring pages are mostly used alike, and
 //! Carrefour assumes so where pages are huge: two samples decide about 512 base pages. For small
-//! pages this module asks the samples:
+//! pages this module looks at the sampled pages on both sides, the witnesses:
 //!
 //! - All accesses around a gap come from one node: the gap belongs to that node.
 //! - At least half of the pages around it that have enough samples are shared: the gap is shared.
 //! - It is shared, and no sample wrote a page around it: the gap is only read.
 //! - Otherwise nothing is known about the gap.
 //!
-//! Only gaps between sampled pages are filled, and none wider than a huge page. No sample shows
-//! where these pages lie. The plan assumes the node of the sampled pages around them; the page
-//! mover skips a page that lies elsewhere.
+//! Only gaps between sampled pages are filled, and none wider than a huge page. No sample shows the
+//! node of these pages. The plan assumes the node of the sampled pages around them, and the mover
+//! skips a page on another node.
 
 use super::pages::Marker;
 use crate::model::{Accessors, Model, Page};
@@ -21,45 +21,44 @@ use crate::units::PAGE_SHIFT;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// How far samples speak for pages that were not sampled. Lengths are in base pages.
+/// Limits for the use of samples for other pages. Lengths are in base pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Between {
     /// The widest gap, and the farthest witness on either side of it.
     pub reach: u64,
-    /// Sampled pages on either side that are asked first …
+    /// Witnesses on each side that are used first …
     pub first_asked: usize,
-    /// … and that are asked at most: where those asked cannot tell, twice as many are.
+    /// … and at most: the number doubles until the witnesses decide.
     pub witnesses: usize,
-    /// Accesses of one node, and no other's, that make a gap its own.
+    /// Accesses of one node, with none of another, that give the gap to that node.
     pub private_accesses: u32,
-    /// Witnesses that were sampled often enough to tell shared from private, for a gap to be
-    /// shared.
+    /// Least number of witnesses with enough samples to be known as shared or private, for a gap to
+    /// be shared.
     pub deciding: u32,
-    /// Pages that one round fills at most.
+    /// Most pages that one round fills.
     pub most: usize,
 }
 
 /// The owner of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// One node accesses all around it.
+    /// One node makes all accesses around the gap.
     Node(usize),
     /// Several nodes access the pages around it.
     Several,
-    /// Several nodes access them, and no sample wrote one.
+    /// Several nodes access them, and no sample is a write.
     Readers,
 }
 
-/// Pages without enough samples to decide by themselves, and the owner that their neighbours give
-/// them.
+/// Pages without enough samples of their own, and the owner by their neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gap {
     /// Addresses of base pages.
     pub(super) addresses: Range<u64>,
     pub(super) owner: Owner,
-    /// Where the first page lies, if it was sampled, though too rarely to decide.
+    /// Node of the first page, if it was sampled, though too rarely to decide.
     pub(super) first_home: Option<usize>,
-    /// Where the witnesses lie: `(node, how many of them)`, by the first of each in the order of
+    /// Nodes of the witnesses: `(node, number of witnesses)`, in the order of their first
     /// addresses.
     pub(super) homes: Vec<(usize, usize)>,
 }
@@ -101,7 +100,7 @@ impl Witness {
         (self.home != UNKNOWN_NODE).then_some(usize::from(self.home))
     }
 
-    /// Whether one and the same node is the only accessor of both.
+    /// Whether the same node is the only accessor of both.
     fn is_like(&self, other: &Self) -> bool {
         !self.is_shared && !other.is_shared && self.node == other.node
     }
@@ -111,27 +110,26 @@ impl Witness {
     }
 }
 
-/// Sums over all witnesses before each, so that those of a window are two of them subtracted.
+/// Prefix sums over the witnesses. The sum of a window is the difference of two of them.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     accesses: u32,
     deciding: u32,
     shared: u32,
     written: u32,
-    /// The first of the row up to the last of them in which one and the same node is the only
-    /// accessor.
+    /// Index of the first witness of the present run with one and the same only accessor.
     alike_since: u32,
 }
 
 impl Sums {
-    /// One more than there are witnesses.
+    /// Returns one sum more than there are witnesses.
     fn of(witnesses: &[Witness], needed: u32) -> Vec<Self> {
         let mut sums = Vec::with_capacity(witnesses.len() + 1);
         let mut sum = Self::default();
         sums.push(sum);
         for (place, witness) in witnesses.iter().enumerate() {
             let decides = u32::from(witness.accesses) >= needed;
-            // Differences are right even where the sum has gone round.
+            // Differences are right even if the sum has wrapped.
             sum.accesses = sum.accesses.wrapping_add(u32::from(witness.accesses));
             sum.deciding += u32::from(decides);
             sum.shared += u32::from(decides && witness.is_shared);
@@ -146,9 +144,9 @@ impl Sums {
 }
 
 impl Between {
-    /// Two accesses of a page that four nodes share come from the same node in a fourth of all
-    /// cases. Where most of the deciding pages are shared, a private page needs as many accesses as
-    /// a gap.
+    /// Requires more accesses for a private page if most deciding pages are shared. Two accesses to
+    /// a page that four nodes share come from the same node in a fourth of all cases. A private
+    /// page then needs as many accesses as a gap.
     pub(super) fn ask_more_where_most_is_shared(
         &self,
         markers: &mut [Option<Marker<'_>>],
@@ -178,7 +176,7 @@ impl Between {
         let mut gaps = Vec::new();
         for (place, pair) in witnesses.windows(2).enumerate() {
             let (before, after) = (&pair[0], &pair[1]);
-            // A page that was sampled too rarely is part of the gap behind it.
+            // A page with too few samples is part of the gap behind it.
             let (begin, first_home) = match u32::from(before.accesses) < needed {
                 true => (before.address, before.home()),
                 false => (before.end(), None),
@@ -194,7 +192,7 @@ impl Between {
         gaps
     }
 
-    /// Asks the nearest witnesses on either side, then twice as many, until they can tell.
+    /// Uses the nearest witnesses on each side, then twice as many, until they decide.
     fn ask(
         &self,
         witnesses: &[Witness],
@@ -235,7 +233,7 @@ impl Between {
 }
 
 impl Gap {
-    /// Where a page of it lies, as far as is known. It is `guess` for pages that were not sampled.
+    /// The node of a page of the gap; `guess` for pages without samples.
     pub(super) fn home_of(&self, address: u64, guess: usize) -> usize {
         self.first_home.filter(|_| address == self.addresses.start).unwrap_or(guess)
     }

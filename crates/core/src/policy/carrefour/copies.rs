@@ -1,31 +1,32 @@
-//! Whether an application's copies last (ours). A write takes the copies of its page back, and the
-//! kernel counts the pages that are left: no sample is needed to know it.
+//! Checks that an application's copies last (ours). A write drops the copies of its page. The
+//! kernel's list of pages with copies shows this without samples.
 //!
 //! Samples may miss writes: a sampler with a latency threshold sees no store to a line that was
-//! just read. Where most copies are gone by the next round, they were made in vain: copying waits
-//! one round, then two, then four. The per-page limit on collapses ends it for each page.
+//! just read. If most copies are gone by the next round, copying waits one round, then two, then
+//! four. A page that lost its copies too often gets no more.
 
 use crate::units::Nanos;
 
-/// Rounds to wait double up to this many: a minute at Carrefour's period.
+/// Longest wait in rounds: a minute at Carrefour's period.
 const MOST_ROUNDS: u64 = 64;
 
 /// Copies of one application from round to round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Copies {
-    /// Pages that should have copies still.
+    /// Number of pages that should still have copies.
     expected: u64,
     in_vain: u32,
     waits_until: Nanos,
 }
 
 impl Copies {
-    /// Pages got copies, or lost them on purpose.
+    /// Notes pages that got copies, and pages whose copies a plan dropped.
     pub(super) fn note(&mut self, made: u64, dropped: u64) {
         self.expected = (self.expected + made).saturating_sub(dropped);
     }
 
-    /// Looks at how many pages have copies now. Whether more may be made.
+    /// Compares the number of pages with copies with the expected number. Returns whether more
+    /// copies may be made.
     pub(super) fn hold(&mut self, replicated: u64, now: Nanos, period: Nanos) -> bool {
         if replicated < self.expected.div_ceil(2) {
             let rounds = (1 << self.in_vain.min(63)).min(MOST_ROUNDS);

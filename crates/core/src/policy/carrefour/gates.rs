@@ -1,5 +1,5 @@
-//! Step 1: which mechanisms an application gets (ALGORITHMS 1.4). Every test is one function of the
-//! model.
+//! Step 1: selects the mechanisms for an application (ALGORITHMS 1.4). Every test is one function
+//! of the model.
 
 use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
 use super::reason::{CarrefourReason, SamplingCause};
@@ -17,11 +17,11 @@ pub(super) const MIN_CPU_PERCENT: f64 = 33.0;
 pub struct Mechanisms {
     /// Copies of read-shared pages.
     pub replication: bool,
-    /// Shared pages away from busy controllers.
+    /// Moves of shared pages away from busy controllers.
     pub interleaving: bool,
-    /// Pages to their only accessing node.
+    /// Moves of pages to their only accessing node.
     pub colocation: bool,
-    /// Pages that their only accessing node holds away from a busy controller.
+    /// Moves of pages away from a busy controller, though only its own node accesses them.
     pub offloading: bool,
 }
 
@@ -32,7 +32,7 @@ impl Mechanisms {
         self.replication || self.interleaving || self.colocation || self.offloading
     }
 
-    /// Those of either.
+    /// Mechanisms of either set.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -43,13 +43,13 @@ impl Mechanisms {
         }
     }
 
-    /// Those of `self` that are in `other` too.
+    /// Mechanisms of both sets.
     #[must_use]
     pub fn among(self, other: Self) -> Self {
         self.without(self.without(other))
     }
 
-    /// Those of `self` that are not in `other`.
+    /// Mechanisms of `self` that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self {
@@ -68,13 +68,13 @@ pub struct Gates {
     pub per_us: f64,
     /// The limit on this machine.
     pub per_us_limit: f64,
-    /// What the application loses to the latency of memory, where that is asked.
+    /// Loss of the application to memory latency, if the preset asks for it.
     pub lost: Option<Price>,
     /// Local access ratio of the application.
     pub local_percent: Option<f64>,
     /// Imbalance of the machine's controllers.
     pub imbalance_percent: Option<f64>,
-    /// Above which it is interleaved.
+    /// Imbalance above which it is interleaved.
     pub imbalance_limit: f64,
     /// Reads among its DRAM accesses.
     pub read_percent: Option<f64>,
@@ -85,7 +85,7 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Judges one application; the error says why it is left alone.
+    /// Judges one application. The error is the reason for leaving it alone.
     ///
     /// # Errors
     /// The first test that it did not pass.
@@ -116,8 +116,8 @@ impl Gates {
             if !preset.pages.by_faults {
                 return Err(SamplingCause::LeftToBalancing);
             }
-            // Faults tell proportions only. The paper's evaluation leaves out CPU use below 33 %,
-            // and so does this gate.
+            // Faults show proportions only, so CPU use replaces the rate. The paper's evaluation
+            // leaves out programs below 33 %, and so does this gate.
             if app.cpu_percent < MIN_CPU_PERCENT {
                 let cpu_percent = app.cpu_percent;
                 return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
@@ -142,8 +142,8 @@ impl Gates {
         let remote_enough = preset
             .interleave_below_local
             .is_none_or(|limit| local_percent.is_some_and(|lar| lar < limit));
-        // The imbalance is the machine's. An application with even traffic did not cause it and is
-        // left alone.
+        // The imbalance is that of the machine. An application with even traffic did not cause it
+        // and is left alone.
         let is_uneven = too_uneven(imbalance_percent) && too_uneven(own_imbalance);
         let read_percent = app.read_percent;
         let mechanisms = Mechanisms {
@@ -188,7 +188,7 @@ impl Gates {
         }
     }
 
-    /// Why the application is not left alone.
+    /// Reason for which the application is sampled accurately.
     pub(super) fn cause(&self) -> SamplingCause {
         let (per_us, above) = (self.per_us, self.per_us_limit);
         match self.lost {
@@ -198,8 +198,8 @@ impl Gates {
     }
 }
 
-/// The traffic limit on this machine: from calibration with programs, else the published limit's
-/// share of machine A's capacity, applied to this machine.
+/// The traffic limit on this machine, from calibration with programs. Without it, the published
+/// limit as a share of machine A's capacity, applied to this machine.
 #[must_use]
 pub fn scaled_limit(preset: &Preset, topology: &Topology) -> f64 {
     let nodes = topology.controllers().len() as f64;
@@ -262,7 +262,7 @@ fn may_replicate(
     let few_faults = rule
         .max_faults_per_s
         .is_none_or(|most| app.faults_per_s.is_some_and(|faults| faults <= most));
-    // A percentage of bytes that is short by rounding is still enough.
+    // Tolerance for rounding of the percentage.
     let memory = free.is_some_and(|free| free + 1e-9 >= needed_free_percent(rule, topology));
     reads && few_faults && memory && app.memory.as_ref().is_none_or(|memory| fits(memory, topology))
 }

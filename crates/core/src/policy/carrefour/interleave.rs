@@ -1,6 +1,6 @@
-//! The target of a shared page (ALGORITHMS 1.5). A page leaves its node with the probability of the
-//! node's share of the traffic. The target is drawn with the other nodes' lack of traffic as
-//! weight.
+//! Draws the target of a shared page (ALGORITHMS 1.5). A page leaves its node with the probability
+//! of the node's share of the traffic. The target is drawn with weights: the less traffic a node
+//! has, the larger its weight.
 
 use super::preset::Draw;
 use crate::index_set::NodeSet;
@@ -10,13 +10,13 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How pages that leave busy controllers are drawn in one round.
+/// The probabilities for pages that leave busy controllers in one round.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Draws {
-    /// By what each controller serves.
+    /// Probabilities by the present load of the controllers.
     pub(super) now: Interleaving,
-    /// By what each would serve if every page were with its users. Pages that only their own node
-    /// uses leave a controller that is busy even then: its other pages leave it first.
+    /// Probabilities by the load if every page were with its users. Pages that only their own node
+    /// uses leave a controller only by these, so other pages leave it first.
     pub(super) settled: Interleaving,
 }
 
@@ -42,15 +42,15 @@ pub struct Interleaving {
     weight: Vec<f64>,
     /// Their running sums.
     sums: Vec<f64>,
-    /// The share of each controller if all were even.
+    /// The share of each controller at equal load.
     fair: f64,
     draw: Draw,
 }
 
 impl Interleaving {
-    /// From the load of the controllers. Where their bandwidths are known and differ, load means
-    /// use: a controller with half the bandwidth counts twice and is drawn half as often. With
-    /// equal controllers that is the paper's rule.
+    /// Probabilities from the load of the controllers. If bandwidths are known, load is relative to
+    /// bandwidth: a controller with half the bandwidth counts twice and is drawn half as often.
+    /// With equal controllers this is the paper's rule.
     #[must_use]
     pub fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
         Self::of_load(&traffic.load_per_us(), topology, draw)
@@ -86,8 +86,8 @@ impl Interleaving {
         self.share[node] < self.fair
     }
 
-    /// Draws whether a page leaves `source` and for where. `preference` = factor on the weight of
-    /// each node, if not all are as good; 0 = not allowed.
+    /// Draws whether a page leaves `source`, and its target. `preference` = factor on the weight of
+    /// each node; 0 = not allowed, `None` = all equal.
     pub fn target(
         &self,
         source: usize,
@@ -108,8 +108,8 @@ impl Interleaving {
         target.filter(|target| *target != source)
     }
 
-    /// The same where a node is drawn more often that `used` the page: its weight counts once, and
-    /// once more for each access.
+    /// The same with preference for nodes that `used` the page: the weight of a node counts once,
+    /// and once more for each of its accesses.
     pub(super) fn target_where_used<A: Iterator<Item = (usize, u32)>>(
         &self,
         source: usize,

@@ -1,5 +1,5 @@
-//! Pages that left the busy controller of their only user. Co-location would bring them back in the
-//! next round. This rule is ours; no paper has offloading.
+//! Offloaded pages: pages that left the busy controller of their only user. Without this list,
+//! co-location would bring them back in the next round. Offloading is ours; no paper has it.
 
 use super::interleave::Interleaving;
 use crate::limits::MAX_REMEMBERED_PAGES;
@@ -19,9 +19,9 @@ impl Offloaded {
         self.0.extend(pages.iter().map(|page| (page.address, page.from)));
     }
 
-    /// Whether a page stays away from `node`, its only user. It left that node, and the controller
-    /// there would still be busy with every page at its user. A page whose user went to another
-    /// node follows.
+    /// Whether a page stays away from `node`, its only user. It stays if it left that node and the
+    /// controller there would still be busy with every page at its user. A page whose user moved to
+    /// another node follows.
     pub(super) fn stays_away(&self, address: u64, node: usize, settled: &Interleaving) -> bool {
         self.0.get(&address).is_some_and(|from| usize::from(*from) == node)
             && !settled.has_room(node)

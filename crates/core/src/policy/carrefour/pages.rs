@@ -1,4 +1,4 @@
-//! Step 2: the decision about each sampled page of an enabled application (ALGORITHMS 1.5).
+//! Step 2: decides about each sampled page of an enabled application (ALGORITHMS 1.5).
 
 use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 /// First address beyond user space on x86-64 with four-level tables and on arm64 with 48 bits.
 /// Five-level tables give programs higher addresses only on request.
 const USER_END: u64 = 1 << 47;
-/// Standard deviations that a number of samples may be above what is expected of it.
+/// Standard deviations by which a number of samples may exceed its expectation by chance.
 const CHANCE: f64 = 2.0;
 
 /// Marked pages of one application.
@@ -25,21 +25,21 @@ const CHANCE: f64 = 2.0;
 pub struct Marks {
     /// Sampled pages that were looked at.
     pub sampled: usize,
-    /// To their only accessing node.
+    /// Moves to their only accessing node.
     pub colocate: Vec<PageMove>,
-    /// To the node with most of their accesses.
+    /// Moves to the node with most of their accesses.
     pub most_used: Vec<PageMove>,
-    /// Away from busy controllers.
+    /// Moves of shared pages away from busy controllers.
     pub interleave: Vec<PageMove>,
-    /// The same, of pages that only the node which holds them accesses.
+    /// Moves away from busy controllers of pages that only their own node accesses.
     pub offload: Vec<PageMove>,
-    /// One copy per node.
+    /// Pages that get a copy on each node.
     pub replicate: Vec<PageMove>,
-    /// Where the pages of `replicate` go while they are too few for copies.
+    /// Targets for the pages of `replicate` while they are too few for copies.
     pub(super) instead: Vec<PageMove>,
     /// Shared pages for which interleaving was considered.
     pub considered: usize,
-    /// Those of them that are only read and could be replicated.
+    /// Shared pages that are only read and could be replicated.
     pub read_shared: usize,
     /// Pages of `colocate` that were not sampled often enough themselves.
     pub colocate_between: usize,
@@ -60,8 +60,8 @@ pub(super) struct Accesses {
 }
 
 impl Marks {
-    /// Interleaves the pages that would get copies where they are too few and the preset says so.
-    /// `activated` = the application has been replicated before.
+    /// Interleaves the pages that would get copies if they are too few, as the preset says.
+    /// `activated` = the application has had copies before.
     pub(super) fn interleave_small_batch(&mut self, preset: &Preset, activated: bool) {
         let rule = preset.replication.filter(|rule| rule.interleaves_small_batch);
         if rule.is_some_and(|rule| self.replicate.len() < rule.batch(activated)) {
@@ -71,11 +71,11 @@ impl Marks {
         self.instead.clear();
     }
 
-    /// Leaves out the moves of a mechanism that wants too few to be worth a trial.
+    /// Removes the moves of a mechanism that has too few to be worth a trial.
     pub(super) fn leave_few(&mut self, rules: &PageRules) {
         let least = rules.least_share.unwrap_or(0.0);
         let (sampled, accesses) = (self.sampled as f64, self.accesses);
-        // A huge page or two may have most of the accesses. A sample or two say nothing of that.
+        // A few huge pages may have most of the accesses. One or two samples do not show that.
         let are_few = |pages: &[PageMove], of_them: u32| {
             let surely = f64::from(of_them) - CHANCE * libm::sqrt(of_them.into());
             (pages.len() as f64) < least * sampled && surely < least * f64::from(accesses.all)
@@ -94,15 +94,15 @@ impl Marks {
         }
     }
 
-    /// Number of pages to move or copy. Pages that leave a full controller are not counted: any
-    /// sample of them tells as much as many.
+    /// Number of pages to move or copy. Offloaded pages are not counted, because more samples would
+    /// not change the choice among them.
     #[must_use]
     pub fn moves(&self) -> usize {
         self.colocate.len() + self.most_used.len() + self.interleave.len() + self.replicate.len()
     }
 }
 
-/// Everything that decides about the pages of one application.
+/// Inputs of the decisions about the pages of one application.
 pub(super) struct Marker<'a> {
     pub(super) preset: &'a Preset,
     pub(super) topology: &'a Topology,
@@ -117,7 +117,7 @@ pub(super) struct Marker<'a> {
 }
 
 impl<'a> Marker<'a> {
-    /// Asks of a page that is to be one node's what it asks of any.
+    /// A marker that needs the same number of accesses for private pages as for others.
     pub(super) fn new(
         preset: &'a Preset,
         topology: &'a Topology,
@@ -163,7 +163,7 @@ impl Marker<'_> {
         }
     }
 
-    /// The move of a page away from the only node that accesses it, if its controller is busy.
+    /// Moves a page away from the only node that accesses it, if that node's controller is busy.
     fn offload(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<PageMove> {
         let may_leave = self.mechanisms.offloading && self.may_move(page.address, page.shift);
         let draw = || self.draw(&self.draws.settled, source, random);
@@ -171,7 +171,7 @@ impl Marker<'_> {
         Some(page_move(page, source, target))
     }
 
-    /// A node for a page that leaves a busy controller, whatever node uses the page.
+    /// Draws a target for a page that leaves a busy controller, without regard to its users.
     fn draw(&self, by: &Interleaving, source: usize, random: &mut Random) -> Option<usize> {
         let allowed = |node: usize| f64::from(self.app.may_use_node(node));
         let restricted = self.app.allowed_nodes.is_some();
@@ -179,7 +179,7 @@ impl Marker<'_> {
         by.target(source, preference, random)
     }
 
-    /// Decides about the pages of the gaps between those that were sampled, given the witnesses of
+    /// Decides about the unsampled pages in the gaps between sampled pages, by the witnesses of
     /// this application.
     pub(super) fn mark_between(
         &self,
@@ -242,7 +242,7 @@ impl Marker<'_> {
         self.fresh(gap).filter_map(draw).take(most).collect()
     }
 
-    /// Pages of a gap that lie with the only node which accesses them.
+    /// Offloads pages of a gap that are on the only node that accesses them.
     fn offload_gap(
         &self,
         gap: &Gap,
@@ -261,8 +261,8 @@ impl Marker<'_> {
         pages.filter_map(draw).take(most).collect()
     }
 
-    /// Pages of a gap that may have copies. That a page was moved before does not matter: a copy
-    /// leaves it where it is.
+    /// Pages of a gap that may have copies. Earlier moves do not matter, because a copy does not
+    /// move the page.
     fn replicate_gap(&self, gap: &Gap, most: usize) -> Vec<PageMove> {
         let guess = gap.homes.first().map_or(0, |(home, _)| *home);
         let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
@@ -271,14 +271,13 @@ impl Marker<'_> {
         eligible.map(|page| base_page_move(page, home(page), home(page))).take(most).collect()
     }
 
-    /// Whether pages wait interleaved until there are enough of them for copies.
+    /// Whether pages are interleaved until there are enough for copies.
     fn interleaves_small_batch(&self) -> bool {
         let rule = self.preset.replication.as_ref();
         self.mechanisms.interleaving && rule.is_some_and(|rule| rule.interleaves_small_batch)
     }
 
-    /// Base pages of a gap that were not treated before. No sample shows whether they lie where the
-    /// witnesses do.
+    /// Base pages of a gap that were not moved or copied before. No sample shows their node.
     fn fresh<'a>(&'a self, gap: &Gap) -> impl Iterator<Item = u64> + 'a {
         let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
         pages
@@ -323,7 +322,7 @@ impl Marker<'_> {
         }
     }
 
-    /// A node for a page of several nodes that leaves a busy controller.
+    /// Draws a target for a shared page that leaves a busy controller.
     fn draw_shared(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<usize> {
         let now = &self.draws.now;
         let used = |node: usize| page.accesses().find(|(accessing, _)| *accessing == node);
@@ -334,7 +333,7 @@ impl Marker<'_> {
                 let preference = |node: usize| f64::from(used(node).is_some()) * allowed(node);
                 now.target(source, Some(&preference), random)
             }
-            // A node that was not seen may use the page all the same.
+            // A node without samples may still use the page.
             Targets::MoreWhereUsed if self.app.allowed_nodes.is_some() => {
                 let more = |node: usize| 1.0 + used(node).map_or(0.0, |(_, count)| count.into());
                 now.target(source, Some(&|node| more(node) * allowed(node)), random)
@@ -349,7 +348,7 @@ impl Marker<'_> {
         let (node, most) = first_max(page.accesses(), |(_, count)| f64::from(*count))?;
         let (total, most) = (f64::from(page.total()), f64::from(most));
         let lead = 2.0 * most - total;
-        // Of accesses that come from one of two nodes by chance the lead has this variance.
+        // The variance of the lead if accesses come from two nodes with equal chance.
         (lead > 0.0 && lead * lead >= deviations * deviations * total).then_some(node)
     }
 
@@ -386,8 +385,7 @@ impl Marker<'_> {
     }
 }
 
-/// The first of those with the most of something: which it is does not depend on how nodes are
-/// numbered.
+/// The first item with the largest value. The result does not depend on the numbers of nodes.
 fn first_max<T>(all: impl Iterator<Item = T>, of: impl Fn(&T) -> f64) -> Option<T> {
     all.reduce(|best, one| if of(&one) > of(&best) { one } else { best })
 }

@@ -14,9 +14,9 @@ pub struct Preset {
     pub name: &'static str,
     /// Time between decisions.
     pub period: Nanos,
-    /// Time until a mechanism that did not help an application is tried on it again.
+    /// Time until a mechanism that did not help an application is tried again.
     pub idle_period: Nanos,
-    /// The same after two rounds in a row in which nothing needed anything.
+    /// The same after two rounds in a row without anything to do.
     pub quiet_period: Nanos,
     /// Traffic below which an application is left alone.
     pub traffic: TrafficGate,
@@ -24,7 +24,7 @@ pub struct Preset {
     pub ipc_below: Option<f64>,
     /// Replication, if it has any.
     pub replication: Option<Replication>,
-    /// For how long samples are kept beyond the decision that they were taken for.
+    /// How long samples are used again after their first decision.
     pub sample_memory: Nanos,
     /// Interleave above this imbalance of the controllers …
     pub interleave_above_imbalance: f64,
@@ -34,15 +34,15 @@ pub struct Preset {
     pub interleave_below_local: Option<f64>,
     /// Co-locate below this local access ratio.
     pub colocate_below_local: f64,
-    /// Which deviation the imbalance is made with.
+    /// The kind of standard deviation of the imbalance.
     pub deviation: Deviation,
     /// How pages are chosen.
     pub pages: PageRules,
     /// How often addresses are sampled.
     pub sampling: SamplingRates,
-    /// Keep a mechanism only while it helps.
+    /// Rules for dropping a mechanism that does not help.
     pub feedback: Option<Feedback>,
-    /// Stop for good when what it treats comes back untreated.
+    /// Rules for giving up an application whose accesses keep going to other pages.
     pub stabiliser: Stabiliser,
 }
 
@@ -60,54 +60,53 @@ pub struct TrafficGate {
 /// The scope of the traffic gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficScope {
-    /// The application's, against the share of the whole machine's capacity.
+    /// Traffic of the application, compared with the share of the whole machine's capacity.
     Application,
-    /// The same; where the machine as a whole is above its limit, against that of the CPUs that the
-    /// application uses (ours). Of two programs that share a machine each has half of its traffic,
-    /// and neither is above the limit when together they jam it.
+    /// The same, but if the machine is above its limit, the limit is scaled to the CPUs of the
+    /// application (ours). Two programs that share a machine each have half of the traffic, so
+    /// neither alone is above the limit when both jam it.
     ApplicationOfSeveral,
-    /// As [`Self::ApplicationOfSeveral`], and also an application with less traffic that surely
-    /// loses more than [`WORTH_MOVING`] of its time to memory latency (ours). Of what is asked for
-    /// the gate says nothing then.
+    /// As [`Self::ApplicationOfSeveral`]. An application with less traffic also passes if it surely
+    /// loses more than [`WORTH_MOVING`] of its time to memory latency (ours).
     ///
     /// [`WORTH_MOVING`]: crate::cost::WORTH_MOVING
     Priced,
-    /// The machine's.
+    /// Traffic of the machine.
     Machine,
-    /// The machine's per node.
+    /// Traffic of the machine per node.
     MachinePerNode,
 }
 
 /// Rules of replication.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replication {
-    /// Reads among the DRAM accesses at least, or more than, this.
+    /// Least share of reads among the DRAM accesses, in percent.
     pub read_percent: f64,
     /// Whether exactly this much is enough.
     pub inclusive: bool,
-    /// Each thread that uses at least this share of a CPU must fulfil it by itself, else the
-    /// application as a whole.
+    /// If set, each thread that uses at least this share of a CPU must have this share of reads.
+    /// Otherwise the application as a whole must have it.
     pub each_thread_above_cpu_share: Option<f64>,
     /// Free memory.
     pub free_memory: FreeMemory,
     /// Page faults per second at most.
     pub max_faults_per_s: Option<f64>,
-    /// Pages that must be marked before the first replication of an application pays for the page
-    /// tables.
+    /// Least number of marked pages for the first replication of an application, which has to pay
+    /// for the page tables.
     pub first_batch: usize,
-    /// Pages that must be marked later.
+    /// Least number of marked pages for later replications.
     pub later_batch: usize,
     /// A page that collapsed more often is never replicated again.
     pub max_collapses: u32,
-    /// Whether the pages of a batch that is too small are interleaved meanwhile (ours). Published
-    /// is that they stay, as far as the texts say.
+    /// Whether the pages of a batch that is too small are interleaved (ours). By the published
+    /// texts they stay.
     pub interleaves_small_batch: bool,
-    /// Whether copying waits where most copies are gone by the next round (ours).
+    /// Whether copying waits after most copies were gone by the next round (ours).
     pub waits_where_copies_fail: bool,
 }
 
 impl Replication {
-    /// Pages that must be marked; `activated` = the application has been replicated before.
+    /// Least number of marked pages. `activated` = the application has had copies before.
     pub(super) fn batch(&self, activated: bool) -> usize {
         if activated { self.later_batch } else { self.first_batch }.max(1)
     }
@@ -129,70 +128,70 @@ pub struct PageRules {
     pub min_samples: u32,
     /// Sampled accesses needed while interleaving is on.
     pub min_samples_interleaving: u32,
-    /// A page with one accessing node also moves there while only interleaving is on.
+    /// Whether a page with one accessing node also moves there while only interleaving is on.
     pub colocate_while_interleaving: bool,
-    /// Where interleaved pages go.
+    /// Targets of interleaved pages.
     pub targets: Targets,
-    /// How chance is drawn.
+    /// Rule for random draws.
     pub draw: Draw,
     /// How often one page may be moved, 0 = any number.
     pub max_moves_per_page: u16,
     /// The same for huge pages.
     pub max_moves_per_huge_page: u16,
-    /// Share of the sampled pages, or of their accesses, that a mechanism must want to move at
-    /// least. Each change is a trial, which has its price.
+    /// Least share of the sampled pages, or of their accesses, that a mechanism must move. Each
+    /// change needs a trial, which has a cost.
     pub least_share: Option<f64>,
-    /// Whether pages between sampled ones are taken to be used alike.
+    /// Rules for unsampled pages between sampled pages, if any.
     pub between: Option<Between>,
-    /// Whether co-location pauses where co-located pages are used from elsewhere.
+    /// Rules for pausing co-location if co-located pages are used from elsewhere, if any.
     pub tenure: Option<Tenure>,
-    /// Whether a page of several nodes goes to the node that surely makes most of its accesses, if
-    /// that node has room. The value is the least lead, in standard deviations of evenly split
-    /// accesses.
+    /// If set, a shared page goes to the node that surely makes most of its accesses, if that node
+    /// has room. The value is the least lead, in standard deviations of evenly split accesses.
     pub most_used_from: Option<f64>,
-    /// Whether pages leave a busy controller too that only its own node accesses.
+    /// Whether pages that only their own node accesses also leave a busy controller.
     pub offloads: bool,
-    /// Whether pages move where page faults alone tell of memory. The kernel's balancing makes
-    /// these faults, part by part of a process's memory, and moves pages by them itself. Their
-    /// shares tell which part has its turn, and no trial sees the speed that a wrong move costs.
+    /// Whether pages move if page faults are the only sensor. The kernel's balancing makes these
+    /// faults in one part of the memory after the other, and moves pages itself. The shares of
+    /// faults show which part has its turn. And without counters no trial sees the cost of a wrong
+    /// move.
     pub by_faults: bool,
 }
 
-/// Where interleaved pages go.
+/// Targets of interleaved pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
     /// Any node.
     AllNodes,
     /// Nodes that accessed the page.
     AccessingNodes,
-    /// Any node, drawn more often the more of the page's accesses it made.
+    /// Any node, with a larger chance for nodes with more of the page's accesses.
     MoreWhereUsed,
 }
 
-/// How chance is drawn.
+/// Rule for random draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Draw {
     /// With the exact shares of the paper.
     Exact,
     /// As the author code: integer percentages, a number of 0 to 100 inclusive, compared with ≤.
     IntegerPercent,
-    /// Only from nodes above the mean, only as much as is above it, and only to nodes below it.
+    /// Only the excess of nodes above the mean, and only to nodes below the mean.
     Excess,
 }
 
 /// Rates of address sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingRates {
-    /// While there is something to do.
+    /// Rate while there is something to do.
     pub accurate: Sampling,
-    /// Otherwise.
+    /// Rate otherwise.
     pub cheap: Sampling,
-    /// After two rounds at the cheap rate that changed little, if there is such a rate.
+    /// Rate after two rounds at the cheap rate that changed little, if any.
     pub idle: Option<Sampling>,
-    /// Changes of placement in a round that keep the accurate rate.
+    /// Least number of changes in a round that keeps the accurate rate.
     pub min_actions: u64,
-    /// Instead: the rate follows what this round wants to change, and keeps accurate where that is
-    /// at least this share of the sampled pages.
+    /// If set, replaces `min_actions`: the rate stays accurate if this round changes at least this
+    /// share of the sampled pages.
     pub min_share: Option<f64>,
     /// Sampling rate of an application that is left alone.
     pub disabled: Sampling,
@@ -201,11 +200,11 @@ pub struct SamplingRates {
 /// The feedback of Carrefour-LP, in relative percent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Feedback {
-    /// It helped if the local ratio rose by more.
+    /// A mechanism helped if the local ratio rose by more.
     pub local_gain: f64,
     /// … or the imbalance fell by more.
     pub imbalance_gain: f64,
-    /// It harmed if the local ratio fell by more.
+    /// It did harm if the local ratio fell by more.
     pub local_loss: f64,
 }
 
@@ -376,9 +375,9 @@ pub const LP: Preset = Preset {
     ..CODE
 };
 
-/// Witnesses that [`STEADY`] requires; all values are our choice. The reach is that of a huge page,
-/// about which two samples decide. Among 64 witnesses a few have two samples even where one page of
-/// ten is sampled at all. One round fills the guard's budget for one node and one second.
+/// Witnesses that [`STEADY`] requires; all values are our choice. The reach is the size of a huge
+/// page, about which two samples decide. Among 64 witnesses a few have two samples even if only one
+/// page in ten has any. One round fills the guard's budget for one node and one second.
 const ALIKE: Between = Between {
     reach: 512,
     first_asked: 2,
@@ -388,37 +387,37 @@ const ALIKE: Between = Between {
     most: 1 << 16,
 };
 
-/// The rule by which [`STEADY`] judges co-location as vain; all values are our choice. All samples
-/// of a private page come from one node. Where a third of them do not, the parts change hands about
-/// as often as a round looks, or many threads have moved. Eight accesses tell that from one stray
-/// thread. A pause of two rounds outlasts a part that changes hands each second; the sixth pause in
-/// a row is a minute.
+/// The rule by which [`STEADY`] pauses co-location; all values are our choice. Samples of a private
+/// page come from one node. If a third come from elsewhere, parts of the data change their users
+/// about once a round, or many threads have moved. Eight accesses distinguish this from one stray
+/// thread. A pause of two rounds outlasts the turn of a part that changes its user each second. The
+/// sixth pause in a row is a minute.
 const BROUGHT: Tenure =
     Tenure { least_accesses: 8, elsewhere_percent: 33.0, first_rounds: 2, most_rounds: 60 };
 
-/// Our preset. The published draw shuffles pages among even nodes too, and its limit leaves one
-/// controller a third above the others. This preset moves only the excess, until the controllers
-/// are even. Its limit of 10 % is our choice; a few hundred samples cannot tell smaller
+/// Our preset. The published draw also moves pages between nodes with equal load, and its limit
+/// leaves one controller a third above the others. This preset moves only the excess, until the
+/// controllers are even. Its limit of 10 % is our choice: a few hundred samples cannot show smaller
 /// differences.
 ///
-/// - Pages of one node move too, as in the author code.
-/// - Samples stay for another round: one sample in each of two rounds counts as two.
+/// - Pages with one accessing node move too, as in the author code.
+/// - Samples are used for two rounds: one sample in each round counts as two.
 /// - A round that moves less than a tenth of its pages divides the sampling rate by four. After two
 ///   such rounds the rate is a sixteenth.
-/// - Small pages between sampled ones move with them. Where a page is sampled less than once a
-///   round, waiting for each page would leave the jam in place for many rounds.
-/// - Pages between sampled ones get copies too where the samples around them only read.
+/// - Unsampled small pages move with the sampled pages around them. If pages are sampled less than
+///   once a round, waiting for samples of each page would leave the jam in place for many rounds.
+/// - Unsampled pages also get copies if all samples around them are reads.
 /// - Pages that are too few for copies are interleaved.
-/// - Copying waits ever longer where writes take most copies back within a round.
-/// - Where other nodes use the co-located pages in the next round, co-location pauses.
-/// - A page of several nodes goes where most of its accesses surely come from, and else rather to a
-///   node that uses it. The published draw takes any node. A huge page at the border of two
-///   threads' parts then often lies where neither runs, and fills the links.
-/// - A page that only its own node accesses leaves a busy controller too. The published draw leaves
-///   it there.
-/// - Pages that are few and have few of the accesses stay where they are.
-/// - A quiet machine is sampled every other second. A look at 64 CPUs costs most of the budget for
-///   watching.
+/// - Copying waits, each time longer, if writes drop most copies within a round.
+/// - Co-location pauses if other nodes use the co-located pages in the next round.
+/// - A shared page goes to the node that surely makes most of its accesses, otherwise by preference
+///   to a node that uses it. The published draw takes any node. A huge page at the border of two
+///   threads' parts is then often on a node where neither runs, and fills the links.
+/// - A page that only its own node accesses also leaves a busy controller. The published draw
+///   leaves it there.
+/// - Pages stay in place if they are few and have few of the accesses.
+/// - A quiet machine is sampled every other second, because observing 64 CPUs takes most of the
+///   budget for observation.
 pub const STEADY: Preset = Preset {
     name: "steady",
     replication: Some(Replication {
@@ -450,7 +449,7 @@ pub const STEADY: Preset = Preset {
     ..FINAL
 };
 
-/// [`STEADY`] on a kernel that replicates, without making use of it: for comparisons.
+/// [`STEADY`] without copies, for comparisons on a kernel that replicates pages.
 pub const STEADY_ALONE: Preset =
     Preset { name: "steady-without-copies", replication: None, ..STEADY };
 

@@ -1,4 +1,4 @@
-//! Why Carrefour proposes something, with the numbers that led to it.
+//! Reasons of Carrefour's proposals, with the numbers that led to them.
 
 use super::tenure::InVain;
 use crate::cost::Price;
@@ -6,7 +6,7 @@ use crate::model::{Deviation, ReadSource};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Why Carrefour proposes something. Percentages are 0..=100.
+/// Reason of a proposal of Carrefour. Percentages are 0..=100.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -14,7 +14,7 @@ use core::fmt;
     serde(tag = "because", rename_all = "kebab-case")
 )]
 pub enum CarrefourReason {
-    /// Pages that one node accesses lie elsewhere.
+    /// Pages that one node accesses are on another node.
     CoLocation {
         /// Local access ratio; `None` if the mechanism is on only because interleaving is (author
         /// code).
@@ -23,10 +23,10 @@ pub enum CarrefourReason {
         below: f64,
         /// Sampled pages of the application.
         sampled_pages: usize,
-        /// Pages to be moved that lie between such pages and were hardly sampled themselves.
+        /// Moved pages with few samples of their own, between such pages.
         between: usize,
     },
-    /// Pages that several nodes access, and one most, lie elsewhere.
+    /// Shared pages are not on the node with most of their accesses.
     MostUsed {
         /// Local access ratio; `None` if co-location is on only because interleaving is.
         local_percent: Option<f64>,
@@ -51,7 +51,7 @@ pub enum CarrefourReason {
         read_shared: usize,
         /// Whether the application's share of reads is known, without which nothing is replicated.
         reads_known: bool,
-        /// Pages to be moved that lie between shared ones and were hardly sampled themselves.
+        /// Moved pages with few samples of their own, between shared pages.
         between: usize,
     },
     /// A controller is busy with pages that only its own node accesses.
@@ -75,19 +75,19 @@ pub enum CarrefourReason {
         free_percent: f64,
         /// Limit of the preset.
         needed_free_percent: f64,
-        /// Pages that had to be marked for it to pay.
+        /// Least number of marked pages.
         batch: usize,
     },
-    /// Pages were written too often while replicated.
+    /// Pages were written too often while they had copies.
     Collapsed {
         /// Limit of the preset.
         more_than: u32,
     },
-    /// How often to sample.
+    /// The sampling rate changes.
     Sampling(SamplingCause),
 }
 
-/// Why the sampling rate changes.
+/// Reason for a change of the sampling rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -123,25 +123,25 @@ pub enum SamplingCause {
         /// Limit.
         above: f64,
     },
-    /// It loses too much of its time to the latency of memory.
+    /// It loses much of its time to memory latency.
     Loses {
         /// Share of its CPU time.
         price: Price,
-        /// The least from which on pages move for it.
+        /// Least loss for which pages move.
         above: f64,
     },
-    /// It loses too little of its time to the latency of memory for pages to move.
+    /// It loses too little of its time to memory latency for pages to move.
     LittleLost {
         /// Share of its CPU time.
         price: Price,
-        /// The least from which on they would.
+        /// Least loss for which pages move.
         above: f64,
     },
-    /// Its CPU use or its traffic changed all at once.
+    /// Its CPU use or its traffic changed suddenly.
     Changed,
     /// Traffic is not known.
     TrafficUnknown,
-    /// Page faults alone tell of its memory.
+    /// Page faults are the only sensor for its memory.
     LeftToBalancing,
     /// It runs fast enough.
     HighIpc {
@@ -164,9 +164,9 @@ pub enum SamplingCause {
         /// Needed for the accurate rate.
         needed: u64,
     },
-    /// Pages that were brought to their users are used by others now.
+    /// Pages that were moved to their users have other users now.
     UsersChange(InVain),
-    /// Rounds in a row treated other pages than those that are accessed now.
+    /// In several rounds in a row, accesses went to other pages than the moved ones.
     GivenUp {
         /// Rounds.
         rounds: u32,

@@ -1,4 +1,4 @@
-//! Carrefour's memory of an application from round to round.
+//! State of an application from round to round.
 
 use super::copies::Copies;
 use super::gates::{Gates, Mechanisms};
@@ -14,41 +14,43 @@ use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// A host may wake too early by this: a tenth of the shortest period.
+/// Tolerance for a host that wakes early: a tenth of the shortest period.
 const EARLY: Nanos = Nanos::from_millis(100);
 
-/// Memory of one application.
+/// State of one application.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AppState {
-    /// When the process started: another start is another process.
+    /// Start time of the process. With another start time it is another process.
     pub(super) started: Nanos,
-    /// The sampling rate that was asked for last.
+    /// The last requested sampling rate.
     pub(super) sampling: Option<Sampling>,
-    /// It has replicated once, so the page tables per node exist.
+    /// Whether it has had copies, so that page tables for each node exist.
     pub(super) activated: bool,
     /// Placements changed after the last round began; `None` before the first.
     pub(super) actions: Option<u64>,
-    /// Rounds in a row that changed too few for the accurate rate.
+    /// Rounds in a row with too few changes for the accurate rate.
     pub(super) idle_rounds: u32,
     /// Mechanisms of the last round, and the measurements at its beginning.
     pub(super) last: Option<Round>,
-    /// Until this time only other mechanisms go on: one was of no use.
+    /// Until this time the mechanisms of the last round are not tried again, because they did not
+    /// help.
     pub(super) waits_until: Nanos,
-    /// CPU time that it lost to the latency of memory when it was judged, in seconds a second.
+    /// CPU time that it lost to memory latency at its last judgement, in seconds per second.
     pub(super) lost_cpus: Option<f64>,
-    /// What becomes of its copies.
+    /// State of its copies.
     pub(super) copies: Copies,
     /// Given up by the stabiliser.
     pub(super) given_up: bool,
     /// Pages brought to the nodes that use them.
     pub(super) colocated: Colocated,
-    /// Pages that left the busy nodes which use them.
+    /// Pages that left the busy controllers of their users.
     pub(super) offloaded: Offloaded,
     untreated_rounds: u32,
     never_replicate: BTreeSet<u64>,
-    /// Pages for which the last plan asked for copies; the next look shows those that have them.
+    /// Pages for which the last plan requested copies. The next observation shows which pages have
+    /// them.
     offered: BTreeSet<u64>,
-    /// How often a page's copies were refused or gone by the next look.
+    /// How often a page's copies were refused or gone by the next observation.
     lost: BTreeMap<u64, u32>,
     moves: BTreeMap<u64, u16>,
 }
@@ -58,7 +60,7 @@ pub struct AppState {
 pub(super) struct Round {
     pub(super) at: Nanos,
     pub(super) used: Mechanisms,
-    /// Pages were to be moved, and the guard let them.
+    /// Whether the round moved pages.
     pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
     pub(super) imbalance_percent: Option<f64>,
@@ -75,12 +77,12 @@ pub enum Verdict {
     Harmful,
 }
 
-/// A round lasts so long, give or take a tenth: the shortest period of the presets.
+/// Least length of a whole round: nine tenths of the shortest period of the presets.
 const WHOLE: Nanos = Nanos::from_millis(900);
 
 impl Round {
-    /// Whether it is too young to be judged: a tenth of a second of samples names a part of the
-    /// pages.
+    /// Whether the round is too short for a verdict. A tenth of a second of samples shows only a
+    /// part of the pages.
     fn goes_on(&self, now: Nanos) -> bool {
         now.since(self.at) < WHOLE && now > self.at
     }
@@ -92,27 +94,27 @@ impl AppState {
         Self { started, ..Self::default() }
     }
 
-    /// The application does something else now: earlier rounds say nothing of it. Pages that were
-    /// moved may have other users, so those between sampled pages may move again.
+    /// Discards the state after a change of phase. Moved pages may have other users now, so pages
+    /// between sampled pages may move again.
     pub(super) fn begin_anew(&mut self) {
         (self.last, self.actions, self.idle_rounds) = (None, None, 0);
         self.moves.clear();
         self.waits_until = Nanos(0);
     }
 
-    /// The last round was of no use: it waits for a `period`.
+    /// Begins a wait of `period` after a round that did not help.
     pub(super) fn wait_in_vain(&mut self, now: Nanos, period: Nanos) {
         self.waits_until = now + period;
     }
 
-    /// For how long it waits until what was of no use is tried again. A round that comes a little
-    /// early is the one waited for.
+    /// Remaining wait until the failed mechanisms are tried again. Ends slightly early, for a host
+    /// that wakes early.
     pub(super) fn wait(&self, now: Nanos) -> Option<Nanos> {
         let wait = self.waits_until.since(now);
         (wait > EARLY).then_some(wait)
     }
 
-    /// Remembers a round. Rounds that come soon after another are one with it.
+    /// Notes a round. A round that comes soon after another is merged with it.
     pub(super) fn note(&mut self, round: Round) {
         let begun = self.last.filter(|last| last.has_acted && last.goes_on(round.at));
         self.last = Some(match begun {
@@ -121,8 +123,8 @@ impl AppState {
         });
     }
 
-    /// What came of the last round. The local ratio that fell by too much is harm even if the
-    /// imbalance fell as well [author code of Carrefour-LP].
+    /// Verdict on the last round. A fall of the local ratio by too much is harm, even if the
+    /// imbalance fell too [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
         let last = self.last.filter(|last| last.used.any())?;
         if last.goes_on(at) {
@@ -138,14 +140,14 @@ impl AppState {
         })
     }
 
-    /// Mechanisms of the last round that were tried. Copies that were never made were not.
+    /// Mechanisms that the last round really tried, without copies that were never made.
     pub(super) fn tried(&self) -> Mechanisms {
         let used = self.last.map(|last| last.used).unwrap_or_default();
         Mechanisms { replication: used.replication && self.activated, ..used }
     }
 
-    /// Remembers collapses and lost offers; answers the pages that just passed the limit and are
-    /// still replicated.
+    /// Counts collapses and refused copies. Returns the pages that have just passed the limit and
+    /// still have copies.
     pub(super) fn note_collapses(&mut self, replicas: &[Replica], max_collapses: u32) -> Vec<u64> {
         self.settle_offers(replicas, max_collapses);
         let over = replicas
@@ -157,8 +159,8 @@ impl AppState {
         over
     }
 
-    /// Looks at what became of the pages that were offered copies. The kernel counts no page that
-    /// it refuses, so these are counted here, with those that a write took back at once.
+    /// Counts the pages that did not get the requested copies, or lost them at once by a write. The
+    /// kernel does not count these.
     fn settle_offers(&mut self, replicas: &[Replica], max_collapses: u32) {
         if self.lost.len() + self.offered.len() > MAX_REMEMBERED_PAGES {
             self.lost.clear();
@@ -178,12 +180,12 @@ impl AppState {
         }
     }
 
-    /// Whether its pages may get copies now, as far as its earlier copies tell. They may not where
-    /// the host does not tell which pages have copies.
+    /// Whether its pages may get copies now, by the fate of its earlier copies. `false` if the host
+    /// does not list pages with copies.
     pub(super) fn copies_hold(&mut self, preset: &Preset, app: &App, now: Nanos) -> bool {
         let Some(replicas) = &app.replicas else { return false };
         let Some(rule) = &preset.replication else { return true };
-        // Pages that were written too often are listed, and have no copies.
+        // The list includes pages that were written too often; they have no copies.
         let copied = replicas.iter().filter(|replica| replica.collapses <= rule.max_collapses);
         !rule.waits_where_copies_fail || self.copies.hold(copied.count() as u64, now, preset.period)
     }
@@ -196,11 +198,11 @@ impl AppState {
         self.moves.get(&address).copied().unwrap_or(0)
     }
 
-    /// Remembers moved pages where a rule of the preset asks for them. A full memory forgets all
-    /// of them. The rules then start anew, as the author code does at each start.
+    /// Notes moved pages if a rule of the preset needs them. A full list is cleared. The rules then
+    /// start anew, as the author code does at each start.
     ///
-    /// Copies are not remembered here: the host tells which pages have them, and a page that lost
-    /// them may move.
+    /// Copies are not noted here: the host lists pages with copies, and a page that lost its copies
+    /// may move.
     pub(super) fn note_treated(&mut self, preset: &Preset, pages: &[PageMove]) {
         let rules = &preset.pages;
         let asked = rules.max_moves_per_page > 0
@@ -250,7 +252,7 @@ impl AppState {
     }
 }
 
-/// Takes in what all steps did to copies, whichever policy or trial proposed them.
+/// Learns from all steps that made or dropped copies, of any policy and of undone trials.
 pub(super) fn learn_of_copies(
     apps: &mut BTreeMap<Pid, AppState>,
     plan: &Plan,
@@ -263,7 +265,7 @@ pub(super) fn learn_of_copies(
             Action::Replicate { pid, pages } => {
                 let Some(state) = apps.get_mut(pid) else { continue };
                 state.copies.note(counts.moved, 0);
-                // Want of memory tells nothing about a page.
+                // A lack of memory says nothing about the page.
                 if counts.no_memory == 0 {
                     state.offered.extend(pages.iter().map(|page| page.address));
                 }

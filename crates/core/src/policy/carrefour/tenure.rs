@@ -16,13 +16,13 @@ use crate::plan::PageMove;
 use crate::topology::Topology;
 use alloc::vec::Vec;
 
-/// When co-location is taken to be in vain.
+/// Limits for the check that co-location is useful.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tenure {
-    /// Sampled accesses of co-located pages that a round needs to tell.
+    /// Least number of sampled accesses to co-located pages that a round needs for a verdict.
     pub least_accesses: u32,
-    /// Percent of them that come from other nodes than in the round before, above which it is in
-    /// vain.
+    /// Percentage of accesses from other nodes than in the round before, above which co-location is
+    /// useless.
     pub elsewhere_percent: f64,
     /// Rounds without co-location, the first time.
     pub first_rounds: u32,
@@ -30,7 +30,7 @@ pub struct Tenure {
     pub most_rounds: u32,
 }
 
-/// Why an application's pages are not co-located in this round.
+/// Reason for which an application's pages are not co-located in this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct InVain {
@@ -48,9 +48,9 @@ pub(super) struct Colocated {
     /// Address of each page, and the node with the memory nearest to its user. That is first the
     /// target of the move, then the node of most samples. The latest page is last, each page once.
     pages: Vec<(u64, u16)>,
-    /// How often it was in vain, less how often it was not.
+    /// Useless rounds less useful rounds.
     times: u32,
-    /// For how many rounds nothing is co-located, and why.
+    /// The present pause of co-location, with its length and reason.
     pause: Option<InVain>,
 }
 
