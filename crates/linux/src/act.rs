@@ -1,6 +1,6 @@
-//! Doing what a plan says, with an outcome for every step. Nothing here decides anything.
+//! Carries out the steps of a plan and returns an outcome for each. It takes no decision.
 //!
-//! A refusal of the kernel, a process that has gone and a page that cannot move are outcomes.
+//! A refusal of the kernel, an ended process and a page that cannot move are outcomes, not errors.
 
 pub mod copies;
 mod follow;

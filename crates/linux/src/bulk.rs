@@ -1,11 +1,11 @@
-//! Moving the memory of a whole process from nodes to nodes. Several workers take disjoint parts of
-//! it in few large calls, with huge pages whole. Every page has an outcome.
+//! Moves the memory of a whole process between nodes. Several workers move disjoint parts in few
+//! large calls, huge pages as a whole. Every page has an outcome.
 //!
-//! A page goes where its node's way leads, and takes one way only, however the ways are linked.
-//! With `0→1` and `1→0` two nodes change places. Memory policies stay as they are, so what a
-//! process bound to its old nodes allocates from now on comes from there.
+//! Each pair of a source and a target node is a way. A page moves once, by the way of its present
+//! node: `0→1` and `1→0` exchange two nodes. Memory policies do not change. So a process that is
+//! bound to its old nodes goes on to allocate there.
 //!
-//! Nothing here stops the process (see [`crate::freeze`]), and nothing is decided but the size of a
+//! This module does not stop the process ([`crate::freeze`] does), and decides only the size of a
 //! call.
 
 mod action;

@@ -1,7 +1,7 @@
-//! The files of `/proc` and `/sys` that describe a machine, read into memory. They are enough for
-//! every reader of this crate that looks at a machine and not at a program.
+//! Reads the files of `/proc` and `/sys` that describe a machine into memory. All readers of this
+//! crate that look at the machine can work on such a capture.
 //!
-//! Nothing in it names a user, a host or a process. What cannot be read is told.
+//! A capture names no user, host or process. It lists files that cannot be read.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! A claim on a process: while it is held, no other Rondpoint of the machine manages it.
 //!
-//! A claim is a local socket with an abstract name (unix(7)) made of the process's number and its
-//! start. The kernel takes it away with its holder, whatever ended that, and it is seen by other
-//! users and from other folders. A claim counts only from root, this user or the process's owner.
-//! Where its queue is full nobody can tell whose it is, and it counts too: nothing is changed then.
+//! A claim is a local socket with an abstract name (unix(7)) made of the process's number and start
+//! time. The kernel removes it when its holder ends for any reason. All users can see it. A claim
+//! counts only if root, this user or the owner of the process holds it. If its queue is full, its
+//! holder is unknown; the claim then counts, and the process is left alone.
 
 use std::io;
 use std::os::fd::AsFd;

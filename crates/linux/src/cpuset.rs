@@ -1,4 +1,4 @@
-//! Cpusets: which one a process is in, and the CPUs that it has.
+//! The cpuset of a process and its CPUs.
 //!
 //! `/proc/PID/cpuset` names it in either version of cgroups: the nearest group above the process
 //! for which the controller is switched on.

@@ -1,4 +1,4 @@
-//! Which memory node a device is near, as sysfs tells: `numa_node` of the PCI device behind it.
+//! The memory node of a device, from sysfs: `numa_node` of its PCI device.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,4 @@
-//! One error for the crate: what was attempted, on which path or event, and what the kernel said.
+//! The error type of the crate: the attempted action, the path or event, and the kernel's answer.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! Stopping a process for a while, so that nothing of it stays stopped whatever happens to us.
+//! Stops a process for a while, and makes sure that it runs again whatever happens to the manager.
 //!
-//! Where the process is alone in its cgroup it is frozen there, which no process notices. Else it
-//! is sent SIGSTOP, which its parent may see (a shell says `Stopped`). A guardian process thaws it
-//! when this one dies; the ledger knows of it before, for when both are killed. A process that was
-//! stopped before stays stopped.
+//! If the process is alone in its cgroup, the cgroup is frozen, which no process notices. Otherwise
+//! the process gets SIGSTOP, which its parent may see (a shell prints `Stopped`). A second process,
+//! the guardian, thaws it if the manager dies. The ledger records the freeze before it begins, in
+//! case both are killed. A process that was already stopped stays stopped.
 
 mod cgroup;
 mod left;

@@ -1,8 +1,8 @@
-//! Small files of `/proc` that are read again and again.
+//! Small files of `/proc` that stay open and are read repeatedly.
 //!
-//! Finding such a file by its path costs the kernel as much as writing it. So it stays open and is
-//! read from its beginning each time. The open file of a task that has ended says so, also when its
-//! number belongs to another task by then.
+//! For such a file, the kernel needs as much time to resolve the path as to write the contents. So
+//! the file stays open and is read from its beginning each time. Reading the open file of an ended
+//! task fails, even if its number now belongs to another task.
 
 use std::fs::File;
 use std::io;

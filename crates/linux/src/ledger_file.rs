@@ -1,11 +1,11 @@
-//! The ledger on disk: how to put back what a manager has changed, written before it is changed.
+//! The ledger on disk: the inverse of each change, written before the change is made.
 //!
 //! Each manager has one file: lines of JSON that are only ever appended. The manager holds a lock
-//! on it (flock(2)), which the kernel releases when the last process that has it open ends. So a
-//! live manager's ledger is known in any namespace or container. A manager removes its file after
-//! it has put everything back. `rondpoint restore` works off files without a lock.
+//! on it (flock(2)), which the kernel releases when the last process that has it open ends. So the
+//! ledger of a live manager is recognised in any namespace or container. A manager removes its file
+//! after it has undone everything. `rondpoint restore` undoes the entries of files without a lock.
 //!
-//! Nothing is synced to the disk: after a crash of the machine the changes are gone as well.
+//! The file is not synced to the disk, because a crash of the machine ends the changes as well.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

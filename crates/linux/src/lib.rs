@@ -1,8 +1,8 @@
-//! The imperative shell: everything that Rondpoint reads from Linux, and later writes to it.
+//! The imperative shell: everything that Rondpoint reads from Linux and changes there.
 //!
 //! This is the only crate of the product with `unsafe`, and all of it sits in [`syscall`]. Parsers
-//! take bytes and return values, readers open paths beneath a [`root::Root`], and nothing here
-//! compares a counter with a threshold. What a number *means* is decided in `rondpoint-core`.
+//! take bytes and return values. Readers open paths beneath a [`root::Root`]. No code here compares
+//! a counter with a threshold: decisions are in `rondpoint-core`.
 
 pub mod act;
 pub mod bulk;

@@ -1,8 +1,8 @@
-//! Looking at a running program: what the kernel and the hardware tell of it and of the machine,
-//! as one [`Observation`] after the other.
+//! Observes a running program and the machine: reads counters, samples and `/proc` into one
+//! [`Observation`] after the other.
 //!
-//! The best sensor that the machine has is used, and [`Observer::notes`] says in sentences what is
-//! missing. Nothing is derived here: counts, samples and `/proc` go into the observation as read.
+//! It uses the best sensor of the machine. [`Observer::notes`] has a sentence for each missing one.
+//! No rates are computed here: counts and samples go into the observation as they are read.
 
 mod copies;
 pub mod counters;

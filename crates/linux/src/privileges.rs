@@ -1,12 +1,12 @@
-//! What a command may still do once it is ready: a few capabilities, a list of system calls, files
-//! to read. Each command drops the rest before it reads what others wrote.
+//! Drops privileges of a command: it keeps a few capabilities, a list of system calls and files to
+//! read. Each command does this before it reads files of other users.
 //!
-//! A dropped privilege does not come back, and every process that is started from then on has lost
-//! it too. A program that `run` starts is therefore forked before. `docs/safety.md` has the table.
+//! A dropped privilege does not come back, and later child processes have lost it too. So a program
+//! that `run` starts is forked before. `docs/safety.md` has the table.
 //!
-//! Landlock is for commands that only read files. The kernel lets no process under Landlock look
-//! into one that is not (`hook_ptrace_access_check`, security/landlock/task.c, Linux 6.12), and a
-//! manager looks into its program.
+//! Only commands that read files use Landlock. A process under Landlock may not read the state of
+//! one that is not (`hook_ptrace_access_check`, security/landlock/task.c, Linux 6.12), and a
+//! manager has to.
 
 mod calls;
 

@@ -1,6 +1,6 @@
-//! Can it be done here? Each probe tries the smallest real thing and reports what the kernel said.
+//! Probes: each tries one sensor or action in its smallest form and reports the kernel's answer.
 //!
-//! A probe changes nothing that outlives it.
+//! A probe leaves no change behind.
 
 use std::io;
 

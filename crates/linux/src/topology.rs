@@ -1,9 +1,8 @@
 //! The machine as sysfs describes it: nodes, CPUs, caches, distances.
 //!
-//! What sysfs does not know (links, bandwidths) stays unknown here; a machine file or a measurement
-//! adds it. Nodes and CPUs keep their order by kernel number; nodes with neither CPU nor memory are
-//! left out. Where the files of a running machine contradict each other, one of them is taken for
-//! true and a [`Note`] says which.
+//! Links and bandwidths are not in sysfs; a machine file or a measurement adds them. Nodes and CPUs
+//! keep their order by kernel number; nodes with neither CPU nor memory are left out. If files of a
+//! running machine contradict each other, one of them is used, and a [`Note`] names it.
 
 mod clock;
 mod cpu;

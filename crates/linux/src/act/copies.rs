@@ -1,5 +1,5 @@
 //! Copies of pages on other nodes: made and dropped with `process_madvise(2)`, where the kernel
-//! replicates. What became of each page is read back from `/proc/PID/numa_copies`.
+//! replicates. The result for each page is read from `/proc/PID/numa_copies`.
 
 use std::io;
 use std::os::fd::AsFd as _;

@@ -1,11 +1,11 @@
-//! Between two steps: what the masks of the threads that were just seen say.
+//! Checks the masks of all threads between two steps, and widens masks that new threads inherited
+//! from Rondpoint's changes.
 //!
-//! A thread or process that was created meanwhile has inherited its creator's mask. Where that is
-//! one of ours, it gets at once the mask that it would have had without us. The policies say where
-//! it belongs. Until one does, no thread is worse off than under the kernel alone. A thread that
-//! has chosen a mask of its own is exempt. A whole process that was started under one (`taskset`,
-//! `numactl`) may be moved inside it. A single thread that differs from the rest of its process is
-//! not touched.
+//! A new thread or process inherits its creator's mask. If Rondpoint gave the creator that mask,
+//! the new thread gets the mask that it would have had without Rondpoint. A policy may place it
+//! later. A thread that has chosen a mask of its own is exempt. A whole process that was started
+//! under a mask (`taskset`, `numactl`) may be moved inside that mask. A single thread whose mask
+//! differs from the rest of its process is exempt.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! What was done to the masks of threads: what each had before, and what it was given when.
+//! The history of the masks of threads: the first mask of each, and the masks that it was given,
+//! with times.
 //!
-//! A thread or process that is created later inherits the mask of the thread that created it. So it
-//! may have one of ours without ever having been touched. Nothing in the kernel tells an inherited
-//! mask from a chosen one. So an *heir* is a thread that has exactly a mask that was in force at
-//! its birth. In force means in its process or, with none there, in the tree. A thread with another
-//! one has chosen it and is left alone.
+//! A new thread or process inherits the mask of its creator. So it may have a mask of Rondpoint
+//! without a change of its own. The kernel does not distinguish inherited from chosen masks. So a
+//! thread counts as an *heir* if its mask equals a mask in force at its birth. Masks of its process
+//! count, or else masks of the tree. A thread with another mask has chosen it and is left alone.
 //!
 //! Masks here are sets of the kernel's CPU numbers.
 

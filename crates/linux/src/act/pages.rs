@@ -1,8 +1,8 @@
 //! Moving pages with `move_pages(2)`: few large calls over lists that were filtered before.
 //!
-//! The kernel migrates a batch with one TLB flush (`do_pages_move`, mm/migrate.c, Linux 6.12). A
-//! page that is absent or in place already ends the batch, and so does each change of the target.
-//! So all pages are located first, and then moved target by target in the order of their addresses.
+//! The kernel migrates a batch with one TLB flush (`do_pages_move`, mm/migrate.c, Linux 6.12). An
+//! absent page, a page in place, and each change of the target end the batch. So this module first
+//! locates all pages, then moves them target by target in the order of their addresses.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,6 +1,5 @@
-//! Which pages may be moved although several processes have mapped them. These are pages that only
-//! managed processes have mapped, and that may be touched. To find that out, `maps` of all other
-//! processes are read.
+//! Finds the shared pages that may move: only managed processes that are not exempt have mapped
+//! them. To know this, it reads `maps` of all other processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

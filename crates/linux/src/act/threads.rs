@@ -1,8 +1,8 @@
-//! Giving masks to threads, and giving them back what they had.
+//! Sets CPU masks of threads and restores their first masks.
 //!
-//! Between finding a thread and changing its mask its number could go to another. The kernel offers
-//! no way to change the mask of a thread but by its number. What stands between is two readings of
-//! `/proc` and a call.
+//! Limitation: the kernel changes the mask of a thread only by its number. A thread may end after
+//! it was found, and its number may go to another thread. The time for this is that of two readings
+//! of `/proc` and a call.
 
 use std::collections::BTreeSet;
 use std::io;

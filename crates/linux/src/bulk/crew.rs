@@ -1,5 +1,5 @@
-//! The workers: each takes a portion of the pages, asks where they lie, and moves those of one
-//! target together. Portions come from one queue, so no worker waits for the slowest.
+//! The workers: each takes a portion of the pages, asks the kernel for their nodes, and moves the
+//! pages of one target together. Portions come from one queue, so no worker waits for the slowest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

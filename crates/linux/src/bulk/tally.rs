@@ -1,4 +1,4 @@
-//! What became of the pages, and what it took.
+//! Counts of the outcomes of pages, and the time of a bulk move.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

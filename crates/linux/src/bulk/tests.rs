@@ -1,4 +1,4 @@
-//! The workers against a stand-in for the kernel, and on memory of this process.
+//! Tests the workers with a replacement for the kernel, and on memory of this process.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Processes that stand still since their manager and its guardian were both killed.
+//! Finds processes that are still frozen because their manager and its guardian were both killed.
 
 use std::io;
 use std::os::fd::AsFd;

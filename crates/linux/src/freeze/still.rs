@@ -1,4 +1,4 @@
-//! Keeping the target still while its memory moves, within its time limit.
+//! Keeps the target frozen while its memory moves, within the time limit.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Which pages of a process may have copies on other nodes, and which have: where the kernel
-//! replicates.
+//! The pages of a process that may have or have copies on other nodes, on a kernel that replicates
+//! pages.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

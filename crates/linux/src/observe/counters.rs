@@ -2,10 +2,11 @@
 //!
 //! Each event is opened once per CPU on the program's task, inherited by everything that it starts.
 //! So a child that lives for a millisecond is counted, and the accessing node is known exactly. For
-//! such an event `time_enabled` goes on while the task runs on *other* CPUs. So a task clock that
-//! is opened in the same way tells for how long it should have counted. Events come in groups that
-//! fit on the unit: each read interrupts its CPU, so a group costs what an event did. Where the
-//! clock stands still nothing was counted, and the groups are not read: most CPUs of most machines.
+//! such an event `time_enabled` also advances while the task runs on *other* CPUs. So a task clock
+//! that is opened in the same way gives the time for which the event should have counted. Events
+//! are opened in groups that fit on the unit. Each read interrupts a CPU, and one read of a group
+//! costs as much as one of a single event. If the clock of a CPU did not advance, its groups are
+//! not read; that is so for most CPUs of most machines.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! A look that costs next to nothing, between two whole ones.
+//! A glance: a quick reading of CPU clocks and traffic between two observations.
 
 use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::Counter;

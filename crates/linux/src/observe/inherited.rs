@@ -1,7 +1,7 @@
-//! What inherited events cost a program, and when that is too much. Then the CPUs are watched, not
-//! the tasks. Whether counting pauses sooner in such a program is decided in
-//! `counting_pause/price.rs` of the core. Time slices are as dear as births. Where the CPUs may not
-//! be watched nothing else is left.
+//! Estimates the cost of inherited events for a program that starts many processes. Above a limit,
+//! events are opened on CPUs instead of tasks, if the user may do that. In the core,
+//! `counting_pause/price.rs` decides whether counting pauses sooner in such a program; there, time
+//! slices count as births do.
 
 use rondpoint_core::Nanos;
 

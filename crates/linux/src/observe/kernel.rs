@@ -1,5 +1,5 @@
-//! What the kernel tells of the machine as a whole: memory left, statistics, settings, and which
-//! physical addresses belong to which node.
+//! Readings of the kernel about the whole machine: free memory, statistics, settings, and the node
+//! of each physical address.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! The machine as a whole by what every kernel tells without privilege. That is CPU time and memory
-//! of each node, where allocations landed, and CPU time of processes.
+//! Readings about the whole machine that need no privilege. They are CPU time and memory of each
+//! node, the nodes of new allocations, and CPU time of processes.
 //!
-//! One look is a few files and one for each process. Nothing is derived: rates are the caller's.
+//! One reading takes a few files, and one file for each process. The caller computes rates.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Where a process's memory is, and whether it has a memory policy of its own. Its `numa_maps`
-//! tells. It is read rarely, for the kernel holds the process's map lock meanwhile. Of a large
-//! process others tell the proportions: the hint faults of its threads that the kernel's NUMA
-//! balancing counted, else some of its pages.
+//! The nodes of a process's memory, and its memory policies, from `numa_maps`. This file is read
+//! rarely, because the kernel holds the process's map lock meanwhile. For a large process other
+//! sources give the proportions: hint faults that the kernel's NUMA balancing counted, or else the
+//! nodes of some pages.
 
 mod policy;
 mod spread;

@@ -1,7 +1,7 @@
-//! What a kernel offers for the placement of memory and threads, beside what every one has.
+//! Optional features of the kernel for the placement of memory and threads.
 //!
-//! Each is known by the file that switches it, never by the kernel's version: distributions take
-//! over parts of later ones. Files of debugfs are seen by root alone.
+//! Each is recognised by its switch file, not by the kernel's version, because distributions
+//! backport features. Only root sees files of debugfs.
 
 use crate::parse::fields;
 use crate::root::{self, Root};

@@ -1,11 +1,12 @@
-//! Pauses of counting: how each sensor stops, and how it goes on.
+//! Pauses of counting: stops and resumes each sensor.
 //!
-//! A task with events is switched more slowly than one without, also while all of them are stopped.
-//! The kernel looks for those that belong on the CPU in a tree that has gone cold meanwhile
-//! (inferred from its source). Measured (*emulated*, `asymsched-8`) with two threads that sleep at
-//! 7,500 barriers a second. They keep 0.82 of their speed while events count, 0.85 while events are
-//! stopped, and all of it while they are closed. So they are closed and opened anew; counters are
-//! not where that were too many openings, or they are not the tasks' but the CPUs'.
+//! Switches of a task with events are slower than those of a task without, even while all events
+//! are stopped. The kernel searches a tree for the events that belong on the CPU, and the cache has
+//! lost the tree (inferred from its source). Measured (*emulated*, `asymsched-8`) with two threads
+//! that sleep at 7,500 barriers a second. They keep 0.82 of their speed while events count, 0.85
+//! while events are stopped, and all of it while they are closed. So a pause closes the events and
+//! opens them again later. Counters stay open if that would be too many openings, or if they are
+//! events of CPUs instead of tasks.
 
 use rondpoint_core::Topology;
 

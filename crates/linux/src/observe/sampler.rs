@@ -2,8 +2,8 @@
 //! ring per CPU.
 //!
 //! The ring belongs to a software event that counts nothing, always opens and carries the task
-//! records; sampling events send their records into it. With no hardware event, minor page faults
-//! are sampled: each tells thread, CPU, virtual and physical address.
+//! records; sampling events send their records into it. Without a hardware event, minor page faults
+//! are sampled: each has the thread, CPU, virtual and physical address.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,5 +1,5 @@
-//! Opening the sensors of a program: the best that the machine has, or the rung that was asked for.
-//! Each missing one gets a sentence.
+//! Opens the sensors of a program: the best of the machine, or the kind that the user requested.
+//! Makes a sentence for each missing sensor.
 
 use rondpoint_core::Pid;
 

@@ -1,4 +1,4 @@
-//! What a process has mapped that others may have mapped too: by its `maps`, read rarely.
+//! Mappings of a process that other processes may share, from its `maps`, which is read rarely.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

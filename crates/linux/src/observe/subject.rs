@@ -1,4 +1,4 @@
-//! What events are opened on: the tasks of a program with all that they start, or all tasks.
+//! The tasks on which events are opened: a program with all its descendants, or all tasks.
 
 use crate::LinuxError;
 use crate::perf::attr::{Attr, flag};

@@ -1,9 +1,8 @@
-//! Counters of single threads: what the policies that move threads want to know of each.
+//! Counters of single threads, for the policies that move threads.
 //!
 //! Instructions and cycles are a pinned group, so the work that a thread does is counted without a
 //! gap. Everything else comes in groups that fit beside them (SAM's two rounds, where the unit has
-//! four counters). The kernel takes the groups in turns, and `time_running` says how long each was
-//! on.
+//! four counters). The kernel runs the groups in turns, and `time_running` gives the time of each.
 
 use std::io;
 

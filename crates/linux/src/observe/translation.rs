@@ -1,5 +1,5 @@
-//! From a record of the kernel to a sample in the topology's numbers: CPUs, nodes, and where the
-//! access was served from.
+//! Converts a record of the kernel into a sample: CPUs and nodes in the topology's numbers, and the
+//! source of the data.
 
 use rondpoint_core::observation::{AddressSample, Source, UNKNOWN_NODE};
 use rondpoint_core::{Pid, Tid, Topology};

@@ -1,4 +1,4 @@
-//! Threads that lived between two looks.
+//! Threads that began and ended between two looks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

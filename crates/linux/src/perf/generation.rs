@@ -1,7 +1,7 @@
-//! Which events measure what on this machine: the tables of [`super::processors`], resolved.
+//! The events of this machine for each metric: the tables of [`super::processors`], resolved.
 //!
-//! [`Generation::resolve`] keeps what this machine's units know and names the rest. It opens
-//! nothing.
+//! [`Generation::resolve`] keeps the events that this machine's units know and lists the others. It
+//! opens no event.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What can be counted, whatever a processor calls it.
+//! The metrics that can be counted, under names that do not depend on the processor.
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer;

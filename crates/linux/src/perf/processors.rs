@@ -1,7 +1,7 @@
-//! The tables of `processors/`: which event strings measure what, per processor generation.
+//! The tables of `processors/`: the event strings for each metric, per processor generation.
 //!
-//! A table says what *could* be counted; [`super::generation`] keeps what a machine's units know.
-//! The form of a table is described at the head of `processors/lab.toml`.
+//! A table lists what *could* be counted; [`super::generation`] keeps the events that a machine's
+//! units know. The form of a table is described at the head of `processors/lab.toml`.
 
 use std::collections::BTreeMap;
 

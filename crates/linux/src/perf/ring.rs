@@ -1,8 +1,8 @@
-//! The ring that the kernel writes records into, drained into a straight stream of bytes.
+//! The ring into which the kernel writes records, drained into a contiguous stream of bytes.
 //!
-//! What lies between tail and head is copied out at once, in two pieces where it wraps. It is given
-//! back to the kernel before a single record is parsed. The copy costs less than a lost sample, and
-//! the parser never sees a seam.
+//! The bytes between tail and head are copied at once, in two pieces if they wrap. The space is
+//! returned to the kernel before any record is parsed. The copy costs less than a lost sample, and
+//! the parser never sees a wrapped record.
 
 use std::io;
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! Which counts of units outside the cores make the traffic between nodes and over links.
+//! The events of units outside the cores that give the traffic between nodes and over links.
 //!
-//! A unit counts for the node of the CPU that is asked, and most units tell own and other nodes
-//! apart, not which other. With two nodes that is all there is to tell; with more, only a unit that
-//! counts by target does.
+//! A unit counts for the node of the CPU on which it is read. Most units distinguish the own node
+//! from all others together. This suffices with two nodes. With more nodes only a unit that counts
+//! by target node gives the traffic.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Starting a program that waits for our word, signalling it, and learning how it ended.
+//! Forks a process that waits before it executes a program, signals it, and reads its exit status.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! The nominal clock: the rate of the reference-cycle counter. Governors and boost change a CPU's
-//! clock from one moment to the next, so what a CPU runs at tells nothing.
+//! The nominal clock: the rate of the reference-cycle counter. The present clock of a CPU is no
+//! substitute, because governors and boost change it all the time.
 
 use super::Note;
 use super::reader::Reader;

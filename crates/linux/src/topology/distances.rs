@@ -1,4 +1,4 @@
-//! The distance table, made to obey ACPI's rules where firmware does not.
+//! The distance table, corrected where the firmware violates ACPI's rules.
 
 use rondpoint_core::Matrix;
 

@@ -1,9 +1,9 @@
-//! Which nodes and CPUs there are, and which CPU belongs to which node.
+//! The nodes and CPUs of the machine, and the node of each CPU.
 //!
-//! The kernel tells it three times. It has lists of online CPUs and nodes, each node's list of
-//! CPUs, and a link `cpuN/nodeM` in each CPU's folder. On real machines these contradict each
-//! other. A container may show its own `cpu/online` beside the host's other files. A kernel with
-//! `numa=fake` lists a CPU in several nodes. A node may be offline while its CPUs run.
+//! The kernel has three sources: lists of online CPUs and nodes, each node's list of CPUs, and a
+//! link `cpuN/nodeM` in each CPU's folder. On real machines these contradict each other. A
+//! container may show its own `cpu/online` beside the host's other files. A kernel with `numa=fake`
+//! lists a CPU in several nodes. A node may be offline while its CPUs run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a machine's files leave open or contradict, and what is taken for true instead.
+//! Notes on gaps and contradictions in a machine's files, with the value that is used instead.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Files beneath `/sys`: some must be right, others may be passed over with a note.
+//! Reads files beneath `/sys`: some are required, others may be skipped with a note.
 
 use std::collections::BTreeSet;
 

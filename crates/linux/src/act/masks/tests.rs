@@ -1,4 +1,4 @@
-//! Which threads count as heirs, by the masks that were given and the times.
+//! Tests which threads count as heirs, by given masks and times.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Masks are prepared for the right thread, put back, and counted where the kernel does not tell.
+//! Tests that masks reach the right thread, are restored, and are counted if the kernel gives no
+//! answer.
 
 use super::*;
 

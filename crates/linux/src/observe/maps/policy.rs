@@ -1,13 +1,13 @@
-//! Which memory of a large process has the usual memory policy, in bounded time.
+//! Finds the memory of a large process with the policy `default` or `local`, in bounded time.
 //!
 //! For each line of `numa_maps` the kernel walks the page tables of a mapping, under the process's
-//! map lock. It lets go of the lock behind each read(2). The next one goes on at the following
+//! map lock. It releases the lock after each read(2). The next read continues at the following
 //! mapping (`seq_read_iter`, fs/seq_file.c; `m_start`, fs/proc/task_mmu.c; Linux 6.12). So the file
-//! stays open, and each look reads on within a budget of entries of page tables.
+//! stays open, and each look continues within a budget of page table entries.
 //!
-//! A mapping is walked as a whole, and none is passed over. One beyond the budget ends the reading:
-//! it and the mappings above stay unread. A policy of the whole program (`numactl`) shows in the
-//! first line, for the kernel writes it for every mapping without one of its own.
+//! The kernel walks each mapping as a whole and skips none. A mapping beyond the budget ends the
+//! reading: it and the mappings above stay unread. A policy of the whole program (`numactl`) is in
+//! the first line: the kernel writes it for every mapping without a policy of its own.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! How the memory of a large process is spread over the nodes, from a few of its pages. The work
-//! grows with its mappings, not with its memory. The kernel takes the process's map lock for
-//! sixteen pages at a time (`do_pages_stat`, mm/migrate.c, Linux 6.12).
+//! Estimates the memory of a large process on each node from a few of its pages. The work grows
+//! with its mappings, not with its memory. The kernel takes the process's map lock for sixteen
+//! pages at a time (`do_pages_stat`, mm/migrate.c, Linux 6.12).
 
 use rondpoint_core::{Bytes, Pid, Topology};
 

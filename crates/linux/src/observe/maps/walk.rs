@@ -1,6 +1,6 @@
-//! How many entries of page tables the kernel walks for one line of `numa_maps`. It walks a mapping
-//! as a whole, under the process's map lock. A page takes some 100 ns (measured on a 2-CPU virtual
-//! machine). So does a huge page.
+//! Counts the page table entries that the kernel walks for one line of `numa_maps`. It walks a
+//! mapping as a whole, under the process's map lock. An entry takes some 100 ns, for a small or a
+//! huge page (measured on a 2-CPU virtual machine).
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,8 @@
-//! Children of a process: the lists that the kernel keeps, or else the parent that each process of
-//! the machine names.
+//! Finds the children of a process: from the kernel's lists, or else from the parent of each
+//! process of the machine.
 //!
-//! Kernels without `CONFIG_PROC_CHILDREN` have no lists. Fork records tell of most births there,
-//! but not of those before sampling began or while it is off.
+//! Kernels without `CONFIG_PROC_CHILDREN` have no lists. Fork records show most births there, but
+//! not those before sampling began or while it is off.
 
 use std::collections::BTreeMap;
 

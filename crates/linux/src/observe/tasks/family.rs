@@ -1,4 +1,4 @@
-//! Which tree a process belongs to, and which processes are in no tree of ours.
+//! Finds the managed tree of a process, and the processes outside of all managed trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 

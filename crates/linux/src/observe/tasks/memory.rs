@@ -1,4 +1,4 @@
-//! Where the memory of a process is, which of it is shared, and which of it has copies.
+//! Memory of a process: by node, shared parts, and pages with copies.
 
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::{Pid, Tid, Topology};

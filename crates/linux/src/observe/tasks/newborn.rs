@@ -1,11 +1,9 @@
-//! Tasks that came since the last look, of a program with tasks that mostly come and go between two
-//! looks.
+//! Handles programs whose tasks mostly begin and end between two looks.
 //!
-//! To read the memory map of a child, to open its counters and to close them again costs the
-//! manager milliseconds. Nothing can be done for a child that is gone by the next look. So where
-//! most of the newcomers of one look are gone by the next, those that come then are followed from
-//! their second look on. What it costs to watch such a program is in
-//! docs/results/watch-children.md.
+//! Reading the memory map of a child and opening and closing its counters costs the manager
+//! milliseconds. A child that has ended by the next look cannot be helped. So if most new tasks of
+//! one look have ended by the next, new tasks are followed only from their second look on.
+//! docs/results/watch-children.md has the cost of observing such a program.
 
 use std::collections::{BTreeMap, BTreeSet};
 

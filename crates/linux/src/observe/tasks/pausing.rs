@@ -1,4 +1,4 @@
-//! Ending the counting of threads, for a while or for good.
+//! Stops counters of threads, for a pause or for good.
 
 use std::io;
 

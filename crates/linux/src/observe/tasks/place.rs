@@ -1,4 +1,4 @@
-//! Where a thread may run, in the topology's numbers.
+//! The allowed CPUs of a thread, in the topology's numbers.
 //!
 //! A CPU may be missing from the topology: it was plugged in later, or a container shows CPUs under
 //! other numbers. A thread without any known CPU is left out of the observation. Any other CPU in

@@ -1,4 +1,4 @@
-//! Processes that have not run since the last look, and processes that keep their files open.
+//! Finds processes that have not run since the last look, and processes whose files stay open.
 
 use std::collections::BTreeSet;
 

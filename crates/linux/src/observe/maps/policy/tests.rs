@@ -1,4 +1,4 @@
-//! Parts of `numa_maps` are read in bounds, whatever the kernel writes, and no policy is missed.
+//! Tests that parts of `numa_maps` are read within bounds, and that no policy is missed.
 
 use proptest::prelude::*;
 
