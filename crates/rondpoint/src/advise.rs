@@ -1,7 +1,8 @@
-//! `rondpoint advise`: on which nodes a program should begin; and `numad -w`, which libvirt asks
-//! for `placement='auto'`.
+//! `rondpoint advise`: advises nodes for a new program. Also answers `numad -w`, which libvirt
+//! calls for `placement='auto'`.
 //!
-//! What is idle now counts, so two programs that are asked about at once get the same answer.
+//! The answer depends only on the present idle CPUs and free memory. So two requests at the same
+//! time get the same nodes.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

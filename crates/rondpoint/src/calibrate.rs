@@ -1,15 +1,15 @@
-//! `rondpoint calibrate`: what this machine's memory can do, measured by benchmarks of its own,
-//! written to a file that every later command reads. Nothing of the machine is changed.
+//! `rondpoint calibrate`: measures this machine's memory with benchmarks and writes a file that
+//! every later command reads. It changes nothing else.
 //!
-//! Published thresholds belong to the machines that they were found on. Measured here are the
-//! quantities that the thresholds are relative to. Where a paper tells how it found a threshold,
-//! its experiment is run:
+//! Published thresholds hold for the authors' machines. Calibration measures the quantities to
+//! which the thresholds are relative. If a paper describes how it found a threshold, calibration
+//! repeats that experiment:
 //! - N-MASS's link saturation and penalty line;
 //! - AsymSched's matrix;
 //! - the capacity behind Carrefour's MAPTU, and its sampling interval;
 //! - SAM's three thresholds.
 //!
-//! A program of the user's own takes the place of the papers' programs where it is given.
+//! A program of the user may replace the programs of the papers.
 
 mod bench;
 pub(crate) mod chase;

@@ -1,4 +1,4 @@
-//! What a trial compared, in words: each measure with its change.
+//! Text about a trial: each measure with its change.
 
 use rondpoint_core::trial::{Change, Comparison};
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! The daemon's control socket: its protocol, the client of it, and the commands that use it.
 //!
 //! The protocol is Varlink: JSON objects, each ended by a zero byte, over a local stream socket.
-//! `docs/daemon.md` describes it; `control/interface.varlink` is what the daemon says of itself.
+//! `docs/daemon.md` describes it; `control/interface.varlink` is the description that the daemon
+//! returns.
 
 pub(crate) mod client;
 pub(crate) mod commands;

@@ -1,5 +1,4 @@
-//! `rondpoint daemon`: one process that keeps the placement of many right as they start, change and
-//! stop.
+//! `rondpoint daemon`: manages the placement of many programs as they start, change and stop.
 
 mod accounts;
 mod board;

@@ -1,7 +1,7 @@
-//! `rondpoint doctor`: what this machine can sense and do, what is missing, and the command that
-//! would fix it. Tries the smallest real thing each time; changes nothing.
+//! `rondpoint doctor`: tests which sensors and actions work on this machine, and prints the command
+//! that adds a missing one. Each test is a real action in its smallest form. It changes nothing.
 //!
-//! `--check` runs loads of which every counter's answer is known, and names those that lie.
+//! `--check` runs loads with known counts and names the counters that are wrong.
 
 mod controllers;
 mod copies;

@@ -1,5 +1,5 @@
-//! `rondpoint explain`: what was known and wanted at any moment of a recorded run, at what price,
-//! what was done, and what came of it. It reads one file and changes nothing.
+//! `rondpoint explain`: shows each moment of a recorded run: the measurements, the proposals with
+//! their prices, the actions and their outcomes. It reads one file and changes nothing.
 
 mod json;
 mod moment;

@@ -1,6 +1,5 @@
-//! Subcommands that are programs of their own, beside this one or along PATH, as git has them. The
-//! lab and a simulator carry workloads and need no privilege, so they are no part of the program
-//! that runs as root.
+//! Subcommands that are separate programs, beside this one or along PATH, as in git. The lab and
+//! the simulator need no privilege, so they are not part of the program that runs as root.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;

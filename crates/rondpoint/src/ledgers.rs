@@ -1,5 +1,4 @@
-//! Ledgers that managers left behind when they were killed, and `rondpoint restore`, which works
-//! them off.
+//! Ledgers of killed managers, and `rondpoint restore`, which undoes their entries.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
-//! The running machine as the loop's host: waits and looks, writes inverses down, acts.
+//! The running machine as the loop's host: it waits, observes, writes inverses to the ledger, and
+//! acts.
 //!
-//! What is watched, and what else happens while it waits, is [`Watched`]'s. `run` and `attach` have
-//! one program, the daemon many that come and go.
+//! [`Watched`] provides the observed processes and the work during a wait. `run` and `attach` have
+//! one program; the daemon has many, which start and end.
 
 pub(crate) mod own_instructions;
 mod rates;

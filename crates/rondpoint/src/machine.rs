@@ -1,5 +1,5 @@
-//! The machine that a command works on: as sysfs shows it, completed by a machine file, for sysfs
-//! knows neither links nor bandwidths.
+//! The machine on which a command works: from sysfs, completed by a machine file, because sysfs has
+//! neither links nor bandwidths.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
-//! The `rondpoint` command: what was typed is in [`cli`], each subcommand in a module of its own.
+//! The `rondpoint` command: [`cli`] parses the command line, and each subcommand has a module.
 //!
 //! Exit statuses: 0 good, 1 a check failed, 2 bad usage or input. Commands that run a program end
-//! with its status (128 + n for signal n). 125 is a failure of ours, bad usage included. 126 is a
-//! program that cannot be run, 127 one that is not found.
+//! with its status (128 + n for signal n). 125 is a failure of Rondpoint itself, bad usage
+//! included. 126 is a program that cannot be run, 127 a program that is not found.
 
 // All output goes through `terminal`: these macros panic where the reader has gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

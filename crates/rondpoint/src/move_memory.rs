@@ -1,5 +1,5 @@
-//! `rondpoint move`: the memory of a running process from nodes to nodes, as migratepages(8) with
-//! several workers. Everything that can be refused is refused before the first page moves.
+//! `rondpoint move`: moves the memory of a running process between nodes, as migratepages(8) does,
+//! with several workers. All checks are made before the first page moves.
 
 mod nodes;
 mod report;

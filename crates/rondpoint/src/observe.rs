@@ -1,8 +1,8 @@
 //! `rondpoint observe`: runs or joins a program and shows its memory traffic, or shows the whole
 //! machine. Changes nothing.
 //!
-//! A program that is run keeps its input, output, terminal and signals, so this command writes to
-//! stderr. In all other cases it writes to stdout. `--output` names a file instead.
+//! If this command runs a program, the program keeps its input, output, terminal and signals, and
+//! the report goes to stderr. Otherwise it goes to stdout. `--output` names a file instead.
 
 mod history;
 pub(crate) mod machine;

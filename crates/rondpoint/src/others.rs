@@ -1,5 +1,5 @@
 //! Other programs and settings that place memory or threads on this machine. Another Rondpoint is
-//! known by the claims that it holds on its processes.
+//! recognised by the claims on its processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

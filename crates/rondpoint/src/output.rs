@@ -1,8 +1,8 @@
-//! A file that the user named for us to write: a report, a record, a machine file.
+//! An output file that the user named: a report, a record, a machine file.
 //!
-//! It is opened before anything is touched. An older file keeps its content until the new one is
-//! whole or the program runs. New files are for their owner alone where they hold command lines and
-//! addresses.
+//! It is opened before any process is changed. An older file keeps its content until the new
+//! content is complete or the program runs. New files with command lines and addresses can be read
+//! only by their owner.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

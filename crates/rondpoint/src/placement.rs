@@ -1,4 +1,4 @@
-//! Where a program runs and where its memory comes from when it begins.
+//! The CPUs and the memory policy with which a program begins.
 
 use std::thread;
 

@@ -1,5 +1,5 @@
 //! The help of every command as one page: docs/reference.md. `manual` writes it, and a test fails
-//! where the page is another.
+//! if the page differs.
 
 use std::fmt::Write as _;
 

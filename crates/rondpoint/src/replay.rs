@@ -1,6 +1,6 @@
-//! `rondpoint replay`: gives a recorded run's input to today's controller and says where it decides
-//! otherwise; or shows what another policy would have decided. It reads one file and changes
-//! nothing. The format is in `docs/trace.md`.
+//! `rondpoint replay`: gives the input of a recorded run to this version's controller and reports
+//! different decisions. It can also show the decisions of another policy. It reads one file and
+//! changes nothing. The format is in `docs/trace.md`.
 
 mod report;
 

@@ -1,5 +1,5 @@
-//! `rondpoint report`: a recorded run as one page of HTML that needs nothing else: no script, no
-//! network, no other file. It reads one file and writes one.
+//! `rondpoint report`: a recorded run as one page of HTML, without scripts, network access or other
+//! files. It reads one file and writes one.
 
 pub(crate) mod chart;
 mod decisions;

@@ -1,6 +1,6 @@
 //! `rondpoint run` and `rondpoint attach`: manage a program and everything that it starts.
 //!
-//! The program keeps its input, output, terminal and signals. What this command says goes to
+//! The program keeps its input, output, terminal and signals. The command's own output goes to
 //! stderr.
 
 mod account;

@@ -1,7 +1,8 @@
-//! A program that is watched: started by us or joined while it runs, with its signals and its end.
+//! An observed program: started by Rondpoint or joined while it runs, with its signals and its end.
 //!
-//! One thread. Signals are read, not handled. Signals from a process are passed on to the program;
-//! signals of the terminal reach it by themselves.
+//! Everything runs in one thread. Signals are read from a descriptor, without handlers. Signals
+//! from another process are passed on to the program; signals of the terminal reach it by
+//! themselves.
 
 mod stopping;
 

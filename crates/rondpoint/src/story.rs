@@ -1,10 +1,10 @@
-//! What a recording tells, moment by moment: what was known, what was wanted, what was done, and
-//! what came of it. The one source of figures for `explain`, `report` and `top`.
+//! Reads a recording moment by moment: measurements, proposals, actions and outcomes. `explain`,
+//! `report` and `top` take all figures from here.
 //!
-//! A [`Teller`] takes in one recorded step after the other and has no effects. It gives each
-//! recorded input to today's controller, whose window says what was known and whose typed reasons
-//! give prices. What was decided is told as it was recorded. Where today's controller decides
-//! otherwise there are no prices, and the story says so.
+//! A [`Teller`] takes one recorded step after the other. It gives each recorded input to this
+//! version's controller, whose window has the measurements and whose typed reasons have the prices.
+//! Decisions are shown as they were recorded. If this version decides differently, prices are left
+//! out, and the story says so.
 
 mod decided;
 mod known;

@@ -1,4 +1,4 @@
-//! Running programs as a user calls them: by number, name, unit of systemd or cgroup.
+//! Finds running programs by number, name, systemd unit or cgroup.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Everything that this command writes to stdout and stderr.
 //!
-//! One place, for three reasons. A reader that has gone never ends a managed program, nor panics.
-//! Text from outside, such as the name of a thread, cannot move the cursor or change colours. An
-//! error says each thing once.
+//! All output goes through this module for three reasons. A closed pipe never ends a managed
+//! program and causes no panic. Text from outside, such as the name of a thread, cannot move the
+//! cursor or change colours. An error message does not repeat itself.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

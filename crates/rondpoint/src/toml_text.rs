@@ -1,4 +1,4 @@
-//! Reads TOML that a user writes. What is wrong in it is one line: where, and what was expected.
+//! Reads TOML that a user writes. A mistake gives one line with its place and the expected value.
 
 use anyhow::{Result, anyhow};
 use rondpoint_input::mistake;

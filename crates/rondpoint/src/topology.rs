@@ -1,5 +1,4 @@
-//! `rondpoint topology`: the machine as Rondpoint sees it, as text, JSON or a machine file; of this
-//! machine or of a captured tree.
+//! `rondpoint topology`: prints this machine or a captured one, as text, JSON or a machine file.
 
 mod capture;
 mod json;

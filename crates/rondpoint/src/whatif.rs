@@ -1,5 +1,5 @@
-//! `rondpoint whatif`: what the cost model predicts for a recorded run under other policies, with
-//! memory placed otherwise, or on another machine. It reads files and changes nothing.
+//! `rondpoint whatif`: predicts the speed of a recorded run under other policies, with another
+//! placement of memory, or on another machine. It reads files and changes nothing.
 
 mod answer;
 mod other;

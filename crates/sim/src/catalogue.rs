@@ -1,4 +1,4 @@
-//! Machines and workloads by name: those that come with the program, and files.
+//! Finds machines and workloads by name: built-in ones and files.
 
 use std::path::Path;
 

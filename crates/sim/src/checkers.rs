@@ -1,4 +1,4 @@
-//! What must hold in every step of every simulated world. Checkers look and never change anything.
+//! Rules that must hold in every step of every simulated world. Checkers only observe.
 
 mod budget;
 mod conservation;

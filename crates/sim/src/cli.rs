@@ -1,4 +1,4 @@
-//! The command line: what is compared on what, progress, and where the answer goes.
+//! The command line: machines, workloads and placements to compare, progress, and output.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;

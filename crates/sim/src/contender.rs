@@ -1,5 +1,5 @@
-//! What may place a workload: Linux's choices, other daemons, the best static placement, or
-//! policies of ours.
+//! Contenders that place a workload: Linux's choices, other daemons, the best static placement, or
+//! Rondpoint's policies.
 
 use std::fmt;
 use std::str::FromStr;

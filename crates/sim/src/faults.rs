@@ -1,5 +1,5 @@
-//! What goes wrong on purpose: refused calls, odd counters, lost samples, late looks, a clock that
-//! jumps. Each is off in half of all cases.
+//! Injected faults: refused calls, odd counters, lost samples, late looks, a clock that jumps. Each
+//! kind is off in half of all cases.
 
 use rondpoint_core::observation::{Counter, Counters, Observation};
 use rondpoint_core::{Nanos, Random};

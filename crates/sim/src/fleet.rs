@@ -1,8 +1,8 @@
-//! A fleet: many independent machines drawn from a distribution. The report says which share of
-//! them would gain how much.
+//! A fleet: many independent machines drawn from a distribution. The report has the share of
+//! machines for each range of gain.
 //!
-//! Each host is a pair of runs, first touch and a policy. Results go to a file line by line; a
-//! fleet that was interrupted goes on from there.
+//! Each host is a pair of runs, first touch and a policy. Results go to a file line by line; an
+//! interrupted fleet continues from this file.
 
 use std::path::Path;
 

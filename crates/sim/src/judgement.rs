@@ -1,6 +1,6 @@
-//! `auto` against single policies and interleaving, over all machines and workloads and over cases
-//! of the swarm. It tells how fast each is against first touch, and where `auto` is behind the
-//! best.
+//! Compares `auto` with single policies and interleaving, over all machines and workloads and over
+//! cases of the swarm. It computes the speed of each relative to first touch, and lists the cases
+//! in which `auto` is behind the best.
 
 use std::fmt::Write as _;
 

@@ -1,11 +1,11 @@
 //! Simulated machines and workloads around the real controller.
 //!
-//! A fluid model: in each epoch every thread has a rate, which follows from compute, cache share
-//! and the latencies that all traffic together gives. `docs/simulator.md` says what it can and
-//! cannot tell.
+//! A fluid model: in each epoch every thread has a rate. The rate follows from compute time, cache
+//! share, and latencies, which depend on all traffic. `docs/simulator.md` lists what the model can
+//! and cannot show.
 //!
-//! What is not here: a clock, a file of the machine that it runs on, a thread inside a world. One
-//! seed gives one world; worlds run side by side.
+//! A simulated world uses no clock, no file of the host and no thread. One seed gives one world;
+//! several worlds run in parallel.
 
 #![forbid(unsafe_code)]
 

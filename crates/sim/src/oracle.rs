@@ -1,7 +1,7 @@
 //! The best static placement: many are tried, none of them ever changes.
 //!
-//! It knows which thread uses which page, which no manager does. It is a bound for placements that
-//! stay, not for managers: a program that changes its phase can be served better.
+//! It knows the pages of each thread, which no manager does. It is an upper bound for static
+//! placements only: a manager can follow a program that changes its phase.
 
 use rondpoint_core::CpuSet;
 

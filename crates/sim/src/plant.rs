@@ -1,8 +1,9 @@
 //! The simulated machine: threads, pages, queues and a kernel scheduler, advanced in epochs.
 //!
-//! Its constants are drawn around those of the machine file and hidden from the manager. It has
-//! effects that no cost model of the core knows. They are write-backs, bursts, mixed streams at a
-//! controller, cold caches after a move, and a scheduler that moves threads on its own.
+//! The machine, here called the plant, has constants that are drawn around those of the machine
+//! file and hidden from the manager. It has effects that the core's cost model does not know:
+//! write-backs, bursts, mixed streams at a controller, cold caches after a move, and a scheduler
+//! that moves threads.
 
 mod act;
 mod build;

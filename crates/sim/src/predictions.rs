@@ -1,7 +1,7 @@
-//! Predicted against measured: what the cost model said of each trial and what the trial measured.
-//! It covers workloads, machines and the swarm's cases.
+//! Compares the cost model's prediction for each trial with the measured change, over workloads,
+//! machines and the swarm's cases.
 //!
-//! The plant knows nothing of the cost model; the trials are the controller's own.
+//! The plant does not use the cost model. The trials are those of the controller.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Published against simulated, cell by cell.
+//! Compares published with simulated numbers, cell by cell.
 //!
-//! A baseline is a number on which a parameter was fitted, or that no policy of ours is in. A
-//! prediction is everything else; no fit ever looks at one. Inputs that no source fixes are drawn,
-//! and a prediction is an interval over the draws.
+//! A baseline is a number that a fit used, or a number without a policy. A prediction is any other
+//! number; no fit uses it. Inputs that no source gives are drawn at random, and a prediction is an
+//! interval over the draws.
 
 mod asymsched;
 pub(crate) mod carrefour;

@@ -1,6 +1,6 @@
-//! A file of results, one line of JSON each: a long run that was interrupted goes on from there.
+//! A file of results, one line of JSON each. An interrupted run continues from this file.
 //!
-//! Lines are in the order in which results were known. A last line that was cut off is dropped and
+//! Lines are in the order in which results were computed. An incomplete last line is dropped, and
 //! its job is done again.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What places threads and pages without a manager of ours: Linux's choices and other daemons.
+//! Rivals that place threads and pages without Rondpoint: Linux's choices and other daemons.
 
 mod balancing;
 mod late;

@@ -1,4 +1,4 @@
-//! One run: a scene and a contender in, times and sums out.
+//! One run: takes a scene and a contender, returns times and sums.
 
 use std::fs::File;
 use std::path::Path;

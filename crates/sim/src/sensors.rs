@@ -1,4 +1,4 @@
-//! What a manager sees of the plant: readings with the noise and the blindness of real sensors.
+//! Sensors of the plant: readings with the noise and the gaps of real sensors.
 
 mod counters;
 mod samples;

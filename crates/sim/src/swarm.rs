@@ -1,9 +1,9 @@
-//! The seeded swarm: machine, programs, sensors, faults and policy from one seed; rules checked in
-//! every step, then rest and no harm.
+//! The seeded swarm: draws machine, programs, sensors, faults and policy from one seed, and checks
+//! rules in every step.
 //!
-//! While faults strike, nothing may break (safety). When they stop, the plan must become empty
-//! (liveness). Without faults, no program may end up slower than under first touch by more than
-//! noise (no harm). A seed alone repeats its case.
+//! During faults, no rule may be broken (safety). After the faults, plans must become empty
+//! (liveness). Without faults, no program may be slower than under first touch by more than noise
+//! (no harm). A seed repeats its case exactly.
 
 mod case;
 mod ranges;

@@ -1,4 +1,4 @@
-//! Workload files: what programs do, in numbers, without any placement.
+//! Workload files: the behaviour of programs in numbers, without any placement.
 //!
 //! Every field that no publication fixes is a choice of the file. Unknown fields are errors.
 

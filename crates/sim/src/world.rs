@@ -1,5 +1,5 @@
-//! A plant with its sensors and its rivals: the kernel's balancing, numad, a late interleave. They
-//! act on it besides a manager.
+//! A plant with its sensors and its rivals: the kernel's balancing, numad, late interleaving.
+//! Rivals act on the plant beside a manager.
 
 use rondpoint_machine::Machine;
 

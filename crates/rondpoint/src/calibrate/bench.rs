@@ -1,4 +1,4 @@
-//! The benchmarks in their order, and what each leaves in the calibration.
+//! The benchmarks in their order, and the values that each adds to the calibration.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};

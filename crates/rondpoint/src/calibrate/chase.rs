@@ -1,5 +1,5 @@
-//! What one load waits for: a walk over a random cycle of lines, each load's address the result of
-//! the one before.
+//! Measures the latency of a load: a walk over a random cycle of lines, in which each load gives
+//! the address of the next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! SAM's experiment for its bandwidth threshold (ALGORITHMS 4.3): more and more memory-bound
-//! threads on one socket, and how much each still gets.
+//! SAM's experiment for its bandwidth threshold (ALGORITHMS 4.3): an increasing number of
+//! memory-bound threads on one socket, and the bandwidth of each.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;

@@ -1,4 +1,4 @@
-//! From a calibration to the costs that the core's cost model reckons with.
+//! Converts a calibration into the costs of the core's cost model.
 
 use rondpoint_core::Matrix;
 use rondpoint_core::topology::Costs;

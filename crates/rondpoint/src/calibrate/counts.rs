@@ -1,4 +1,4 @@
-//! What a thread or a program did, by the counters that `run` looks at too.
+//! Counts of a thread or a program, by the same counters that `run` uses.
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::Topology;

@@ -1,5 +1,5 @@
-//! The calibration file: what `rondpoint calibrate` measured on a machine, read by every command
-//! that decides.
+//! The calibration file: the values that `rondpoint calibrate` measured on a machine, for every
+//! command that decides.
 
 use std::path::Path;
 

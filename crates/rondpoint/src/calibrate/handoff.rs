@@ -2,9 +2,9 @@
 //! Also the rate from which on two threads are better off on one cache domain than on two.
 //!
 //! The second is SAM's own experiment (ALGORITHMS 4.3): two tasks force data from one to the other.
-//! The rate is varied by the ratio of private to shared accesses. What the private accesses
-//! were is not published. Here they want more cache than one domain has. That is the best case for
-//! two domains, so the rate is an upper bound.
+//! The ratio of private to shared accesses varies the rate. The paper does not describe the private
+//! accesses. Here they need more cache than one domain has. That is the best case for two domains,
+//! so the rate is an upper bound.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Loaded latency: what a dependent load waits for while other CPUs draw more and more from the
-//! same memory.
+//! Loaded latency: the latency of a dependent load while other CPUs read an increasing amount from
+//! the same memory.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;

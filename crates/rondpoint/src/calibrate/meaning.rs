@@ -1,5 +1,6 @@
-//! What each key of the calibration file means, where it comes from and which policy uses it. The
-//! file says it above the key, docs/calibration.md in a table that a test compares with this one.
+//! The meaning of each key of the calibration file, its source and the policy that uses it. The
+//! file has this text above each key. docs/calibration.md has it in a table, and a test compares
+//! both.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What the memory of each node gives to the CPUs of each. People look at this part of the
-//! calibration. No policy needs its loaded latency.
+//! Bandwidth and latency of each node's memory from the CPUs of each node. Loaded latency is for
+//! people only; no policy uses it.
 
 use std::time::Duration;
 

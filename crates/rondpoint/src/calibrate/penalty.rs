@@ -1,6 +1,5 @@
-//! What it costs a thread to run away from its memory, by benchmarks. N-MASS's NUMA penalty is
-//! cycles per instruction, remote over local. The loops ask for memory more and less often
-//! (ALGORITHMS 2.2).
+//! Measures N-MASS's NUMA penalty with benchmarks: cycles per instruction with remote memory over
+//! the same with local memory. The loops access memory at different rates (ALGORITHMS 2.2).
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

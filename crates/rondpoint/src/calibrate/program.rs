@@ -1,9 +1,9 @@
-//! The user's own program as a benchmark: run unmodified under four placements, and what that says
-//! of thresholds.
+//! Runs the user's own program unmodified under four placements, and computes thresholds from its
+//! run times.
 //!
 //! Local against remote, on the CPUs of one node, is N-MASS's NUMA penalty. First touch against
-//! interleaved, on the whole machine, says whether its run time depends on placement at all. If so,
-//! its traffic bounds Carrefour's MAPTU.
+//! interleaved, on the whole machine, shows whether its run time depends on placement. If so, its
+//! traffic is an upper bound of Carrefour's MAPTU.
 
 use std::ffi::OsString;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What `rondpoint calibrate` says: what was measured, and which thresholds come of it.
+//! The report of `rondpoint calibrate`: measured values and the thresholds that follow from them.
 
 use std::path::Path;
 

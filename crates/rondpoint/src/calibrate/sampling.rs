@@ -1,6 +1,6 @@
-//! How often addresses may be sampled: Carrefour tries rates and keeps the highest whose slowdown
-//! is acceptable (ALGORITHMS 1.10). Here a memory-bound loop is slowed. It causes
-//! more samples than any program.
+//! Finds the highest sampling rate with an acceptable slowdown, as Carrefour does (ALGORITHMS
+//! 1.10). The measured program is a memory-bound loop, which causes more samples than any real
+//! program.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;

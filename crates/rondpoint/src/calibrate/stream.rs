@@ -1,5 +1,5 @@
-//! What CPUs draw from one node's memory. For a stated time every thread reads one word of each
-//! line of its own part, as fast as it can.
+//! Measures the bandwidth from one node's memory. For a given time every thread reads one word of
+//! each line of its own part, as fast as it can.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The way in to a listener that does not block. Where a connection cannot be accepted, as for want
-//! of descriptors, it closes for a while. Else the listener would wake its server in vain.
+//! Accepts connections without blocking. If accept(2) fails, for example without free descriptors,
+//! it pauses for a while. Otherwise the waiting connection would wake the server in a busy loop.
 
 use std::io;
 use std::time::{Duration, Instant};

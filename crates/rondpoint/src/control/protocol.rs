@@ -1,8 +1,8 @@
-//! What goes over the control socket, as types. `docs/daemon.md` is their reference for people.
+//! Types of the messages on the control socket. `docs/daemon.md` is their reference for people.
 //!
-//! Numbers of nodes, CPUs, processes and threads are the kernel's. Quantities are absent where no
-//! sensor of this machine tells them. Readers ignore fields that they do not know, so a daemon may
-//! be newer than its client; a field changes its meaning only with [`VERSION`].
+//! Numbers of nodes, CPUs, processes and threads are the kernel's. Quantities without a sensor on
+//! this machine are absent. Readers ignore fields that they do not know, so a daemon may be newer
+//! than its client; a field changes its meaning only with [`VERSION`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

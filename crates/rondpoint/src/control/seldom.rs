@@ -1,4 +1,5 @@
-//! Lines of the log that others can cause at will: few of them, and how many were not told.
+//! Limits log lines that other users can cause at will. The log has a few of them and the number of
+//! the others.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! The daemon's side of the control socket. Nothing here blocks: a client that does not read, or
-//! sends half a call, waits by itself. Of too many connections, the one that has waited longest
-//! gives its place to a new one. So idle ones keep no client out.
+//! The daemon's side of the control socket. It never blocks: a client that does not read, or sends
+//! half a call, delays no other client. Beyond the limit, a new connection replaces the one that
+//! was idle longest.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What the daemon remembers for its clients: the last window, the last decisions, sums.
+//! State that the daemon keeps for its clients: the last window, the last decisions, sums.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

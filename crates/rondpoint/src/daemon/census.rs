@@ -1,9 +1,9 @@
-//! The processes of the machine: which there are, how large and how busy.
+//! Scans the processes of the machine, with their size and CPU use.
 //!
-//! One look is bounded: the numbers of `/proc`, and one line for each process that is due. New ones
-//! are due at once, busy ones at each look, idle ones more and more seldom. Of a process that is
-//! neither idle nor as busy as the rules want, it also reads how long threads waited for a CPU. On
-//! a crowded machine each gets less than it would use.
+//! A scan is bounded: it reads the numbers in `/proc`, and one line for each process that is due.
+//! New processes are due at once, busy ones at each scan, idle ones at growing intervals. For a
+//! process that is neither idle nor busy enough for the rules, it also reads how long threads
+//! waited for a CPU. On a crowded machine a process gets less CPU time than it would use.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;

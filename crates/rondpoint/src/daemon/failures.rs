@@ -1,5 +1,4 @@
-//! Looks that fail, and what is done about them: one process or counter must not end the daemon
-//! for all others.
+//! Handles failed observations. A failure at one process or counter must not end the daemon.
 
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

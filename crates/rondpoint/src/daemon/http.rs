@@ -1,5 +1,5 @@
-//! Metrics over HTTP on a loopback port: `GET /metrics`, one answer a connection. Where there are
-//! too many connections, a new one takes the place of the oldest.
+//! Metrics over HTTP on a loopback port: `GET /metrics`, one answer for each connection. Beyond the
+//! limit a new connection replaces the oldest.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Where the daemon's log goes: to journald when systemd started us, else to stderr.
+//! The daemon's log. It goes to journald if systemd started the daemon, otherwise to stderr.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;

@@ -1,4 +1,4 @@
-//! What the daemon itself costs.
+//! CPU time and memory of the daemon itself.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Which processes are managed: a pure decision from what is known of one.
+//! Decides whether a process is managed, as a pure function of its properties.
 
 use anyhow::{Context as _, Result};
 use glob::Pattern;

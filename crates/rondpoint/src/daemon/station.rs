@@ -1,5 +1,5 @@
-//! The daemon's wait between two looks. Meanwhile it finds processes, answers requests, and begins
-//! and ends to manage trees of processes.
+//! The daemon's wait between two looks. Meanwhile it scans for processes, answers requests, and
+//! begins or ends to manage process trees.
 
 mod answers;
 mod selection;

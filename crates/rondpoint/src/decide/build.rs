@@ -1,4 +1,4 @@
-//! From JSON text to a checked model. Every refusal names the field by its path in the file.
+//! Converts JSON text into a checked model. Every error names the field by its path in the file.
 
 use anyhow::{Context, anyhow, bail};
 use rondpoint_core::limits::MAX_TRACKED_PAGES;

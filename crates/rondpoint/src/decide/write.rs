@@ -1,5 +1,5 @@
-//! From a model to the JSON that [`super::build`] reads: for recording one and for bug reports.
-//! What is not known is left out.
+//! Converts a model into the JSON that [`super::build`] reads, for records and bug reports. Unknown
+//! values are left out.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Compares what counters say with what a known load did. It measures nothing: it takes readings
-//! and returns the lies among them.
+//! Compares readings of counters with the known accesses of a load, and returns the wrong ones. It
+//! measures nothing itself.
 
 use serde::Serialize;
 

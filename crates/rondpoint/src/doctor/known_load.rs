@@ -1,8 +1,8 @@
-//! Known loads: one thread reads memory of a known node, and every counter is asked what it saw.
+//! Known loads: one thread reads memory of a known node, and every counter is read.
 //!
-//! A walk waits for each line, so prefetchers cannot run ahead of it: events of loads see all of
-//! it. A stream draws as much as one CPU can: units outside the cores, which other programs use
-//! too, see it above these.
+//! A pointer walk waits for each line, so prefetchers cannot run ahead, and events of loads count
+//! all of it. A stream reads as fast as one CPU can. So units outside the cores see it above the
+//! traffic of other programs.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

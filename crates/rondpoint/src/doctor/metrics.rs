@@ -1,5 +1,5 @@
-//! What of each metric this machine tells: measured, derived from others, or missing, with what
-//! that costs.
+//! The state of each metric on this machine: measured, derived from others, or missing, with the
+//! consequence.
 
 use rondpoint_core::Topology;
 use rondpoint_linux::LinuxError;

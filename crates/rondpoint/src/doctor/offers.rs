@@ -1,4 +1,4 @@
-//! What this kernel offers for placement, and what Rondpoint makes of it.
+//! Features of this kernel for placement, and Rondpoint's use of them.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The same as JSON: each moment with all that was known and wanted, nothing folded.
+//! The same as JSON: each moment with all measurements and proposals, without merging.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! One moment in full: known, wanted, done, and what came of it.
+//! One moment in full: measurements, proposals, actions and outcomes.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The whole run: a line for each action and verdict, and one for each veto however often it came.
+//! The whole run: a line for each action and verdict, and one line for all repetitions of a veto.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Instructions that the manager has used, and the part of them that changed something.
+//! Instructions of the manager itself, and the part of them that carried out actions.
 
 use rondpoint_linux::perf::event::OpenEvent;
 use rondpoint_linux::probe;

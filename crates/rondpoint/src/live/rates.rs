@@ -1,5 +1,5 @@
-//! The sampling rate that each process wants. All processes share the events, so the highest rate
-//! is taken.
+//! The requested sampling rate of each process. All processes share the events, so the highest rate
+//! applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 

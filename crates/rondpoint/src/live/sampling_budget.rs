@@ -1,5 +1,5 @@
-//! How many samples a managed run affords: the program pays for each interrupt, the manager for
-//! each record that it reads.
+//! The budget of samples in a managed run. Each sample costs the program an interrupt, and the
+//! manager the time to read a record.
 
 use std::time::Duration;
 

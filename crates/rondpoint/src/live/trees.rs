@@ -1,7 +1,7 @@
-//! The managed trees of processes, each with what acts on it and the ledger of what was done.
+//! The managed process trees, each with its actuator and its ledger.
 //!
-//! `run` and `attach` have one tree; the daemon's come and go. Masks are told apart by tree: a
-//! program may have by chance the mask that another tree was given, without inheriting it.
+//! `run` and `attach` have one tree; the daemon's trees begin and end. Masks are kept by tree: a
+//! program may by chance have a mask that another tree was given, without inheriting it.
 
 use std::collections::BTreeMap;
 

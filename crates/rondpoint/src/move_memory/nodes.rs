@@ -1,4 +1,4 @@
-//! Which node's memory goes where, as migratepages(8) pairs nodes.
+//! Pairs source and target nodes, as migratepages(8) does.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What `rondpoint move` says at the end: text, or one JSON object.
+//! The report of `rondpoint move`: text, or one JSON object.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

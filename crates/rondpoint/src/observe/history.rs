@@ -1,5 +1,5 @@
-//! What a summary of the whole run needs: the first look, the last of every process and thread, and
-//! the samples. Too many samples are thinned evenly.
+//! Data for the summary of the whole run: the first look, the last look at every process and
+//! thread, and the samples. Too many samples are thinned evenly.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The whole machine, once each interval: what its nodes do, what the kernel's own NUMA balancing
-//! does, and the processes that use most CPU time. Needs no privilege.
+//! The whole machine, once each interval: its nodes, the kernel's NUMA balancing, and the processes
+//! with the most CPU time. Needs no privilege.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd as _;

@@ -1,4 +1,4 @@
-//! The report as text for a human: one block an interval, one for the whole run.
+//! The report as text: one block for each interval, and one for the whole run.
 
 use std::fmt::Write;
 

@@ -1,7 +1,8 @@
-//! The report as data: what `--json` prints, one object a line, and what the table is drawn from.
+//! The report as data: `--json` prints one object on each line, and the table is made from the same
+//! data.
 //!
-//! These are wire types: a name, once published, keeps its meaning within a schema number. What
-//! could not be sensed is `null`.
+//! These are wire types: a name, once published, keeps its meaning within a schema number. A value
+//! without a sensor is `null`.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! The course of one observation: start or join, look at each interval, end, sum up.
+//! The course of `observe`: start or join the program, look at each interval, end, summarise.
 //!
-//! The program is never slowed by a full report: where the report cannot be written, it is dropped.
+//! A reader that does not take the report never slows the program: what cannot be written is
+//! dropped.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, BorrowedFd};

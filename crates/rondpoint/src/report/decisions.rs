@@ -1,4 +1,4 @@
-//! What was moved and why, what was predicted and measured, and what was not done.
+//! The page's part on decisions: moves with reasons, predicted and measured gains, and vetoes.
 
 use rondpoint_core::trial;
 

@@ -1,5 +1,5 @@
-//! A page that is being written. What is not a constant of ours is escaped: nothing of a recording
-//! becomes markup.
+//! Writes a page. All text that is not a constant of the program is escaped, so text of a recording
+//! never becomes markup.
 
 use std::fmt::{Display, Write as _};
 

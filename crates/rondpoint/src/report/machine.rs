@@ -1,4 +1,4 @@
-//! What the machine did: traffic, controllers, links, free memory.
+//! The page's part on the machine: traffic, controllers, links, free memory.
 
 use super::chart::{self, COLOURS, Mark, Time};
 use super::html::Html;

@@ -1,4 +1,4 @@
-//! One process over time: what it loses, where its memory is, where its threads run.
+//! The page's part on one process over time: its loss, its memory by node, its threads by node.
 
 use rondpoint_core::cost::CAUSES;
 

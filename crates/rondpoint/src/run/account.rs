@@ -1,4 +1,4 @@
-//! What happened in a managed run: a witness of the loop that adds everything up for the report.
+//! Sums of a managed run for the report, collected by a witness of the loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! How a program begins: at once, where nothing has to be known of it before, else when it is
-//! watched.
+//! Starts a program: at once if possible, otherwise after the sensors are opened.
 
 use anyhow::{Context as _, Result};
 use rondpoint_core::Pid;

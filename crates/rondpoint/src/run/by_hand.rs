@@ -1,5 +1,5 @@
-//! A placement that the user chooses, in the words of numactl(8), or by a device that the program
-//! works with.
+//! A placement that the user chooses, with the options of numactl(8) or by a device that the
+//! program uses.
 
 use anyhow::{Context as _, Result, anyhow};
 use rondpoint_core::{CpuSet, Topology};

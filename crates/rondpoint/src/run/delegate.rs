@@ -1,7 +1,7 @@
-//! A program that its user may not count: the daemon manages it, where one runs.
+//! Asks the daemon to manage a program if the user may not open counters and a daemon runs.
 //!
-//! The program is this user's child all the same, with its terminal, limits and signals. The daemon
-//! is asked before it begins. Where the daemon refuses, `run` goes on as without a daemon.
+//! The program is still a child of this user, with the terminal, limits and signals. The daemon is
+//! asked before the program begins. If the daemon refuses, `run` goes on as without a daemon.
 
 use std::io::Write as _;
 use std::path::Path;

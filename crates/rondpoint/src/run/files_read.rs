@@ -1,4 +1,4 @@
-//! Which part of a program's accesses to memory is to files that it maps: from samples.
+//! Computes from samples which share of a program's memory accesses goes to files that it maps.
 
 use std::collections::BTreeMap;
 

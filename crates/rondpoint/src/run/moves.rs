@@ -1,5 +1,4 @@
-//! Threads that were moved in a managed run: from where to where, what became of each, and how it
-//! ended.
+//! Moved threads of a managed run: old and new node, the outcome, and the final state.
 
 use std::collections::BTreeMap;
 

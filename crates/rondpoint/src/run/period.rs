@@ -1,4 +1,4 @@
-//! Windows added up, for the lines before and after in the report.
+//! Sums of windows, for the report's lines before and after.
 
 use rondpoint_core::model::Traffic;
 use rondpoint_core::{Matrix, Model, Nanos, Tid};

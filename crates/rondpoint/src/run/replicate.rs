@@ -1,8 +1,8 @@
-//! `rondpoint run --replicate`: every process of the program reads the copy of a file that lies on
-//! its node.
+//! `rondpoint run --replicate`: every process of the program reads the copy of a file on its own
+//! node.
 //!
 //! The copies are files in memory, filled by threads on each node. A preloaded library opens them
-//! in place of the original, and logs what it opened. Where that cannot work the program runs
+//! in place of the original, and logs each opened file. If that is not possible, the program runs
 //! without copies, and the report says why.
 
 mod copies;

@@ -1,5 +1,4 @@
-//! What is told at the end of a managed run: JSON for programs, five answers for people, and their
-//! details on request.
+//! The report of a managed run: JSON for programs, five answers for people, and details on request.
 
 mod answers;
 mod details;

@@ -1,5 +1,5 @@
-//! `attach` to a unit or a cgroup of which several processes have no ancestor in it. Each has a
-//! manager of its own, as they have nothing in common that a policy could see.
+//! `attach` to a unit or a cgroup with several unrelated processes. Each of them gets a manager of
+//! its own.
 
 use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! What follows the loop of a run: the report's account, the moves of threads, the record.
+//! The witnesses of a run's loop: the report's account, the moves of threads, the record.
 
 use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;

@@ -1,4 +1,4 @@
-//! Signals that end a command: they are read, also while the reader of its output takes nothing.
+//! Reads signals that end a command, even while the reader of its output blocks.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 

@@ -1,4 +1,4 @@
-//! Callers by what sudo, pkexec and doas tell.
+//! Tests of the caller, by the variables of sudo, pkexec and doas.
 
 use super::*;
 

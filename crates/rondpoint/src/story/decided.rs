@@ -1,5 +1,5 @@
-//! What was decided at a moment: actions, vetoes and verdicts. Actions of one kind for one process
-//! are one deed.
+//! Decisions at a moment: actions, vetoes and verdicts. Actions of one kind for one process are one
+//! deed.
 
 use std::collections::BTreeMap;
 

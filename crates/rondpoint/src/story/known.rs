@@ -1,4 +1,4 @@
-//! What was known at a moment: the window that the controller decided on, as figures to show.
+//! Measurements at a moment: figures of the window on which the controller decided.
 
 use std::collections::BTreeMap;
 

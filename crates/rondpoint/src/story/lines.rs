@@ -1,5 +1,4 @@
-//! The story as lines: one for each action and verdict, and one for each veto however often it
-//! comes again.
+//! The story as lines: one for each action and verdict, and one line for all repetitions of a veto.
 
 use std::ops::Range;
 

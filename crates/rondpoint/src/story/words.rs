@@ -1,5 +1,4 @@
-//! The story in sentences: one for each action, veto and verdict, with its price where that is
-//! known.
+//! The story in sentences: one for each action, veto and verdict, with its price if known.
 
 use rondpoint_core::trial;
 use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES};

@@ -1,4 +1,5 @@
-//! A frame on a screen of any size: what does not fit is left out, from the right and from below.
+//! Draws a frame on a screen of any size. Columns on the right and lines at the bottom are left out
+//! if they do not fit.
 
 mod heat;
 mod machine;

@@ -1,4 +1,4 @@
-//! The text that `/` asks for: processes and decisions without it are not shown.
+//! The filter text of `/`: processes and decisions without it are hidden.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! What one screen shows, wherever it comes from: a recording, the daemon, or the kernel's
-//! statistics. Text from outside is cleaned here.
+//! The content of one screen, from a recording, the daemon or the kernel's statistics. Text from
+//! outside is cleaned here.
 
 use crate::terminal;
 

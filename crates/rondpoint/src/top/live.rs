@@ -1,4 +1,4 @@
-//! The daemon as frames: what it says of itself, again and again.
+//! Frames from the daemon's answers.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Without a daemon: what the kernel tells every user, as frames.
+//! Frames without a daemon, from kernel files that every user may read.
 
 use anyhow::Result;
 

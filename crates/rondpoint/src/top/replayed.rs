@@ -1,4 +1,4 @@
-//! A recording as frames: where in it the screen is, and how it goes on.
+//! Frames from a recording: the present position, and moving back and forth.
 
 use rondpoint_core::model::Rung;
 use rondpoint_core::trial;

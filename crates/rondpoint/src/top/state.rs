@@ -1,4 +1,4 @@
-//! What the keys do: which part of a frame is shown, in which order, from where on.
+//! The effect of keys: the shown part of a frame, its order and its scroll position.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

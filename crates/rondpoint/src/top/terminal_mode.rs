@@ -1,5 +1,5 @@
-//! The terminal while a screen is on it: raw, on its second page, without a cursor. It is put back
-//! whatever ends the command: a key, an error, a signal that is read, a panic.
+//! The mode of the terminal during `top`: raw, alternate screen, no cursor. It is restored at every
+//! end of the command: a key, an error, a signal, a panic.
 
 use std::io::{self, Stdout, Write};
 use std::panic;

@@ -1,8 +1,8 @@
 //! The machine as a machine file.
 //!
-//! sysfs knows nodes, CPUs, caches and distances; firmware sometimes bandwidth and latency. What is
-//! left (links, bandwidths, latencies, the core) is assumed and marked so in the file. A
-//! measurement replaces it.
+//! sysfs has nodes, CPUs, caches and distances, and sometimes bandwidth and latency from the
+//! firmware. All other values (links, bandwidths, latencies, the core) are assumed and marked as
+//! assumed in the file. A measurement replaces them.
 
 mod caches;
 

@@ -1,5 +1,5 @@
-//! `topology --measure --svg`: both matrices with heat, and the loaded latency of each node. One
-//! file that needs no other, in light and in dark.
+//! `topology --measure --svg`: both matrices with heat, and the loaded latency of each node. The
+//! file needs no other file, and has a light and a dark style.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! Where a description of the machine goes: a file that is whole or as it was, or stdout.
+//! Writes a description of the machine to stdout or a file. If writing fails, an older file is
+//! unchanged.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The machine in hwloc's XML (format 2.0, hwloc2.dtd), for `lstopo -i FILE` and every program that
 //! uses hwloc. Measured bandwidth and latency are its memory attributes.
 //!
-//! hwloc wants a tree in which sets of CPUs enclose each other. A node hangs on the object with
-//! exactly its CPUs; a group is made where there is none.
+//! hwloc needs a tree in which each set of CPUs encloses those below it. A node is attached to the
+//! object with exactly its CPUs; if there is none, a group is made.
 
 use std::fmt::Write as _;
 

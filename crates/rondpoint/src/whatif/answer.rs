@@ -1,4 +1,4 @@
-//! The answer: each process over all windows, as it was and as it would have been.
+//! The answer: each process over all windows, as recorded and as predicted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

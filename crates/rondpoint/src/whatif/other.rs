@@ -1,4 +1,4 @@
-//! What would have been otherwise, window by window.
+//! Applies the other placement or machine to each window.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the command answers of a recording that begins with all memory on one node.
+//! Tests of the answers for a recording that begins with all memory on one node.
 
 use super::*;
 

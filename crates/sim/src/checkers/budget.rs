@@ -1,7 +1,7 @@
 //! Bytes by node and calls stay within their budgets in every window.
 //!
-//! A bucket that holds one second's worth. One purchase may take it into debt, and then nothing is
-//! sold until that is paid. Written apart from the guard's own.
+//! A token bucket for one second. One purchase may take it into debt, and then no token is given
+//! until the debt is paid. The code is independent of the guard's.
 
 use rondpoint_core::Nanos;
 use rondpoint_core::guard::GuardSettings;

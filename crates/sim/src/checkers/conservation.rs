@@ -1,4 +1,4 @@
-//! Threads and pages are neither lost nor doubled, and threads run where they may.
+//! Threads and pages are neither lost nor doubled, and threads run only on allowed CPUs.
 
 use rondpoint_core::units::PAGE_BYTES;
 

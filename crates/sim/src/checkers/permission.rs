@@ -1,4 +1,4 @@
-//! Nothing moves out of its cpuset, and what is exempt is never touched.
+//! No thread or page moves out of its cpuset, and exempt processes are never changed.
 
 use rondpoint_core::plan::{Action, PageMove};
 use rondpoint_core::{CpuSet, Pid, Tid};

@@ -1,4 +1,4 @@
-//! Changes that come from outside the programs: masks, stops, copies that collapse.
+//! Changes from outside of the programs: masks, stops, dropped copies.
 
 use rondpoint_core::{CpuSet, Pid, Tid};
 

@@ -1,4 +1,4 @@
-//! From a machine and a workload to a plant, and the birth of processes: first touch.
+//! Builds a plant from a machine and a workload. Processes begin with first touch.
 
 use rondpoint_core::units::{Nanos, PAGE_BYTES};
 use rondpoint_core::{Matrix, Pid, Random, Tid};

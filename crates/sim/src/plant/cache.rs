@@ -1,4 +1,4 @@
-//! Shares of the last-level caches: a group of pages with more accesses keeps more of itself.
+//! Shares of the last-level caches: a group of pages with more accesses gets a larger share.
 
 use super::Plant;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
-//! Chances that two runs of one seed share, whatever is managed differently in them.
+//! Random numbers that are equal in two runs of one seed, even under different managers.
 //!
-//! A chance is a function of the seed, its purpose, the time and the subject. A generator in
-//! sequence would give every later chance another value as soon as one run draws once more. Two
-//! placements would then be compared with different luck.
+//! A random number is a function of the seed, its purpose, the time and the subject. With a
+//! sequential generator, one more draw in one run would change every later number. Two placements
+//! would then be compared with different random events.
 
 use rondpoint_core::{Nanos, Random};
 

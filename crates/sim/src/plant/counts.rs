@@ -1,4 +1,4 @@
-//! Exact counts of a run. Sensors make readings of them, and reports show them.
+//! Exact counts of a run. Sensors add noise to them, and reports show them.
 
 use rondpoint_core::Matrix;
 

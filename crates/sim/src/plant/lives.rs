@@ -1,4 +1,4 @@
-//! Buffers that are freed and allocated anew: other pages at other addresses, touched as at first.
+//! Buffers that are freed and allocated again, with new pages at new addresses and first touch.
 
 use rondpoint_core::units::Nanos;
 

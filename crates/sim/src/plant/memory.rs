@@ -1,4 +1,4 @@
-//! Pages: where each is, which have copies, and what is free.
+//! Pages: the node of each, copies, and free memory.
 
 use rondpoint_core::Pid;
 use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES, PAGE_SHIFT};

@@ -1,4 +1,5 @@
-//! What each running thread needs in an epoch: compute, misses by node, lines from other caches.
+//! The work of each running thread in an epoch: compute time, misses by node, lines from other
+//! caches.
 
 use std::collections::BTreeMap;
 

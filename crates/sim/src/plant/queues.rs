@@ -3,9 +3,9 @@
 //! Requests come in bursts, so controllers and links have latency long before they are full.
 //! [`Bursts`] divides the burst latency of the machine file among them.
 //!
-//! The network is closed: each thread keeps a bounded number of misses under way, so demand falls
-//! as latency grows. A server that is asked for more than it carries adds delay round by round
-//! until what is asked equals what it carries.
+//! The network is closed: each thread has a bounded number of misses under way, so demand falls as
+//! latency grows. An overloaded server adds delay in each round until the demand equals its
+//! capacity.
 
 use rondpoint_core::Matrix;
 

@@ -1,4 +1,4 @@
-//! What the kernel does when a page finds no room: it takes copies back, then kills a process.
+//! The kernel's actions if there is no room for a page: it drops copies, then kills a process.
 
 use rondpoint_core::NodeSet;
 

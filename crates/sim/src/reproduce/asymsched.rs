@@ -1,8 +1,8 @@
-//! AsymSched's machine: what two nodes draw from each other, and what a choice of nodes is worth.
+//! AsymSched's machine: the bandwidth between two nodes, and the gain by a choice of nodes.
 //!
 //! The program is of Streamcluster's kind: sixteen threads on two of eight nodes read one table.
 //! Its demand is fitted on the slides' times of one program on the worst and the best nodes, 277 s
-//! and 149 s. They print no other number of a program.
+//! and 149 s. The slides have no other number of a program.
 
 use rondpoint_core::policy::Policy;
 use rondpoint_core::policy::by_name;

@@ -1,8 +1,9 @@
 //! Carrefour's tables 1, 3 and 4 on machine A.
 //!
-//! From page counts to programs: all threads read the replicated pages, and all also write the
-//! interleaved pages. Each migrated page belongs to one thread. The main thread touched them all
-//! first. Pages of these kinds are used alike. The rest of the accesses is local from the start.
+//! Programs are built from the published page counts. All threads read the replicated pages, and
+//! read and write the interleaved pages. Each migrated page belongs to one thread. The main thread
+//! touched all of these pages first. Each of these pages gets equally many accesses. All other
+//! accesses are local from the start.
 
 mod evaluation;
 mod fit;

@@ -1,4 +1,4 @@
-//! What is asked of a reproduction, beside what was reached.
+//! Goals of a reproduction, beside the results.
 
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! N-MASS: nine workloads of four programs on two processors, against all balanced schedules.
 //!
-//! Misses of six programs are those with which N-MASS's figure 6 comes out; others are drawn for
-//! their class. Reuse in the shared cache follows from the clone figures: four soplex miss 35 %
-//! more than one, mcf and lbm together 47 % and 62 %.
+//! The misses of six programs are chosen so that N-MASS's figure 6 comes out; those of other
+//! programs are drawn for their class. Reuse in the shared cache follows from the clone figures.
+//! Four soplex miss 35 % more than one; mcf and lbm together miss 47 % and 62 % more.
 
 use rondpoint_core::Random;
 use rondpoint_core::policy::{Policy, by_name};

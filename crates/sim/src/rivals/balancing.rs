@@ -1,6 +1,6 @@
 //! The kernel's automatic NUMA balancing: hint faults, pages that follow them, preferred nodes.
 //!
-//! As kernel/sched/fair.c and mm/memory.c do it in v6.12. A scan takes translations away, at most
+//! It follows kernel/sched/fair.c and mm/memory.c of v6.12. A scan removes translations, at most
 //! 256 MB in a period of 1 s to 60 s. The next access of a page then faults. A page moves to the
 //! node that faulted on it twice in a row. A thread prefers the node of most of its faults.
 

@@ -1,5 +1,5 @@
-//! Interleave applied late: a bound for managers. One that only interleaves at its first decision
-//! reaches it.
+//! Interleaving that is applied late: a bound for managers that only interleave, at their first
+//! decision.
 
 use rondpoint_core::Nanos;
 

@@ -1,7 +1,7 @@
 //! numad's rule: a process that fits into some nodes is bound to them, with its memory.
 //!
-//! From numad's manual: it looks at CPU use and resident memory. It leaves alone a process that
-//! needs all nodes, and prefers nodes with much free memory and idle CPUs. At its shortest
+//! From numad's manual: it uses CPU use and resident memory, and leaves a process alone that needs
+//! all nodes. It prefers nodes with much free memory and idle CPUs. It runs here at its shortest
 //! interval, 5 s.
 
 use rondpoint_core::units::PAGE_BYTES;

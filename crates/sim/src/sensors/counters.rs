@@ -1,4 +1,4 @@
-//! Counters: multiplexed where more events are wanted than there are registers, and a little off.
+//! Counters: multiplexed if there are more events than registers, with a small error.
 
 use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Nanos, Random};

@@ -1,4 +1,4 @@
-//! Address samples: few, late for prefetches, and blind to what the processor does not sample.
+//! Address samples: few, late for prefetches, and only of accesses that the processor samples.
 
 use rondpoint_core::Matrix;
 use rondpoint_core::observation::{AddressSample, Source};

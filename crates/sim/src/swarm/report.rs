@@ -1,4 +1,4 @@
-//! What a swarm found: rules that were broken, and work done against first touch.
+//! The result of a swarm: broken rules, and the work done relative to first touch.
 
 use std::collections::BTreeMap;
 

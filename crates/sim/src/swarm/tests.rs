@@ -1,4 +1,4 @@
-//! A slice of the swarm, and that its checkers can fail.
+//! Runs a slice of the swarm, and tests that its checkers can fail.
 
 use super::*;
 use crate::workload::Waits;

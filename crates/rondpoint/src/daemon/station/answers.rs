@@ -1,5 +1,5 @@
-//! What the daemon answers to which user. Root and the configured group may do everything. Other
-//! users see the machine and their own processes.
+//! Answers to requests, by the rights of the user. Root and the configured group may do everything.
+//! Other users see the machine and their own processes.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Which processes are managed from now on: what the rules say of each process, carried out.
+//! Applies the rules: begins and ends to manage processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

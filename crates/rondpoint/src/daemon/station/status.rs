@@ -1,4 +1,4 @@
-//! The state as clients see it: made when a client asks, from what the last look left.
+//! The daemon's state for clients, made on request from the last look.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Damaged model files: whatever one field becomes, the file is refused with a message or every
-//! policy decides on it without panicking.
+//! Damaged model files: one field gets another value. Then either the file is refused with a
+//! message, or every policy decides on it without a panic.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! `--dry-run`: whether copies would pay, from what the program opened and what copies cost.
+//! `--dry-run`: estimates whether copies would pay, from the files that the program opened and the
+//! cost of copies.
 
 use std::collections::BTreeMap;
 

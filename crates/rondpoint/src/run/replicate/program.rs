@@ -1,4 +1,4 @@
-//! Whether the dynamic linker will preload a library into a program.
+//! Checks whether the dynamic linker will preload a library into a program.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

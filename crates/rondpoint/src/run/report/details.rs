@@ -1,4 +1,4 @@
-//! The report as text: the five answers, and on request what they are made from.
+//! The report as text: the five answers, and on request the numbers behind them.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The machine: nodes, traffic, links, processes by what they lose, decisions as they come.
+//! Draws the machine: nodes, traffic, links, processes by their loss, and new decisions.
 
 use ratatui::Frame as Screen;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -1,4 +1,4 @@
-//! One process: where its memory is, its threads, what was decided about it.
+//! Draws one process: its memory by node, its threads, the decisions about it.
 
 use ratatui::Frame as Screen;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -1,8 +1,8 @@
-//! Caches that sysfs tells, in the shape that a machine file allows.
+//! Converts the caches of sysfs into the form of a machine file.
 //!
-//! The file's format wants three levels, each at least as large as the one inside it, of whole sets
-//! of 64-byte lines. Firmware tells caches with a way kept for something else, of thousands of
-//! ways, or with a last level smaller than the second. Such numbers are adjusted and marked.
+//! The file's format needs three levels, each at least as large as the level inside it, of whole
+//! sets of 64-byte lines. Some firmware reports a reserved way, thousands of ways, or a last level
+//! smaller than the second. Such numbers are adjusted and marked.
 
 use rondpoint_linux::topology::Cache;
 use rondpoint_machine::LINE_BYTES;

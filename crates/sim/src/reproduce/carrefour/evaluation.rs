@@ -1,9 +1,9 @@
 //! The whole of Carrefour's evaluation: two machines, 22 programs, four configurations. The paper
 //! shows it in figures without numbers, so these cells are illustrations.
 //!
-//! A program outside table 4 is drawn from its class. Where first touch is the faster placement,
-//! its accesses are local. Where interleaving is, one thread touched what all use. Where neither
-//! is, it needs little memory.
+//! A program outside of table 4 is drawn from its class. If first touch is the faster placement,
+//! its accesses are local. If interleaving is faster, one thread touched the memory that all use.
+//! If neither is faster, it uses little memory.
 
 use rondpoint_core::Random;
 

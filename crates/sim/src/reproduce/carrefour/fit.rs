@@ -1,4 +1,4 @@
-//! What a program needs besides its pages, fitted on baselines, or bounded.
+//! Parameters of a program other than its pages: fitted to baselines, or bounded.
 
 use super::super::bisect;
 use super::{

@@ -1,4 +1,4 @@
-//! The answers to a run, by what it saw and did.
+//! Tests of the answers, by the measurements and actions of a run.
 
 use super::super::super::account::StepLine;
 use super::*;
