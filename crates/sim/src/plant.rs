@@ -1,9 +1,9 @@
 //! The simulated machine: threads, pages, queues and a kernel scheduler, advanced in epochs.
 //!
 //! The machine, here called the plant, has constants that are drawn around those of the machine
-//! file and hidden from the manager. It has effects that the core's cost model does not know:
-//! write-backs, bursts, mixed streams at a controller, cold caches after a move, and a scheduler
-//! that moves threads.
+//! file and hidden from the manager. It has effects that the core's cost model does not know. These
+//! are write-backs, bursts, mixed streams at a controller, cold caches after a move, and a
+//! scheduler that moves threads.
 
 mod act;
 mod build;
