@@ -1,4 +1,4 @@
-//! Carrying out one job: settings, daemon, the program itself, and what it did to the machine.
+//! Carries out one job: settings, daemon, the program, and the measurement of the machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

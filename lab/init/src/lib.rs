@@ -1,8 +1,8 @@
-//! What the lab's runner and the guest's PID 1 say to each other.
+//! The messages between the lab's runner and the guest's PID 1.
 //!
 //! The runner puts a [`Job`] into the guest's initramfs as [`JOB_PATH`]. PID 1 carries it out and
-//! writes one [`Event`] a line to the second serial port. The plugin adds a [`Measurement`]. Plain
-//! data: nothing in here acts.
+//! writes one [`Event`] a line to the second serial port. The plugin adds a [`Measurement`]. This
+//! crate has data types only.
 
 mod measurement;
 

@@ -1,8 +1,8 @@
-//! PID 1 of the lab's guest. It mounts what a program expects, loads the PMU driver, and runs the
-//! one job that the runner left. Then it reports and powers the machine off.
+//! PID 1 of the lab's guest. It mounts the usual file systems, loads the PMU driver, and runs the
+//! runner's job. Then it reports and powers the machine off.
 //!
-//! It decides nothing about placement beyond what the job says. If it fails, it says why on the
-//! report port and powers off all the same: a lab run never hangs on its own account.
+//! It places nothing except as the job says. If it fails, it writes the reason to the report port
+//! and powers off, so a lab run does not hang.
 
 mod job;
 mod report;

@@ -1,5 +1,5 @@
-//! What the hardware model measured while the job's program ran: the plugin writes it as JSON, the
-//! runner reads it. Everything in it is a fact of the modelled machine; ratios are the reader's.
+//! Counts of the hardware model while the job's program ran. The plugin writes them as JSON, and
+//! the runner reads them and computes ratios.
 
 use std::collections::BTreeMap;
 

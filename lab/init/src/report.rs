@@ -1,5 +1,5 @@
-//! The serial ports: events on the second, the program's output on the third and fourth. Behind its
-//! standard output are the files that the runner wants.
+//! The serial ports: events on the second, the program's output on the third and fourth. After the
+//! standard output follow the files that the runner requested.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,8 +1,8 @@
-//! Interleaving applied late. At a stated time every page of the program goes to the nodes in turn,
-//! as if it had been started interleaved. What it allocates later is left.
+//! Interleaving that is applied late. At a given time every page of the program moves, so that
+//! pages are on the nodes in turn. Memory that is allocated later stays as it is.
 //!
-//! A baseline for managers that move pages at run time: it acts as late as they do and decides
-//! nothing.
+//! It is a baseline for managers that move pages at run time: it acts as late as they do, without a
+//! decision.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

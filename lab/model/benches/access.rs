@@ -1,6 +1,7 @@
-//! What one modelled access costs the host. The lab makes hundreds of millions of them.
+//! Measures the host's time for one modelled access. The lab makes hundreds of millions of them.
 //!
-//! Not measured here: finding the physical address, which QEMU does only below the filter.
+//! It does not include the translation to the physical address, which QEMU does only below the
+//! filter.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 

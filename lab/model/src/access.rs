@@ -1,4 +1,4 @@
-//! The path of one access below the filter: first level, second level, and on from there.
+//! The path of one access below the filter: first level, second level, last level, memory.
 
 use crate::directory::Owner;
 use crate::event::Event;

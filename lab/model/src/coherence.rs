@@ -1,14 +1,14 @@
-//! The coherence protocol: which cache or memory answers for a line, and what happens to the other
+//! The coherence protocol: chooses the cache or memory that supplies a line, and updates the other
 //! copies.
 //!
-//! MESI over an exact directory. Reads of a line that another domain has modified write it back
-//! home on the way. So it is clean everywhere afterwards. Inside a domain it stays modified, in the
-//! last-level cache. Stores take the line out of all other caches.
+//! MESI over an exact directory. A read of a line that another domain has modified also writes the
+//! line back to memory, so it is clean everywhere afterwards. Inside a domain it stays modified, in
+//! the last-level cache. A store removes the line from all other caches.
 //!
-//! The last-level cache is a *victim* cache. It takes what the second levels of its domain drop,
-//! and keeps a line that is read from it. Not an inclusive one, because the lab shrinks it with the
-//! working sets but hardly shrinks the private levels. An inclusive cache smaller than the second
-//! levels above it would throw their lines out.
+//! The last-level cache is a *victim* cache. It receives the lines that the second levels of its
+//! domain drop, and keeps a line that is read from it. It is not inclusive, because the lab shrinks
+//! it with the working sets but hardly shrinks the private levels. An inclusive cache smaller than
+//! the second levels above it would evict their lines.
 
 use crate::directory::{Entry, Owner};
 use crate::event::Event;

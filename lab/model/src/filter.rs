@@ -1,9 +1,10 @@
 //! The first-level filter: virtual lines that are known to be in a vCPU's first level.
 //!
-//! It stands in front of everything, so that most accesses need neither a physical address nor a
-//! search. It is no cache of its own. An entry exists only while the first level holds the line
-//! (`first_level.rs` sees to that). It is marked writable only while this vCPU owns the line
-//! modified. Tagged by virtual line alone, so an address-space change has to flush it.
+//! It is the first lookup of each access, so that most accesses need neither a physical address nor
+//! a search. It is no cache of its own: an entry exists only while the first level holds the line
+//! (`first_level.rs` ensures this). An entry is writable only while this vCPU owns the line
+//! modified. Entries are tagged by virtual line alone, so a change of the address space has to
+//! flush the filter.
 
 use crate::LINE_SHIFT;
 

@@ -1,9 +1,9 @@
 //! The private first level, and the filter in front of it.
 //!
-//! The first level holds physical lines. Each remembers the virtual line it was last reached by, so
-//! that the filter's entry goes when the line goes. Filter hits do not come down here. They leave a
-//! mark in the filter instead, and replacement is by second chance on that mark (pseudo-LRU). So a
-//! line in steady use stays, although only the filter sees its use.
+//! The first level holds physical lines. Each line has the virtual line of its last access, so that
+//! the filter's entry is removed with it. A filter hit does not reach the first level; it sets a
+//! mark in the filter. Replacement gives marked lines a second chance (pseudo-LRU). So a line in
+//! steady use stays, although only the filter sees its use.
 
 use crate::cache::{EMPTY, Sets, way_of};
 use crate::filter::Filter;

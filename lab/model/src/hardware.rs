@@ -1,4 +1,4 @@
-//! The whole machine: its parts, how they are built, and what the outside may ask.
+//! The whole machine: its parts, their construction, and the public interface.
 //!
 //! The path of an access is in `access.rs`, the coherence protocol in `coherence.rs`.
 

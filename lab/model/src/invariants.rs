@@ -1,4 +1,4 @@
-//! What must hold after any sequence of accesses, checked against the whole state.
+//! Invariants that must hold after any sequence of accesses, checked on the whole state.
 
 use proptest::prelude::*;
 use rondpoint_machine::{Cache, Caches, Machine, Prefetch};

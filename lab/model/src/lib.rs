@@ -1,8 +1,8 @@
-//! The lab's hardware model: what each guest access costs, and which counters it moves.
+//! The lab's hardware model: the cost of each guest access, and the counters that it changes.
 //!
-//! A plain library: it does no I/O, has no clock, starts no thread and knows nothing of QEMU. Its
-//! caller runs the vCPUs in any order inside a quantum and asks for every access. It advances the
-//! vCPU's own time by the answer, and closes the quantum:
+//! A plain library: it does no I/O, has no clock, starts no thread and knows nothing of QEMU. The
+//! caller runs the vCPUs in any order inside a quantum and calls the model for every access. It
+//! advances the vCPU's own time by the returned stall, and ends the quantum:
 //!
 //! ```text
 //! if !hardware.first_level_hit(cpu, vaddr, store) {

@@ -1,15 +1,15 @@
-//! Overlap of misses: how much of a latency one vCPU really waits.
+//! Overlap of misses: the part of a latency for which a vCPU really waits.
 //!
 //! An out-of-order core goes on while loads are under way, until one of four things stops it:
 //! - all `outstanding_misses` slots are taken;
 //! - `reorder_window` instructions have issued past the oldest load that is still under way;
-//! - an address depends on a load that is still under way. The address lies within one page of the
-//!   value that the load returned (a pointer being chased). So the miss can only start then;
+//! - an address depends on a load that is still under way. It lies within one page of the value
+//!   that the load returns, as in a pointer chase. The miss can start only after that load;
 //! - a chain of shorter waits (second level, last level) has run ahead by a whole window.
 //!
 //! Stores take a slot but never fill the window: they retire into the store buffer.
 //!
-//! Time is the vCPU's own. A stall is told to the caller, whose next `now_ps` must include it.
+//! Time is the vCPU's own. The caller gets the stall, and its next `now_ps` must include it.
 
 use crate::PAGE_BYTES;
 

@@ -1,7 +1,7 @@
-//! Controllers, links and routes: what a line's way between two nodes costs now.
+//! Controllers, links and routes: the present cost of a line between two nodes.
 //!
 //! The hot path only counts lines and looks latencies up in tables by node pair. When a window
-//! closes, its lines are laid out over the pipes they went through, and the tables are made anew.
+//! closes, its lines are added to the pipes on their routes, and the tables are computed again.
 //! Every request of a window sees the same delay, whatever the order in which vCPUs ran.
 
 use rondpoint_machine::Machine;

@@ -1,4 +1,5 @@
-//! The stream prefetcher of one vCPU: which lines to fetch ahead, and which are on their way.
+//! The stream prefetcher of one vCPU: chooses lines to fetch ahead, and keeps the lines that are on
+//! their way.
 //!
 //! Trained by demand accesses that miss the first level, by virtual line, in both directions. Two
 //! steps of the same direction make a stream; then the next `depth` lines are fetched into the

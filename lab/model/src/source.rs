@@ -1,4 +1,4 @@
-//! One access and its answer: what the caller tells and what it is told.
+//! One access and its result.
 
 /// One access below the first-level filter, as the vCPU makes it.
 ///

@@ -1,4 +1,4 @@
-//! Many runs, side by side: each a boot of its own, from the cache of results where it is there.
+//! Runs many programs in parallel, each in its own boot, or takes the result from the cache.
 
 use std::fs;
 use std::num::NonZero;

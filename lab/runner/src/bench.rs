@@ -2,11 +2,12 @@
 //!
 //! One guest program, the same file system and the same kernel under each emulation. The
 //! repetitions go round all emulations in turn, so that other load on the host hits all of them
-//! alike. Times are the host's (see `stopwatch`), the number of instructions is the emulated
-//! machine's, counted once by our plugin. It measures and judges nothing: a benchmark is no test.
+//! alike. Times are those of the host (see `stopwatch`). The number of instructions is that of the
+//! emulated machine, counted once by the plugin. The benchmark only measures; it has no pass or
+//! fail.
 //!
-//! Without our plugin the guest lives in the host's time and spends a few more instructions in its
-//! kernel's ticks. The one count stands for all emulations.
+//! Without the plugin the guest runs in the host's time and executes a few more instructions in
+//! kernel ticks. The one count is used for all emulations.
 
 mod stopwatch;
 

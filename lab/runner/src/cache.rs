@@ -1,5 +1,5 @@
-//! Results of runs, by the digest of everything that went into them. Runs are deterministic, so a
-//! result that is there need not be made again.
+//! Results of runs, by the digest of all inputs. Runs are deterministic, so a cached result need
+//! not be computed again.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! `rondpoint-lab calibration`: do `rondpoint calibrate` and `topology --measure`, run in the
-//! guest, find what the machine file says?
+//! `rondpoint-lab calibration`: compares the results of `rondpoint calibrate` and `topology
+//! --measure` in the guest with the machine file.
 //!
-//! The product knows nothing of the file: it measures with programs of its own, by the guest's
-//! clock and PMU. Machines are cut to few CPUs a node, their bandwidths in proportion.
+//! The product does not read the file: it measures with its own programs, by the guest's clock and
+//! PMU. Machines are cut to a few CPUs for each node, with bandwidths in proportion.
 
 mod expected;
 

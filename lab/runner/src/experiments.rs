@@ -1,6 +1,6 @@
-//! `rondpoint-lab experiments`: what the policies that move threads and processes bring. They run
-//! on the programs and machines of their papers, against every fixed placement. `auto` also runs on
-//! programs that no policy was made for.
+//! `rondpoint-lab experiments`: measures the gain of the policies. They run on the programs and
+//! machines of their papers, against every fixed placement. `auto` also runs on programs outside of
+//! the papers.
 
 mod case;
 mod catalogue;

@@ -1,4 +1,4 @@
-//! What `./x setup` put into the cache, and where: the reader (and the format) of `setup.toml`.
+//! The parts that `./x setup` put into the cache: the reader and the format of `setup.toml`.
 //!
 //! Every path in the file is relative to the cache folder, so that the folder may be moved; the
 //! paths handed out are absolute. This module only reads: it fetches nothing and repairs nothing.

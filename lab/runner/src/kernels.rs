@@ -1,7 +1,7 @@
-//! `rondpoint-lab kernels`: the product's first minute on other kernels than the lab's own.
+//! `rondpoint-lab kernels`: runs the product's first commands on kernels other than the lab's own.
 //!
 //! The guest has QEMU's plain machine of two nodes, no hardware model and no PMU, so any kernel
-//! boots. What is tried is the product against the kernel's interfaces, not what it wins.
+//! boots. It tests the product with the kernel's interfaces; it does not measure speed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The lab as it stands on this machine: what setup fetched and what was built.
+//! The lab on this machine: fetched and built parts.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! Speed in the last third of the work.
 //!
-//! A manager that moves pages at run time first has to watch. The whole run shows what that costs,
-//! the last third what it brings. The third is one of the *work*, not of the time, so all
-//! placements are timed over the same work.
+//! A manager that moves pages at run time first has to observe. The whole run includes this cost;
+//! the last third shows the gain afterwards. The third is one of the *work*, not of the time, so
+//! all placements are timed over the same work.
 //!
-//! Work is rounds where the program prints a line `round_ends_s=0.10,0.21,…`: the end of each
-//! round, in seconds from the start of the first. A line `rounds_each=4` says that each end stands
+//! Work is counted in rounds if the program prints a line `round_ends_s=0.10,0.21,…`: the end of
+//! each round, in seconds from the start of the first. With a line `rounds_each=4` each end stands
 //! for four rounds. For other programs work is the instructions of all vCPUs, and the report says
-//! so: a spinning thread and a manager retire instructions too.
+//! so, because a spinning thread and a manager execute instructions too.
 
 use rondpoint_lab_init::Measurement;
 use serde::{Deserialize, Serialize};

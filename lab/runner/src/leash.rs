@@ -1,9 +1,9 @@
-//! `rondpoint-lab leashed`: a program that the kernel ends with the lab's process, however that
-//! ends.
+//! `rondpoint-lab leashed`: runs a program that the kernel kills when the lab's process ends for
+//! any reason.
 //!
-//! A process asks the kernel for that itself, between fork and exec, where safe Rust cannot run. So
-//! the lab starts itself once more. That process asks, and then becomes the program with the same
-//! process number.
+//! A process has to request this itself, between fork and exec, where safe Rust cannot run. So the
+//! lab starts itself a second time. The second process makes the request and then executes the
+//! program with the same process number.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;

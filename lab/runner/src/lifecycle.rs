@@ -2,7 +2,7 @@
 //! its purge.
 //!
 //! The guest has Debian's systemd as process 1 and its dpkg, on QEMU's plain machine of two nodes.
-//! What is tried is in `packaging/lifecycle.sh`; this module makes the guest and reads the result.
+//! The checks are in `packaging/lifecycle.sh`; this module makes the guest and reads the result.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,7 +1,7 @@
-//! `rondpoint-lab live`: does Rondpoint do on a real kernel what it promises?
+//! `rondpoint-lab live`: tests Rondpoint's promises on a real kernel.
 //!
-//! Each check boots a guest with the product in it, unmodified, and compares what the kernel, the
-//! model and Rondpoint's own report say. The checks are in `live/`, one file for each promise.
+//! Each check boots a guest with the unmodified product, and compares the kernel's files, the
+//! model's counts and Rondpoint's own report. The checks are in `live/`, one file for each promise.
 //! Machines are cut to few CPUs, because the emulator's time goes into vCPUs; bandwidths shrink
 //! with them.
 

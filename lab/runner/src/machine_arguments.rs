@@ -1,4 +1,4 @@
-//! QEMU's command line for a machine: nodes, CPUs, distances, and where each node's memory lies.
+//! QEMU's command line for a machine: nodes, CPUs, distances, and the memory of each node.
 
 use rondpoint_machine::Machine;
 

@@ -1,9 +1,9 @@
-//! `rondpoint-lab movers`: how fast the memory of a process gets from one node to another. It
-//! compares `rondpoint move`, `migratepages` and `move_pages` by hand, one after the other in one
-//! run.
+//! `rondpoint-lab movers`: measures how fast the memory of a process moves from one node to
+//! another. It compares `rondpoint move`, `migratepages` and plain `move_pages` calls, one after
+//! the other in one run.
 //!
-//! Mechanics on the emulated machine: the kernel's work and what it costs in the model. Shootdown
-//! interrupts are real, TLB misses and page walks are not modelled. It measures and judges nothing.
+//! It measures the kernel's work by the costs of the model. Shootdown interrupts are real; TLB
+//! misses and page walks are not modelled. It has no pass or fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

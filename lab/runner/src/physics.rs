@@ -1,7 +1,7 @@
-//! `rondpoint-lab physics`: does the emulated machine behave as its file says?
+//! `rondpoint-lab physics`: compares the emulated machine with its machine file.
 //!
-//! Each check runs a program in the guest and compares what the *guest* sees (its clock, its PMU)
-//! with the machine file. The checks themselves are in `physics/`, one file per machine.
+//! Each check runs a program in the guest and compares the *guest's* clock and PMU with the machine
+//! file. The checks themselves are in `physics/`, one file per machine.
 
 mod asymsched;
 mod carrefour;

@@ -1,8 +1,8 @@
 //! `rondpoint-lab programs`: real programs of Debian's packages under first touch, its rivals and
 //! Rondpoint. One TOML file describes each (`lab/programs/README.md`).
 //!
-//! Half of them are the check half: reports show their figures and nothing else, so that deciding
-//! is not developed on them.
+//! Half of the programs are the check half. Reports show only their figures, so that decisions are
+//! not tuned to them.
 
 mod definition;
 pub(crate) mod guest;

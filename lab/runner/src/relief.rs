@@ -1,7 +1,7 @@
 //! Time to relief: from the start of a jam to Rondpoint's first action that stayed.
 //!
-//! The start comes from the model's own counts, the action from Rondpoint's report. So a manager
-//! that notices a jam late, or never, cannot hide that.
+//! The start comes from the model's own counts, the action from Rondpoint's report. So the time
+//! includes the delay until the manager notices the jam.
 
 use rondpoint_core::model::{Deviation, Traffic};
 use rondpoint_core::policy::carrefour::preset::FINAL;

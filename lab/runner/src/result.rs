@@ -1,4 +1,5 @@
-//! What one run says: the figures of Carrefour's Table 1 and a few more, from the model's counts.
+//! The result of one run: the figures of Carrefour's Table 1 and a few more, from the model's
+//! counts.
 
 use rondpoint_core::Matrix;
 use rondpoint_core::Nanos;

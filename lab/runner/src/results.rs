@@ -1,4 +1,4 @@
-//! What all writers of docs/results share. `./x results` makes pages and charts of their JSON.
+//! Code that all writers of docs/results share. `./x results` makes pages and charts of their JSON.
 
 use std::process::Command;
 

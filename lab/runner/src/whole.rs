@@ -1,5 +1,4 @@
-//! Numbers on the command line. A value that does not fit is told what was expected, not how its
-//! text failed to be read.
+//! Numbers on the command line. The error for a wrong value names the expected range.
 
 use std::ops::RangeInclusive;
 

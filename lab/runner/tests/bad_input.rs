@@ -1,6 +1,6 @@
-//! What `rondpoint-lab` says to input that it cannot use. It is one message that names the place
-//! and what was expected there, exit status 2, nothing on standard output. No QEMU and no setup:
-//! bad input is found before either is needed.
+//! Wrong input of `rondpoint-lab` gives one message with the place and the expected value, exit
+//! status 2, and no standard output. The tests need no QEMU and no setup, because input is checked
+//! first.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the lab starts ends with it.
+//! Processes that the lab started end with it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Threads that go through rounds each by itself, as servers do: no thread waits for another at the
+//! Threads that go through rounds independently, as servers do: no thread waits for another at the
 //! end of a round.
 
 use std::time::Instant;

@@ -1,9 +1,9 @@
-//! Reads the clock without pause on every thread and says the longest time between two readings.
+//! Reads the clock in a loop on every thread and reports the longest time between two readings.
 //!
-//! A machine with a clock that only runs shows a timer interrupt there; one with a clock that jumps
-//! shows the jump. How long a thread stands aside for another is the scheduler's affair: times in
-//! which it left its CPU are told apart. Between two readings a thread writes one line of its own
-//! part. At the end of a round all threads wait for each other, as busy programs do.
+//! On a machine with a steady clock, this is a timer interrupt; with a clock that jumps, it is the
+//! jump. Times in which a thread left its CPU depend on the scheduler and are reported separately.
+//! Between two readings a thread writes one line of its own part. At the end of a round all threads
+//! wait for each other, as busy programs do.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
-//! What copies of pages on each node cost on a kernel that makes them, and that none is left over.
+//! Measures the cost of copies of pages on each node, on a kernel that makes them, and checks that
+//! none is left.
 //!
-//! One thread replicates a region, writes a word of each page, replicates it again and takes the
-//! copies back. Beside that it forks, and maps, touches and unmaps another region: with copies in
-//! the process, and before it had any. Times are medians over the rounds, in ns per page; a fork is
-//! in ns. On other kernels the line says `copies=no`, and only what needs no copies is timed.
+//! One thread replicates a region, writes a word of each page, replicates it again and drops the
+//! copies. It also forks, and maps, touches and unmaps another region, both with copies in the
+//! process and before it had any. Times are medians over the rounds, in ns per page; a fork is in
+//! ns. On other kernels the line has `copies=no`, and only the steps without copies are timed.
 //!
 //! `rondpoint-workloads copies --size 4M --iterations 5`
 

@@ -1,8 +1,8 @@
-//! Threads with a known need, begun in a known place: what policies that move threads are tried on.
+//! Threads with a known demand that begin on known CPUs, to test policies that move threads.
 //!
 //! Each thread first touches its part of the memory on one CPU, so the part lies on that node
-//! without any memory policy. Then it goes to the CPU where it begins, and gets back the mask that
-//! the process was given. Where it stays is for the kernel and its manager, unless `--stay`.
+//! without any memory policy. Then it moves to the CPU on which it begins, and gets back the mask
+//! of the process. The kernel and a manager may move it from there, except with `--stay`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

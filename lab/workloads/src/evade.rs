@@ -1,8 +1,8 @@
-//! A program that does something awkward in the very moment in which its pages are being moved.
+//! A program that disturbs a move of its pages at the moment of the move.
 //!
-//! All threads read one region that the main thread has filled: just what a policy spreads. The
-//! main thread asks the kernel again and again where the pages are, and when the first of them has
-//! gone elsewhere it acts. A region is moved node by node, so there are more to come.
+//! All threads read one region that the main thread has filled, so a policy spreads it. The main
+//! thread polls the kernel for the nodes of the pages, and acts when the first page has moved. A
+//! region is moved node by node, so other pages still have to move.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! Memory and children that are gone before a manager could do something for them.
+//! Memory and child processes that end before a manager can help them.
 //!
 //! In each round a thread maps a region, fills it, reads it several times and unmaps it, itself or
-//! in a child of its own. All of it lies where it is used: there is nothing to improve, and what a
-//! manager changes is what it costs.
+//! in a child of its own. All memory is local to its user. There is nothing to improve, so any
+//! change of speed is the cost of a manager.
 
 use clap::Args;
 

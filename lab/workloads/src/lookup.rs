@@ -1,7 +1,7 @@
-//! Look-ups in one table that all threads share and one of them filled, as a server's. They are at
-//! random. Every tenth changes what it finds, or as many as are asked for. Where the table lies
-//! matters, which thread runs where does not. Several of these programs may have one table, as the
-//! processes of a data base do.
+//! Random look-ups in one table that all threads share and one thread filled, as in a server. Every
+//! tenth look-up changes its entry, unless another number is given. The node of the table matters;
+//! the nodes of threads do not. Several of these programs may have one table, as the processes of a
+//! data base do.
 
 mod table;
 

@@ -1,8 +1,8 @@
-//! Several of these programs at once, each a process of its own: what a machine with more than one
-//! user looks like.
+//! Runs several of these programs at once, each as a process of its own, as on a machine with
+//! several users.
 //!
-//! Each says its result on a line that begins with `program=N `, in the order given; the others of
-//! its lines are left out.
+//! The result of each is a line that begins with `program=N `, in the given order. Other lines are
+//! left out.
 
 use std::process::{Child, Command, Stdio};
 

@@ -1,9 +1,9 @@
-//! Memory that waits to be moved, and movers that take turns: how long does each need for the same
-//! pages between the same nodes?
+//! Measures the time that each of several movers needs for the same pages between the same nodes.
+//! The movers take turns.
 //!
-//! The built-in mover is `move_pages(2)` from one thread, once for all pages, without the cost of
-//! starting a program: what moving pages by hand gives. Each line of the result is one mover in one
-//! round. After each turn the content is checked, and the pages go the other way next time.
+//! The built-in mover is one call of `move_pages(2)` for all pages from one thread, without the
+//! cost of starting a program. Each line of the result is one mover in one round. After each turn
+//! the content is checked, and the pages go the other way next time.
 
 use std::process::Command;
 use std::time::Instant;

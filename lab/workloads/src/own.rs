@@ -1,4 +1,4 @@
-//! This program again in another process: a workload's children, and what a workload becomes.
+//! Starts this program again, as a child of a workload or in place of it.
 
 use std::process::Command;
 

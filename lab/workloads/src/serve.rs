@@ -1,8 +1,8 @@
 //! A server and its clients. Each thread of the server answers one thread of another process, over
 //! a socket. The answers come from a table that the main thread filled before it served any client.
 //!
-//! Both ends sleep between requests. A server asks for little memory traffic in each second of the
-//! clock, and still waits for memory whenever it runs.
+//! Both ends sleep between requests. The server has little memory traffic per second of wall time,
+//! but waits for memory whenever it runs.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;

@@ -1,5 +1,5 @@
-//! Each thread touches its own partition first and no other uses it. There is nothing to improve,
-//! and a manager that moves anything here only does harm.
+//! Each thread touches its own partition first, and no other thread uses it. There is nothing to
+//! improve, so a manager that moves anything only does harm.
 //!
 //! Every word is a linear congruential generator of its own, so after any number of rounds the
 //! whole array has a known value. So the check needs no second run.

@@ -1,4 +1,4 @@
-//! Closed-loop vCPUs: synthetic access loops that wait for what the model says.
+//! Closed-loop vCPUs: synthetic access loops that wait for the stalls of the model.
 //!
 //! Virtual addresses equal physical ones; node `n` holds the range from `n * SPAN`. Each vCPU runs
 //! to the end of a quantum and then the next one does, as in the emulator.

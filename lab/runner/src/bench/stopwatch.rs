@@ -1,10 +1,9 @@
-//! How much host time a guest program takes, from outside: wall time and QEMU's own CPU time
-//! between the guest's `Started` and `Finished` reports.
+//! Measures the host time of a guest program: wall time and QEMU's CPU time between the guest's
+//! `Started` and `Finished` reports.
 //!
-//! The other way is whole runs minus runs that only boot. It subtracts two large numbers and
-//! charges a plugin that is slow from power-on for its boot. Here boot and power-off are not in the
-//! interval at all, and the error is one look at either end (5 ms). What the interval does hold
-//! besides the program: its loading, and the switching of the model on and off.
+//! The interval excludes boot and power-off. Its error is one poll at each end (5 ms). It includes
+//! the loading of the program, and switching the model on and off. The alternative, whole runs less
+//! runs that only boot, would subtract two large numbers, and charge a plugin for a slow boot.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the calibration's loops should take on a machine, computed from its file alone.
+//! Expected times of the calibration's loops on a machine, computed from its file alone.
 
 use rondpoint_machine::{LINE_BYTES, Machine};
 

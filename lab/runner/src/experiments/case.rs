@@ -1,4 +1,4 @@
-//! How an experiment is run: free under the kernel and each manager, and in every fixed placement.
+//! Runs an experiment: under the kernel alone, under each manager, and in every fixed placement.
 
 use rondpoint_machine::Machine;
 

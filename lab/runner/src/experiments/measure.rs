@@ -1,5 +1,5 @@
-//! From what the programs print to what an experiment says. How fast each ran is told against the
-//! same program with the same seed under the kernel alone.
+//! Computes the results of an experiment from the output of its programs. Speeds are relative to
+//! the same program with the same seed under the kernel alone.
 
 use rondpoint_lab_init::Ending;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Joining a program that runs already, and leaving it; and judging two programs each on its own.
+//! Checks `attach` and its end on a running program, and separate verdicts on two programs.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;

@@ -1,12 +1,12 @@
-//! Copies of pages on the kernel that replicates. None is left when they are taken back, whichever
-//! process is killed, and none when the program ends.
+//! Copies of pages on the kernel that replicates. No copy is left after they are dropped, whichever
+//! process is killed, or after the program ends.
 //!
-//! The kernel's caches must not look like a leak. The guest drops its caches before it counts free
-//! memory, and pages that CPUs keep for themselves count as free. The same program also runs
-//! without copies: what is missing after that run is no leak of copies.
+//! The kernel's caches must not look like a leak. So the guest drops its caches before it counts
+//! free memory, and pages on the CPUs' own free lists count as free. The same program also runs
+//! without copies; memory that is missing after that run is no leak of copies.
 //!
-//! Where another part of the program holds memory, so that one copy for each node has no room, the
-//! same table gets none. The policy spreads its pages all the same.
+//! If another part of the program holds so much memory that copies have no room, the table gets no
+//! copies. The policy then spreads its pages.
 
 use std::fmt;
 

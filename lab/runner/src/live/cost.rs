@@ -1,7 +1,6 @@
-//! What managing costs, in instructions of the manager and of the kernel on its behalf. It is
-//! measured for a look at a program that sleeps and at one that works. It is also measured for a
-//! second of watching a program that uses memory, and for moving a page. From these follows the
-//! share of a CPU.
+//! Measures the cost of managing, in instructions of the manager and of the kernel for it. It
+//! covers a look at a sleeping program and at a working one. It also covers a second of observing a
+//! program that uses memory, and the move of a page. The share of a CPU follows from these.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;

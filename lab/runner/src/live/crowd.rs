@@ -1,5 +1,5 @@
-//! More threads than CPUs: the kernel takes a waiting thread to the next idle CPU. Rondpoint keeps
-//! each thread where its data is.
+//! More threads than CPUs: the kernel moves a waiting thread to the next idle CPU. Rondpoint keeps
+//! each thread on the node of its data.
 
 use anyhow::Result;
 use rondpoint_machine::Machine;

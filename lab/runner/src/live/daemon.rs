@@ -1,4 +1,4 @@
-//! The daemon beside programs that come and go. One program has all its memory on one node, one is
+//! The daemon with programs that start and end. One program has all its memory on one node, one is
 //! the same program excluded, and one is placed well.
 
 use anyhow::{Context as _, Result};

@@ -1,5 +1,5 @@
-//! Address samples in each of the three encodings lead to the same end. An array that all threads
-//! share is seen and spread over the nodes, and the program is faster for it.
+//! Address samples in each of the three encodings give the same result: a shared array is spread
+//! over the nodes, and the program becomes faster.
 
 use anyhow::{Context as _, Result};
 

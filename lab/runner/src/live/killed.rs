@@ -1,4 +1,4 @@
-//! A lab that is killed takes its emulated machine with it.
+//! If the lab is killed, its emulated machine ends too.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! Counters that lie: the guest's driver lies as firmware, hypervisors and wrong tables do, and
-//! `rondpoint doctor --check` has to name the metric. Where all is true, it has to say nothing.
+//! Wrong counters: the guest's driver gives wrong counts, as some firmware, hypervisors and tables
+//! do. `rondpoint doctor --check` has to name the metric, and must not complain about right counts.
 
 use anyhow::Result;
 use rondpoint_machine::Processor;

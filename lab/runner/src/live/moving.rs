@@ -1,5 +1,5 @@
-//! `rondpoint move` on several nodes: its report agrees with where the pages are. A target that it
-//! has stopped goes on, whichever process is killed in the middle of a move.
+//! `rondpoint move` on several nodes: its report agrees with the real nodes of the pages. A frozen
+//! target runs again, whichever process is killed in the middle of a move.
 
 use anyhow::{Context as _, Result};
 

@@ -1,5 +1,5 @@
-//! What the kernel refuses, and what a program does in the middle of a move: outcomes that are
-//! counted and told, each provoked for real.
+//! Refusals of the kernel, and actions of a program in the middle of a move. Each is provoked for
+//! real, and must be counted and reported.
 
 use anyhow::Result;
 use serde_json::Value;

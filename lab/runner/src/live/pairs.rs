@@ -1,5 +1,5 @@
-//! Pairs of threads that hand each other buffers: counters see one half of a pair, samples name the
-//! other.
+//! Pairs of threads that hand each other buffers: counters show one thread of a pair, samples name
+//! the other.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;

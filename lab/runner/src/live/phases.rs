@@ -1,5 +1,5 @@
-//! A program that begins to do something else as soon as its pages have moved. The moves brought
-//! nothing that could be seen, whatever its instructions say.
+//! A program that begins a new phase as soon as its pages have moved. A trial must find no gain,
+//! whatever the instruction counts are.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;

@@ -1,6 +1,6 @@
-//! The lab as the processor that it plays. The guest's units have that processor's names and
-//! encodings, so the product's own tables are tried. Its counts are those of the model, and
-//! `rondpoint doctor` calls them measured.
+//! The lab imitates a real processor. The guest's units have that processor's names and encodings,
+//! so this tests the product's own tables. The counts must be those of the model, and `rondpoint
+//! doctor` must call them measured.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::{Machine, Processor};

@@ -1,6 +1,6 @@
 //! Programs under Rondpoint in one guest, one after the other, and what the reports say. A shell
-//! script runs them, with the kernel's balancing as Debian sets it up. Where one start shows
-//! nothing there is another.
+//! script runs them, with the kernel's balancing as Debian sets it up. If one start shows nothing,
+//! the script makes another.
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;

@@ -1,6 +1,6 @@
-//! The policies that move threads, each on the smallest program that it is for. Threads end where
-//! they belong, the program is faster for it, and no trial finds that worse. Every mask is back
-//! when the manager has gone.
+//! The policies that move threads, each on the smallest program that it can help. Threads must end
+//! on the right node, the program must become faster, and no trial may find that worse. Every mask
+//! is restored after the manager has ended.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The daemon and twelve programs that come and go. Two have all their memory on one node, and one
-//! of them is in a container. Two are excluded, one has a memory policy of its own, three are
+//! The daemon with twelve programs that start and end. Two have all their memory on one node, and
+//! one of them is in a container. Two are excluded, one has a memory policy of its own, three are
 //! placed well, four sleep. The same programs run once without the daemon.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What the suite reports: speeds relative to first touch, the best rival, and what Rondpoint did.
+//! The report of the suite: speeds relative to first touch, the best rival, and Rondpoint's
+//! actions.
 
 use anyhow::{Result, bail};
 use rondpoint_lab_init::Ending;
