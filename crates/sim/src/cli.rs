@@ -47,7 +47,8 @@ struct Arguments {
     /// So many runs of each, with seeds from --seed on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST_RUNS))]
     runs: u64,
-    /// What the processor can tell: ibs, pebs, spe, counters, none; default: the machine's
+    /// What the processor can tell: ibs, zen1, pebs, spe, samples, counters, none; default: the
+    /// machine's
     #[arg(long, value_name = "PMU")]
     pmu: Option<String>,
     /// The kernel can copy pages to several nodes, as Carrefour's could

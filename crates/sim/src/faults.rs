@@ -105,6 +105,7 @@ impl Faults {
         }
         if self.strikes(self.rates.missing, now) {
             seen.node_traffic = None;
+            seen.controller_lines = None;
             seen.free_memory = None;
             for process in &mut seen.processes {
                 process.memory = None;
@@ -129,6 +130,7 @@ impl Faults {
 /// Threads that were there before have the counters that they had.
 fn make_stale(seen: &mut Observation, last: &Observation) {
     seen.node_traffic.clone_from(&last.node_traffic);
+    seen.controller_lines.clone_from(&last.controller_lines);
     for process in &mut seen.processes {
         let Some(before) = last.processes.iter().find(|one| one.pid == process.pid) else {
             continue;
@@ -141,11 +143,14 @@ fn make_stale(seen: &mut Observation, last: &Observation) {
     }
 }
 
-/// The counters of a process and the machine's traffic lose their high bits.
+/// The counters of a process and those of the machine lose their high bits.
 fn wrap(seen: &mut Observation, victim: usize) {
     let low = |counter: Counter| Counter { value: counter.value % (1 << 20), ..counter };
     if let Some(traffic) = &mut seen.node_traffic {
         *traffic = traffic.map(low);
+    }
+    for lines in seen.controller_lines.iter_mut().flatten() {
+        *lines = low(*lines);
     }
     if let Some(process) = seen.processes.get_mut(victim) {
         for thread in &mut process.threads {

@@ -155,6 +155,8 @@ pub(crate) struct Plant {
     pub(crate) queues: queues::Queues,
     /// Requests by `[accessing][holding]` since the beginning.
     pub(crate) traffic: Matrix<f64>,
+    /// Lines that each node's controllers served, written ones included, since the beginning.
+    pub(crate) controller_lines: Vec<f64>,
     pub(crate) link_bytes: Vec<f64>,
     pub(crate) totals: counts::Totals,
 }

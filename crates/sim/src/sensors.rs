@@ -20,24 +20,31 @@ use counters::Reading;
 /// What the processor can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pmu {
-    /// AMD: IBS samples of all accesses, and a traffic matrix of the whole machine.
+    /// AMD's northbridges: IBS samples of all accesses, and a traffic matrix of the whole machine.
     Ibs,
-    /// Intel: PEBS samples of loads beyond the private caches, latencies and stalls; a traffic
-    /// matrix on two nodes only.
+    /// AMD Zen 1: IBS samples, and the lines that each node's controllers served. Neither its
+    /// cores nor its fabric tell node from node.
+    Zen1,
+    /// Intel: PEBS samples of loads beyond the private caches, latencies and stalls. A traffic
+    /// matrix on two nodes, controllers' lines on more.
     Pebs,
-    /// Arm: SPE samples of all accesses, no traffic matrix.
+    /// Arm: SPE samples of all accesses. No unit outside the cores counts, as on Graviton.
     Spe,
-    /// Counters of each thread only.
+    /// Samples of all accesses alone: nothing is counted.
+    Samples,
+    /// Counters of each thread and of the units outside the cores, as [`Self::Pebs`]; no samples.
     Counters,
     /// Nothing, as in most virtual machines: hint faults of the kernel's balancing remain.
     None,
 }
 
 /// Names on the command line, in the order of the enum.
-pub const PMUS: [(&str, Pmu); 5] = [
+pub const PMUS: [(&str, Pmu); 7] = [
     ("ibs", Pmu::Ibs),
+    ("zen1", Pmu::Zen1),
     ("pebs", Pmu::Pebs),
     ("spe", Pmu::Spe),
+    ("samples", Pmu::Samples),
     ("counters", Pmu::Counters),
     ("none", Pmu::None),
 ];
@@ -54,15 +61,20 @@ impl Pmu {
     }
 
     pub(crate) fn samples(self) -> bool {
-        matches!(self, Self::Ibs | Self::Pebs | Self::Spe)
+        !matches!(self, Self::Counters | Self::None)
     }
 
     fn counts(self) -> bool {
-        self != Self::None
+        !matches!(self, Self::Samples | Self::None)
     }
 
     fn has_matrix(self, nodes: usize) -> bool {
         self == Self::Ibs || (matches!(self, Self::Pebs | Self::Counters) && nodes == 2)
+    }
+
+    /// As on real processors, controllers are counted where node cannot be told from node.
+    fn counts_controllers(self, nodes: usize) -> bool {
+        self.counts() && self != Self::Spe && !self.has_matrix(nodes)
     }
 }
 
@@ -141,7 +153,10 @@ impl Sensors {
             at: plant.now(),
             after_pause,
             node_traffic: matrix.then(|| self.machine_traffic()),
-            controller_lines: None,
+            controller_lines: self
+                .pmu
+                .counts_controllers(plant.topology.node_count())
+                .then(|| controller_lines(plant)),
             link_bytes: None,
             free_memory: Some(plant.free_memory()),
             births: self.pmu.counts().then_some(0),
@@ -161,15 +176,19 @@ impl Sensors {
         let ran = |threads: Range<usize>| {
             plant.threads[threads].iter().map(|thread| thread.counts.cpu_ns).sum::<f64>()
         };
-        let matrix = wanted && self.pmu.has_matrix(plant.topology.node_count());
         let of = |process: &Process| process.counts.traffic.rows().flatten().sum::<f64>();
-        let requests = || plant.processes.iter().map(of).sum::<f64>();
+        let nodes = plant.topology.node_count();
+        let requests = if self.pmu.has_matrix(nodes) {
+            Some(plant.processes.iter().map(of).sum::<f64>())
+        } else {
+            self.pmu.counts_controllers(nodes).then(|| plant.controller_lines.iter().sum())
+        };
         Glance {
             at: plant.now(),
             cpu_time: runs
                 .map(|process| (process.pid, Nanos(ran(process.threads.clone()) as u64)))
                 .collect(),
-            requests: matrix.then(|| Counter::exact(requests() as u64)),
+            requests: requests.filter(|_| wanted).map(|count| Counter::exact(count as u64)),
         }
     }
 
@@ -235,6 +254,11 @@ impl Sensors {
     }
 }
 
+/// What the controllers of each node served.
+fn controller_lines(plant: &Plant) -> Vec<Counter> {
+    plant.controller_lines.iter().map(|lines| Counter::exact(*lines as u64)).collect()
+}
+
 /// Events until the next sampled one, after so many of which the sampled ones came
 /// `period` apart, from number `left` on.
 fn left_after(events: usize, left: usize, period: usize) -> usize {
@@ -280,7 +304,81 @@ fn mappings(mut groups: Vec<&Group>) -> Vec<Mapping> {
 
 #[cfg(test)]
 mod tests {
-    use super::left_after;
+    use super::*;
+    use crate::catalogue;
+    use crate::plant::FirstPlace;
+    use crate::rivals::Rival;
+    use crate::world::{Scene, World};
+
+    fn world(machine: &str, workload: &str, pmu: Pmu) -> World {
+        let scene = Scene {
+            machine: catalogue::machine(machine).expect("a machine"),
+            workload: catalogue::workload(workload).expect("a workload"),
+            pmu,
+            replication: false,
+            truth: None,
+            seed: 5,
+        };
+        World::new(&scene, FirstPlace::Touch, Rival::Nothing)
+    }
+
+    /// Lines by node that a window's controllers counted.
+    fn counted(from: &Observation, to: &Observation) -> Vec<f64> {
+        let lines = |of: &Observation| of.controller_lines.clone().expect("they are counted");
+        let pairs = lines(from).into_iter().zip(lines(to));
+        pairs.map(|(from, to)| to.since(from).expect("they only grow").events).collect()
+    }
+
+    #[test]
+    fn controllers_of_a_window_count_what_threads_read_and_wrote_in_it() {
+        for (machine, pmu) in [("carrefour-a", Pmu::Zen1), ("asymsched-8", Pmu::Pebs)] {
+            let mut world = world(machine, "write-shared", pmu);
+            (0..10).for_each(|_| world.pass());
+            let drawn = |plant: &Plant| {
+                let of = |counts: &crate::plant::ThreadCounts| {
+                    counts.misses + counts.writes * plant.truth.write_back
+                };
+                plant.threads.iter().map(|thread| of(&thread.counts)).sum::<f64>()
+            };
+            let (before, reads) = (drawn(&world.plant), world.plant.traffic.clone());
+            let began = world.sensors.observe(&world.plant, false);
+            (0..20).for_each(|_| world.pass());
+            let ended = world.sensors.observe(&world.plant, false);
+            let (lines, truth) = (counted(&began, &ended), drawn(&world.plant) - before);
+            let sum: f64 = lines.iter().sum();
+            assert!((sum / truth - 1.0).abs() < 1e-6, "{machine}: {sum} of {truth}");
+            for (node, lines) in lines.iter().enumerate() {
+                let read = |of: &Matrix<f64>| of.column(node).sum::<f64>();
+                let read = read(&world.plant.traffic) - read(&reads);
+                assert!(*lines + 1.0 > read && *lines < 2.0 * read + 1.0, "{machine}: node {node}");
+            }
+            assert!(began.node_traffic.is_none());
+            let glance = world.sensors.glance(&world.plant, true).requests;
+            let all: u64 = ended.controller_lines.iter().flatten().map(|one| one.value).sum();
+            let glanced = glance.map_or(0, |one| one.value);
+            assert!(glanced.abs_diff(all) <= lines.len() as u64, "{glanced} of {all}");
+        }
+    }
+
+    #[test]
+    fn each_processor_counts_what_its_kind_can() {
+        let kinds = |machine: &str, pmu| {
+            let mut world = world(machine, "private", pmu);
+            (0..4).for_each(|_| world.pass());
+            let look = world.sensors.observe(&world.plant, false);
+            let thread = &look.processes[0].threads[0];
+            assert!(thread.queued.is_some(), "the kernel tells it on every processor");
+            let counters = thread.counters.iter().count() > 0;
+            [look.node_traffic.is_some(), look.controller_lines.is_some(), counters]
+        };
+        assert_eq!(kinds("carrefour-a", Pmu::Ibs), [true, false, true]);
+        assert_eq!(kinds("carrefour-a", Pmu::Zen1), [false, true, true]);
+        assert_eq!(kinds("sam-2", Pmu::Pebs), [true, false, true]);
+        assert_eq!(kinds("carrefour-a", Pmu::Pebs), [false, true, true]);
+        assert_eq!(kinds("altra-2", Pmu::Spe), [false, false, true]);
+        assert_eq!(kinds("altra-2", Pmu::Samples), [false, false, false]);
+        assert_eq!(kinds("carrefour-a", Pmu::None), [false, false, false]);
+    }
 
     #[test]
     fn sampled_events_are_a_period_apart_however_they_are_cut_into_epochs() {

@@ -36,6 +36,20 @@ fn a_jammed_controller_is_relieved_by_every_placement_that_should() {
     }
 }
 
+/// Neither cores nor units tell node from node there. What controllers served and whom samples show
+/// to have asked has to do.
+#[test]
+fn counts_of_controllers_are_enough_to_relieve_a_jam() {
+    let scene = Scene { pmu: Pmu::Zen1, ..scene(SMALL, "partitioned", 1) };
+    let first_touch = run(&scene, &contender("first-touch")).unwrap();
+    let speed = run(&scene, &contender("auto")).unwrap().speed_against(&first_touch);
+    assert!(speed.is_some_and(|speed| speed > 1.5), "{speed:?}");
+    // Samples alone say where and not how much: nothing is done, and nothing is lost.
+    let scene = Scene { pmu: Pmu::Samples, ..scene };
+    let speed = run(&scene, &contender("auto")).unwrap().speed_against(&first_touch);
+    assert!(speed.is_some_and(|speed| speed > 1.0 - NOISE), "{speed:?}");
+}
+
 /// Each round of the published policy treats few pages, and no trial sees what they win.
 #[test]
 fn pages_go_on_where_no_round_alone_tells_a_gain() {

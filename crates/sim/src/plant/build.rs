@@ -48,6 +48,7 @@ impl Plant {
             by_page: BTreeMap::new(),
             free_pages: machine.nodes.iter().map(memory).collect(),
             traffic: Matrix::filled(nodes, 0.0),
+            controller_lines: vec![0.0; nodes],
             link_bytes: vec![0.0; machine.links.len()],
             totals: Totals::default(),
             machine: machine.clone(),

@@ -92,6 +92,7 @@ impl Plant {
             counts.stalls += misses * miss_ns / of.outstanding / cycle_ns;
             let process = &mut self.processes[of.process].counts;
             process.latency_cycles += misses * miss_ns / cycle_ns;
+            let written = 1.0 + of.written * self.truth.write_back;
             for &(holding, share) in &of.shares {
                 let requests = misses * share;
                 match holding == of.node {
@@ -100,6 +101,7 @@ impl Plant {
                 }
                 process.traffic[(of.node, holding)] += requests;
                 self.traffic[(of.node, holding)] += requests;
+                self.controller_lines[holding] += requests * written;
             }
             for &(owner, lines) in &of.far {
                 process.caches[(of.node, owner)] += useful * lines;

@@ -44,7 +44,9 @@ const EVENTS: [Row; 13] = [
 
 /// Whether the processor has the event.
 fn has(pmu: Pmu, event: Event) -> bool {
+    let of_zen1 = [Event::Instructions, Event::Cycles, Event::ReferenceCycles];
     match event {
+        _ if pmu == Pmu::Zen1 => of_zen1.contains(&event),
         Event::RemoteForward => matches!(pmu, Pmu::Pebs | Pmu::Counters),
         // AMD's processors have no event that tells cycles that wait for memory.
         Event::StallCycles => pmu != Pmu::Ibs,
