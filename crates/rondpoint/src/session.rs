@@ -41,11 +41,9 @@ const SIGTERM: i32 = 15;
 const SIGCHLD: i32 = 17;
 /// Signals of signal(7) that end a process by default, beside those above. Any process may send
 /// SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
-/// SIGIO and SIGPWR. A fault of this process ends it although they are blocked. SIGSEGV and SIGBUS
-/// have the handler of the standard library.
-const ENDING: [i32; 12] = [4, 5, 6, 8, 14, 16, 24, 25, 26, 27, 29, 30];
-/// SIGSYS. In debug builds it is how the filter of system calls refuses a call.
-const SIGSYS: Option<i32> = if cfg!(debug_assertions) { None } else { Some(31) };
+/// SIGIO, SIGPWR and SIGSYS. A fault of this process ends it although they are blocked. SIGSEGV and
+/// SIGBUS have the handler of the standard library.
+const ENDING: [i32; 13] = [4, 5, 6, 8, 14, 16, 24, 25, 26, 27, 29, 30, 31];
 /// Real-time signals, all of which end a process by default. The C library keeps 32 and 33 for
 /// itself, musl 34 too. It refuses those in a set.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
@@ -55,7 +53,7 @@ const SIGXFSZ: i32 = 25;
 /// All that are read instead of being suffered.
 fn received() -> Signals {
     let named = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCHLD];
-    let all: Vec<i32> = named.into_iter().chain(ENDING).chain(SIGSYS).chain(REAL_TIME).collect();
+    let all: Vec<i32> = named.into_iter().chain(ENDING).chain(REAL_TIME).collect();
     Signals::of(&all)
 }
 

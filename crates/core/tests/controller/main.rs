@@ -4,6 +4,7 @@
 mod lanes;
 mod pauses;
 mod periods;
+mod told;
 mod undo;
 mod world;
 

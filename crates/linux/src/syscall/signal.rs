@@ -51,10 +51,21 @@ impl Signals {
 /// # Errors
 /// None that a valid set can cause.
 pub fn block(signals: &Signals) -> io::Result<Signals> {
+    change(libc::SIG_BLOCK, signals)
+}
+
+/// Unblocks these signals for the calling thread and says which were blocked before.
+///
+/// # Errors
+/// As [`block`].
+pub fn unblock(signals: &Signals) -> io::Result<Signals> {
+    change(libc::SIG_UNBLOCK, signals)
+}
+
+fn change(how: i32, signals: &Signals) -> io::Result<Signals> {
     let mut before = Signals::of(&[]);
     // SAFETY: both sets are initialised and live through the call.
-    let error =
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals.0, &raw mut before.0) };
+    let error = unsafe { libc::pthread_sigmask(how, &raw const signals.0, &raw mut before.0) };
     if error == 0 { Ok(before) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use rondpoint_linux::syscall::signal::{self, Signals};
 
 use super::{
-    ENDING, REAL_TIME, SIGHUP, SIGINT, SIGQUIT, SIGSYS, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
+    ENDING, REAL_TIME, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
 };
 
 /// A timeout of poll(2) that never passes.
@@ -18,7 +18,7 @@ pub(crate) fn stop_signals() -> Result<OwnedFd> {
     let endings = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
     // Where a file may not grow the write says so.
     let ending = ENDING.into_iter().filter(|&number| number != SIGXFSZ);
-    let read: Vec<i32> = endings.into_iter().chain(ending).chain(SIGSYS).chain(REAL_TIME).collect();
+    let read: Vec<i32> = endings.into_iter().chain(ending).chain(REAL_TIME).collect();
     let signals = Signals::of(&read);
     signal::block(&signals).context("blocking signals")?;
     signal::block(&Signals::of(&[SIGXFSZ])).context("blocking signals")?;
