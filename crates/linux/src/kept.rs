@@ -2,16 +2,19 @@
 //!
 //! For such a file, the kernel needs as much time to resolve the path as to write the contents. So
 //! the file stays open and is read from its beginning each time. Reading the open file of an ended
-//! task fails, even if its number now belongs to another task.
+//! task fails, even if its number now belongs to another task. Where few descriptors are left, the
+//! file is closed after each reading.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::LinuxError;
 use crate::parse::ParseError;
 use crate::root::is_absent;
+use crate::syscall::descriptors;
 
 /// Longer than any of these files: `cpuset` is a path, and of a node `meminfo` has some 40 lines.
 const MOST_BYTES: usize = 4096 + 1;
@@ -69,9 +72,7 @@ impl Kept {
                 break;
             }
         }
-        if self.keep {
-            self.file = Some(file);
-        }
+        self.file = Some(file).filter(|file| self.keep && descriptors::may_keep(file.as_fd()));
         Ok(length)
     }
 }

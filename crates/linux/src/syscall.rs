@@ -7,6 +7,7 @@
 
 pub mod advice;
 pub mod affinity;
+pub mod descriptors;
 pub mod guardian;
 pub mod memory;
 pub mod pagemap;

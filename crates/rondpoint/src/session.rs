@@ -18,7 +18,7 @@ use rondpoint_linux::claim::{self, Claim};
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
 use rondpoint_linux::parse::{accounts, schedstat};
-use rondpoint_linux::syscall::perf;
+use rondpoint_linux::syscall::descriptors;
 use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
 use rondpoint_linux::syscall::scheduler;
 use rondpoint_linux::syscall::signal::{self, Signals};
@@ -157,11 +157,11 @@ fn give_way() {
     let _ = scheduler::preempt_nobody();
 }
 
-/// More descriptors for more events, and some that no event takes. Where that is refused, fewer
-/// events are opened.
+/// More descriptors for more events, and some that stay free. Where that is refused, fewer events
+/// are opened.
 fn raise_limit() {
     if let Ok(allowed) = process::raise_descriptor_limit() {
-        perf::leave_descriptors(allowed);
+        descriptors::leave_some(allowed);
     }
 }
 

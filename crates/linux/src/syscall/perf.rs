@@ -1,10 +1,9 @@
 //! `perf_event_open(2)` and the ioctls of its descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::check;
+use super::{check, descriptors};
 use crate::perf::attr::Attr;
 
 /// The thread and the CPU that an event watches.
@@ -16,23 +15,10 @@ pub struct Target {
     pub cpu: i32,
 }
 
-/// Descriptors that no event takes, at most. Each look opens files of `/proc`. A session holds its
-/// ledger, its guardian and a descriptor of each process.
-const LEFT: u64 = 256;
-
-/// No event gets a descriptor with this number or a higher one.
-static END: AtomicI32 = AtomicI32::new(i32::MAX);
-
-/// Leaves a quarter of the allowed descriptors, or [`LEFT`], for all that is not an event.
-pub fn leave_descriptors(allowed: u64) {
-    let end = allowed - LEFT.min(allowed / 4);
-    END.store(i32::try_from(end).unwrap_or(i32::MAX), Ordering::Relaxed);
-}
-
 /// Opens one event. On E2BIG the kernel writes the size that it knows into `attr.size`.
 ///
 /// # Errors
-/// As perf_event_open(2). EMFILE also where only the descriptors are left that no event takes.
+/// As perf_event_open(2). EMFILE also where only the descriptors are left that stay free.
 pub fn open(attr: &mut Attr, target: Target, group: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
     let group = group.map_or(-1, |fd| fd.as_raw_fd());
@@ -51,8 +37,7 @@ pub fn open(attr: &mut Attr, target: Target, group: Option<BorrowedFd<'_>>) -> i
     let fd = i32::try_from(check(result)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     let event = unsafe { OwnedFd::from_raw_fd(fd) };
-    // A new descriptor gets the lowest number that is free (POSIX), so all below are taken.
-    match fd < END.load(Ordering::Relaxed) {
+    match descriptors::may_keep(event.as_fd()) {
         true => Ok(event),
         false => Err(io::Error::from_raw_os_error(libc::EMFILE)),
     }

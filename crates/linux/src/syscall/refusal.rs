@@ -29,10 +29,11 @@ pub fn end_with_number() -> io::Result<()> {
         libc::sigaction(libc::SIGSYS, action, std::ptr::null_mut())
     };
     check(i64::from(result))?;
-    // A refused call ends a process that blocks the signal without asking the handler.
-    let before = signal::unblock(&Signals::of(&[libc::SIGSYS]))?;
-    IS_READ.store(before.contains(libc::SIGSYS), Ordering::Relaxed);
-    Ok(())
+    let blocked = signal::block(&Signals::of(&[]))?;
+    IS_READ.store(blocked.contains(libc::SIGSYS), Ordering::Relaxed);
+    // A refused call ends a process that blocks the signal without asking the handler. One that is
+    // pending arrives here.
+    signal::unblock(&Signals::of(&[libc::SIGSYS])).map(drop)
 }
 
 /// `si_syscall` lies behind `si_call_addr` (include/uapi/asm-generic/siginfo.h, `_sigsys`): a word
@@ -69,5 +70,71 @@ fn refused(info: *const libc::siginfo_t) -> ! {
     unsafe {
         libc::write(2, line.as_ptr().cast(), line.len());
         libc::_exit(STATUS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Output};
+
+    use super::*;
+    use crate::privileges::{Needs, keep_only};
+
+    const ROLE: &str = "RONDPOINT_TEST_ROLE";
+    const NAME: &str = "each_sigsys_has_its_effect";
+
+    /// What a process does that has the handler.
+    fn play(role: &str) {
+        let own = Signals::of(&[libc::SIGSYS]);
+        let arriving = (role == "read").then(|| {
+            signal::block(&own).unwrap();
+            signal::descriptor(&own).unwrap()
+        });
+        let pending = role == "read";
+        if pending {
+            // SAFETY: a signal to this very thread, which blocks it.
+            unsafe { libc::raise(libc::SIGSYS) };
+        }
+        end_with_number().unwrap();
+        for _ in 0..1 + usize::from(pending) {
+            match role {
+                "refused" => {
+                    drop(keep_only(&Needs::to_diagnose()));
+                    // SAFETY: no memory is involved, and the filter has no such call.
+                    unsafe { libc::syscall(libc::SYS_setuid, 0) };
+                }
+                "sent" => {
+                    // SAFETY: it ends this process.
+                    unsafe { libc::raise(libc::SIGSYS) };
+                }
+                _ => {
+                    let arriving = arriving.as_ref().unwrap().as_fd();
+                    assert!(signal::next(arriving).unwrap().is_some_and(|one| one.number == 31));
+                    // SAFETY: a signal to this very thread, which reads it.
+                    unsafe { libc::raise(libc::SIGSYS) };
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_sigsys_has_its_effect() {
+        if let Ok(role) = std::env::var(ROLE) {
+            return play(&role);
+        }
+        let as_role = |role: &str| -> Output {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args([&format!("{}::{NAME}", module_path!().split_once("::").unwrap().1)]);
+            command.args(["--exact", "--nocapture"]).env(ROLE, role).output().unwrap()
+        };
+        let refused = as_role("refused");
+        let text = String::from_utf8_lossy(&refused.stderr);
+        let told = format!("the filter refuses system call {:04}\n", libc::SYS_setuid);
+        assert!(refused.status.code() == Some(STATUS) && text.contains(&told), "{refused:?}");
+        assert_eq!(as_role("sent").status.signal(), Some(libc::SIGSYS));
+        let read = as_role("read");
+        assert!(read.status.success(), "{read:?}");
     }
 }

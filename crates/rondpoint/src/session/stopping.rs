@@ -5,9 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use anyhow::{Context as _, Result};
 use rondpoint_linux::syscall::signal::{self, Signals};
 
-use super::{
-    ENDING, REAL_TIME, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
-};
+use super::{ENDING, REAL_TIME, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
 /// A timeout of poll(2) that never passes.
 const FOREVER: i32 = -1;

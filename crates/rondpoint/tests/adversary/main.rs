@@ -7,6 +7,7 @@
 //! `RONDPOINT_SECONDS=N` begins none later. A failure prints its seed first; that seed
 //! with one run makes it again. Runs side by side need a PID namespace and a `/run` each.
 
+mod attached;
 mod clauses;
 mod faults;
 mod freezes;
@@ -33,9 +34,15 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
         words => {
-            let tests =
-                [clauses::TESTS, faults::TESTS, freezes::TESTS, kills::TESTS, restores::TESTS]
-                    .concat();
+            let tests = [
+                attached::TESTS,
+                clauses::TESTS,
+                faults::TESTS,
+                freezes::TESTS,
+                kills::TESTS,
+                restores::TESTS,
+            ];
+            let tests = tests.concat();
             return harness::run(&tests, words);
         }
     }
