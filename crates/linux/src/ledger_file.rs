@@ -102,12 +102,23 @@ impl LedgerFile {
         options.write(true).create_new(true).mode(0o600);
         let file =
             options.open(&unfinished).map_err(|source| failed(&unfinished, "create", source))?;
-        file.try_lock().map_err(|error| failed(&unfinished, "lock", error.into()))?;
         let mut ledger = Self { path: unfinished, file };
-        ledger.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
-        fs::rename(&ledger.path, &path).map_err(|source| failed(&path, "create", source))?;
-        ledger.path = path;
-        Ok(ledger)
+        let finished = ledger.finish((own, started), &path);
+        match finished {
+            Ok(()) => Ok(Self { path, ..ledger }),
+            Err(error) => {
+                // A full disk must not fill up with names, nor use up those of this process.
+                let _ = ledger.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a ledger of an empty file.
+    fn finish(&mut self, (own, started): (Pid, u64), path: &Path) -> Result<(), LinuxError> {
+        self.file.try_lock().map_err(|error| failed(&self.path, "lock", error.into()))?;
+        self.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
+        fs::rename(&self.path, path).map_err(|source| failed(path, "create", source))
     }
 
     /// Where it is.

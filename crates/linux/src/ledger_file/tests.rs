@@ -298,3 +298,25 @@ fn nothing_is_written_into_a_ledger_that_was_removed() {
     ledger.write(&[mask(2)]).unwrap_err();
     ledger.close().unwrap();
 }
+
+/// In a process of its own, which may write no byte into a file: a full disk does the same.
+#[test]
+fn a_ledger_that_has_no_room_leaves_no_file() {
+    const FOLDER: &str = "RONDPOINT_TEST_FOLDER";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        for _ in 0..2 * ATTEMPTS {
+            let error = LedgerFile::create(Path::new(&folder), &Root::live()).unwrap_err();
+            assert_eq!(error.errno(), Some(libc::EFBIG), "{error}");
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledgers");
+    let own = std::thread::current().name().unwrap().to_string();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' XFSZ && ulimit -f 0 && exec \"$@\"", "sh"]);
+    command.arg(std::env::current_exe().unwrap()).args([own.as_str(), "--exact"]);
+    let output = command.env(FOLDER, &path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}

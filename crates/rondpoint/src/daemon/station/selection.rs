@@ -101,11 +101,15 @@ impl Station {
         self.leave(trees, &left);
         wanted.retain(|one| !left.contains_key(&one.process.pid));
         wanted.sort_by(|a, b| b.cpus.total_cmp(&a.cpus).then(a.process.cmp(&b.process)));
-        self.left = left;
+        let before = std::mem::replace(&mut self.left, left);
         for one in wanted {
             if let Err(error) = self.take(trees, &one) {
-                let why = format!("{error:#}");
-                self.left.insert(one.process.pid, Left { process: one.process, why });
+                let (process, why) = (one.process, format!("{error:#}"));
+                // It is tried again at every look, and said once.
+                if before.get(&process.pid).is_none_or(|known| known.why != why) {
+                    tracing::warn!(pid = process.pid.0, why, "not managed");
+                }
+                self.left.insert(process.pid, Left { process, why });
             }
         }
         let roots: BTreeMap<Pid, Nanos> =
