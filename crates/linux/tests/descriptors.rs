@@ -49,16 +49,16 @@ fn files_of_processes_leave_some() {
             std::thread::spawn(move || drop(ended.lock().map(|ended| ended.recv())))
         })
         .collect();
-    let machine = topology::discover(&Root::live()).unwrap().topology;
+    let machine = topology::discover(&Root::live()).expect("a machine").topology;
     let own = Pid(std::process::id());
     let mut tasks = Tasks::new(Root::live(), own, None);
     for _ in 0..2 {
         let births = Births { known: &[], all: false };
-        let seen = tasks.observe(&machine, births).unwrap();
+        let seen = tasks.observe(&machine, births).expect("this process lives");
         assert!(seen[0].threads.len() as u64 > ALLOWED, "{}", seen[0].threads.len());
     }
-    let next = File::open("/proc/self/stat").unwrap();
+    let next = File::open("/proc/self/stat").expect("one is left");
     assert!(!may_keep(next.as_fd()) && (next.as_raw_fd() as u64) < ALLOWED, "{next:?}");
     drop(end);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().expect("it waits"));
 }
