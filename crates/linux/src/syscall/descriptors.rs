@@ -1,5 +1,5 @@
-//! Descriptors that stay free. What is opened to be kept (events, files of `/proc`) leaves some for
-//! what is opened when it is needed: to look at processes, to write down, to put back.
+//! Descriptors that stay free. Events and files of `/proc` are kept open. They leave some
+//! descriptors for what is opened for a moment: to look at processes, to write down, to put back.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
