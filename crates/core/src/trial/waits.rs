@@ -4,12 +4,14 @@
 //! same kind of action again. The wait doubles with each further trial without a gain. So a process
 //! that no policy can help is left alone, and its counters may pause. A gain clears the wait. A new
 //! phase of the program ends it, but the next trial without a gain waits longer still. Moves of
-//! pages do not wait: each round moves other pages, and their gains add up.
+//! pages wait only if they promised less than a trial can tell: each round moves other pages, and
+//! their gains add up.
 //!
 //! A harmful trial is a warning for all processes. A policy whose trials did harm, with no gain
 //! between, waits by the same rule for every process. The guard protects the harmed process for
 //! longer.
 
+use super::noise::LEAST_NOISE;
 use super::{Judged, Measure, Verdict};
 use crate::limits::MIN_TRIAL_WINDOWS;
 use crate::plan::Kind;
@@ -81,7 +83,7 @@ impl Waits {
         for key in keys(judged) {
             if gained(judged) {
                 self.of.remove(&key);
-            } else if is_in_vain(judged) && !key.1.moves_pages() {
+            } else if is_in_vain(judged) && (!key.1.moves_pages() || promised_nothing(judged)) {
                 let before = self.of.get(&key).map_or(Doubling::default(), |wait| wait.doubling);
                 let wait = Wait { doubling: before.after(took, now), phase, others: 0 };
                 self.of.insert(key, wait);
@@ -128,6 +130,11 @@ fn gained(judged: &Judged) -> bool {
 fn is_in_vain(judged: &Judged) -> bool {
     let gains = |change: super::Change| change.change > change.noise;
     judged.verdict == Verdict::Unclear && !judged.comparison.combined.is_some_and(gains)
+}
+
+/// Whether a trial was predicted to bring less than any trial can tell from noise.
+fn promised_nothing(judged: &Judged) -> bool {
+    judged.predicted.is_some_and(|change| change < LEAST_NOISE)
 }
 
 #[cfg(test)]
@@ -212,16 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_round_of_pages_in_vain_says_nothing_of_the_next() {
+    fn a_round_of_pages_in_vain_makes_the_next_wait_only_if_it_promised_nothing() {
         let now = Nanos::from_secs(100);
-        let after = |kind: Kind| {
+        let after = |kind: Kind, predicted| {
             let mut waits = Waits::default();
-            let judged = Judged { kinds: vec![kind], ..judged(Verdict::Unclear, 0.0) };
+            let judged = Judged { kinds: vec![kind], predicted, ..judged(Verdict::Unclear, 0.0) };
             waits.learn(&judged, TOOK, doing(4.0), now);
             waits.left("test", kind, now)
         };
-        assert_eq!(after(Kind::Pages(crate::plan::Mechanism::Interleaving)), None);
-        assert_eq!(after(Kind::Bulk), Some(TOOK));
+        let pages = Kind::Pages(crate::plan::Mechanism::Interleaving);
+        assert_eq!(after(pages, Some(0.05)), None);
+        assert_eq!(after(pages, None), None, "nothing is known of its promise");
+        assert_eq!(after(pages, Some(0.001)), Some(TOOK));
+        assert_eq!(after(Kind::Bulk, Some(0.05)), Some(TOOK));
     }
 
     #[test]
